@@ -23,7 +23,7 @@ from bench.runs import Result, figure
 from bench.tables import markdown
 from tests.support.card import state
 from tests.support.card.library import CannotCompile, library
-from webhook.agent.cgroups import mount
+from webhook.agent.observe.cgroups import mount
 
 LOADS = ((0, 1), (50, 1), (50, 10))
 """Containers, and looks a second: once a second, or ten times while containers take turns."""
@@ -38,7 +38,7 @@ WARM = 3.0
 """Seconds between the first look and the first measurement."""
 
 PROGRAM = (
-    "import sys; from webhook.agent import agent; agent.PERIOD = 1 / {}; from webhook.cli.main import main; main()"
+    "import sys; from webhook.agent import actions; actions.PERIOD = 1 / {}; from webhook.cli.main import main; main()"
 )
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.agent.literal import manage
-from webhook.agent import plan
+from webhook.agent.actions import FREEZE
+from webhook.agent.turns import plan
 from webhook.policy.model import FIRST_COME, Contention
 
 TABLE_1 = {1: 11.30, 2: 23.84, 3: 35.46, 5: 58.97, 10: 117.09}
@@ -63,17 +64,17 @@ def one_after_the_other(count: int) -> Ends:
 
 def managed(count: int) -> Ends:
     """The agent's planner freezes those that wait."""
-    state = plan.State(found=frozenset())
+    state = plan.TurnState(found=frozenset())
 
     def look(now: float, busy: int, left: dict[str, Job], shares: dict[str, int]) -> None:
         nonlocal state
         here = tuple(
-            plan.Container(key, frozenset("A"), int(key), shares.get(key, 0), RULES.longest) for key in sorted(left)
+            plan.Candidate(key, frozenset("A"), int(key), shares.get(key, 0), RULES.longest) for key in sorted(left)
         )
-        state, actions = plan.plan(state, plan.Seen(now, {"A": plan.Card(busy, 0, 1)}, here), RULES)
+        state, actions = plan.plan(state, plan.PlanInput(now, {"A": plan.CardLoad(busy, 0, 1)}, here), RULES)
         for act in actions:
             if act.container in left:
-                left[act.container].frozen = act.do is plan.Do.FREEZE
+                left[act.container].frozen = act.verb == FREEZE
 
     return _run(count, look)
 

@@ -17,8 +17,8 @@ from tests.agent.bed import Container, Node, node
 from tests.support.card import state
 from tests.support.card.library import CannotCompile, library
 from tests.support.waiting import until
-from webhook.agent.cgroups import mount
-from webhook.agent.freezer import Freezer
+from webhook.agent.observe.cgroups import mount
+from webhook.agent.turns.freezer import Freezer
 
 COUNTS = (2, 3, 5, 10)
 TIMES = 5
@@ -126,4 +126,4 @@ def _arrivals() -> Iterator[float]:
 
 
 def _asked(one: Container) -> bool:
-    return bool(Freezer(one.folder.parents[2]).asked(f"/{one.folder.relative_to(one.folder.parents[2])}"))
+    return bool(Freezer(one.folder.parents[2]).requested(f"/{one.folder.relative_to(one.folder.parents[2])}"))

@@ -106,7 +106,7 @@ def _of_containers(card: nvml.Card, which: str) -> int:
     """Measure what needs processes in cgroups, and no framework."""
     try:
         from bench.gpu import contention, limits, truth
-        from webhook.agent.nvml import Unavailable
+        from webhook.agent.observe.nvml import Unavailable
     except ModuleNotFoundError as error:
         if error.name != "pynvml":
             raise

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from webhook.agent.cgroups import mount
+from webhook.agent.observe.cgroups import mount
 
 PROGRAM = Path(__file__).with_name("program.py")
 

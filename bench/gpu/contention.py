@@ -11,15 +11,15 @@ from pathlib import Path
 from bench.gpu.containers import Containers, Program, Unwritable, container_id, containers
 from bench.gpu.nvml import Card
 from bench.gpu.tables import table
-from webhook.agent.agent import Agent
-from webhook.agent.cgroups import mount
-from webhook.agent.freezer import Freezer
-from webhook.agent.ledger import Ledger
-from webhook.agent.pauses import Pause
-from webhook.agent.pods import Name
-from webhook.agent.standing import Standing
-from webhook.agent.turns import Turns
-from webhook.agent.view import Known
+from webhook.agent.agent import build
+from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.cgroups import mount
+from webhook.agent.observe.pauses import Pause
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.view import NodeContainer
+from webhook.agent.turns.freezer import Freezer
+from webhook.agent.turns.ledger import Ledger
+from webhook.agent.turns.turns import CardTurns
 from webhook.policy.model import FIRST_COME, Contention, Over
 
 COUNTS = (2, 3)
@@ -101,13 +101,16 @@ def _managed(count: int, rules: Contention) -> Iterator[None]:
     root = mount()
     if root is None:
         raise Unwritable("no cgroup v2")
-    standing = Standing(asks=True, pause=Pause(600, 0))
-    known = {container_id(each): Known(Name("bench", f"job-{each}", "main"), "", standing) for each in range(count)}
+    standing = Admitted(requests=True, pause=Pause(600, 0))
+    known = {
+        container_id(each): NodeContainer(ContainerName("bench", f"job-{each}", "main"), "", standing)
+        for each in range(count)
+    }
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder))
         ledger.take()
-        turns = Turns(Freezer(root), ledger, lambda _: None)
-        agent = Agent(lambda: known, Over, lambda _: None, watch_only=False, turns=turns, contention=lambda: rules)
+        turns = CardTurns(Freezer(root), ledger, lambda _: None, lambda: rules)
+        agent = build(lambda: known, Over, lambda _: None, watch_only=False, turns=turns)
         ended = threading.Event()
 
         def look() -> None:

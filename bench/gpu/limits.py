@@ -3,7 +3,7 @@
 from bench.gpu.containers import Program, containers
 from bench.gpu.nvml import Card
 from bench.gpu.tables import table
-from webhook.agent.nvml import Cards
+from webhook.agent.observe.nvml import Cards
 
 LIMIT, CHUNK = 2048, 64
 """MiB: of all of a container's processes together, and of each allocation."""
@@ -47,4 +47,4 @@ def _fill(programs: tuple[Program, ...], most: int = LIMIT + 8 * CHUNK) -> int:
 
 def _told(cards: Cards, pids: set[int]) -> str:
     (reading, *_) = cards.look()
-    return str(sum(each.mib or 0 for each in reading.taken if each.pid in pids))
+    return str(sum(each.mib or 0 for each in reading.processes if each.pid in pids))

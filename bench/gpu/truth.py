@@ -7,9 +7,9 @@ from typing import NamedTuple
 from bench.gpu.containers import Program, containers
 from bench.gpu.nvml import Card
 from bench.gpu.tables import table
-from webhook.agent import agent
-from webhook.agent.nvml import Cards
-from webhook.agent.processes import Processes
+from webhook.agent.observe import look
+from webhook.agent.observe.nvml import Cards
+from webhook.agent.observe.processes import Processes
 
 SIZES = ((256, 512), (1024,), (128,))
 """MiB that each process takes, by container; the last is in no container."""
@@ -60,9 +60,9 @@ def run(card: Card) -> tuple[str, bool]:
 
 
 def _told(cards: Cards, processes: Processes) -> Mapping[int, Told]:
-    (seen, *_) = agent.look(cards, processes)
+    (seen, *_) = look.look(cards, processes)
     in_containers = {
-        each.process.pid: Told(use.place.container, each.mib or 0) for use in seen.uses for each in use.held
+        each.process.pid: Told(use.place.container, each.mib or 0) for use in seen.uses for each in use.processes
     }
     return {**in_containers, **{each.process.pid: Told("", each.mib or 0) for each in seen.host}}
 

@@ -19,7 +19,7 @@ import yaml
 from tests import ROOT
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
-from webhook.agent.cgroups import mount
+from webhook.agent.observe.cgroups import mount
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
 COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())")

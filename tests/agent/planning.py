@@ -24,11 +24,11 @@ class Scene:
 
     def __init__(self, planner: ModuleType | Any, rules: Contention = PAPER, *, started: bool = True) -> None:
         self.planner, self.rules = planner, rules
-        self.state = planner.State(found=frozenset() if started else None)
+        self.state = planner.TurnState(found=frozenset() if started else None)
 
     def one(self, key: str, **more: Any) -> Any:
         values = {"cards": frozenset("A"), "first": int(key[1:]), "sm": 10, "longest": 10.0**9}
-        return self.planner.Container(key, **{**values, "longest": float(self.rules.longest), **more})
+        return self.planner.Candidate(key, **{**values, "longest": float(self.rules.longest), **more})
 
     def look(
         self,
@@ -42,11 +42,11 @@ class Scene:
         """Look, and return what is done: `-c1` for a freeze and `+c1` for a thaw."""
         containers = tuple(self.one(each) if isinstance(each, str) else each for each in seen)
         readings = {"A": busy, **cards}
-        looks = {card: self.planner.Card(value, used, MIB) for card, value in readings.items()}
+        looks = {card: self.planner.CardLoad(value, used, MIB) for card, value in readings.items()}
         self.state, actions = self.planner.plan(
-            self.state, self.planner.Seen(now, looks, containers, thawed), self.rules
+            self.state, self.planner.PlanInput(now, looks, containers, thawed), self.rules
         )
-        return [("-" if act.do == "Freeze" else "+") + act.container for act in actions]
+        return [("-" if act.verb == "Freeze" else "+") + act.container for act in actions]
 
 
 # Scenes
@@ -205,7 +205,7 @@ def release_at_the_end(planner: Any) -> None:
     scene = Scene(planner)
     scene.look(0, 0, "c1", scene.one("c2", rest=11.0), "c3")
     scene.state, actions = planner.release(scene.state, 1.0, "the end")
-    assert [(act.do.value, act.container) for act in actions] == [("Thaw", "c2"), ("Thaw", "c3")]
+    assert [(act.verb, act.container) for act in actions] == [("Thaw", "c2"), ("Thaw", "c3")]
     assert not scene.state.frozen
     assert scene.state.found is None
     assert scene.look(2, 100, "c1", scene.one("c2", rest=11.0), "c3") == []
@@ -358,7 +358,7 @@ RULES = {
 
 def life(planner: Any, rng: random.Random, rules: Contention, looks: int = 60) -> Iterator[Moment]:
     """Yield the looks of a life on one to three cards. The kernel obeys, but for a few freezes that another thaws."""
-    state, now, number = planner.State(), 0.0, 0
+    state, now, number = planner.TurnState(), 0.0, 0
     cards, blind = "ABC"[: rng.choice((1, 1, 2, 3))], rng.choice((0, 0, 0.1))
     alive: dict[str, Alive] = {}
     frozen: set[str] = set()
@@ -395,14 +395,14 @@ def life(planner: Any, rng: random.Random, rules: Contention, looks: int = 60) -
             own_ = [(key, one) for key, one in alive.items() if card in one.cards]
             busy = min(100, sum(one.wants for key, one in own_ if key not in frozen))
             used = min(MIB, sum(one.mib for _, one in own_))
-            looks_[card] = planner.Card(None if rng.random() < blind else busy, used, MIB)
+            looks_[card] = planner.CardLoad(None if rng.random() < blind else busy, used, MIB)
         thawed = {key for key in frozen if rng.random() < 0.01}
         frozen -= thawed
-        seen = planner.Seen(
+        seen = planner.PlanInput(
             now,
             looks_,
             tuple(
-                planner.Container(
+                planner.Candidate(
                     key, one.cards, one.first, 0 if key in frozen else one.wants, one.longest, one.rest, one.priority
                 )
                 for key, one in alive.items()
@@ -412,7 +412,7 @@ def life(planner: Any, rng: random.Random, rules: Contention, looks: int = 60) -
         )
         before, (state, actions) = state, planner.plan(state, seen, rules)
         for act in actions:
-            (frozen.add if act.do == planner.Do.FREEZE else frozen.discard)(act.container)
+            (frozen.add if act.verb == planner.FREEZE else frozen.discard)(act.container)
         yield Moment(before, seen, state, actions, frozenset(frozen), alive)
 
 
@@ -450,8 +450,8 @@ def _holds(planner: Any, rules: Contention, moment: Moment, rested: dict[str, fl
         for key in keys & state.running.keys() - before.running.keys() - (before.found or set()):
             _first(rules, moment, keys, key, seed)
     for act in actions:
-        assert act.do == planner.Do.THAW or act.container in here, seed
-        if act.do == planner.Do.FREEZE:
+        assert act.verb == planner.THAW or act.container in here, seed
+        if act.verb == planner.FREEZE:
             assert seen.now >= rested.get(act.container, 0), seed
         elif act.container in here:
             one = here[act.container]
@@ -460,7 +460,7 @@ def _holds(planner: Any, rules: Contention, moment: Moment, rested: dict[str, fl
         if key in managed:
             rested[key] = seen.now + max(rules.rest, managed[key].rest)
     assert len({act.container for act in actions}) == len(actions), seed  # at most one thing of each
-    kinds = [act.do == planner.Do.FREEZE for act in actions]
+    kinds = [act.verb == planner.FREEZE for act in actions]
     assert kinds == sorted(kinds), seed  # thaws come first
     again, more = planner.plan(state, seen._replace(thawed=()), rules)
     assert not more, (seed, more)  # the same moment again: nothing

@@ -17,17 +17,18 @@ from bench.gpu.containers import Containers, container_id
 from tests.support.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
-from webhook.agent import deeds, limits, over
-from webhook.agent.agent import Agent
-from webhook.agent.cgroups import Folders, mount
-from webhook.agent.limits import Limits
-from webhook.agent.look import Held, Use
-from webhook.agent.nvml import Cards
-from webhook.agent.places import Place
-from webhook.agent.pods import Name
-from webhook.agent.processes import Process, Processes
-from webhook.agent.standing import Standing, standing
-from webhook.agent.view import Known
+from webhook.agent.agent import NodeAgent, build
+from webhook.agent.limits import enforce, limits, over
+from webhook.agent.limits.limits import DriverLimits
+from webhook.agent.limits.watchdog import Watchdog
+from webhook.agent.observe.admitted import Admitted, admitted
+from webhook.agent.observe.cgroups import CgroupFolders, mount
+from webhook.agent.observe.look import ContainerUse, ProcessUse
+from webhook.agent.observe.nvml import Cards
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.processes import Process, Processes
+from webhook.agent.observe.view import NodeContainer
 from webhook.cli import inputs
 from webhook.cluster.client import Api, connect
 from webhook.facts.kinds.node import Node
@@ -35,13 +36,13 @@ from webhook.facts.snapshot import Facts
 from webhook.policy.model import EVICT, KILL, Over
 
 UID, ID, OTHER = "11111111-2222-3333-4444-555555555555", "ab" * 32, "cd" * 32
-NAME = Name("team", "job", "main")
-PLACE = Place(UID, ID, f"/kubepods/pod{UID}/{ID}", 2)
+NAME = ContainerName("team", "job", "main")
+PLACE = ContainerCgroup(UID, ID, f"/kubepods/pod{UID}/{ID}", 2)
 CARD = "GPU-00000000-0000-0000-0000-000000000000"
 
 
-def known(allowance: int | None = 4000, **standing: Any) -> Known:
-    return Known(NAME, "u-1", Standing(**{"asks": True, "allowance": allowance, **standing}))
+def known(allowance: int | None = 4000, **standing: Any) -> NodeContainer:
+    return NodeContainer(NAME, "u-1", Admitted(**{"requests": True, "allowance": allowance, **standing}))
 
 
 # Evictions
@@ -76,7 +77,7 @@ def test_an_eviction_names_the_pods_uid_and_has_an_outcome(
     status: int, outcome: str, asked: list[tuple[str, Any]], tmp_path: Path
 ) -> None:
     with listening(serving([status], asked)) as url:
-        assert deeds.evict(api(url, tmp_path), known()) == outcome
+        assert enforce.evict(api(url, tmp_path), known()) == outcome
     ((path, body),) = asked
     assert path == "/api/v1/namespaces/team/pods/job/eviction"
     assert body["deleteOptions"] == {"preconditions": {"uid": "u-1"}}
@@ -86,7 +87,7 @@ def test_an_eviction_names_the_pods_uid_and_has_an_outcome(
 def test_an_eviction_without_an_api_server_is_an_outcome(tmp_path: Path) -> None:
     with listening(lambda _: None) as url:
         pass
-    assert deeds.evict(api(url, tmp_path), known()) == "API server away"
+    assert enforce.evict(api(url, tmp_path), known()) == "API server away"
 
 
 def test_an_eviction_that_a_budget_forbids_is_asked_again_after_the_grace_and_nobody_is_killed(
@@ -99,35 +100,35 @@ def test_an_eviction_that_a_budget_forbids_is_asked_again_after_the_grace_and_no
         for second in range(19):
             now[0] = float(second)
             one.round()
-            until(lambda: not one._evicting, "the eviction was answered")
+            until(lambda: not watchdog(one).calls.pending, "the eviction was answered")
         one.close()
     assert len(asked) == 3
     assert container.alive()
     text = one.metrics.text().decode()
-    assert 'slicewarden_node_acts_total{act="Evict",outcome="waits"} 2.0' in text
-    assert 'slicewarden_node_acts_total{act="Evict",outcome="done"} 1.0' in text
+    assert 'slicewarden_node_actions_total{action="Evict",outcome="waits"} 2.0' in text
+    assert 'slicewarden_node_actions_total{action="Evict",outcome="done"} 1.0' in text
 
 
 # Kills
 
 
-def held(mib: int | None, pid: int = 1, start: int = 1) -> Held:
-    return Held(Process(pid, start, "p", PLACE), mib, None)
+def held(mib: int | None, pid: int = 1, start: int = 1) -> ProcessUse:
+    return ProcessUse(Process(pid, start, "p", PLACE), mib, None)
 
 
 def test_victims_are_the_largest_and_no_more_than_bring_it_within() -> None:
-    use = Use(PLACE, (held(100, 1), held(3000, 2), held(2000, 3), held(None, 4)))
-    assert [each.process.pid for each in deeds.victims(use, 4000)] == [2]
-    assert [each.process.pid for each in deeds.victims(use, 2000)] == [2, 3]
-    assert [each.process.pid for each in deeds.victims(use, 5100)] == []
+    use = ContainerUse(PLACE, (held(100, 1), held(3000, 2), held(2000, 3), held(None, 4)))
+    assert [each.process.pid for each in enforce.victims(use, 4000)] == [2]
+    assert [each.process.pid for each in enforce.victims(use, 2000)] == [2, 3]
+    assert [each.process.pid for each in enforce.victims(use, 5100)] == []
 
 
 def test_victims_always_bring_it_within_and_one_less_never_does() -> None:
     rng = random.Random(3)  # noqa: S311 - the same cases each time
     for _ in range(2000):
-        use = Use(PLACE, tuple(held(rng.randrange(5000), pid) for pid in range(rng.randrange(1, 9))))
+        use = ContainerUse(PLACE, tuple(held(rng.randrange(5000), pid) for pid in range(rng.randrange(1, 9))))
         allowance = rng.randrange(12000)
-        chosen = deeds.victims(use, allowance)
+        chosen = enforce.victims(use, allowance)
         assert use.mib - sum(each.mib or 0 for each in chosen) <= max(allowance, 0)
         assert not chosen or use.mib - sum(each.mib or 0 for each in chosen[:-1]) > allowance
 
@@ -136,13 +137,13 @@ def test_a_process_whose_start_differs_is_not_killed() -> None:
     job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         (real,) = Processes().find([job.pid]).values()
-        another = Held(real._replace(start=real.start + 1), 9000, None)
-        assert deeds.kill([another], Processes()) == "done"
+        another = ProcessUse(real._replace(start=real.start + 1), 9000, None)
+        assert enforce.kill([another], Processes()) == "done"
         time.sleep(0.1)
         assert job.poll() is None
-        assert deeds.kill([Held(real, 9000, None)], Processes()) == "done"
+        assert enforce.kill([ProcessUse(real, 9000, None)], Processes()) == "done"
         assert job.wait(5) == -9
-        assert deeds.kill([Held(real, 9000, None)], Processes()) == "done"  # it is gone, and nobody else is hit
+        assert enforce.kill([ProcessUse(real, 9000, None)], Processes()) == "done"  # it is gone, and nobody else is hit
     finally:
         job.kill()
         job.wait()
@@ -198,10 +199,16 @@ def container() -> Iterator[Container]:
     made.end()
 
 
-def acting(rules: Over, container: Container, own: Known | None = None, **more: Any) -> Agent:
+def watchdog(one: NodeAgent) -> Watchdog:
+    (found,) = [each for each in one.watchers if isinstance(each, Watchdog)]
+    return found
+
+
+def acting(rules: Over, container: Container, own: NodeContainer | None = None, **more: Any) -> NodeAgent:
     one = own or known()
-    folders = Folders(container.root)
-    return Agent(lambda: {ID: one}, lambda: rules, lambda _: None, folders=folders, watch_only=False, **more)
+    folders = CgroupFolders(container.root)
+    words = {"folders": folders, "watch_only": False, **more}
+    return build(lambda: {ID: one}, lambda: rules, words.pop("log", lambda _: None), **words)
 
 
 def test_a_kill_ends_the_largest_process_after_the_grace_and_a_neighbour_finds_memory(
@@ -244,7 +251,7 @@ def test_a_kill_that_failed_is_tried_again_after_another_grace(
             one.round()
     assert refused == [5.0]
     assert container.alive()
-    assert 'slicewarden_node_acts_total{act="Kill",outcome="failed"} 1.0' in one.metrics.text().decode()
+    assert 'slicewarden_node_actions_total{action="Kill",outcome="failed"} 1.0' in one.metrics.text().decode()
     now[0] = 10.0
     one.round()
     until(lambda: not container.alive(), "it was killed")
@@ -256,9 +263,9 @@ def test_a_neighbour_whose_allocation_failed_gets_its_memory_after_the_kill(made
     hog, neighbour = made.run(made.make()), made.run(made.make())
     assert hog.take(20000)
     assert not neighbour.take(6000)
-    folders = Folders(made.root)
+    folders = CgroupFolders(made.root)
     rules = Over(KILL, grace=1, pressure=80)
-    one = Agent(lambda: {container_id(0): known()}, lambda: rules, lambda _: None, folders=folders, watch_only=False)
+    one = build(lambda: {container_id(0): known()}, lambda: rules, lambda _: None, folders=folders, watch_only=False)
     begin = time.monotonic()
 
     def has_its_memory() -> bool:
@@ -286,11 +293,11 @@ def test_an_exemption_of_the_policy_keeps_a_component_from_every_act(card: State
     card.set(limits=1)
     for exemptions in (policy.exemptions, ()):
         own = replace(policy, exemptions=exemptions)
-        found = Known(NAME, "u-1", standing(item, "main", own, Facts(), Node("n", labels)))
-        assert found.standing.allowance is not None
+        found = NodeContainer(NAME, "u-1", admitted(item, "main", own, Facts(), Node("n", labels)))
+        assert found.admitted.allowance is not None
         card.hold(container.run(), 20000)
         now = [0.0]
-        driven = found._replace(standing=found.standing._replace(driver=True))
+        driven = found._replace(admitted=found.admitted._replace(driver=True))
         one = acting(Over(KILL, grace=5, pressure=0), container, driven, clock=lambda now=now: now[0])
         for second in range(0, 20, 2):
             now[0] = float(second)
@@ -321,8 +328,7 @@ def test_an_agent_that_only_watches_kills_nobody_and_sets_no_limit(card: State, 
     card.set(limits=1)
     card.hold(container.run(), 24000)
     now = [0.0]
-    one = acting(Over(KILL, grace=5, pressure=0), container, known(driver=True), clock=lambda: now[0])
-    one.watch_only = True
+    one = acting(Over(KILL, grace=5, pressure=0), container, known(driver=True), watch_only=True, clock=lambda: now[0])
     for second in range(0, 20, 2):
         now[0] = float(second)
         one.round()
@@ -338,7 +344,7 @@ def test_the_driver_holds_a_container_before_its_first_process_takes_memory(card
     one = acting(Over(), container, known(5500, driver=True))
     one.round()
     assert card.limits() == {str(container.folder): 5500}
-    assert 'slicewarden_node_limits{state="held"} 1.0' in one.metrics.text().decode()
+    assert 'slicewarden_node_limits{state="set"} 1.0' in one.metrics.text().decode()
     one.round()
     one.close()
     assert card.limits() == {}  # taken away at the end
@@ -348,7 +354,7 @@ def test_a_limit_follows_the_allowance_and_goes_with_the_container(card: State, 
     card.set(limits=1)
     now = {ID: known(5500, driver=True)}
     one = acting(Over(), container)
-    one.known = lambda: now
+    one.containers = lambda: now
     one.round()
     now = {ID: known(4000, driver=True)}
     one.round()
@@ -364,7 +370,7 @@ def test_a_limit_follows_the_allowance_and_goes_with_the_container(card: State, 
     [known(driver=False), known(None, driver=True), known(exempt="x", driver=True)],
     ids=["another pool", "no allowance", "exempt"],
 )
-def test_nobody_else_is_limited(card: State, container: Container, own: Known) -> None:
+def test_nobody_else_is_limited(card: State, container: Container, own: NodeContainer) -> None:
     card.set(limits=1)
     one = acting(Over(), container, own)
     one.round()
@@ -379,8 +385,7 @@ def test_a_driver_without_limits_or_rights_is_told_once_and_tried_again_by_and_b
     card.set(limits=mode)
     logged: list[Any] = []
     now = [0.0]
-    one = acting(Over(), container, known(driver=True), clock=lambda: now[0])
-    one.log = logged.append
+    one = acting(Over(), container, known(driver=True), log=logged.append, clock=lambda: now[0])
     for second in range(10):
         now[0] = float(second)
         one.round()
@@ -395,7 +400,7 @@ def test_a_driver_without_limits_or_rights_is_told_once_and_tried_again_by_and_b
 
 def test_limits_agree_with_what_is_wanted_after_every_step(tmp_path: Path) -> None:
     """2,000 random steps: containers come, change and go, and the driver refuses now and then."""
-    rng, held_, keep = random.Random(7), dict[tuple[str, str], int](), Limits()  # noqa: S311 - the same each time
+    rng, held_, keep = random.Random(7), dict[tuple[str, str], int](), DriverLimits()  # noqa: S311 - the same each time
     refusing = [False]
 
     def set_(card: str, folder: str, mib: int | None) -> str:
@@ -430,7 +435,7 @@ def test_limits_agree_with_what_is_wanted_after_every_step(tmp_path: Path) -> No
 def test_folders_are_found_by_id_and_a_tenants_own_below_them_never(tmp_path: Path) -> None:
     own = tmp_path / "kubepods.slice" / f"kubepods-pod{UID.replace('-', '_')}.slice" / f"cri-containerd-{ID}.scope"
     (own / "kubepods" / f"pod{UID}" / OTHER).mkdir(parents=True)
-    folders = Folders(tmp_path)
+    folders = CgroupFolders(tmp_path)
     assert folders.find([ID, OTHER]) == {ID: own}
     (own / "kubepods" / f"pod{UID}" / OTHER).rmdir()
     (own / "kubepods" / f"pod{UID}").rmdir()
@@ -453,14 +458,14 @@ def test_the_last_mount_of_the_whole_hierarchy_counts(tmp_path: Path) -> None:
 
 
 def test_an_act_keeps_its_line_so_that_events_of_it_become_one() -> None:
-    row_uses = [Use(PLACE, (held(mib),)) for mib in (9000, 9500)]
-    from webhook.agent.nvml import Reading
-    from webhook.agent.view import Row
+    row_uses = [ContainerUse(PLACE, (held(mib),)) for mib in (9000, 9500)]
+    from webhook.agent.observe.nvml import CardReading
+    from webhook.agent.observe.view import ContainerRow
 
-    reading = Reading(CARD, "0", "A10", 9000, 10000, 1, ())
+    reading = CardReading(CARD, "0", "A10", 9000, 10000, 1, ())
     lines = set()
     for use in row_uses:
-        since, _ = over.decide(over.Since(), 0.0, [Row(reading, use, known())], Over(grace=5))
-        _, acts = over.decide(since, 5.0, [Row(reading, use, known())], Over(grace=5))
+        since, _ = over.decide(over.OverState(), 0.0, [ContainerRow(reading, use, known())], Over(grace=5))
+        _, acts = over.decide(since, 5.0, [ContainerRow(reading, use, known())], Over(grace=5))
         lines |= {act.why for act in acts}
     assert len(lines) == 1

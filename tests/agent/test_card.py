@@ -2,9 +2,9 @@
 
 from bench.gpu.containers import Containers
 from tests.support.card.state import State
-from webhook.agent import agent
-from webhook.agent.nvml import Cards
-from webhook.agent.processes import Processes
+from webhook.agent.observe import look
+from webhook.agent.observe.nvml import Cards
+from webhook.agent.observe.processes import Processes
 
 
 def used() -> int | None:
@@ -34,7 +34,7 @@ def test_memory_is_told_by_process_and_so_by_container(card: State, made: Contai
     for number, program in enumerate(programs):
         assert program.take(100 + number)
     cards = Cards()
-    (seen,) = agent.look(cards, Processes())
+    (seen,) = look.look(cards, Processes())
     cards.close()
     assert [use.mib for use in seen.uses] == [201, 102]
     assert [(each.process.pid, each.mib) for each in seen.host] == [(programs[3].pid, 103)]

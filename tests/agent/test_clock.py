@@ -15,7 +15,7 @@ from tests.support.card import clock
 from tests.support.card.clock import Clock
 from tests.support.card.state import State
 from tests.support.waiting import until
-from webhook.agent.nvml import Cards
+from webhook.agent.observe.nvml import Cards
 
 TABLE_1 = {1: 11.30, 2: 23.84, 5: 58.97, 10: 117.09}
 """Seconds until the last of so many containers has ended that run at once, by the study."""
@@ -62,7 +62,7 @@ def test_work_of_real_processes_is_done_by_and_by_and_nvml_tells_whose(card: Sta
 
         def told() -> bool:
             (reading,) = cards.look()
-            shares.update({each.pid: each.sm for each in reading.taken if each.sm})
+            shares.update({each.pid: each.sm for each in reading.processes if each.sm})
             halves = len(shares) == 2 and all(20 <= share <= 60 for share in shares.values())
             return halves and bool(reading.busy and reading.busy > 50)
 

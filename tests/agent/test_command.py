@@ -24,15 +24,15 @@ import pytest
 from tests.support.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG, until
-from webhook.agent import node as watched
-from webhook.agent import places
-from webhook.agent.agent import AGAIN, Agent
-from webhook.agent.nvml import Unavailable
-from webhook.agent.places import place
-from webhook.agent.pods import Name
-from webhook.agent.processes import Process
-from webhook.agent.standing import Standing
-from webhook.agent.view import Known
+from webhook.agent.agent import AGAIN, NodeAgent, build
+from webhook.agent.observe import node as watched
+from webhook.agent.observe import places
+from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.nvml import Unavailable
+from webhook.agent.observe.places import place
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.processes import Process
+from webhook.agent.observe.view import NodeContainer
 from webhook.cli import inputs
 from webhook.cluster import client
 from webhook.policy.model import Over
@@ -183,13 +183,13 @@ def serving(server: Server, tmp_path: Path) -> Iterator[str]:
 def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tmp_path: Path) -> None:
     server = Server(pod(**{"nvidia.com/gpu.shared": "1"}))
     with serving(server, tmp_path) as kubeconfig:
-        own = watched.Node("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
+        own = watched.NodeWatch("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
         own.start()
         assert own.settled(10)
-        (known,) = own.known().values()
+        (known,) = own.containers().values()
         own.stop()
-    assert (known.name, known.uid) == (Name("team", "job", "main"), "u-1")
-    assert known.standing == Standing(asks=True, allowance=(23028 - 461) // 4)
+    assert (known.name, known.uid) == (ContainerName("team", "job", "main"), "u-1")
+    assert known.admitted == Admitted(requests=True, allowance=(23028 - 461) // 4)
     assert any(path.startswith(f"{PODS}?") and "fieldSelector=spec.nodeName%3Dn" in path for path in server.asked)
     assert any(path.startswith(f"{NODES}?") and "fieldSelector=metadata.name%3Dn" in path for path in server.asked)
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
@@ -197,7 +197,7 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
 
 def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Server(), tmp_path) as kubeconfig:
-        own = watched.Node("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
+        own = watched.NodeWatch("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
         own.start()
         assert own.settled(10)
         assert own.seen() is not None
@@ -211,8 +211,8 @@ def test_while_the_api_server_is_away_log_files_name_the_containers_and_nothing_
     api = client.connect(None) if os.environ.get("KUBERNETES_SERVICE_HOST") else None
     with serving(Server(), tmp_path) as kubeconfig:
         api = client.connect(kubeconfig)
-    own = watched.Node("n", api, inputs.load_sample(), lambda _: None, tmp_path)
-    assert own.known() == {ID: Known(Name("team", "job", "main"))}
+    own = watched.NodeWatch("n", api, inputs.load_sample(), lambda _: None, tmp_path)
+    assert own.containers() == {ID: NodeContainer(ContainerName("team", "job", "main"))}
 
 
 def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: State, tmp_path: Path) -> None:
@@ -230,13 +230,17 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: 
             arguments = ("--node", "n", "--events", "--kubeconfig", kubeconfig, "--policy", "policies/sample.yaml")
             with running(card.environment, *arguments) as (process, port):
                 until(lambda: bool(server.events), "an Event was written")
-                until(lambda: 'state="stranger"' in get(port, "/metrics")[1], "it is a stranger")
+                until(lambda: 'state="not requested"' in get(port, "/metrics")[1], "it is a stranger")
                 time.sleep(2.2)
                 process.send_signal(signal.SIGTERM)
                 process.wait(LONG)
         (event,) = server.events
-        assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == ("GPUStranger", "job", "u-1")
-        assert (event["action"], event["reportingController"]) == ("Tell", "slicewarden.dev/agent")
+        assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == (
+            "GPUNotRequested",
+            "job",
+            "u-1",
+        )
+        assert (event["action"], event["reportingController"]) == ("Report", "slicewarden.dev/agent")
         assert event["note"].startswith("container main has processes on GPU GPU-0000")
     finally:
         job.kill()
@@ -265,10 +269,10 @@ def unified() -> Path:
 # The loop
 
 
-def agent(card: State, **more: Any) -> tuple[Agent, list[Any]]:
+def agent(card: State, **more: Any) -> tuple[NodeAgent, list[Any]]:
     del card
     logged: list[Any] = []
-    return Agent(dict, Over, logged.append, **more), logged
+    return build(dict, Over, logged.append, **more), logged
 
 
 def test_nvml_that_cannot_be_started_is_told_once_and_tried_again(card: State) -> None:
@@ -278,7 +282,7 @@ def test_nvml_that_cannot_be_started_is_told_once_and_tried_again(card: State) -
     one, logged = agent(card, open=broken)
     assert [one.round(), one.round()] == [AGAIN, AGAIN]
     assert logged == [{"message": "no NVML", "error": "Driver Not Loaded"}]
-    assert 'slicewarden_node_faults_total{call="nvmlInit"} 2.0' in one.metrics.text().decode()
+    assert 'slicewarden_node_nvml_errors_total{call="nvmlInit"} 2.0' in one.metrics.text().decode()
     assert one.metrics.age < math.inf, "it has looked"
 
 
@@ -298,17 +302,21 @@ def test_five_hundred_pods_that_came_and_went_leave_no_series_and_no_memory(
     card: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card.hold(os.getpid(), 9000, sm=5, stamp=9)
-    place = places.Place("", "", "/kubepods/x", 2)
-    known: dict[str, Known] = {}
-    one = Agent(lambda: known, lambda: Over(grace=0), lambda _: None)
+    place = places.ContainerCgroup("", "", "/kubepods/x", 2)
+    known: dict[str, NodeContainer] = {}
+    one = build(lambda: known, lambda: Over(grace=0), lambda _: None)
     monkeypatch.setattr(one._processes, "find", lambda pids: {pid: Process(pid, 1, "p", place) for pid in pids})
 
     def pods(first: int, last: int) -> int:
         nonlocal place, known
         for number in range(first, last):
-            place = places.Place(f"uid-{number}", f"{number:064x}", f"/kubepods/{number}", 2)
-            name = Name("team", f"job-{number}", "main")
-            known = {place.container: Known(name, f"uid-{number}", Standing(asks=number % 2 == 0, allowance=4000))}
+            place = places.ContainerCgroup(f"uid-{number}", f"{number:064x}", f"/kubepods/{number}", 2)
+            name = ContainerName("team", f"job-{number}", "main")
+            known = {
+                place.container: NodeContainer(
+                    name, f"uid-{number}", Admitted(requests=number % 2 == 0, allowance=4000)
+                )
+            }
             one.round()
             assert number % 50 or f'pod="job-{number}"' in one.metrics.text().decode()
         gc.collect()

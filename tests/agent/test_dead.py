@@ -1,57 +1,56 @@
 """Dead cards: XIDs and lost cards, by NVML's events and readings."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.support.card.state import LOST, State
-from webhook.agent import dead
-from webhook.agent.agent import AGAIN, Agent
-from webhook.agent.dead import Dead
-from webhook.agent.nvml import Cards, Reading, Trouble
-from webhook.agent.places import Place
-from webhook.agent.pods import Name
-from webhook.agent.processes import Process
-from webhook.agent.standing import Standing
-from webhook.agent.view import Known
+from webhook.agent.agent import AGAIN, NodeAgent, build
+from webhook.agent.limits import dead
+from webhook.agent.limits.dead import DeadCards
+from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.nvml import CardReading, Cards, NvmlEvent
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.processes import Process
+from webhook.agent.observe.view import NodeContainer
 from webhook.cluster.events import EventNote, body
 from webhook.policy.model import Over
 
 CARD = "GPU-00000000-0000-0000-0000-000000000000"
 
 
-def reading(uuid: str = CARD, parent: str = "", *, lost: bool = False) -> Reading:
+def reading(uuid: str = CARD, parent: str = "", *, lost: bool = False) -> CardReading:
     faults = ("nvmlDeviceGetMemoryInfo: GPU is lost",) if lost else ()
-    return Reading(uuid, "0", "A10", None, None, None, (), faults=faults, parent=parent)
+    return CardReading(uuid, "0", "A10", None, None, None, (), errors=faults, parent=parent)
 
 
 def test_a_critical_xid_is_fatal_and_an_applications_error_is_not(card: State) -> None:
     cards = Cards()
     for xid, fatal in ((79, True), (48, True), (13, False), (31, False), (109, False)):
         card.set(xid=xid)
-        assert cards.troubles() == (Trouble(CARD, f"XID {xid}", fatal),)
-    assert cards.troubles() == ()
+        assert cards.events() == (NvmlEvent(CARD, f"XID {xid}", fatal),)
+    assert cards.events() == ()
     cards.close()
 
 
 def test_a_card_dies_once_by_its_first_event_and_stays_dead_though_it_answers() -> None:
     first = dead.update(
-        dead.NONE, [reading()], [Trouble(CARD, "XID 48", fatal=True), Trouble(CARD, "XID 79", fatal=True)]
+        dead.NONE, [reading()], [NvmlEvent(CARD, "XID 48", fatal=True), NvmlEvent(CARD, "XID 79", fatal=True)]
     )
-    assert first == Dead({CARD: "XID 48"}, (CARD,))
-    assert dead.update(first, [reading()], []) == Dead({CARD: "XID 48"})
+    assert first == DeadCards({CARD: "XID 48"}, (CARD,))
+    assert dead.update(first, [reading()], []) == DeadCards({CARD: "XID 48"})
 
 
 def test_a_lost_card_is_dead_until_it_answers_again() -> None:
     first = dead.update(dead.NONE, [reading(lost=True)], [])
     away = dead.update(first, [], [])
     back = dead.update(away, [reading()], [])
-    assert (first, away, back) == (Dead({CARD: dead.LOST}, (CARD,)), Dead({CARD: dead.LOST}), Dead({}))
+    assert (first, away, back) == (DeadCards({CARD: dead.LOST}, (CARD,)), DeadCards({CARD: dead.LOST}), DeadCards({}))
 
 
 def test_an_applications_error_kills_no_card() -> None:
-    assert dead.update(dead.NONE, [reading()], [Trouble(CARD, "XID 31", fatal=False)]) == dead.NONE
+    assert dead.update(dead.NONE, [reading()], [NvmlEvent(CARD, "XID 31", fatal=False)]) == dead.NONE
 
 
 def test_a_card_whose_mig_devices_are_lost_dies_once() -> None:
@@ -70,20 +69,19 @@ class Written:
 
 
 @pytest.fixture
-def watched(card: State, monkeypatch: pytest.MonkeyPatch) -> tuple[Agent, Written, Callable[[], str]]:
+def watched(card: State, monkeypatch: pytest.MonkeyPatch) -> tuple[NodeAgent, Written, Callable[[], str]]:
     """An agent that knows the container of every process on the card."""
     assert card.file.exists()
-    place = Place("11111111-2222-3333-4444-555555555555", "ab" * 32, "/kubepods/x", 2)
-    known = Known(Name("team", "job", "main"), "u-1", Standing(asks=True, allowance=9000))
+    place = ContainerCgroup("11111111-2222-3333-4444-555555555555", "ab" * 32, "/kubepods/x", 2)
+    known = NodeContainer(ContainerName("team", "job", "main"), "u-1", Admitted(requests=True, allowance=9000))
     written = Written()
-    events: Any = written
-    one = Agent(lambda: {place.container: known}, Over, lambda _: None, events=events, node="node-1")
+    one = build(lambda: {place.container: known}, Over, lambda _: None, write_event=written.add, node="node-1")
     monkeypatch.setattr(one._processes, "find", lambda pids: {pid: Process(pid, 1, "p", place) for pid in pids})
     return one, written, lambda: one.metrics.text().decode()
 
 
 def test_a_dead_card_is_told_once_at_the_node_and_at_the_pods_on_it(
-    card: State, watched: tuple[Agent, Written, Callable[[], str]]
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
 ) -> None:
     one, written, text = watched
     card.hold(1, 100)
@@ -95,13 +93,13 @@ def test_a_dead_card_is_told_once_at_the_node_and_at_the_pods_on_it(
         ("Pod", "job", "GPUDead"),
     ]
     assert "XID 79; cordon the node" in written.all[0].note
-    assert f'slicewarden_node_card_troubles_total{{gpu="{CARD}",what="XID 79"}} 1.0' in text()
+    assert f'slicewarden_node_card_errors_total{{error="XID 79",gpu="{CARD}"}} 1.0' in text()
     assert f'slicewarden_node_card_dead{{gpu="{CARD}",index="0",model="Pretended Card"}} 1.0' in text()
     one.close()
 
 
 def test_a_lost_card_is_dead_while_nvml_has_it_not_and_alive_when_it_is_back(
-    card: State, watched: tuple[Agent, Written, Callable[[], str]]
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
 ) -> None:
     one, written, text = watched
     now = [0.0]
@@ -123,7 +121,7 @@ def test_a_lost_card_is_dead_while_nvml_has_it_not_and_alive_when_it_is_back(
 
 
 def test_an_event_of_a_node_lies_in_the_namespace_default_and_names_no_namespace(
-    card: State, watched: tuple[Agent, Written, Callable[[], str]]
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
 ) -> None:
     one, written, _ = watched
     card.set(xid=48)

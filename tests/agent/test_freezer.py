@@ -11,7 +11,7 @@ import pytest
 
 from tests.agent.bed import containers, writable
 from tests.support.waiting import until
-from webhook.agent.freezer import NOT_DONE, Freezer, own
+from webhook.agent.turns.freezer import NOT_DONE, Freezer, own
 
 ID, UID = "ab" * 32, "11111111-2222-3333-4444-555555555555"
 PATH = f"/kubepods/pod{UID}/{ID}"
@@ -36,10 +36,10 @@ def test_a_frozen_container_stands_still_and_goes_on_where_it_was(tmp_path: Path
         before = count.stat().st_size
         time.sleep(0.05)
         assert count.stat().st_size == before
-        assert (freezer.frozen(one.path), freezer.asked(one.path)) == (True, True)
+        assert (freezer.frozen(one.path), freezer.requested(one.path)) == (True, True)
         assert freezer.thaw(one.path) == ""
         until(lambda: count.stat().st_size > before, "it works again")
-        assert freezer.asked(one.path) is False
+        assert freezer.requested(one.path) is False
 
 
 def test_five_hundred_threads_freeze_in_time() -> None:
@@ -97,7 +97,7 @@ def test_a_container_that_is_gone_is_thawed_and_cannot_be_frozen() -> None:
     freezer = Freezer(writable())
     assert freezer.thaw(PATH) == ""
     assert freezer.freeze([PATH]) == {PATH: "gone"}
-    assert (freezer.frozen(PATH), freezer.asked(PATH)) == (None, None)
+    assert (freezer.frozen(PATH), freezer.requested(PATH)) == (None, None)
 
 
 def test_a_freeze_that_is_not_done_in_time_is_undone(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_child_below_a_frozen_cgroup_stands_still_though_nobody_asked_for_it()
         above = one.folder.parent / "cgroup.freeze"
         above.write_text("1")
         until(lambda: one.frozen, "it stands still")
-        assert (freezer.frozen(one.path), freezer.asked(one.path)) == (True, False)
+        assert (freezer.frozen(one.path), freezer.requested(one.path)) == (True, False)
         above.write_text("0")
 
 
@@ -144,7 +144,7 @@ def test_nothing_but_a_containers_own_cgroup_is_written_to(path: str) -> None:
     freezer = Freezer(writable())
     assert freezer.thaw(path)
     assert freezer.freeze([path])
-    assert (freezer.frozen(path), freezer.asked(path)) == (None, None)
+    assert (freezer.frozen(path), freezer.requested(path)) == (None, None)
 
 
 def test_a_mount_that_cannot_be_written_to_says_so(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bench.gpu.tables import DRY, about
 from tests import ROOT
 from tests.support.card.library import library
 from tests.support.card.state import State
-from webhook.agent.nvml import Cards
+from webhook.agent.observe.nvml import Cards
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_what_containers_take_is_told_in_its_place_and_gone_with_them(bench: nvm
 
 
 def test_memory_that_is_told_in_another_place_is_found_out(bench: nvml.Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.agent.processes.places.place", lambda _: None)
+    monkeypatch.setattr("webhook.agent.observe.processes.places.place", lambda _: None)
     written, right = truth.run(bench)
     assert (right, [row[6] for row in body(written)]) == (False, ["**wrong**", "**wrong**", "told, in its place"])
 

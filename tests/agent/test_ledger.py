@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from webhook.agent import ledger
-from webhook.agent.freezer import own
-from webhook.agent.ledger import Entries, Ledger
+from webhook.agent.turns import ledger
+from webhook.agent.turns.freezer import own
+from webhook.agent.turns.ledger import Entries, Ledger
 
 ID, UID = "ab" * 32, "11111111-2222-3333-4444-555555555555"
 PATH, OTHER = f"/kubepods/pod{UID}/{ID}", f"/kubepods/pod{UID}/{'cd' * 32}"
@@ -79,9 +79,9 @@ def test_no_bytes_make_a_ledger_raise(tmp_path: Path) -> None:
 
 def test_one_agent_of_a_node_has_the_ledger(tmp_path: Path) -> None:
     first, second = Ledger(tmp_path / "run"), Ledger(tmp_path / "run")
-    assert (first.take(), first.held) == ("", True)
+    assert (first.take(), first.locked) == ("", True)
     assert first.take() == ""
-    assert (second.take(tries=1), second.held) == ("another agent runs on this node", False)
+    assert (second.take(tries=1), second.locked) == ("another agent runs on this node", False)
     first.leave()
     assert second.take() == ""
     second.leave()

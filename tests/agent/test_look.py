@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from tests.support.card.library import SOURCES
 from tests.support.card.state import LOST, MIB, State, start_of
-from webhook.agent import agent, nvml
-from webhook.agent.look import CardUse, join
-from webhook.agent.nvml import Cards, Reading, Taken
-from webhook.agent.places import Place
-from webhook.agent.processes import Process, Processes
+from webhook.agent.observe import look, nvml
+from webhook.agent.observe.look import CardUse, join
+from webhook.agent.observe.nvml import CardReading, Cards, NvmlProcess
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.processes import Process, Processes
 
 UIDS = [f"0000000{n}-2222-3333-4444-555555555555" for n in range(3)]
 IDS = [f"{n:064x}" for n in range(3)]
@@ -75,7 +75,7 @@ def test_two_processes_of_a_container_are_summed_and_two_containers_of_a_pod_kep
     for pid, container in ((two[0], 0), (two[1], 0), (mine, 1)):
         proc.add(pid, cgroup(container, pod=0))
         card.hold(pid, 1000 + container, sm=20)
-    (seen,) = agent.look(cards, Processes(proc.folder))
+    (seen,) = look.look(cards, Processes(proc.folder))
     assert [(use.place.pod, use.place.container, use.mib) for use in seen.uses] == [
         (UIDS[0], IDS[0], 2000),
         (UIDS[0], IDS[1], 1001),
@@ -87,10 +87,10 @@ def test_what_a_killed_process_held_is_gone_from_the_next_look(card: State, card
     job = sleeper()
     card.hold(job.pid, 5000)
     processes = Processes()
-    (before,) = agent.look(cards, processes)
+    (before,) = look.look(cards, processes)
     job.send_signal(signal.SIGKILL)
     job.wait()
-    (after,) = agent.look(cards, processes)
+    (after,) = look.look(cards, processes)
     assert (before.reading.used, after.reading.used, after.host) == (5000, 0, ())
 
 
@@ -103,8 +103,8 @@ def test_a_pid_that_has_a_new_owner_counts_for_the_new_owners_container(proc: Pr
     assert first.place is not None
     assert second.place is not None
     assert (first.place.container, second.place.container) == (IDS[0], IDS[1])
-    assert processes.still(second)
-    assert not processes.still(first)
+    assert processes.alive(second)
+    assert not processes.alive(first)
 
 
 def test_a_process_that_moves_no_more_is_read_once_and_forgotten_when_it_holds_nothing(proc: Proc) -> None:
@@ -117,7 +117,7 @@ def test_a_process_that_moves_no_more_is_read_once_and_forgotten_when_it_holds_n
 
 
 def test_a_process_that_ends_between_two_questions_counts_as_unattributed(proc: Proc) -> None:
-    reading = Reading("GPU-0", "0", "card", 800, 1000, 10, (Taken(7, 500, 10),))
+    reading = CardReading("GPU-0", "0", "card", 800, 1000, 10, (NvmlProcess(7, 500, 10),))
     seen = join(reading, Processes(proc.folder).find([7]))
     assert (seen.uses, seen.host, seen.unattributed) == ((), (), 800)
 
@@ -126,12 +126,12 @@ def test_a_list_that_grows_at_every_question_loses_one_looks_value_and_not_the_l
     card.hold(os.getpid(), 1000)
     card.set(small=1)
     (reading,) = cards.look()
-    assert (reading.used, reading.taken) == (1000, ())
-    assert any("grew 3 times" in fault for fault in reading.faults)
+    assert (reading.used, reading.processes) == (1000, ())
+    assert any("grew 3 times" in fault for fault in reading.errors)
     card.set(small=0)
     (reading,) = cards.look()
-    assert [each.mib for each in reading.taken] == [1000]
-    assert not reading.faults  # and `Not Found` of a card without samples is no fault
+    assert [each.mib for each in reading.processes] == [1000]
+    assert not reading.errors  # and `Not Found` of a card without samples is no fault
 
 
 def test_samples_above_100_percent_of_unknown_processes_or_older_than_the_last_are_dropped(
@@ -142,19 +142,19 @@ def test_samples_above_100_percent_of_unknown_processes_or_older_than_the_last_a
     slot = card.hold(mine, 100, sm=40, stamp=5 * second)
     card.set(garbage=3)
     (reading,) = cards.look()
-    assert [each.sm for each in reading.taken] == [40]
+    assert [each.sm for each in reading.processes] == [40]
     card.hold(mine, 100, sm=70, stamp=3 * second, slot=slot)
     (reading,) = cards.look()
-    assert [each.sm for each in reading.taken] == [0]
+    assert [each.sm for each in reading.processes] == [0]
     card.hold(mine, 100, sm=101, stamp=7 * second, slot=slot)
     (reading,) = cards.look()
-    assert [each.sm for each in reading.taken] == [0]
+    assert [each.sm for each in reading.processes] == [0]
 
 
 def test_a_pid_of_garbage_or_with_more_than_the_card_has_is_dropped(card: State, cards: Cards, proc: Proc) -> None:
     card.hold(4294967295 - 1, 10, start=0)
     card.hold(os.getpid(), 30000)
-    (seen,) = agent.look(cards, Processes(proc.folder))
+    (seen,) = look.look(cards, Processes(proc.folder))
     assert (seen.uses, seen.host) == ((), ())
 
 
@@ -169,21 +169,21 @@ def test_under_mig_memory_is_told_by_instance_and_no_utilisation(card: State) ->
         ("0:0", 0, None, True),
         ("0:1", 700, None, True),
     ]
-    assert readings[1].taken == (Taken(mine, 700, None),)
-    assert not [fault for each in readings for fault in each.faults]
+    assert readings[1].processes == (NvmlProcess(mine, 700, None),)
+    assert not [fault for each in readings for fault in each.errors]
 
 
 def test_a_client_of_mps_is_known_as_one(card: State, cards: Cards) -> None:
     card.hold(os.getpid(), 300, mps=1)
     (reading,) = cards.look()
-    assert reading.taken == (Taken(os.getpid(), 300, 0, mps=True),)
+    assert reading.processes == (NvmlProcess(os.getpid(), 300, 0, mps=True),)
 
 
 def test_a_lost_card_says_so_and_raises_nothing(card: State, cards: Cards) -> None:
     card.set(fault=LOST)
     (reading,) = cards.look()
     assert reading.lost
-    assert (reading.used, reading.busy, reading.taken) == (None, None, ())
+    assert (reading.used, reading.busy, reading.processes) == (None, None, ())
     card.set(fault=0)
     (reading,) = cards.look()
     assert not reading.lost
@@ -209,17 +209,19 @@ def test_every_call_of_the_agent_has_an_answer_in_the_pretended_library() -> Non
         assert not asked or any(f"int {each}(" in source for each in asked), name
 
 
-places = st.sampled_from([None, *(Place(uid, container, f"/{container}", 2) for uid in UIDS for container in IDS)])
+places = st.sampled_from(
+    [None, *(ContainerCgroup(uid, container, f"/{container}", 2) for uid in UIDS for container in IDS)]
+)
 
 
 @given(st.lists(st.tuples(places, st.none() | st.integers(0, 5000), st.booleans()), max_size=12), st.integers(0, 9000))
 def test_what_is_used_is_what_containers_have_and_the_rest(
-    held: list[tuple[Place | None, int | None, bool]], reserved: int
+    held: list[tuple[ContainerCgroup | None, int | None, bool]], reserved: int
 ) -> None:
-    taken = tuple(Taken(pid, mib, None) for pid, (_, mib, _) in enumerate(held))
+    taken = tuple(NvmlProcess(pid, mib, None) for pid, (_, mib, _) in enumerate(held))
     used = reserved + sum(mib or 0 for _, mib, _ in held)
     found = {pid: Process(pid, 1, "p", place) for pid, (place, _, alive) in enumerate(held) if alive}
-    seen: CardUse = join(Reading("GPU-0", "0", "card", used, 10**6, None, taken), found)
+    seen: CardUse = join(CardReading("GPU-0", "0", "card", used, 10**6, None, taken), found)
     assert seen.unattributed is not None
     assert used == sum(use.mib for use in seen.uses) + seen.unattributed
     assert len({use.place for use in seen.uses}) == len(seen.uses)

@@ -11,8 +11,10 @@ from tests import ROOT
 from tests.support.command_lines import read as read_command
 from tests.support.manifests import BASE, COMPONENTS, read
 from webhook import rules
-from webhook.agent import agent, ledger, node
-from webhook.agent.turns import PAUSE_ENDED, PAUSED
+from webhook.agent import agent
+from webhook.agent.observe import node
+from webhook.agent.turns import ledger
+from webhook.agent.turns.turns import PAUSE_ENDED, PAUSED
 from webhook.catalog import host_paths
 from webhook.cli import inputs
 from webhook.cli.commands import thaw
@@ -175,7 +177,7 @@ def test_every_path_of_a_node_that_our_manifests_mount_is_refused_to_others() ->
 
 def test_the_names_in_events_and_the_manifests_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "agent.md").read_text("utf-8")
-    words = ("GPUStranger", "GPUMemoryOver", PAUSED, PAUSE_ENDED, "slicewarden-node", str(ledger.FOLDER))
+    words = ("GPUNotRequested", "GPUMemoryOver", PAUSED, PAUSE_ENDED, "slicewarden-node", str(ledger.FOLDER))
     for word in (*words, "components/agent-acts", "components/agent-turns"):
         assert word in page
     assert agent.REPORTER == "slicewarden.dev/agent"

@@ -14,9 +14,9 @@ import yaml
 
 from tests import ROOT
 from tests.agent.bed import GPU, LABELS, Container, containers, policy, writable
-from webhook.agent.freezer import Freezer
-from webhook.agent.pauses import Pause
-from webhook.agent.standing import standing
+from webhook.agent.observe.admitted import admitted
+from webhook.agent.observe.pauses import Pause
+from webhook.agent.turns.freezer import Freezer
 from webhook.catalog import gangs
 from webhook.cli import inputs
 from webhook.cli import main as cli
@@ -39,7 +39,7 @@ def item(own: Any = None, spec: Any = None, metadata: Any = None, pausable: obje
 
 
 def pause(given: dict[str, Any], rules: Policy, container: str = "main") -> Pause | None:
-    return standing(given, container, rules, FACTS, FACTS.nodes[0]).pause
+    return admitted(given, container, rules, FACTS, FACTS.nodes[0]).pause
 
 
 def test_a_pod_that_says_so_may_be_frozen(turns: Policy) -> None:
@@ -257,10 +257,10 @@ def test_a_command_tells_who_may_stand_still_for_how_long_and_why_not(
     assert lines == [
         "object container pool may stand still and why, or why not",
         "Pod team/probed main shared 10 s then it runs for 15 s at least",
-        "Pod team/plain main shared never its pod does not say slicewarden.dev/pausable",
-        "Pod team/whole main exclusive never the pool's containers take no turns",
-        "Pod team/gang main shared never its pod is one of a group (WORLD_SIZE)",
-        "Pod team/hasty main shared never its probes bear 4 s, and 5 s are the least; raise failureThreshold or "
+        "Pod team/plain main shared never its pod has no annotation slicewarden.dev/pausable",
+        "Pod team/whole main exclusive never containers of this pool take no turns",
+        "Pod team/gang main shared never its pod belongs to a group (WORLD_SIZE)",
+        "Pod team/hasty main shared never its probes tolerate 4 s, and the minimum is 5 s; raise failureThreshold or "
         "periodSeconds",
         'Pod team/said main shared never slicewarden.dev/pausable is "yes": only "true" counts',
     ]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.agent.places import Place, place
+from webhook.agent.observe.places import ContainerCgroup, place
 
 ID = "ab12" * 16
 OTHER = "cd34" * 16
@@ -42,7 +42,7 @@ WRITTEN = {
     "nothing": ("", "", "", ""),
 }
 FORMS = {
-    name: (f"{before}{path}{after}", Place(pod, ID, path, 1 if "freezer" in before else 2) if pod else None)
+    name: (f"{before}{path}{after}", ContainerCgroup(pod, ID, path, 1 if "freezer" in before else 2) if pod else None)
     for name, (before, path, after, pod) in WRITTEN.items()
 }
 
@@ -60,7 +60,7 @@ def test_twenty_forms_are_tried() -> None:
 def test_a_tenant_cannot_name_a_cgroup_within_its_own_so_that_it_counts_as_another_pods() -> None:
     own = f"/kubepods/besteffort/pod{UID}/{ID}"
     forged = f"{own}/kubepods/pod{'99999999' + UID[8:]}/{OTHER}"
-    assert place(f"0::{forged}") == Place(UID, ID, own, 2)
+    assert place(f"0::{forged}") == ContainerCgroup(UID, ID, own, 2)
     before = f"/kubepods/besteffort/pod{UID}/pod{'99999999' + UID[8:]}/{ID}"
     found = place(f"0::{before}")
     assert found is not None

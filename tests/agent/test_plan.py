@@ -12,7 +12,7 @@ import pytest
 
 from tests.agent import planning
 from tests.agent.literal import manage
-from webhook.agent import plan
+from webhook.agent.turns import plan
 
 LIVES = 10_000
 
@@ -67,7 +67,7 @@ MUTANTS = {
     "blind freezes": ("        if len(known) < len(looks):", "        if False and len(known) < len(looks):"),
     "a blind look keeps them frozen": ("                self._release(key, BLIND)", "                pass"),
     "after a blind look nobody was found": ("            self._found.add(key)", "            pass"),
-    "newcomers run": ("                self._stop(key, WAITS)", "                pass"),
+    "newcomers run": ("                self._stop(key, QUEUED)", "                pass"),
     "who rests is frozen": (
         "and key not in self._resting:\n                self._stop",
         "and True:\n                self._stop",
@@ -123,7 +123,7 @@ MUTANTS = {
     "off freezes": ("    if rules.mode == OFF:", "    if False:"),
     "a release forgets who rests": ("    resting |= {key: now + each.rest", "    resting = {key: now"),
     "a release keeps the queue": (
-        "    return State(resting=resting), tuple",
+        "    return TurnState(resting=resting), tuple",
         "    return replace(before, resting=resting), tuple",
     ),
     "a failed freeze is tried at once": ("resting={**state.resting, key: until})", "resting=state.resting)"),

@@ -11,7 +11,7 @@ import yaml
 from tests import ROOT
 from webhook.cli import inputs
 from webhook.model import Unusable
-from webhook.policy.model import EVICT, NO_TURNS, TOLD, Contention, Over, Policy
+from webhook.policy.model import EVICT, NO_TURNS, ONLY_REPORTED, Contention, Over, Policy
 
 
 def policy(tmp_path: Path, words: Any, place: int = 0) -> Policy:
@@ -23,8 +23,8 @@ def policy(tmp_path: Path, words: Any, place: int = 0) -> Policy:
 
 
 def test_a_policy_that_says_nothing_tells() -> None:
-    assert {pool.over for pool in inputs.load_sample().pools} == {TOLD}
-    assert TOLD.action == "Tell"
+    assert {pool.over for pool in inputs.load_sample().pools} == {ONLY_REPORTED}
+    assert ONLY_REPORTED.action == "Report"
     assert {pool.contention for pool in inputs.load_sample().pools} == {NO_TURNS}
     assert NO_TURNS.mode == "Off"
 
@@ -38,7 +38,7 @@ def test_what_a_pool_says_is_read_and_the_rest_is_usual(tmp_path: Path) -> None:
 def test_a_dead_card_taints_a_node_only_where_its_pool_says_so(tmp_path: Path) -> None:
     assert not any(pool.taint_dead for pool in inputs.load_sample().pools)
     assert policy(tmp_path, {"dead": {"action": "Taint"}}).pools[0].taint_dead
-    assert not policy(tmp_path, {"dead": {"action": "Tell"}}).pools[0].taint_dead
+    assert not policy(tmp_path, {"dead": {"action": "Report"}}).pools[0].taint_dead
     with pytest.raises(Unusable, match="action"):
         policy(tmp_path, {"dead": {"action": "Cordon"}})
     with pytest.raises(Unusable, match="is for GPUs that pods share; remove it from this pool: of a GPU that nobody"):

@@ -9,9 +9,21 @@ import pytest
 from webhook import agent
 
 FOLDER = Path(agent.__file__).parent
-FILES = sorted(FOLDER.glob("*.py"))
+FILES = sorted(FOLDER.rglob("*.py"))
 
-DECIDES = ("dead", "look", "over", "places", "plan", "pods", "standing", "taint", "view")
+DECIDES = (
+    "actions",
+    "limits/dead",
+    "limits/over",
+    "limits/taint",
+    "observe/admitted",
+    "observe/look",
+    "observe/pauses",
+    "observe/places",
+    "observe/pods",
+    "observe/view",
+    "turns/plan",
+)
 """Values in, values out: what a test can try ten thousand times."""
 
 OUTSIDE = frozenset(
@@ -22,7 +34,7 @@ OUTSIDE = frozenset(
 HOMES = {
     "pynvml": {"nvml"},
     "ctypes": {"nvml"},
-    "signal": {"deeds"},
+    "signal": {"enforce"},
     "webhook.http.port": {"scrape"},
     "webhook.cluster.watch": {"node"},
 }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from webhook.agent.standing import UNKNOWN, standing
+from webhook.agent.observe.admitted import UNKNOWN, admitted
 from webhook.cli import inputs
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
@@ -48,7 +48,7 @@ def pod(requested: object = "1", resource: str = "nvidia.com/gpu.shared", **anno
 
 def allowed(item: dict[str, Any], container: str = "main", known: Facts | None = None) -> int | None:
     known = known or facts()
-    return standing(item, container, SAMPLE, known, known.nodes[0]).allowance
+    return admitted(item, container, SAMPLE, known, known.nodes[0]).allowance
 
 
 @pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.parent.name + "/" + file.stem)
@@ -68,7 +68,7 @@ def test_the_allowance_is_the_cap_and_the_context_that_explain_caps_prints(file:
             continue
         context, cap = map(int, printed[-3:-1])
         item = pod(resource=next(name for name in pool.resources.patterns if not name.endswith("*")))
-        assert standing(item, "main", policy, known, known.nodes[0]).allowance == context + cap
+        assert admitted(item, "main", policy, known, known.nodes[0]).allowance == context + cap
         cards += 1
     assert cards or not any(pool.sharing in policy.capped_sharing for pool in policy.pools)
 
@@ -100,18 +100,18 @@ def test_no_annotation_raises_it_and_a_broken_one_counts_as_none(annotations: di
 
 def test_who_asks_for_no_gpu_has_none_and_who_asks_by_a_claim_is_not_known() -> None:
     known = facts()
-    assert standing(pod(), "side", SAMPLE, known, known.nodes[0]).asks is False
+    assert admitted(pod(), "side", SAMPLE, known, known.nodes[0]).requests is False
     claimed = pod()
     claimed["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
-    assert standing(claimed, "side", SAMPLE, known, known.nodes[0]).asks is None
+    assert admitted(claimed, "side", SAMPLE, known, known.nodes[0]).requests is None
 
 
 def test_an_init_container_and_a_pod_that_ends_are_known_as_such() -> None:
     known = facts()
     item = pod()
-    assert standing(item, "first", SAMPLE, known, known.nodes[0]).init
+    assert admitted(item, "first", SAMPLE, known, known.nodes[0]).init
     item["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
-    assert standing(item, "main", SAMPLE, known, known.nodes[0]).ending
+    assert admitted(item, "main", SAMPLE, known, known.nodes[0]).ending
 
 
 def test_a_component_of_the_system_is_exempt() -> None:
@@ -119,8 +119,8 @@ def test_a_component_of_the_system_is_exempt() -> None:
     item = pod()
     item["metadata"]["namespace"] = "gpu-operator"
     item["spec"]["serviceAccountName"] = "nvidia-dcgm-exporter"
-    found = standing(item, "side", SAMPLE, known, known.nodes[0])
-    assert (found.asks, found.exempt) == (False, "gpu-operator")
+    found = admitted(item, "side", SAMPLE, known, known.nodes[0])
+    assert (found.requests, found.exempt) == (False, "gpu-operator")
 
 
 def test_there_is_no_allowance_on_whole_cards_mig_slices_and_cards_without_labels() -> None:
@@ -133,9 +133,9 @@ def test_there_is_no_allowance_on_whole_cards_mig_slices_and_cards_without_label
 @pytest.mark.parametrize("item", [{}, {"spec": 1}, {"spec": {"containers": 7}}, {"metadata": [], "spec": {}}])
 def test_a_pod_of_a_wrong_shape_is_unknown(item: dict[str, Any]) -> None:
     known = facts()
-    assert standing(item, "main", SAMPLE, known, known.nodes[0]) == UNKNOWN
+    assert admitted(item, "main", SAMPLE, known, known.nodes[0]) == UNKNOWN
 
 
 def test_a_container_that_the_spec_does_not_name_is_unknown() -> None:
     known = facts()
-    assert standing(pod(), "other", SAMPLE, known, known.nodes[0]) == UNKNOWN
+    assert admitted(pod(), "other", SAMPLE, known, known.nodes[0]) == UNKNOWN

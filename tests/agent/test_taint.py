@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from tests.support.card.state import LOST, State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
-from webhook.agent import dead, taint
-from webhook.agent.agent import Agent
-from webhook.agent.taint import AGAIN, HOLD, KEY, NOTE, Taints, written
+from webhook.agent.agent import build
+from webhook.agent.limits import dead, taint
+from webhook.agent.limits.taint import AGAIN, HOLD, KEY, NodeTaint, written
+from webhook.agent.observe.node import DEAD_CARDS
 from webhook.cluster import client
 from webhook.model import Object
 from webhook.policy.model import Over
@@ -51,8 +53,14 @@ class Server:
     def taints(self) -> list[Object]:
         return list(self.node["spec"]["taints"])
 
-    def agent(self, boot: str = "boot", *, on: bool = True) -> Taints:
-        made = Taints(lambda: json.loads(json.dumps(self.node)), lambda: on, boot, self.write)
+    def keep(self, agent: NodeTaint, now: float, dead: Mapping[str, str]) -> None:
+        """Send the patch that is due."""
+        patch = agent.change(now, dead)
+        if patch is not None:
+            self.write(patch)
+
+    def agent(self, boot: str = "boot", *, on: bool = True) -> NodeTaint:
+        made = NodeTaint(lambda: json.loads(json.dumps(self.node)), lambda: on, boot)
         self.before = made.restored()
         return made
 
@@ -60,15 +68,15 @@ class Server:
 def test_a_dead_card_taints_the_node_beside_others_and_goes_a_minute_after_it_is_back() -> None:
     server = Server(FOREIGN)
     agent = server.agent()
-    agent.keep(0, {})
+    server.keep(agent, 0, {})
     assert (server.taints, server.writes) == ([FOREIGN], 0)
-    agent.keep(1, {CARD: "XID 79"})
+    server.keep(agent, 1, {CARD: "XID 79"})
     assert server.taints == [FOREIGN, OURS]
     assert written(server.node) == ({CARD: "XID 79"}, "boot", True)
     for now in range(20, 20 + int(HOLD)):
-        agent.keep(now, {})
+        server.keep(agent, now, {})
     assert server.taints == [FOREIGN, OURS]
-    agent.keep(20 + HOLD, {})
+    server.keep(agent, 20 + HOLD, {})
     assert server.taints == [FOREIGN]
     assert server.node["metadata"]["annotations"] == {"a": "b"}
     assert server.writes == 2
@@ -81,17 +89,17 @@ def test_without_a_dead_card_nothing_is_written_and_a_taint_without_a_note_is_so
     server = Server(*taints)
     agent = server.agent()
     for now in range(200):
-        agent.keep(now, {})
+        server.keep(agent, now, {})
     assert (server.taints, server.writes) == (taints, 0)
     if OURS in taints:
-        agent.keep(300, {CARD: "XID 79"})
-        agent.keep(400, {})
+        server.keep(agent, 300, {CARD: "XID 79"})
+        server.keep(agent, 400, {})
         assert (server.taints, server.writes) == (taints, 0)
 
 
 def test_an_agent_that_is_started_anew_knows_the_dead_cards_of_the_one_before() -> None:
     server = Server()
-    server.agent().keep(0, {CARD: "XID 48"})
+    server.keep(server.agent(), 0, {CARD: "XID 48"})
     server.agent()
     assert server.before == {CARD: "XID 48"}
     server.agent("another boot")
@@ -101,22 +109,22 @@ def test_an_agent_that_is_started_anew_knows_the_dead_cards_of_the_one_before() 
 def test_a_taint_that_a_person_took_away_is_set_again_for_another_death_alone() -> None:
     server = Server()
     agent = server.agent()
-    agent.keep(0, {CARD: "XID 48"})
+    server.keep(agent, 0, {CARD: "XID 48"})
     server.change([])
     for now in range(20, 100, 10):
-        agent.keep(now, {CARD: "XID 48"})
+        server.keep(agent, now, {CARD: "XID 48"})
     assert (server.taints, written(server.node)) == ([], None)
-    agent.keep(100, {CARD: "XID 48", OTHER: "XID 79"})
+    server.keep(agent, 100, {CARD: "XID 48", OTHER: "XID 79"})
     assert written(server.node) == ({OTHER: "XID 79"}, "boot", True)
-    agent.keep(110, {OTHER: "XID 79"})
-    agent.keep(120, {CARD: "XID 48", OTHER: "XID 79"})
+    server.keep(agent, 110, {OTHER: "XID 79"})
+    server.keep(agent, 120, {CARD: "XID 48", OTHER: "XID 79"})
     assert written(server.node) == ({CARD: "XID 48", OTHER: "XID 79"}, "boot", True)
 
 
 def test_a_policy_that_wants_it_no_more_takes_it_away_at_once() -> None:
     server = Server(FOREIGN)
-    server.agent().keep(0, {CARD: "XID 48"})
-    server.agent(on=False).keep(1, {CARD: "XID 48"})
+    server.keep(server.agent(), 0, {CARD: "XID 48"})
+    server.keep(server.agent(on=False), 1, {CARD: "XID 48"})
     assert server.taints == [FOREIGN]
 
 
@@ -124,12 +132,12 @@ def test_a_card_that_dies_and_comes_back_all_the_time_is_written_a_few_times_a_m
     server = Server()
     agent = server.agent()
     for second in range(3600):
-        agent.keep(second, {CARD: dead.LOST} if second % 5 == 0 else {})
+        server.keep(agent, second, {CARD: dead.LOST} if second % 5 == 0 else {})
     assert server.writes == 1
     server = Server()
     agent = server.agent()
     for second in range(3600):
-        agent.keep(second, {CARD: f"XID {second}"})
+        server.keep(agent, second, {CARD: f"XID {second}"})
     assert server.writes <= 3600 / AGAIN
 
 
@@ -153,13 +161,13 @@ def test_random_lives_leave_others_alone_and_end_without_a_taint() -> None:
                 case 3:
                     agent = server.agent()
                     cards = {**server.before, **cards}
-            agent.keep(now, cards)
+            server.keep(agent, now, cards)
             assert [each for each in server.taints if not taint.ours(each)] == others
             assert (written(server.node) is not None) == any(map(taint.ours, server.taints))
         server.away = False
         for dying in (cards, {CARD: "XID 48"}, {}, {}):
             now += HOLD + AGAIN
-            agent.keep(now, dying)
+            server.keep(agent, now, dying)
             if dying:
                 assert any(map(taint.ours, server.taints))
         assert server.taints == others
@@ -168,10 +176,10 @@ def test_random_lives_leave_others_alone_and_end_without_a_taint() -> None:
 @given(st.text() | st.from_regex(r'\{"(cards|boot)": .{0,9}\}', fullmatch=True), st.booleans())
 def test_a_note_of_any_text_is_read_and_goes_with_the_taint(note: str, tainted: bool) -> None:
     server = Server(*([OURS] if tainted else []))
-    server.node["metadata"]["annotations"][NOTE] = note
+    server.node["metadata"]["annotations"][DEAD_CARDS] = note
     agent = server.agent()
-    agent.keep(0, {})
-    agent.keep(HOLD, {})
+    server.keep(agent, 0, {})
+    server.keep(agent, HOLD, {})
     assert (server.taints, written(server.node)) == ([], None)
 
 
@@ -190,9 +198,9 @@ def test_the_agent_sends_a_merge_patch_of_its_own_node_and_counts_it(card: State
         config = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": context, "kind": "Config"}
         file.write_text(json.dumps({**config, "users": [{"name": "u", "user": {}}], "current-context": "c"}))
         server = Server(FOREIGN)
-        taints = Taints(lambda: server.node, lambda: True, "boot")
+        taints = NodeTaint(lambda: server.node, lambda: True, "boot")
         api = client.connect(str(file))
-        one = Agent(dict, Over, lambda _: None, api=api, node="node-1", taints=taints, clock=lambda: now[0])
+        one = build(dict, Over, lambda _: None, api=api, node="node-1", node_taint=taints, clock=lambda: now[0])
         one.round()
         card.set(fault=LOST)
         for tries in range(3):
@@ -201,15 +209,18 @@ def test_the_agent_sends_a_merge_patch_of_its_own_node_and_counts_it(card: State
             card.set(fault=0)
             card.set(xid=79 if not tries else 0)
             now[0] += AGAIN
-        until(lambda: 'act="Taint",outcome="done"} 1.0' in one.metrics.text().decode(), "it was counted")
+        until(
+            lambda: bool(one.round() or 1) and 'action="Taint",outcome="done"} 1.0' in one.metrics.text().decode(),
+            "it was counted",
+        )
         one.close()
     assert {each[:3] for each in asked} == {("PATCH", "/api/v1/nodes/node-1", client.MERGE)}
     assert asked[0][3]["spec"] == {"taints": [FOREIGN, OURS]}
-    assert json.loads(asked[0][3]["metadata"]["annotations"][NOTE])["cards"] == {CARD_0: dead.LOST}
-    assert json.loads(asked[2][3]["metadata"]["annotations"][NOTE])["cards"] == {CARD_0: "XID 79"}
+    assert json.loads(asked[0][3]["metadata"]["annotations"][DEAD_CARDS])["cards"] == {CARD_0: dead.LOST}
+    assert json.loads(asked[2][3]["metadata"]["annotations"][DEAD_CARDS])["cards"] == {CARD_0: "XID 79"}
     text = one.metrics.text().decode()
-    assert 'slicewarden_node_acts_total{act="Taint",outcome="waits"} 1.0' in text
-    assert 'slicewarden_node_acts_total{act="Taint",outcome="failed"} 1.0' in text
+    assert 'slicewarden_node_actions_total{action="Taint",outcome="waits"} 1.0' in text
+    assert 'slicewarden_node_actions_total{action="Taint",outcome="failed"} 1.0' in text
 
 
 CARD_0 = "GPU-00000000-0000-0000-0000-000000000000"

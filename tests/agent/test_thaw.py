@@ -15,11 +15,11 @@ import pytest
 from tests import ROOT
 from tests.agent.bed import SLEEP, Container, Node, containers, node, writable
 from tests.support.waiting import until
-from webhook.agent import cgroups
-from webhook.agent import thawer as thawers
-from webhook.agent.freezer import Freezer
-from webhook.agent.ledger import Ledger
-from webhook.agent.thawer import DEAD, LATE, OVERDUE, SILENT, UNSAFE, Thawer, thaw
+from webhook.agent.observe import cgroups
+from webhook.agent.turns import thawer as thawers
+from webhook.agent.turns.freezer import Freezer
+from webhook.agent.turns.ledger import Ledger
+from webhook.agent.turns.thawer import DEAD, LATE, OVERDUE, SILENT, UNSAFE, Thawer, thaw
 from webhook.cli import main as cli
 from webhook.cli.commands import agent
 
@@ -105,7 +105,11 @@ def test_watching_alone_freezes_nobody_and_a_second_agent_says_that_it_is_one(ca
                 one.waits(2)  # the first one lives, and goes on after their rest
                 first.kill()
                 first.wait()
-                until(lambda: any(line.get("message") == "thawed what the ledger names" for line in one.log("agent")))
+                until(
+                    lambda: any(
+                        line.get("message") == "thawed the containers in the ledger" for line in one.log("agent")
+                    )
+                )
 
 
 @pytest.mark.thorough
@@ -181,7 +185,7 @@ def test_by_hand_it_thaws_what_can_be_read_of_a_torn_ledger_and_says_that_it_is_
     said = capsys.readouterr()
     assert said.out == f"{one.path}: thawed\n"
     assert said.err == "the ledger cannot be read in whole: 1 line passed over\n"
-    assert not freezer.asked(one.path)
+    assert not freezer.requested(one.path)
 
 
 def test_by_hand_it_does_not_say_of_a_ledger_of_garbage_that_it_names_nobody(
@@ -264,7 +268,7 @@ def test_by_hand_beside_a_living_agent_all_are_thawed_and_its_ledger_is_its_own(
     book.write({one.path: 1e12})
     assert thaw(Ledger(book.folder), freezer) == {one.path: ""}
     assert book.read().until == {one.path: 1e12}
-    assert not freezer.asked(one.path)
+    assert not freezer.requested(one.path)
 
 
 def test_what_cannot_be_thawed_stays_in_the_ledger(frozen: Frozen) -> None:
@@ -301,7 +305,7 @@ def test_a_moment_that_no_policy_would_give_has_passed(frozen: Frozen, moment: s
     one, book, freezer = frozen
     (book.folder / "frozen").write_text(f"{moment} {one.path}\n")
     assert Thawer(Ledger(book.folder), freezer, clock=lambda: 100.0).look() == ({one.path: ""}, OVERDUE)
-    assert not freezer.asked(one.path)
+    assert not freezer.requested(one.path)
 
 
 def test_the_longest_pause_is_that_of_the_policys_schema() -> None:
@@ -332,7 +336,7 @@ def test_a_stranger_with_the_lock_who_touches_and_rewrites_the_ledger_keeps_nobo
         now += 0.5
         (book.folder / "frozen").write_text(f"{now + 20} {one.path}\n")
         book.beat()
-    assert (why, looks[-1], freezer.asked(one.path)) == (OVERDUE, {one.path: ""}, False)
+    assert (why, looks[-1], freezer.requested(one.path)) == (OVERDUE, {one.path: ""}, False)
 
 
 def test_a_stranger_who_empties_the_ledger_keeps_nobody_frozen(frozen: Frozen) -> None:
@@ -363,7 +367,7 @@ def test_a_later_agent_thaws_what_a_ledger_names_whose_lock_another_has(
     one, book, freezer = frozen
     book.write({one.path: time.monotonic() + 1000})
     later, _ = agent._thawed(book.folder)
-    assert (later.held, freezer.asked(one.path)) == (False, False)
+    assert (later.locked, freezer.requested(one.path)) == (False, False)
 
 
 # A long time of everything at once

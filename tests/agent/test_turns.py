@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +10,21 @@ import pytest
 
 from tests.agent.bed import Container, containers, writable
 from tests.support.waiting import until
-from webhook.agent import freezer as freezers
-from webhook.agent import ledger as ledgers
-from webhook.agent.freezer import Freezer
-from webhook.agent.ledger import Ledger
-from webhook.agent.look import CardUse, Held, Use
-from webhook.agent.nvml import Reading
-from webhook.agent.pauses import Pause
-from webhook.agent.places import Place
-from webhook.agent.pods import Name
-from webhook.agent.processes import Process
-from webhook.agent.standing import Standing
-from webhook.agent.turns import PAUSE_ENDED, PAUSED, Turns
-from webhook.agent.view import Known
-from webhook.policy.model import FIRST_COME, OFF, Contention
+from webhook.agent.actions import NodeAction
+from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
+from webhook.agent.observe.nvml import CardReading
+from webhook.agent.observe.pauses import Pause
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.processes import Process
+from webhook.agent.observe.view import NodeContainer, Observation, rows
+from webhook.agent.turns import freezer as freezers
+from webhook.agent.turns import ledger as ledgers
+from webhook.agent.turns.freezer import Freezer
+from webhook.agent.turns.ledger import Ledger
+from webhook.agent.turns.turns import PAUSE_ENDED, PAUSED, CardTurns
+from webhook.policy.model import FIRST_COME, OFF, Contention, Over
 
 RULES = Contention(FIRST_COME, longest=20, settle=0.1)
 CARD = "GPU-0"
@@ -35,6 +36,8 @@ class Node:
     def __init__(self, folder: Path, here: list[Container]) -> None:
         self.here, self.now, self.logged = here, 100.0, list[Any]()
         self.told: list[tuple[str, str]] = []
+        self.done: list[tuple[str, str, str]] = []
+        self.rules = RULES
         self.book = Ledger(folder)
         self.freezer: Any = Freezer(writable())
         self.turns = self.fresh()
@@ -42,35 +45,53 @@ class Node:
         self.pauses: dict[str, Pause | None] = {}
         self.step([], busy=0)  # the first look finds nobody
 
-    def fresh(self, **more: Any) -> Turns:
-        tell = lambda known, reason, _note: self.told.append((known.name.pod, reason))  # noqa: E731
-        return Turns(self.freezer, self.book, self.logged.append, tell=tell, clock=lambda: self.now, **more)
+    def fresh(self, **more: Any) -> CardTurns:
+        return CardTurns(self.freezer, self.book, self.logged.append, lambda: self.rules, **more)
 
-    def use(self, one: Container, **held: Any) -> Use:
-        place = Place(one.uid, one.id, one.path, 2)
+    def record(self, actions: Iterable[NodeAction]) -> None:
+        """Carry actions out, as the loop does: the reports apart from the others."""
+        for each in actions:
+            pod = each.target.name.pod if each.target else ""
+            if each.reason:
+                self.told.append((pod, each.reason))
+            else:
+                self.done.append((each.verb, pod, each.outcome))
+
+    def look(self, cards: list[CardUse], known: dict[str, NodeContainer]) -> None:
+        nvml: Any = None
+        self.record(self.turns.look(Observation(nvml, tuple(cards), known, rows(cards, known), (), Over()), self.now))
+
+    def close(self) -> None:
+        self.record(self.turns.close())
+
+    def use(self, one: Container, **held: Any) -> ContainerUse:
+        place = ContainerCgroup(one.uid, one.id, one.path, 2)
         process = Process(one.process.pid, int(one.id, 16), "job", place)
-        return Use(place, (Held(process, 100, 50, **held),))
+        return ContainerUse(place, (ProcessUse(process, 100, 50, **held),))
 
     def step(
         self, here: list[Container] | None = None, busy: int | None = 100, after: float = 0.1, rules: Contention = RULES
     ) -> None:
         here = self.here if here is None else here
         self.now += after
-        reading = Reading(CARD, "0", "Card", **{"used": 1000, "total": 24576, "busy": busy, "taken": (), **self.fields})
+        reading = CardReading(
+            CARD, "0", "Card", **{"used": 1000, "total": 24576, "busy": busy, "processes": (), **self.fields}
+        )
         known = {
-            each.id: Known(
-                Name("team", f"job-{int(each.id, 16)}", "main"),
+            each.id: NodeContainer(
+                ContainerName("team", f"job-{int(each.id, 16)}", "main"),
                 each.uid,
-                Standing(asks=True, pause=self.pauses.get(each.id, Pause(20))),
+                Admitted(requests=True, pause=self.pauses.get(each.id, Pause(20))),
             )
             for each in here
         }
-        self.turns.step([CardUse(reading, tuple(map(self.use, here)))], known, rules)
+        self.rules = rules
+        self.look([CardUse(reading, tuple(map(self.use, here)))], known)
 
     @property
     def frozen(self) -> list[int]:
         """Whom the kernel is asked to freeze: it takes a moment to say that one runs again."""
-        return [number for number, each in enumerate(self.here) if Freezer(writable()).asked(each.path)]
+        return [number for number, each in enumerate(self.here) if Freezer(writable()).requested(each.path)]
 
     @property
     def written(self) -> set[str]:
@@ -102,9 +123,9 @@ def test_those_that_wait_are_frozen_and_written_down_and_each_end_lets_the_next_
     node.here[0].process.wait()
     node.step(node.here[1:])
     assert (node.frozen, node.written) == ([2], paths(node, 2))
-    node.turns.close()
+    node.close()
     assert (node.frozen, node.written) == ([], set())
-    assert [(line["act"], line["pod"], line["outcome"]) for line in node.logged if line["message"] == "turn"] == [
+    assert node.done == [
         ("Freeze", "job-2", "done"),
         ("Freeze", "job-3", "done"),
         ("Thaw", "job-2", "done"),
@@ -140,12 +161,12 @@ def test_a_thaw_leaves_the_ledger_only_after_it_is_done(node: Node) -> None:
 
     node.turns.freezer = Dies(writable())
     with pytest.raises(SystemExit):
-        node.turns.release("the end")
+        node.record(node.turns.blind(node.now))
     assert node.written == paths(node, 1, 2)
 
 
 @pytest.mark.parametrize(
-    "fields", [{"busy": None}, {"faults": ("nvmlDeviceGetMemoryInfo: GPU is lost",)}, {"used": None}]
+    "fields", [{"busy": None}, {"errors": ("nvmlDeviceGetMemoryInfo: GPU is lost",)}, {"used": None}]
 )
 def test_a_look_that_fails_or_a_lost_card_lets_all_run_until_it_is_back(node: Node, fields: dict[str, Any]) -> None:
     node.step(busy=0)
@@ -181,7 +202,7 @@ def test_who_may_not_be_frozen_any_more_runs(node: Node) -> None:
 def test_one_that_must_not_be_touched_never_is(node: Node, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = node.use
 
-    def use(one: Container) -> Use:
+    def use(one: Container) -> ContainerUse:
         own = plain(one, mps=what == "mps")
         others: dict[str, Any] = {"unreachable": {"path": f"/../..{one.path}"}, "version 1": {"version": 1}}
         return own._replace(place=own.place._replace(**others.get(what, {})))
@@ -195,12 +216,15 @@ def test_one_that_must_not_be_touched_never_is(node: Node, what: str, monkeypatc
 
 
 def test_one_on_two_cards_is_in_one_queue(node: Node) -> None:
-    node.turns.close()
+    node.close()
     uses = [node.use(each) for each in node.here]
-    known = {each.id: Known(Name("t", each.id[-1], "m"), "u", Standing(pause=Pause(20))) for each in node.here}
-    first, second = (Reading(f"GPU-{n}", str(n), "Card", 1000, 24576, 0, ()) for n in (0, 1))
+    known = {
+        each.id: NodeContainer(ContainerName("t", each.id[-1], "m"), "u", Admitted(pause=Pause(20)))
+        for each in node.here
+    }
+    first, second = (CardReading(f"GPU-{n}", str(n), "Card", 1000, 24576, 0, ()) for n in (0, 1))
     node.now += 0.1
-    node.turns.step([CardUse(first, (uses[0], uses[1])), CardUse(second, (uses[1], uses[2]))], known, RULES)
+    node.look([CardUse(first, (uses[0], uses[1])), CardUse(second, (uses[1], uses[2]))], known)
     node.now += 0.2
     busy = [
         CardUse(first._replace(busy=100), (uses[0], uses[1])),
@@ -208,7 +232,7 @@ def test_one_on_two_cards_is_in_one_queue(node: Node) -> None:
     ]
     for _ in range(3):
         node.now += 0.2
-        node.turns.step(busy, known, RULES)
+        node.look(busy, known)
     assert node.frozen == [1, 2]
 
 
@@ -216,10 +240,10 @@ def test_what_another_froze_is_left_so_and_counts_as_absent(node: Node) -> None:
     (node.here[1].folder / "cgroup.freeze").write_text("1")
     node.step(busy=0)
     assert node.written == paths(node, 2)
-    node.turns.close()
+    node.close()
     until(lambda: node.frozen == [1], "the one that another froze still is")
-    (line,) = [line for line in node.logged if "somebody else" in line["message"]]
-    assert (line["container"], line["why"]) == (node.here[1].id, "it is frozen")
+    (line,) = [line for line in node.logged if "another program" in line["message"]]
+    assert (line["container_id"], line["why"]) == (node.here[1].id, "it is frozen")
 
 
 def test_one_below_a_frozen_cgroup_is_told_as_such(node: Node) -> None:
@@ -227,7 +251,7 @@ def test_one_below_a_frozen_cgroup_is_told_as_such(node: Node) -> None:
     until(lambda: node.here[1].frozen, "it stands still")
     node.step(busy=0)
     node.step(busy=0)
-    assert [line["why"] for line in node.logged if "somebody else" in line["message"]] == [
+    assert [line["why"] for line in node.logged if "another program" in line["message"]] == [
         "a cgroup above it is frozen"
     ]
     (node.here[1].folder.parent / "cgroup.freeze").write_text("0")
@@ -259,7 +283,7 @@ def test_a_freeze_that_fails_is_told_and_not_tried_again_before_a_rest(node: Nod
     for _ in range(6):
         node.step(after=2.9)
     assert Slow.tried == 4
-    assert {line["outcome"] for line in node.logged if line.get("act") == "Freeze"} == {"not frozen in time"}
+    assert {outcome for verb, _, outcome in node.done if verb == "Freeze"} == {"not frozen in time"}
 
 
 def test_a_ledger_that_cannot_be_written_lets_all_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +301,7 @@ def test_a_ledger_that_cannot_be_written_lets_all_run(node: Node, monkeypatch: p
 
 
 def test_a_torn_ledger_is_thawed_and_written_anew_before_anybody_is_frozen(node: Node) -> None:
-    node.turns.close()
+    node.close()
     one, two, _ = node.here
     assert node.freezer.freeze([one.path, two.path]) == {}
     file = node.book.folder / "frozen"
@@ -286,8 +310,8 @@ def test_a_torn_ledger_is_thawed_and_written_anew_before_anybody_is_frozen(node:
     node.step(busy=0)
     assert node.frozen == []
     assert file.read_text() == ""
-    assert [line for line in node.logged if line["message"] == "thawed what the ledger names"] == [
-        {"message": "thawed what the ledger names", "thawed": 2, "failed": 0, "strange": 2}
+    assert [line for line in node.logged if line["message"] == "thawed the containers in the ledger"] == [
+        {"message": "thawed the containers in the ledger", "thawed": 2, "failed": 0, "invalid": 2}
     ]
 
 
@@ -300,7 +324,7 @@ def test_a_second_agent_thaws_once_and_watches_until_the_first_one_is_gone(node:
     for _ in range(3):
         second.step()
     assert second.logged == [
-        {"message": "thawed what the ledger names", "thawed": 2, "failed": 0, "strange": 0},
+        {"message": "thawed the containers in the ledger", "thawed": 2, "failed": 0, "invalid": 0},
         {"message": "no turns", "error": "another agent runs on this node"},
     ]
     assert node.frozen == []
@@ -315,15 +339,15 @@ def test_a_second_agent_thaws_once_and_watches_until_the_first_one_is_gone(node:
     for _ in range(4):
         second.step()
     assert node.frozen == [1, 2]
-    second.turns.close()
+    second.close()
 
 
 def test_without_a_freezer_it_says_so_and_watches(node: Node) -> None:
-    node.turns.close()
+    node.close()
     node.freezer = None
-    node.turns = node.fresh(lacks="there is no whole mount of cgroup v2")
+    node.turns = node.fresh(lacks="the root of cgroup v2 is not mounted")
     node.step()
-    assert node.logged[-1] == {"message": "no turns", "error": "there is no whole mount of cgroup v2"}
+    assert node.logged[-1] == {"message": "no turns", "error": "the root of cgroup v2 is not mounted"}
     assert node.frozen == []
 
 
@@ -332,7 +356,7 @@ def test_a_long_pause_and_its_end_are_told_once_and_a_short_one_is_not(node: Nod
     for _ in range(5):
         node.step(after=2)
     assert sorted(node.told) == [("job-2", PAUSED), ("job-3", PAUSED)]
-    stands = node.turns.standstills
+    stands = node.turns.pauses
     assert [(name.pod, each.frozen, each.seconds) for name, each in sorted(stands.items())] == [
         ("job-1", False, 0.0),
         ("job-2", True, pytest.approx(10.0)),
@@ -383,8 +407,8 @@ def test_whichever_call_fails_nothing_is_frozen_that_the_ledger_does_not_name(
             assert all(path in text for path in paths(node, *node.frozen))
             node.step(three[1:])
         assert paths(node, *node.frozen) <= node.written, fails
-        node.turns.close()
-        node.turns.close()
+        node.close()
+        node.close()
         assert node.frozen == [], fails
         if not broken.hit:
             break

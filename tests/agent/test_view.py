@@ -10,30 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.agent import over, view
-from webhook.agent.look import CardUse, Held, Use
-from webhook.agent.metrics import Metrics, Seen
-from webhook.agent.nvml import Reading
-from webhook.agent.over import Since
-from webhook.agent.places import Place
-from webhook.agent.pods import Name, by_logs, by_status
-from webhook.agent.processes import Process
-from webhook.agent.standing import Standing
-from webhook.agent.view import Known, Row, State
-from webhook.policy.model import EVICT, KILL, TELL, Over
+from webhook.agent.limits import over
+from webhook.agent.limits.over import OverState
+from webhook.agent.metrics import AgentMetrics, LastLook
+from webhook.agent.observe import view
+from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
+from webhook.agent.observe.nvml import CardReading
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.pods import ContainerName, by_logs, by_status
+from webhook.agent.observe.processes import Process
+from webhook.agent.observe.view import ContainerRow, NodeContainer, UseState
+from webhook.policy.model import EVICT, KILL, REPORT, Over
 
 ID = "ab" * 32
 
 
-def use(mib: int | None, sm: int | None = 10, container: str = ID) -> Use:
-    place = Place("11111111-2222-3333-4444-555555555555", container, f"/kubepods/x/{container}", 2)
-    return Use(place, (Held(Process(7, 100, "python", place), mib, sm),))
+def use(mib: int | None, sm: int | None = 10, container: str = ID) -> ContainerUse:
+    place = ContainerCgroup("11111111-2222-3333-4444-555555555555", container, f"/kubepods/x/{container}", 2)
+    return ContainerUse(place, (ProcessUse(Process(7, 100, "python", place), mib, sm),))
 
 
-def row(mib: int = 100, used: int = 1000, uid: str = "u", container: str = ID, **standing: Any) -> Row:
-    reading = Reading("GPU-0", "0", "NVIDIA-A10", used, 10000, 50, ())
-    known = Known(Name("team", "job-1", "main"), uid, Standing(**{"asks": True, "allowance": 4000, **standing}))
-    return Row(reading, use(mib, container=container), known)
+def row(mib: int = 100, used: int = 1000, uid: str = "u", container: str = ID, **standing: Any) -> ContainerRow:
+    reading = CardReading("GPU-0", "0", "NVIDIA-A10", used, 10000, 50, ())
+    known = NodeContainer(
+        ContainerName("team", "job-1", "main"), uid, Admitted(**{"requests": True, "allowance": 4000, **standing})
+    )
+    return ContainerRow(reading, use(mib, container=container), known)
 
 
 # States
@@ -42,23 +45,23 @@ def row(mib: int = 100, used: int = 1000, uid: str = "u", container: str = ID, *
 @pytest.mark.parametrize(
     ("standing", "mib", "state"),
     [
-        ({}, 4000, State.WITHIN),
-        ({}, 4064, State.WITHIN),
-        ({}, 4065, State.OVER),
-        ({"allowance": None}, 9000, State.UNBOUNDED),
-        ({"asks": False}, 1, State.STRANGER),
-        ({"asks": None}, 9000, State.UNKNOWN),
-        ({"asks": False, "exempt": "dcgm"}, 1, State.EXEMPT),
-        ({"exempt": "dcgm"}, 9000, State.EXEMPT),
+        ({}, 4000, UseState.WITHIN),
+        ({}, 4064, UseState.WITHIN),
+        ({}, 4065, UseState.OVER),
+        ({"allowance": None}, 9000, UseState.UNBOUNDED),
+        ({"requests": False}, 1, UseState.UNREQUESTED),
+        ({"requests": None}, 9000, UseState.UNKNOWN),
+        ({"requests": False, "exempt": "dcgm"}, 1, UseState.EXEMPT),
+        ({"exempt": "dcgm"}, 9000, UseState.EXEMPT),
     ],
 )
-def test_the_state_says_how_use_stands_to_what_was_admitted(standing: Any, mib: int, state: State) -> None:
+def test_the_state_says_how_use_stands_to_what_was_admitted(standing: Any, mib: int, state: UseState) -> None:
     assert row(mib, **standing).state(slack=64) is state
 
 
 def test_a_container_of_which_nothing_is_known_is_unknown_and_never_over() -> None:
-    one = row()._replace(known=None)
-    assert one.state() is State.UNKNOWN
+    one = row()._replace(container=None)
+    assert one.state() is UseState.UNKNOWN
     assert not one.over(0)
 
 
@@ -70,7 +73,7 @@ def test_log_files_name_containers_and_a_name_that_was_cut_names_none() -> None:
     whole = f"{pod}_team_{container}-{ID}.log"
     cut = f"{'p' * 130}_team_{container}-{ID}"[:251] + ".log"
     assert len(cut) == 255
-    assert by_logs([whole, cut, "garbage", f"_x_y-{ID}.log"]) == {ID: Name("team", pod, container)}
+    assert by_logs([whole, cut, "garbage", f"_x_y-{ID}.log"]) == {ID: ContainerName("team", pod, container)}
 
 
 def test_status_names_containers_whatever_its_shape() -> None:
@@ -84,8 +87,8 @@ def test_status_names_containers_whatever_its_shape() -> None:
     }
     found = by_status([pod, {}, {"status": []}])
     assert {container: name for container, (name, _) in found.items()} == {
-        ID: Name("team", "job", "main"),
-        "ff": Name("team", "job", "first"),
+        ID: ContainerName("team", "job", "main"),
+        "ff": ContainerName("team", "job", "first"),
     }
 
 
@@ -93,15 +96,15 @@ def test_status_names_containers_whatever_its_shape() -> None:
 
 
 def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() -> None:
-    reading = Reading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, 80, (), faults=("nvmlX: Unknown Error",))
+    reading = CardReading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, 80, (), errors=("nvmlX: Unknown Error",))
     other = use(50, None, "cd" * 32)
-    host = Held(Process(11, 1, "Xorg", None), None, None)
+    host = ProcessUse(Process(11, 1, "Xorg", None), None, None)
     text = view.table(
         [CardUse(reading, (use(9000, 75), other), (host,))],
-        {ID: Known(Name("team", "job-1", "main"), "u", Standing(asks=True, allowance=5800))},
+        {ID: NodeContainer(ContainerName("team", "job-1", "main"), "u", Admitted(requests=True, allowance=5800))},
     )
     assert text == (
-        "0 NVIDIA-A10 GPU-0: 9100 of 24576 MiB in use, 50 of them by no container, busy 80 %\n"
+        "0 NVIDIA-A10 GPU-0: 9100 of 24576 MiB in use, 50 of them outside any container, busy 80 %\n"
         "  nvmlX: Unknown Error\n"
         "\n"
         "card  pod                                       container      MiB  allowance  SM %  state\n"
@@ -112,15 +115,15 @@ def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() 
 
 
 def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -> None:
-    reading = Reading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, None, (), faults=("nvmlX: Unknown Error",))
+    reading = CardReading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, None, (), errors=("nvmlX: Unknown Error",))
     other = use(None, None, "cd" * 32)
-    host = Held(Process(11, 1, "Xorg", None), None, None)
-    known = {ID: Known(Name("team", "job-1", "main"), "u", Standing(asks=True, allowance=5800))}
+    host = ProcessUse(Process(11, 1, "Xorg", None), None, None)
+    known = {ID: NodeContainer(ContainerName("team", "job-1", "main"), "u", Admitted(requests=True, allowance=5800))}
     value = json.loads(view.write([CardUse(reading, (use(9000, 75), other), (host,))], known))
     schema = json.loads((Path(__file__).parents[2] / "docs/schemas/gpuuse.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(value, schema)
-    assert set(schema["$defs"]["container"]["properties"]["state"]["enum"]) == {*State}
+    assert set(schema["$defs"]["container"]["properties"]["state"]["enum"]) == {*UseState}
     (card,) = value["cards"]
     assert (card["usedMiB"], card["noContainerMiB"], card["busyPercent"]) == (9100, 100, None)
     over, unknown = card["containers"]
@@ -141,15 +144,15 @@ def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -
 
 
 def test_a_card_that_says_nothing_is_a_line_without_numbers() -> None:
-    text = view.table([CardUse(Reading("GPU-0", "0", "A10", None, None, None, ()), ())], {})
+    text = view.table([CardUse(CardReading("GPU-0", "0", "A10", None, None, None, ()), ())], {})
     assert text == "0 A10 GPU-0: memory unknown\n"
 
 
 # Metrics
 
 
-def text_of(seen: Seen) -> str:
-    metrics = Metrics(clock=lambda: 12.0)
+def text_of(seen: LastLook) -> str:
+    metrics = AgentMetrics(clock=lambda: 12.0)
     metrics.saw(seen)
     return metrics.text().decode()
 
@@ -157,124 +160,124 @@ def text_of(seen: Seen) -> str:
 def test_metrics_are_bytes_and_ratios_by_container_and_card() -> None:
     one = row(5000)
     card = CardUse(one.reading, (one.use,))
-    text = text_of(Seen((card,), (one,), 10.0, 0.25, 64))
+    text = text_of(LastLook((card,), (one,), 10.0, 0.25, 64))
     labels = 'container="main",gpu="GPU-0",namespace="team",pod="job-1"'
     assert f"slicewarden_node_use_bytes{{{labels}}} {5000 * 2**20:.10g}"[:70] in text
     assert f"slicewarden_node_sm_ratio{{{labels}}} 0.1\n" in text
     assert 'slicewarden_node_state{container="main",gpu="GPU-0",namespace="team",pod="job-1",state="over"} 1.0' in text
     assert "slicewarden_node_look_seconds 0.25\n" in text
     assert "slicewarden_node_look_age_seconds 2.0\n" in text
-    assert 'slicewarden_node_card_strangers{gpu="GPU-0",index="0",model="NVIDIA-A10"} 0.0\n' in text
+    assert 'slicewarden_node_card_unrequested_containers{gpu="GPU-0",index="0",model="NVIDIA-A10"} 0.0\n' in text
 
 
 def test_what_is_not_known_has_no_series() -> None:
     one = row(allowance=None)
     quiet = one._replace(use=use(None, None), reading=one.reading._replace(busy=None, used=None))
-    text = text_of(Seen((CardUse(quiet.reading, (quiet.use,)),), (quiet,), 1.0, 0.1))
+    text = text_of(LastLook((CardUse(quiet.reading, (quiet.use,)),), (quiet,), 1.0, 0.1))
     for name in ("use_bytes", "allowance_bytes", "sm_ratio", "card_busy_ratio", "card_used_bytes"):
         assert f"slicewarden_node_{name}{{" not in text
 
 
 def test_five_hundred_pods_that_came_and_went_leave_no_series_and_nothing_remembered() -> None:
-    metrics, since = Metrics(), Since()
+    metrics, since = AgentMetrics(), OverState()
     for number in range(500):
-        one = row(9000, container=f"{number:064x}", asks=number % 2 == 0)
+        one = row(9000, container=f"{number:064x}", requests=number % 2 == 0)
         since, _ = over.decide(since, float(number * 40), [one], Over(grace=0))
-        metrics.saw(Seen((CardUse(one.reading, (one.use,)),), (one,), float(number), 0.1))
+        metrics.saw(LastLook((CardUse(one.reading, (one.use,)),), (one,), float(number), 0.1))
     since, acts = over.decide(since, 1e6, [], Over())
-    metrics.saw(Seen((), (), 1e6, 0.1))
-    assert (since, acts) == (Since(), ())
+    metrics.saw(LastLook((), (), 1e6, 0.1))
+    assert (since, acts) == (OverState(), ())
     assert "job-1" not in metrics.text().decode()
-    assert not metrics.faults
+    assert "slicewarden_node_nvml_errors_total{" not in metrics.text().decode()
 
 
 def test_faults_are_counted_by_call_and_not_by_their_text() -> None:
-    metrics = Metrics()
-    reading = Reading("GPU-0", "0", "A10", None, None, None, (), faults=("nvmlX: a", "nvmlX: b", "nvmlY: c"))
-    metrics.saw(Seen((CardUse(reading, ()),), (), 1.0, 0.1))
+    metrics = AgentMetrics()
+    reading = CardReading("GPU-0", "0", "A10", None, None, None, (), errors=("nvmlX: a", "nvmlX: b", "nvmlY: c"))
+    metrics.saw(LastLook((CardUse(reading, ()),), (), 1.0, 0.1))
     text = metrics.text().decode()
-    assert 'slicewarden_node_faults_total{call="nvmlX"} 2.0' in text
-    assert 'slicewarden_node_faults_total{call="nvmlY"} 1.0' in text
+    assert 'slicewarden_node_nvml_errors_total{call="nvmlX"} 2.0' in text
+    assert 'slicewarden_node_nvml_errors_total{call="nvmlY"} 1.0' in text
 
 
 # What is done about it
 
 
-def acts(since: Since, now: float, one: Row, rules: Over) -> tuple[Since, list[tuple[str, str]]]:
+def acts(since: OverState, now: float, one: ContainerRow, rules: Over) -> tuple[OverState, list[tuple[str, str]]]:
     since, found = over.decide(since, now, [one], rules)
-    return since, [(act.do, act.reason) for act in found]
+    return since, [(act.verb, act.reason) for act in found]
 
 
 def test_a_stranger_is_told_once() -> None:
-    one, since = row(asks=False), Since()
+    one, since = row(requests=False), OverState()
     since, first = acts(since, 0.0, one, Over())
     since, again = acts(since, 1.0, one, Over())
-    assert (first, again) == ([(TELL, "GPUStranger")], [])
+    assert (first, again) == ([(REPORT, "GPUNotRequested")], [])
 
 
 def test_over_is_told_after_the_grace_and_not_before_and_once_a_crossing() -> None:
-    rules, since = Over(grace=30, slack=64), Since()
+    rules, since = Over(grace=30, slack=64), OverState()
     since, at_the_line = acts(since, 0.0, row(4064), rules)
     since, first = acts(since, 1.0, row(4065), rules)
     since, early = acts(since, 30.9, row(4065), rules)
     assert (at_the_line, first, early) == ([], [], [])
     since, due = acts(since, 31.0, row(9000), rules)
     since, after = acts(since, 32.0, row(9000), rules)
-    assert (due, after) == ([(TELL, "GPUMemoryOver")], [])
+    assert (due, after) == ([(REPORT, "GPUMemoryOver")], [])
     since, _ = acts(since, 33.0, row(4064), rules)
-    assert since == Since()
+    assert since == OverState()
     since, anew = acts(since, 34.0, row(4065), rules)
     assert anew == []
 
 
 def test_use_that_swings_across_the_line_a_hundred_times_is_told_twice() -> None:
-    rules, since, told = Over(grace=5), Since(), list[float]()
+    rules, since, told = Over(grace=5), OverState(), list[float]()
     for swing in range(100):
         for second, mib in ((0.0, 9000), (5.0, 9000), (6.0, 100)):
             one, now = row(mib), swing * 7 + second
             since, found = over.decide(since, now, [one], rules, [one.use.place.container])
-            told += [now for act in found if act.do == TELL]
+            told += [now for act in found if act.verb == REPORT]
     assert told == [5.0, 614.0]  # the first crossing that begins ten minutes after the one that was told
 
 
 def test_a_stranger_whose_processes_come_and_go_is_told_once_until_its_container_ends() -> None:
-    one, since, told = row(asks=False), Since(), 0
+    one, since, told = row(requests=False), OverState(), 0
     for now in range(0, 7200, 100):
         since, found = over.decide(since, float(now), [one] * (now // 100 % 2), Over(), [one.use.place.container])
         told += len(found)
     assert told == 1
     since, _ = over.decide(since, 8000.0, [], Over(), [])
-    assert since == Since()
+    assert since == OverState()
 
 
 def test_a_deed_comes_with_the_grace_and_again_after_another() -> None:
-    rules, since, done = Over(KILL, grace=5, pressure=0), Since(), []
+    rules, since, done = Over(KILL, grace=5, pressure=0), OverState(), []
     for now in count(0):
         since, found = acts(since, float(now), row(9000), rules)
         done += [(now, do) for do, _ in found]
         if now == 16:
             break
-    assert done == [(5, TELL), (5, KILL), (10, KILL), (15, KILL)]
+    assert done == [(5, REPORT), (5, KILL), (10, KILL), (15, KILL)]
 
 
 @pytest.mark.parametrize("standing", [{"ending": True}, {"init": True}])
 def test_one_that_ends_or_starts_is_told_of_and_left_alone(standing: Any) -> None:
-    since, _ = acts(Since(), 0.0, row(9000, **standing), Over(EVICT, grace=1))
+    since, _ = acts(OverState(), 0.0, row(9000, **standing), Over(EVICT, grace=1))
     _, found = acts(since, 2.0, row(9000, **standing), Over(EVICT, grace=1))
-    assert found == [(TELL, "GPUMemoryOver")]
+    assert found == [(REPORT, "GPUMemoryOver")]
 
 
 def test_below_the_pressure_it_is_only_told() -> None:
     rules = Over(KILL, grace=1, pressure=90)
-    since, _ = acts(Since(), 0.0, row(9000, used=8999), rules)
+    since, _ = acts(OverState(), 0.0, row(9000, used=8999), rules)
     since, calm = acts(since, 1.0, row(9000, used=8999), rules)
     _, full = acts(since, 2.0, row(9000, used=9000), rules)
-    assert (calm, full) == ([(TELL, "GPUMemoryOver")], [(KILL, "GPUMemoryOver")])
+    assert (calm, full) == ([(REPORT, "GPUMemoryOver")], [(KILL, "GPUMemoryOver")])
 
 
-@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 6000)), max_size=60), st.sampled_from([TELL, EVICT, KILL]))
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 6000)), max_size=60), st.sampled_from([REPORT, EVICT, KILL]))
 def test_nobody_within_the_allowance_is_ever_acted_on(steps: list[tuple[float, int]], action: str) -> None:
-    rules, since, now = Over(action, grace=3, pressure=0), Since(), 0.0
+    rules, since, now = Over(action, grace=3, pressure=0), OverState(), 0.0
     for pause, mib in steps:
         now += pause
         one = row(mib)

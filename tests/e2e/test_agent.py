@@ -19,21 +19,30 @@ from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import Object, pod
 from tests.support.card.state import LOST, State
 from tests.support.manifests import powers
-from webhook.agent import dead, deeds, taint
+from webhook.agent.actions import DONE, WAITS
 from webhook.agent.agent import REPORTER
-from webhook.agent.node import Node
-from webhook.agent.pods import Name
-from webhook.agent.view import Known
+from webhook.agent.limits import dead, enforce, taint
+from webhook.agent.observe.node import DEAD_CARDS, NodeWatch
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.view import NodeContainer
 from webhook.cli import inputs
 from webhook.cluster.client import Api, connect
 from webhook.cluster.events import EventNote, Events, Owner
-from webhook.policy.model import TELL
+from webhook.policy.model import REPORT
 
 ACCOUNT = User("system:serviceaccount:slicewarden-node:slicewarden-node")
 PARTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 ID = "ab" * 32
 NODE = "t4-shared"
-QUICK = "import sys; from webhook.agent import agent, taint; agent.AGAIN = taint.AGAIN = 1; taint.HOLD = 2"
+QUICK = "; ".join(
+    (
+        "import sys",
+        "from webhook.agent import agent",
+        "from webhook.agent.limits import taint",
+        "agent.AGAIN = taint.AGAIN = 1",
+        "taint.HOLD = 2",
+    )
+)
 """A second for ten, and two for a minute."""
 COMMAND = (sys.executable, "-c", f"{QUICK}; from webhook.cli.main import main; sys.exit(main())", "agent")
 
@@ -83,23 +92,25 @@ def api(cluster: Cluster) -> Api:
     return connect(str(cluster.kubeconfig_of_account("slicewarden-node", "slicewarden-node")))
 
 
-def known(cluster: Cluster, name: str) -> Known:
-    return Known(Name("red", name, "c"), str(cluster.get("pod", name, "--namespace=red")["metadata"]["uid"]))
+def known(cluster: Cluster, name: str) -> NodeContainer:
+    return NodeContainer(
+        ContainerName("red", name, "c"), str(cluster.get("pod", name, "--namespace=red")["metadata"]["uid"])
+    )
 
 
 def test_its_account_reads_the_pods_of_its_node_and_knows_what_they_were_admitted_with(
     api: Api, tmp_path: Path
 ) -> None:
-    watched = Node(NODE, api, inputs.load_sample(), lambda _: None, tmp_path)
+    watched = NodeWatch(NODE, api, inputs.load_sample(), lambda _: None, tmp_path)
     watched.start()
     assert watched.settled(30)
     try:
-        assert eventually(lambda: ID in watched.known())
-        found = watched.known()
+        assert eventually(lambda: ID in watched.containers())
+        found = watched.containers()
         assert {each.name.pod for each in found.values()} <= {"greedy", "other"}
-        assert found[ID].name == Name("red", "greedy", "c")
-        assert found[ID].standing.asks is True
-        assert found[ID].standing.allowance == (15360 - 308) // 4
+        assert found[ID].name == ContainerName("red", "greedy", "c")
+        assert found[ID].admitted.requests is True
+        assert found[ID].admitted.allowance == (15360 - 308) // 4
     finally:
         watched.stop()
 
@@ -127,7 +138,7 @@ def test_its_events_are_taken_for_a_pod_and_for_a_node(cluster: Cluster, api: Ap
     why = dead.note("GPU-0", "XID 79")
     for owner in (Owner("v1", "Node", "", NODE, NODE), Owner("v1", "Pod", "red", "greedy", uid)):
         for _ in range(2):
-            writer.add(EventNote(owner, why, dead.REASON, TELL, REPORTER))
+            writer.add(EventNote(owner, why, dead.REASON, REPORT, REPORTER))
     try:
         for namespace, kind in (("default", "Node"), ("red", "Pod")):
             assert eventually(lambda at=namespace, of=kind: told(cluster, at, of)), logged  # type: ignore[misc]
@@ -137,7 +148,7 @@ def test_its_events_are_taken_for_a_pod_and_for_a_node(cluster: Cluster, api: Ap
         writer.stop()
     anew = Events(api, logged.append)  # of an agent that was started anew: the Event is there, and becomes a series
     anew.start()
-    anew.add(EventNote(Owner("v1", "Pod", "red", "greedy", uid), why, dead.REASON, TELL, REPORTER))
+    anew.add(EventNote(Owner("v1", "Pod", "red", "greedy", uid), why, dead.REASON, REPORT, REPORTER))
     try:
         assert eventually(lambda: counted(cluster) == 3), logged
     finally:
@@ -159,16 +170,16 @@ def told(cluster: Cluster, namespace: str, kind: str) -> bool:
 
 def test_it_evicts_the_pod_that_it_saw_and_waits_while_a_budget_forbids_it(cluster: Cluster, api: Api) -> None:
     seen = known(cluster, "greedy")
-    assert deeds.evict(api, seen._replace(uid="11111111-2222-3333-4444-555555555555")) == "HTTP 409"
+    assert enforce.evict(api, seen._replace(uid="11111111-2222-3333-4444-555555555555")) == "HTTP 409"
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "red"}}
     selector = {"matchLabels": {"app": "a"}}
     assert cluster.apply({**budget, "spec": {"minAvailable": 3, "selector": selector}}).returncode == 0
-    assert eventually(lambda: deeds.evict(api, known(cluster, "other")) == deeds.WAITS)
+    assert eventually(lambda: enforce.evict(api, known(cluster, "other")) == WAITS)
     cluster.do("delete", "poddisruptionbudget", "b", "--namespace=red")
-    assert deeds.evict(api, seen) == deeds.DONE
+    assert enforce.evict(api, seen) == DONE
     assert eventually(lambda: cluster.kubectl("get", "pod", "greedy", "--namespace=red").returncode != 0)
     assert cluster.kubectl("get", "pod", "other", "--namespace=red").returncode == 0
-    assert deeds.evict(api, seen) == deeds.DONE  # it is gone
+    assert enforce.evict(api, seen) == DONE  # it is gone
 
 
 def taints(cluster: Cluster) -> set[str]:
@@ -221,14 +232,14 @@ def test_a_dead_card_taints_its_node_until_it_is_back_and_survives_the_agents_de
         assert taint.KEY not in taints(cluster)
         card.set(fault=LOST)
         assert eventually(lambda: taints(cluster) == {*before, "team", taint.KEY}), taints(cluster)
-    note = json.loads(cluster.get("node", NODE)["metadata"]["annotations"][taint.NOTE])
+    note = json.loads(cluster.get("node", NODE)["metadata"]["annotations"][DEAD_CARDS])
     assert [*note["cards"].values()] == [dead.LOST]
     with running(cluster, card, policy):
         assert not eventually(lambda: taint.KEY not in taints(cluster), 6)
         cluster.do("taint", "node", NODE, "team-", "other=blue:NoSchedule")
         card.set(fault=0)
         assert eventually(lambda: taints(cluster) == {*before, "other"}), taints(cluster)
-        assert taint.NOTE not in cluster.get("node", NODE)["metadata"]["annotations"]
+        assert DEAD_CARDS not in cluster.get("node", NODE)["metadata"]["annotations"]
         cluster.do("taint", "node", NODE, "other-")
 
 

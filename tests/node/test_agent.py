@@ -21,7 +21,8 @@ from tests.node.pods import create, pod
 from tests.node.scrapes import silent
 from tests.support.card.state import State
 from tests.support.objects import Object
-from webhook.agent import dead, over, taint
+from webhook.agent.limits import dead, over, taint
+from webhook.agent.observe.node import DEAD_CARDS
 
 AGENT = "--namespace=slicewarden-node"
 IMAGE = "slicewarden:0.1.0"
@@ -127,8 +128,8 @@ def test_a_pod_that_a_kubelet_started_has_its_name_its_memory_and_its_allowance(
 
 def test_a_process_of_a_pod_that_asked_for_no_gpu_is_named_as_a_stranger(watched: Cluster) -> None:
     create(watched, taking("stranger", 300, env={"NVIDIA_VISIBLE_DEVICES": "all"}))
-    assert eventually(partial(told, watched, over.STRANGER, "stranger"), 60)
-    shown = ["300", "-", "0", "stranger"]  # it is told as soon as it is on the card, before it has its memory
+    assert eventually(partial(told, watched, over.UNREQUESTED, "stranger"), 60)
+    shown = ["300", "-", "0", "not requested"]  # it is told as soon as it is on the card, before it has its memory
     assert eventually(lambda: table(watched).get("stranger", [])[3:] == shown), table(watched)
     assert eventually(lambda: not silent("strange", "> 0")), silent("strange", "> 0")
     assert eventually(lambda: not silent("audited", "> 0")), silent("audited", "> 0")  # it would have been denied
@@ -140,7 +141,7 @@ def test_a_pod_above_its_slice_is_told_and_then_evicted_and_its_neighbour_goes_o
     create(watched, taking("greedy", MIB_OF_CARD // 2, gpus=1))
     assert eventually(partial(told, watched, over.ABOVE, "greedy"), 60)
     assert eventually(lambda: watched.kubectl("get", "pod", "greedy", f"--namespace={TEAM}").returncode != 0, 60)
-    assert eventually(lambda: 'act="Evict",outcome="done"} 1.0' in metrics(watched))
+    assert eventually(lambda: 'action="Evict",outcome="done"} 1.0' in metrics(watched))
     assert eventually(lambda: not silent("acted")), silent("acted")
     assert table(watched)["honest"][3] == "700"
 
@@ -161,9 +162,9 @@ def test_a_dead_card_is_told_at_the_node_which_is_tainted(watched: Cluster) -> N
     assert eventually(lambda: not silent("dead")), silent("dead")
     node = partial(watched.get, "node", GPU_NODE)
     assert eventually(lambda: taint.KEY in {each["key"] for each in node()["spec"]["taints"]})
-    note = json.loads(node()["metadata"]["annotations"][taint.NOTE])
+    note = json.loads(node()["metadata"]["annotations"][DEAD_CARDS])
     assert note["cards"] == {CARDS[1]: "XID 79"}
     # A person who has looked after the card takes the taint away, and the agent the note.
     watched.do("taint", "node", GPU_NODE, f"{taint.KEY}:NoSchedule-")
-    assert eventually(lambda: taint.NOTE not in node()["metadata"]["annotations"])
+    assert eventually(lambda: DEAD_CARDS not in node()["metadata"]["annotations"])
     assert "slicewarden.dev/pool" in {each["key"] for each in node()["spec"]["taints"]}

@@ -36,6 +36,9 @@ LAYERS = (
 )
 """The packages of webhook/, lowest layer first. A module imports from its own package and from layers below."""
 
+AGENT = (("observe",), ("actions",), ("limits", "turns"), ("metrics",), ("agent", "scrape"))
+"""The parts of webhook/agent/, lowest layer first. A module imports from its own part and from layers below."""
+
 HOMES = {
     "aiohttp": {"webhook.http.connection", "webhook.http.port"},
     "cel_expr_python": {"webhook.placing.scheduling.selectors"},
@@ -52,7 +55,7 @@ HOMES = {
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
     "uvloop": {"webhook.serving.worker"},
     "prometheus_client": {"webhook.agent.metrics", "webhook.telemetry.metrics"},
-    "pynvml": {"webhook.agent.nvml"},
+    "pynvml": {"webhook.agent.observe.nvml"},
     "orjson": {"webhook.api.admission", "webhook.cluster.watch", "webhook.telemetry.log"},
     "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {
@@ -215,6 +218,26 @@ def test_nothing_imports_upwards(module: str) -> None:
     else:
         own = module.split(".")[:2]
         assert not {name for name in ours if name.split(".")[:2] != own and layer(name) >= layer(module)}
+
+
+def part_of_agent(module: str) -> str | None:
+    """The part of webhook/agent/ that a module belongs to; None for a module of another package."""
+    names = module.split(".")
+    return names[2] if names[:2] == ["webhook", "agent"] and len(names) > 2 else None
+
+
+def test_every_part_of_the_agent_has_a_layer() -> None:
+    parts = {part for module in MODULES if (part := part_of_agent(module)) is not None}
+    assert parts == {part for layer in AGENT for part in layer}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part_of_agent(name)])
+def test_nothing_in_the_agent_imports_upwards(module: str) -> None:
+    heights = {part: height for height, layer in enumerate(AGENT) for part in layer}
+    own = part_of_agent(module)
+    assert own is not None
+    others = {part for name in imported(MODULES[module]) if (part := part_of_agent(name)) not in (None, own)}
+    assert not {part for part in others if heights[str(part)] >= heights[own]}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

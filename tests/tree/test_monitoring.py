@@ -13,14 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import ROOT
 from tests.support.api_server_metrics import METRICS as API_SERVERS
 from webhook.agent import metrics as agent
-from webhook.agent.look import CardUse, Held, Use
-from webhook.agent.nvml import Reading
-from webhook.agent.places import Place
-from webhook.agent.pods import Name
-from webhook.agent.processes import Process
-from webhook.agent.standing import Standing
-from webhook.agent.turns import Standstill
-from webhook.agent.view import Known, Row
+from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
+from webhook.agent.observe.nvml import CardReading, NvmlEvent
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.processes import Process
+from webhook.agent.observe.view import ContainerRow, NodeContainer
+from webhook.agent.turns.turns import FrozenTime
 from webhook.cluster import watch
 from webhook.model import Action, Finding, Mode, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics
@@ -53,15 +53,16 @@ def said() -> dict[str, tuple[str, set[str]]]:
 @pytest.fixture(scope="module")
 def seen() -> dict[str, set[str]]:
     """Every metric of the agent on a node by name, with its labels, once all of it has happened."""
-    metrics = agent.Metrics()
-    reading = Reading("GPU-0", "0", "A10", 9000, 24576, 50, (), faults=("nvmlX: no",))
-    place = Place("u", "c", "/c", 2)
-    use = Use(place, (Held(Process(1, 1, "p", place), 9000, 10),))
-    row = Row(reading, use, Known(Name("a", "b", "c"), "u", Standing(asks=True, allowance=100)))
-    metrics.saw(agent.Seen([CardUse(reading, (use,))], [row], time.monotonic(), 0.1))
-    metrics.acted("Tell", "done")
-    metrics.trouble("GPU-0", "XID 79")
-    metrics.paused({Name("a", "b", "c"): Standstill(True, 3.0)})
+    metrics = agent.AgentMetrics(pauses=lambda: {ContainerName("a", "b", "c"): FrozenTime(True, 3.0)})
+    reading = CardReading("GPU-0", "0", "A10", 9000, 24576, 50, (), errors=("nvmlX: no",))
+    event = NvmlEvent("GPU-0", "XID 79", fatal=True)
+    place = ContainerCgroup("u", "c", "/c", 2)
+    use = ContainerUse(place, (ProcessUse(Process(1, 1, "p", place), 9000, 10),))
+    row = ContainerRow(
+        reading, use, NodeContainer(ContainerName("a", "b", "c"), "u", Admitted(requests=True, allowance=100))
+    )
+    metrics.saw(agent.LastLook([CardUse(reading, (use,))], [row], time.monotonic(), 0.1, events=[event]))
+    metrics.acted("Report", "done")
     return {
         family.name + ("_total" if family.type == "counter" else ""): {
             label for sample in family.samples for label in sample.labels

@@ -1,226 +1,164 @@
-"""The loop of the agent: look at the cards, join them with the pods, tell and do what the policy says, rest."""
+"""The loop of the agent: look at the cards, join them with the pods, let each part act, and record its actions."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
-from webhook.agent import dead, deeds, limits, over, taint
-from webhook.agent.cgroups import Folders
-from webhook.agent.dead import Dead
-from webhook.agent.limits import Limits
-from webhook.agent.look import CardUse, join
-from webhook.agent.metrics import Metrics, Seen
-from webhook.agent.nvml import Cards, Unavailable
-from webhook.agent.over import Act, Since
-from webhook.agent.processes import Processes
-from webhook.agent.taint import Taints
-from webhook.agent.turns import Turns
-from webhook.agent.view import Known, Row, rows
+from webhook.agent.actions import DONE, PERIOD, WAITS, ConditionLog, NodeAction, Watcher
+from webhook.agent.limits.health import CardHealth
+from webhook.agent.limits.limits import Limiter
+from webhook.agent.limits.taint import NodeTaint
+from webhook.agent.limits.watchdog import Watchdog
+from webhook.agent.metrics import AgentMetrics, LastLook
+from webhook.agent.observe.cgroups import CgroupFolders
+from webhook.agent.observe.look import look
+from webhook.agent.observe.nvml import Cards, Unavailable
+from webhook.agent.observe.processes import Processes
+from webhook.agent.observe.view import NodeContainer, Observation, rows
+from webhook.agent.turns.turns import CardTurns
 from webhook.cluster.client import Api
 from webhook.cluster.events import EventNote, Owner
-from webhook.model import Object
-from webhook.policy.model import EVICT, KILL, TAINT, TELL, Contention, Over
+from webhook.policy.model import EVICT, KILL, Over
 from webhook.telemetry.log import Log
 
-if TYPE_CHECKING:
-    from webhook.cluster.events import Events
-
-PERIOD, AGAIN = 1.0, 10.0
-"""Seconds between two looks, and until NVML is started again after it failed, or while a card is lost."""
-
-QUICK = 0.1
-"""Seconds between two looks while containers take turns."""
+AGAIN = 10.0
+"""Seconds until NVML is started again after it failed, and between restarts while a card is lost."""
 
 REPORTER = "slicewarden.dev/agent"
 
-
-def look(cards: Cards, processes: Processes) -> tuple[CardUse, ...]:
-    """Ask the cards, and find the containers of the processes on them."""
-    readings = cards.look()
-    found = processes.find({each.pid for reading in readings for each in reading.taken})
-    return tuple(join(reading, found) for reading in readings)
+SUFFIXES = {KILL: "; its processes on the GPU were killed", EVICT: "; its pod is being evicted"}
+"""The ends of Events' texts."""
 
 
 @dataclass
-class Agent:
-    """Watches the cards of a node, and acts where it may.
+class NodeAgent:
+    """Observes the cards of a node, and lets the watchers act on each look, in their order.
 
-    `known` returns the node's containers by id, and `rules` what the policy says of its pool. Without an `api` no pod
-    is evicted, without `folders` no limit is set, without `turns` nothing is frozen, and with `watch_only` nothing is
-    done but telling. `node` is its name, and without `taints` it is never tainted.
+    `containers` returns the node's containers by id, and `rules` the policy of its pool for containers above their
+    allowance. `write_event` queues an Event. `node` is the node's name, empty if unknown.
     """
 
-    known: Callable[[], Mapping[str, Known]]
+    containers: Callable[[], Mapping[str, NodeContainer]]
     rules: Callable[[], Over]
     log: Log
-    metrics: Metrics = field(default_factory=Metrics)
-    events: "Events | None" = None
-    api: Api | None = None
-    folders: Folders | None = None
-    watch_only: bool = True
+    watchers: Sequence[Watcher] = ()
+    metrics: AgentMetrics = field(default_factory=AgentMetrics)
+    write_event: Callable[[EventNote], object] = lambda _: None
     node: str = ""
-    taints: Taints | None = None
-    turns: Turns | None = None
-    contention: Callable[[], Contention] = Contention
     open: Callable[[], Cards] = Cards
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._processes = Processes()
-        self._cards: Cards | None = None
-        self._since = Since()
-        self._limits = Limits()
-        self._dead = dead.NONE
+        self._conditions = ConditionLog(self.log)
+        self._nvml: Cards | None = None
         self._opened = 0.0
-        self._said: dict[str, str] = {}
-        self._evictions = ThreadPoolExecutor(1, "evictions")  # a look never waits for the API server
-        self._evicting: set[str] = set()
-        if self.taints is not None:
-            self.taints.write = self._taint
-        if self.turns is not None:
-            self.turns.tell, self.turns.acted = self.tell, self.metrics.acted
 
     def round(self) -> float:
-        """Look once, and do what is to be done. Returns the seconds to rest."""
+        """Look once, and act. Returns the seconds until the next look."""
         begin = self.clock()
-        if self._cards is None:
+        if self._nvml is None:
             try:
-                self._cards = self.open()
+                self._nvml = self.open()
             except Unavailable as error:
                 self.metrics.failed("nvmlInit")
-                self.metrics.saw(Seen(at=begin, dead=self._dead.cards))
-                self._say("no NVML", str(error))
-                if self.turns is not None:
-                    self.turns.release("no NVML")
+                self._conditions.set("no NVML", str(error))
+                for watcher in self.watchers:
+                    self._record(watcher.blind(begin))
+                self.metrics.saw(LastLook(at=begin))
                 return AGAIN
             self._opened = begin
-            self._say("no NVML", "")
-        rules, known = self.rules(), self.known()
-        self._hold(self._cards, begin, known)
-        cards = look(self._cards, self._processes)
-        if self.turns is not None:
-            self.turns.step(cards, known, self.contention())
-        every = rows(cards, known)
-        self._since, acts = over.decide(self._since, begin, every, rules, known.keys())
-        for act in acts:
-            self._do(act, rules)
-        self._mourn(self._cards, cards, every)
+            self._conditions.set("no NVML", "")
+        seen = self._observe(self._nvml)
+        now = self.clock()
+        for watcher in self.watchers:
+            self._record(watcher.look(seen, now))
         seconds = self.clock() - begin
-        if self.turns is not None:
-            self.metrics.paused(self.turns.standstills)
-        self.metrics.saw(Seen(cards, every, begin, seconds, rules.slack, self._dead.cards))
-        if dead.LOST in self._dead.cards.values() and begin - self._opened >= AGAIN:
-            self._leave()  # a card that comes back is seen only after a new start of NVML
-        return max((QUICK if self.turns is not None and self.turns.contended else PERIOD) - seconds, 0.0)
+        self.metrics.saw(LastLook(seen.cards, seen.rows, begin, seconds, seen.rules.slack, seen.events))
+        if any(watcher.restart_nvml for watcher in self.watchers) and begin - self._opened >= AGAIN:
+            self._leave()
+        return max(min((watcher.period for watcher in self.watchers), default=PERIOD) - seconds, 0.0)
 
     def close(self) -> None:
-        """Let everything run, take the driver's limits away, and end the use of NVML."""
-        if self.turns is not None:
-            self.turns.close()
-        if self._cards is not None:
-            self._limits.remove(self._cards.limit)
+        """Let each watcher undo what must not outlive the agent, and end the session of NVML."""
+        for watcher in self.watchers:
+            self._record(watcher.close())
         self._leave()
-        self._evictions.shutdown(wait=False, cancel_futures=True)
+
+    def _observe(self, nvml: Cards) -> Observation:
+        containers, rules = self.containers(), self.rules()
+        cards = look(nvml, self._processes)
+        return Observation(nvml, cards, containers, rows(cards, containers), nvml.events(), rules)
 
     def _leave(self) -> None:
-        self._limits.forget()
-        if self._cards is not None:
-            self._cards.close()
-            self._cards = None
+        if self._nvml is not None:
+            self._nvml.close()
+            self._nvml = None
 
-    def _hold(self, cards: Cards, now: float, known: Mapping[str, Known]) -> None:
-        """Set the driver's limits, before the look: a container may be new, and take memory with its first process."""
-        wanted = limits.wanted(known)
-        if self.watch_only or (not wanted and not len(self._limits)):
-            return
-        folders = self.folders.find(wanted.keys()) if self.folders else {}
-        done = self._limits.keep(now, wanted, folders, cards.whole, cards.limit)
-        for _ in range(done):
-            self.metrics.acted("Limit", deeds.DONE)
-        why = "" if self.folders or not wanted else "there is no whole mount of cgroup v2"
-        self._say("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
-        self.metrics.held(len(self._limits), len(self._limits.failed))
-
-    def _mourn(self, cards: Cards, seen: Sequence[CardUse], every: Sequence[Row]) -> None:
-        """Tell of cards that have died since the last look: at the node, and at the pods on them."""
-        troubles = cards.troubles()
-        for trouble in troubles:
-            self.metrics.trouble(trouble.uuid, trouble.what)
-        if self.taints is not None:
-            self._dead = Dead({**self.taints.restored(), **self._dead.cards})
-        self._dead = dead.update(self._dead, [card.reading for card in seen], troubles)
-        for card in self._dead.new:
-            why = self._dead.cards[card]
-            self.log({"message": dead.REASON, "gpu": card, "why": why})
-            if self.events is None:
-                continue
-            owners = [Owner("v1", "Node", "", self.node, self.node)] if self.node else []
-            for row in every:
-                if row.known is not None and row.known.uid and card in (row.reading.uuid, row.reading.parent):
-                    name = row.known.name
-                    owners.append(Owner("v1", "Pod", name.namespace, name.pod, row.known.uid))
-            for owner in dict.fromkeys(owners):
-                self.events.add(EventNote(owner, dead.note(card, why), dead.REASON, TELL, REPORTER))
-        if self.taints is not None:
-            self.taints.keep(self.clock(), self._dead.cards)
-
-    def _say(self, message: str, why: str) -> None:
-        """Log a trouble once, and its end."""
-        if why != self._said.get(message, ""):
-            self._said[message] = why
-            self.log({"message": message, "error": why} if why else {"message": message, "over": True})
-
-    def _do(self, act: Act, rules: Over) -> None:
-        row, known = act.row, act.row.known
-        if known is None:
-            return
-        if act.do == KILL and not self.watch_only and row.allowance is not None:
-            chosen = deeds.victims(row.use, row.allowance + rules.slack)
-            self._told(act, known, deeds.kill(chosen, self._processes))
-        elif act.do == EVICT and not self.watch_only and self.api is not None and known.uid:
-            if known.uid not in self._evicting:
-                self._evicting.add(known.uid)
-                self._evictions.submit(self._evict, self.api, act, known)
-        elif act.do not in (KILL, EVICT):
-            self._told(act, known, deeds.DONE)
-
-    def tell(self, known: Known, reason: str, note: str) -> None:
-        """Write an Event about a pause at its pod."""
-        if self.events is not None and known.uid:
-            owner = Owner("v1", "Pod", known.name.namespace, known.name.pod, known.uid)
-            self.events.add(EventNote(owner, note, reason, TELL, REPORTER))
-
-    def _evict(self, api: Api, act: Act, known: Known) -> None:
-        try:
-            self._told(act, known, deeds.evict(api, known))
-        finally:
-            self._evicting.discard(known.uid)
-
-    def _taint(self, patch: Object) -> None:
-        if self.api is not None:
-            self._evictions.submit(self._patch, self.api, patch)
-
-    def _patch(self, api: Api, patch: Object) -> None:
-        outcome = deeds.patch_node(api, self.node, patch)
-        self.metrics.acted(TAINT, outcome if outcome in (deeds.DONE, deeds.WAITS) else "failed")
-        done = "tainted" if any(map(taint.ours, taint.taints(patch))) else "no taint of ours"
-        self.log({"message": "node", "act": TAINT, "outcome": outcome, "node": self.node, "why": done})
-
-    def _told(self, act: Act, known: Known, outcome: str) -> None:
-        """Log what was done, count it, and write an Event at the pod."""
-        name = known.name
-        self.metrics.acted(act.do, outcome if outcome in (deeds.DONE, deeds.WAITS) else "failed")
-        self.log({"message": act.reason, "act": act.do, "outcome": outcome, **_place(act.row, known), "why": act.why})
-        if self.events is not None and known.uid and outcome == deeds.DONE:
-            owner = Owner("v1", "Pod", name.namespace, name.pod, known.uid)
-            done = {KILL: "; its processes on the GPU were killed", EVICT: "; its pod is evicted"}.get(act.do, "")
-            note = f"container {name.container} {act.why}{done}"
-            self.events.add(EventNote(owner, note, act.reason, act.do, REPORTER))
+    def _record(self, actions: Iterable[NodeAction]) -> None:
+        """Count each action, log it, and write an Event about it if it has a reason and was done."""
+        for action in actions:
+            self.metrics.acted(action.verb, action.outcome if action.outcome in (DONE, WAITS) else "failed")
+            self.log(_line(action, self.node))
+            if action.reason and action.outcome == DONE and (owner := _owner(action, self.node)) is not None:
+                self.write_event(EventNote(owner, _note(action), action.reason, action.verb, REPORTER))
 
 
-def _place(row: Row, known: Known) -> dict[str, object]:
-    name = known.name
-    names = {"namespace": name.namespace, "pod": name.pod, "container": name.container}
-    return {**names, "gpu": row.reading.uuid, "mib": row.use.mib, "allowance": row.allowance}
+def build(
+    containers: Callable[[], Mapping[str, NodeContainer]],
+    rules: Callable[[], Over],
+    log: Log,
+    *,
+    node: str = "",
+    api: Api | None = None,
+    folders: CgroupFolders | None = None,
+    node_taint: NodeTaint | None = None,
+    turns: CardTurns | None = None,
+    watch_only: bool = True,
+    **more: Any,
+) -> NodeAgent:
+    """Make an agent with all watchers, and their metrics. `more` is as for NodeAgent.
+
+    With `watch_only` it sets no limits, and evicts, kills and freezes nothing. It still taints the node.
+    """
+    metrics, health = AgentMetrics(), CardHealth(node, api, node_taint or NodeTaint())
+    metrics.dead = lambda: health.dead
+    watchers: list[Watcher] = [Watchdog(api, watch_only=watch_only), health]
+    if turns is not None and not watch_only:
+        watchers.insert(0, turns)
+        metrics.pauses = lambda: turns.pauses
+    if not watch_only:
+        limiter = Limiter(folders, log)
+        watchers.insert(0, limiter)  # first, because a new container may allocate memory at any moment
+        metrics.limits = lambda: limiter.counts
+    return NodeAgent(containers, rules, log, watchers, metrics, node=node, **more)
+
+
+def _line(action: NodeAction, node: str) -> dict[str, object]:
+    """Return the log line of an action."""
+    line: dict[str, object] = {
+        "message": action.reason or action.verb,
+        "action": action.verb,
+        "outcome": action.outcome,
+        "why": action.why,
+    }
+    if action.target is not None:
+        line |= action.target.name._asdict()
+    line |= {"container_id": action.container} if action.container else {"node": node}
+    return line | ({"gpu": action.gpu} if action.gpu else {}) | dict(action.details)
+
+
+def _owner(action: NodeAction, node: str) -> Owner | None:
+    """Return the object of an action's Event: its pod or the node; None if that is unknown."""
+    if not action.container:
+        return Owner("v1", "Node", "", node, node) if node else None
+    if action.target is None or not action.target.uid:
+        return None
+    return Owner("v1", "Pod", action.target.name.namespace, action.target.name.pod, action.target.uid)
+
+
+def _note(action: NodeAction) -> str:
+    if action.target is None:
+        return action.why
+    return f"container {action.target.name.container} {action.why}{SUFFIXES.get(action.verb, '')}"

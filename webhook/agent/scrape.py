@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from time import monotonic
 
-from webhook.agent.metrics import CONTENT_TYPE, Metrics
+from webhook.agent.metrics import CONTENT_TYPE, AgentMetrics
 from webhook.http import listening
 from webhook.http.limits import OPEN
 from webhook.http.messages import HttpRequest, Reply
@@ -18,7 +18,7 @@ from webhook.telemetry.log import Log
 from webhook.telemetry.rate_limit import Bucket
 
 SILENT = 60.0
-"""Seconds without a look after which the agent counts as hung. NVML may block for some while a card is reset."""
+"""Seconds without a look after which the agent counts as hung. NVML may block for a while when a card is reset."""
 
 _TEXT = (("Content-Type", "text/plain"),)
 
@@ -26,17 +26,17 @@ _TEXT = (("Content-Type", "text/plain"),)
 class Pages:
     """The application: /metrics and /healthz."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: AgentMetrics) -> None:
         self._metrics = metrics
 
     def refusal(self, request: HttpRequest) -> Reply | None:
-        """Refuse what is not a plain question."""
+        """Refuse anything but a GET or HEAD without a body."""
         if request.method not in ("GET", "HEAD") or request.length:
             return Reply(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("Allow", "GET, HEAD"),))
         return None
 
     def __call__(self, request: HttpRequest) -> Reply:
-        """Answer a question."""
+        """Answer a request."""
         if request.path == "/metrics":
             return Reply(HTTPStatus.OK, self._metrics.text(), (("Content-Type", CONTENT_TYPE),))
         if request.path != "/healthz":
@@ -46,8 +46,8 @@ class Pages:
         return Reply(HTTPStatus.OK, b"ok\n", _TEXT)
 
 
-class Refused:
-    """Logs requests that are refused or given up: a few at once, then one line in ten seconds."""
+class RefusedScrapes:
+    """Logs refused and aborted requests: the first few at once, then one line every ten seconds."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -58,7 +58,7 @@ class Refused:
         """Do nothing."""
 
     def refused(self, status: int) -> None:
-        """Log or count a refused request. The next line has the number of those that were only counted."""
+        """Log or count a refused request. A line has the number of requests since the previous line."""
         self._requests += 1
         if self._bucket.ready(monotonic()):
             self._bucket.take()
@@ -66,17 +66,17 @@ class Refused:
             self._requests = 0
 
     def shed(self) -> None:
-        """Count as refused what was turned away because too much waited."""
+        """Count a request that was turned away because too many were waiting."""
         self.refused(HTTPStatus.TOO_MANY_REQUESTS)
 
 
 @contextmanager
-def serving(metrics: Metrics, host: str, port: int, log: Log) -> Iterator[None]:
-    """Serve in a thread until the block ends. Raises OSError for an address that cannot be had."""
+def serving(metrics: AgentMetrics, host: str, port: int, log: Log) -> Iterator[None]:
+    """Serve in a thread until the block ends. Raises OSError if the address is not available."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(listening.log_exception)
     with listening.listener(host, port) as listener:
-        task = loop.create_task(_served(listener, Pages(metrics), Refused(log)))
+        task = loop.create_task(_served(listener, Pages(metrics), RefusedScrapes(log)))
         thread = threading.Thread(target=_run, args=(loop, task), daemon=True, name="scrape")
         thread.start()
         try:
@@ -92,7 +92,7 @@ def _run(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
     loop.close()
 
 
-async def _served(listener: socket.socket, pages: Pages, watch: Refused) -> None:
+async def _served(listener: socket.socket, pages: Pages, watch: RefusedScrapes) -> None:
     port = Port(pages, OPEN, watch)
     try:
         await asyncio.gather(listening.accept(listener, port, lambda: None), listening.every(listening.TICK, port.tick))

@@ -63,7 +63,7 @@ HOST_PATHS = (
     "/run/k0s",
     "/var/lib/k0s",
     "/var/snap",
-    "/run/slicewarden",  # the ledger of the agent (webhook/agent/ledger.py), which the next agent reads as root
+    "/run/slicewarden",  # the ledger of the agent (webhook/agent/turns/ledger.py), which the next agent reads as root
     # The kubelet reads container logs here as root, and follows symbolic links.
     "/var/log/pods",
     "/var/log/containers",

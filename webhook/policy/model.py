@@ -86,27 +86,27 @@ class Card(NamedTuple):
 NO_NAMES = Names(())
 
 TAINT = "Taint"
-"""The action of a node's agent on a dead card beyond telling."""
+"""The agent's action on a dead card, in addition to a report."""
 
-TELL, EVICT, KILL = "Tell", "Evict", "Kill"
-"""The action of a node's agent on a container above its allowance."""
+REPORT, EVICT, KILL = "Report", "Evict", "Kill"
+"""The agent's action on a container above its allowance."""
 
 
 class Over(NamedTuple):
-    """When the agent of a node acts on a container that takes more of a card than it was admitted with, and how.
+    """When and how a node's agent acts on a container that uses more of a card than it was admitted with.
 
-    It comes after `grace` seconds with more than the allowance and `slack` MiB. Beyond TELL it comes only while
-    `pressure` percent of the card's memory are taken.
+    It acts after `grace` seconds in which the use exceeds the allowance by more than `slack` MiB. EVICT and KILL also
+    require that `pressure` percent of the card's memory is in use.
     """
 
-    action: str = TELL
+    action: str = REPORT
     grace: int = 30
     slack: int = 64
     pressure: int = 90
 
 
-TOLD = Over()
-"""Where a policy says nothing: it is told."""
+ONLY_REPORTED = Over()
+"""The default of a policy."""
 
 OFF, FIRST_COME, TURNS = "Off", "FirstCome", "Turns"
 """How containers take turns on a contended card: not at all, each until it ends, or each for a while."""
@@ -196,7 +196,7 @@ class Pool:
     """Whether the driver keeps each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
     device_classes: Names = NO_NAMES
     max_memory: int | None = None
-    over: Over = TOLD
+    over: Over = ONLY_REPORTED
     taint_dead: bool = False
     """Whether the agent taints a node of the pool while a card of it is dead."""
     contention: Contention = NO_TURNS

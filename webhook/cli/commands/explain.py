@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from webhook import rules
-from webhook.agent.pauses import Pause, pause
+from webhook.agent.observe.pauses import Pause, pause
 from webhook.api.admission import NotAReview
 from webhook.api.lenient import mapping, string
 from webhook.cli import inputs, options, outputs, parser

@@ -1,4 +1,4 @@
-"""`slicewarden thaw`: let run what the agent of this node has frozen."""
+"""`slicewarden thaw`: thaw the containers that this node's agent has frozen."""
 
 import signal
 import threading
@@ -6,16 +6,17 @@ from pathlib import Path
 
 import click
 
-from webhook.agent import cgroups, ledger, thawer
-from webhook.agent.freezer import Freezer
-from webhook.agent.ledger import Ledger
-from webhook.agent.thawer import Thawer
+from webhook.agent.observe import cgroups
+from webhook.agent.turns import ledger, thawer
+from webhook.agent.turns.freezer import Freezer
+from webhook.agent.turns.ledger import Ledger
+from webhook.agent.turns.thawer import Thawer
 from webhook.cli import options, outputs, parser
 from webhook.model import Problem, Unusable
 from webhook.telemetry.log import log_line
 
 LEAVE_SECONDS = 20.0
-"""Seconds that a thawer stays after it was told to end, while the agent still lives."""
+"""Seconds that a thawer stays after a signal to end, while the agent still runs."""
 
 
 @click.command(
@@ -23,59 +24,60 @@ LEAVE_SECONDS = 20.0
     page=parser.HelpEpilog(
         ("slicewarden thaw", "slicewarden thaw --watch"),
         {
-            "0": "success, or told to end",
-            "1": "a container could not be thawed, or no ledger was found, or not all of it could be read",
+            "0": "success, or stopped by a signal",
+            "1": "a container could not be thawed, no ledger was found, or part of the ledger is invalid",
             "2": "invalid arguments, or no cgroup v2",
             "130": "interrupted by Ctrl-C, without --watch",
         },
-        more="It asks no API server and no GPU. An agent that lives goes on: it freezes none of them for a while.",
+        more="It uses neither the API server nor a GPU. A running agent continues, and does not freeze these "
+        "containers for a while.\n\nExperimental, as the agent's turns are.",
         environment={},
         files={},
     ),
-    help="Let every container run that the agent of this node has frozen, by the ledger that it keeps. With --watch, "
-    "stay, and do so as soon as the agent is dead or silent.",
+    help="Thaw every container that this node's agent has frozen, as listed in its ledger. With --watch, keep running, "
+    "and thaw them as soon as the agent is dead or silent.",
 )
-@click.option("--watch", is_flag=True, help="stay until told to end, and thaw for an agent that cannot")
+@click.option("--watch", is_flag=True, help="run until a signal ends it, and thaw in place of a dead or silent agent")
 @click.option(
     "--ledger",
     "folder",
     type=options.PATH,
     default=str(ledger.FOLDER),
     metavar="FOLDER",
-    help=f"where the agent keeps its ledger; default: {ledger.FOLDER}",
+    help=f"folder of the agent's ledger; default: {ledger.FOLDER}",
 )
 @click.option(
     "--silence",
     type=click.FloatRange(min=0.5),
     default=ledger.SILENCE,
     metavar="SECONDS",
-    help=f"with --watch: how long an agent may not look; default: {ledger.SILENCE:g}",
+    help=f"with --watch: seconds without a look after which the agent counts as silent; default: {ledger.SILENCE:g}",
 )
 def command(watch: bool, folder: str, silence: float) -> int:
-    """Thaw once, or for as long as nobody says otherwise."""
+    """Thaw once, or until a signal ends it."""
     mount = cgroups.mount()
     if mount is None:
-        raise Unusable((Problem("cgroups", 0, "there is no whole mount of version 2, so nothing is frozen"),))
+        raise Unusable((Problem("cgroups", 0, "the root of cgroup v2 is not mounted, so nothing is frozen"),))
     book, freezer = Ledger(Path(folder)), Freezer(mount)
     if watch:
         _watch(book, freezer, silence)
         return 0
     if book.missing:
-        outputs.say([f"no ledger in {folder}: has an agent run here? name its folder with --ledger"])
+        outputs.say([f"no ledger in {folder}: has an agent run here? Give its folder with --ledger"])
         return 1
     book.take(tries=1)
     try:
-        strange = book.read().strange
+        invalid = book.read().invalid
         done = thawer.thaw(book, freezer)
     finally:
         book.leave()
     lines = [f"{path}: {why or 'thawed'}" for path, why in done.items()]
-    if strange:
-        outputs.say([f"the ledger cannot be read in whole: {strange} line{'s' * (strange > 1)} passed over"])
+    if invalid:
+        outputs.say([f"part of the ledger is invalid: skipped {invalid} line{'s' * (invalid > 1)}"])
     elif not lines:
         lines = ["the ledger names no container"]
     outputs.show("".join(f"{line}\n" for line in lines))
-    return int(bool(strange) or any(done.values()))
+    return int(bool(invalid) or any(done.values()))
 
 
 def _watch(book: Ledger, freezer: Freezer, silence: float) -> None:

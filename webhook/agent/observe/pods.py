@@ -1,4 +1,4 @@
-"""The pods of this node: which container an id belongs to, and what its pod was admitted with."""
+"""Reads the names of containers by id, from log files or from the status of pods."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,42 +12,44 @@ _LOG = re.compile(r"(?P<pod>[a-z0-9.-]+)_(?P<namespace>[a-z0-9-]+)_(?P<container
 STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
-class Name(NamedTuple):
-    """A container by its names."""
+class ContainerName(NamedTuple):
+    """A container's namespace, pod and name."""
 
     namespace: str
     pod: str
     container: str
 
 
-def by_logs(files: Iterable[str]) -> Mapping[str, Name]:
+def by_logs(files: Iterable[str]) -> Mapping[str, ContainerName]:
     """Read the names of containers by id from the names of log files in /var/log/containers.
 
-    The kubelet cuts a long name at 255 bytes, within the id (kubernetes pkg/kubelet/kuberuntime/legacy.go); such a file
-    names no container.
+    The kubelet cuts a long file name at 255 bytes, within the id (kubernetes pkg/kubelet/kuberuntime/legacy.go). Such a
+    file is left out.
     """
     matches = (_LOG.fullmatch(file) for file in files)
-    return {match["id"]: Name(match["namespace"], match["pod"], match["container"]) for match in matches if match}
+    return {
+        match["id"]: ContainerName(match["namespace"], match["pod"], match["container"]) for match in matches if match
+    }
 
 
-def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[Name, Object]]:
+def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[ContainerName, Object]]:
     """Read the names of containers by id, each with its pod, from the pods' status.
 
-    An id is `containerd://0123...` (k8s.io/api core/v1 types.go, ContainerStatus). One that has ended is left out.
+    An id is `containerd://0123...` (k8s.io/api core/v1 types.go, ContainerStatus). Ended containers are left out.
     """
     return {container: (name, pod) for pod in pods for container, name in _statuses(pod)}
 
 
-def _statuses(pod: Object) -> Iterator[tuple[str, Name]]:
+def _statuses(pod: Object) -> Iterator[tuple[str, ContainerName]]:
     metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
     namespace, name = string(metadata.get("namespace")), string(metadata.get("name"))
     for kind in STATUSES:
         for each in mappings(status.get(kind)):
             container = string(each.get("containerID")).rpartition("://")[2]
             if container and "terminated" not in mapping(each.get("state")):
-                yield container, Name(namespace, name, string(each.get("name")))
+                yield container, ContainerName(namespace, name, string(each.get("name")))
 
 
 def uid(pod: Object) -> str:
-    """Return a pod's uid, as the API has it."""
+    """Return a pod's uid."""
     return string(mapping(pod.get("metadata")).get("uid"))

@@ -1,8 +1,9 @@
-"""Decides whether a container may be frozen, and for how long it bears that. Values in, values out.
+"""Decides whether a container may be frozen, and for how long. Values in, values out.
 
-The kubelet restarts a container whose liveness or startup probe fails `failureThreshold` times in a row. A frozen one
-fails each HTTP and gRPC probe, and a TCP probe once the backlog of its socket is full. An exec probe of a frozen
-container is refused by the runtime, which the kubelet does not count (kubernetes pkg/kubelet/prober/worker.go).
+The kubelet restarts a container whose liveness or startup probe fails `failureThreshold` times in a row. A
+frozen container fails each HTTP and gRPC probe, and a TCP probe once the backlog of its socket is full. The runtime
+refuses an exec probe of a frozen container, which the kubelet does not count as a failure (kubernetes
+pkg/kubelet/prober/worker.go).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,18 +18,18 @@ from webhook.policy.model import ALL, OFF, PAUSABLE, PRIORITY_CLASS, Pool
 from webhook.text.words import shown
 
 SHORTEST = 5
-"""Seconds: who does not bear to be frozen for so long is never frozen."""
+"""Seconds: a container that tolerates only a shorter freeze is never frozen."""
 
 TIME_SLICING = "time-slicing"
 
 _PROBES = ("livenessProbe", "startupProbe")
 _ANSWERED = ("httpGet", "grpc", "tcpSocket")
 _PERIOD, _THRESHOLD, _TIMEOUT = 10, 3, 1
-"""The defaults of Kubernetes for a probe that says nothing (k8s.io/api core/v1 types.go, Probe)."""
+"""Kubernetes' defaults for a probe, in seconds and failures (k8s.io/api core/v1 types.go, Probe)."""
 
 
 class Pause(NamedTuple):
-    """How long a container may be frozen, how long its probes need afterwards (seconds), and its pod's priority."""
+    """How long a container may be frozen and must run afterwards for its probes (seconds), and its pod's priority."""
 
     longest: int
     rest: int = 0
@@ -36,40 +37,44 @@ class Pause(NamedTuple):
 
 
 def pause(review: PodReview, container: Container, pool: Pool) -> Pause | str:
-    """Return how a container of a pod may be frozen in a pool, or a few words why it may not be."""
+    """Return how a container of a pod may be frozen in a pool, or why it must not be."""
     rules, pod = pool.contention, review.subject
     if rules.mode == OFF or pool.sharing != TIME_SLICING:
-        return "the pool's containers take no turns"
+        return "containers of this pool take no turns"
     said = pod.annotations.get(PAUSABLE)
     if rules.who != ALL and said != "true":
         return (
-            f"its pod does not say {PAUSABLE}" if said is None else f'{PAUSABLE} is {shown(said)}: only "true" counts'
+            f"its pod has no annotation {PAUSABLE}"
+            if said is None
+            else f'{PAUSABLE} is {shown(said)}: only "true" allows it'
         )
     if rules.who == ALL and said == "false":
-        return f"its pod says that it is not {PAUSABLE.rpartition('/')[2]}"
+        return f'its pod has the annotation {PAUSABLE}: "false"'
     own = [request for request in review.requests if request.container.path == container.path]
     if not own or container.list_name != "containers":
-        return "it is no main container that asks for a GPU"
+        return "it is not a main container with a GPU request"
     if any("mig-" in each.resource or not each.whole for each in review.requests):
-        return "its pod asks for a MIG device, or not for a number of GPUs"
+        return "its pod requests a MIG device, or an invalid number of GPUs"
     if sum(requests.totals(review.requests).values()) > 1:
-        return "its pod has several GPUs"
+        return "its pod requests several GPUs"
     if sign := _gang(review):
-        return f"its pod is one of a group ({sign})"
+        return f"its pod belongs to a group ({sign})"
     bounds = [*_bounds(container)]
     if None in bounds:
-        return "a probe of it cannot be read"
+        return "one of its probes is invalid"
     known = [each for each in bounds if each is not None]
-    longest = min([rules.longest, *(bears for bears, _ in known)])
+    longest = min([rules.longest, *(tolerated for tolerated, _ in known)])
     if longest < SHORTEST:
-        return f"its probes bear {longest} s, and {SHORTEST} s are the least; raise failureThreshold or periodSeconds"
+        return (
+            f"its probes tolerate {longest} s, and the minimum is {SHORTEST} s; raise failureThreshold or periodSeconds"
+        )
     rest = max([0, *(needs for _, needs in known)])
     priority = pod.spec.get("priority") if rules.order == PRIORITY_CLASS else 0
     return Pause(longest, rest, priority if type(priority) is int else 0)
 
 
 def _gang(review: PodReview) -> str:
-    """Return the sign by which a pod is one of a group, or an empty text."""
+    """Return the field or name that shows that a pod belongs to a group, or an empty text."""
     pod = review.subject
     if pod.spec.get("hostNetwork"):
         return "hostNetwork"
@@ -86,7 +91,7 @@ def _gang(review: PodReview) -> str:
 
 
 def _bounds(container: Container) -> Iterator[tuple[int, int] | None]:
-    """Yield for each probe how long it bears a freeze, and how long it needs to succeed again; None if it is broken."""
+    """Yield for each probe how long it tolerates a freeze and how long it needs to succeed again; None if invalid."""
     for name in _PROBES:
         probe = container.spec.get(name)
         if probe is None:
@@ -111,6 +116,6 @@ def _bounds(container: Container) -> Iterator[tuple[int, int] | None]:
 
 
 def _number(probe: Mapping[str, Any], key: str, usual: int) -> int | None:
-    """Read a number of a probe. Kubernetes takes 0 for none said."""
+    """Read a number of a probe. Kubernetes treats 0 as unset."""
     value = probe.get(key) or usual
     return value if type(value) is int and value > 0 else None

@@ -1,21 +1,19 @@
-"""Reads /proc: which container a process belongs to, when it was started, and what it is called."""
+"""Reads a process's container, start time and name from /proc."""
 
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from webhook.agent import places
-from webhook.agent.places import Place
+from webhook.agent.observe import places
+from webhook.agent.observe.places import ContainerCgroup
 
 PROC = Path("/proc")
-
-
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot() -> str:
-    """Return the id of this boot of the node, which a restart changes (man 5 proc); empty if it cannot be read."""
+    """Return the id of this boot of the node (man 5 proc); empty if it cannot be read."""
     try:
         return BOOT.read_text("ascii", "replace").strip()
     except OSError:
@@ -23,26 +21,26 @@ def boot() -> str:
 
 
 class Process(NamedTuple):
-    """A process by its PID on the host and its start (clock ticks since boot), which its PID's next owner has not.
+    """A process, identified by its PID on the host and its start time (clock ticks since boot).
 
-    `place` is None for a process of no pod.
+    `place` is None for a process outside any container.
     """
 
     pid: int
     start: int
     name: str
-    place: Place | None
+    place: ContainerCgroup | None
 
 
 class Processes:
-    """Finds processes, and remembers those that still live, so that a look reads one file for each."""
+    """Finds processes, and remembers the running ones, so a look reads only one file for each."""
 
     def __init__(self, proc: Path = PROC) -> None:
-        self._proc = str(proc)  # a path is joined 50 times a look, which pathlib makes the dearest part of it
+        self._proc = str(proc)  # text, because joining 50 paths with pathlib would be the slowest part of a look
         self._known: dict[int, Process] = {}
 
     def find(self, pids: Iterable[int]) -> Mapping[int, Process]:
-        """Return the processes with these PIDs; one that has ended is left out. Forgets all others."""
+        """Return the processes with these PIDs that have not ended. Forgets all other processes."""
         found: dict[int, Process] = {}
         for pid in pids:
             name, start = self._stat(pid)
@@ -56,12 +54,12 @@ class Processes:
         self._known = found
         return found
 
-    def still(self, process: Process) -> bool:
-        """Tell whether a process lives, and is not another one with its PID."""
+    def alive(self, process: Process) -> bool:
+        """Whether a process still runs, and its PID has not been reused."""
         return self._stat(process.pid)[1] == process.start
 
     def _stat(self, pid: int) -> tuple[str, int]:
-        """Read a process's name and its start; 0 if it has ended (man 5 proc_pid_stat, fields 2, 3 and 22)."""
+        """Read a process's name and start time; 0 if it has ended (man 5 proc_pid_stat, fields 2, 3 and 22)."""
         before, _, after = (self._text(pid, "stat") or "").rpartition(")")
         fields = after.split()
         if len(fields) < 20 or fields[0] in "ZX" or not fields[19].isdigit():

@@ -1,59 +1,46 @@
 """Plans which containers run on a contended card, and which are frozen until their turn. Values in, values out.
 
-It follows the contention manager of a study (Algorithm 2), with its gaps closed; tests/agent/literal.py has the
-algorithm to the letter. The first one in the queue runs. Another one is let run once each that runs has shown that it
-uses the card, and the card still has had time for a while: NVML tells the use of a card up to a second late, and a
-program that reads its input uses none. A frozen container keeps its memory, and kernels that it has queued run on.
+It is based on a study's contention manager (Algorithm 2) and closes its gaps; tests/agent/literal.py implements the
+algorithm as published. The first container in the queue runs. The next one may run as well when every running container
+has been seen to use the card, and the card has still been idle for a while. The wait is needed because NVML reports
+the use of a card up to a second late, and because a program that reads its input does not use the card. A frozen
+container keeps its memory, and kernels that it has launched run to their end.
 
-Cards that have a container in common have one queue, so no two containers wait for each other.
+Cards that share a container share one queue, so no two containers wait for each other.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import NamedTuple
 
+from webhook.agent.actions import FREEZE, THAW, NodeAction
 from webhook.policy.model import OFF, TURNS, Contention
 
 BUSY = 100
-"""Percent of NVML's sample period: the card had a kernel at every moment."""
+"""Percent of NVML's sample period in which a kernel ran on a busy card."""
 
 LONG_AGO = float("-inf")
 
 
-class Do(StrEnum):
-    """A deed to a container."""
-
-    FREEZE = "Freeze"
-    THAW = "Thaw"
-
-
-class Action(NamedTuple):
-    """One thing to do, and why: a few words that are the same each time."""
-
-    do: Do
-    container: str
-    why: str
+GONE, BLIND, LONGEST = "no longer in the queue", "the card's use is unknown", "frozen for the longest time allowed"
+FIRST, IDLE, TURN = "first in the queue", "the card is idle", "its turn"
+QUEUED, OVER, MEMORY, FOUND = "others are ahead of it", "its turn is over", "memory is nearly full", "the card is busy"
+"""The reasons of the actions."""
 
 
-GONE, BLIND, LONGEST = "no longer in the queue", "the card's use is unknown", "paused for the longest time allowed"
-FIRST, SPARE, TURN = "first in the queue", "the card has time", "its turn"
-WAITS, OVER, MEMORY, FOUND = "others are before it", "its turn is over", "memory is nearly full", "the card is busy"
-
-
-class Card(NamedTuple):
-    """A card at one look: the percent of the last period in which it was busy, if known, and its memory in MiB."""
+class CardLoad(NamedTuple):
+    """A card at one look: in which percent of the last period it was busy, if known, and its memory in MiB."""
 
     busy: int | None
     used: int
     total: int
 
 
-class Container(NamedTuple):
-    """A container that may be frozen, and has processes on cards. `first` is when the oldest of them was started.
+class Candidate(NamedTuple):
+    """A container that has processes on cards and may be frozen. `first` is the start time of its oldest process.
 
-    `sm` is its percent of the SMs' time. It bears to be frozen for `longest` seconds, and runs for at least `rest`
-    seconds before the next time.
+    `sm` is its percent of the SMs' time. It may be frozen for at most `longest` seconds, and must then run for at least
+    `rest` seconds before it is frozen again.
     """
 
     key: str
@@ -65,20 +52,20 @@ class Container(NamedTuple):
     priority: int = 0
 
 
-class Seen(NamedTuple):
+class PlanInput(NamedTuple):
     """A look at all cards. `now` is in seconds of a monotonic clock.
 
-    `containers` are those that may be frozen. `thawed` are those that the plan froze and somebody else thawed.
+    `containers` are the ones that may be frozen. `thawed` are the ones that the plan froze and another program thawed.
     """
 
     now: float
-    cards: Mapping[str, Card]
-    containers: Sequence[Container]
+    cards: Mapping[str, CardLoad]
+    containers: Sequence[Candidate]
     thawed: Collection[str] = ()
 
 
 class Frozen(NamedTuple):
-    """Since when a container is frozen, until when it may be, and how long it rests afterwards."""
+    """When a container was frozen, until when it may stay frozen, and how long it must run afterwards."""
 
     since: float
     until: float
@@ -86,28 +73,31 @@ class Frozen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
-    """The memory between looks. Sets and times, never counts: a container that is gone is in none of them."""
+class TurnState:
+    """The state between looks. It has sets and times but no counts, so a container that ends leaves nothing behind."""
 
     queue: tuple[str, ...] = ()
-    """All that are managed, in the order of their arrival, or of the end of their last turn."""
+    """All candidates, in the order of their arrival or of the end of their last turn."""
     running: Mapping[str, float] = field(default_factory=dict)
-    """Those let run, since when. One that is neither here nor frozen rests: it runs too, but the turn is another's."""
+    """Containers allowed to run, with their start times.
+
+    A container that is neither here nor in `frozen` is resting: it still runs, but it is not its turn.
+    """
     frozen: Mapping[str, Frozen] = field(default_factory=dict)
     resting: Mapping[str, float] = field(default_factory=dict)
-    """Those that were thawed, and until when they are not frozen again."""
+    """Containers that were thawed, and until when they must not be frozen again."""
     shown: frozenset[str] = frozenset()
-    """The ones of those let run that have used the card since."""
+    """The running containers that have been seen to use the card."""
     found: frozenset[str] | None = None
-    """The ones of those let run that ran before anything was planned; None before the first look."""
-    calm: Mapping[str, float] = field(default_factory=dict)
+    """The running containers that ran before the plan began; None before the first look."""
+    idle: Mapping[str, float] = field(default_factory=dict)
     busy: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, float] = field(default_factory=dict)
-    """By card: since when it has time although all that run have used it, since when it has none, and the last act."""
+    """By card: since when it is idle although all running ones have used it, since when busy, and the last action."""
 
 
-def plan(before: State, seen: Seen, rules: Contention) -> tuple[State, tuple[Action, ...]]:
-    """Return the next state and what is to be done: what is to be thawed comes first."""
+def plan(before: TurnState, seen: PlanInput, rules: Contention) -> tuple[TurnState, tuple[NodeAction, ...]]:
+    """Return the next state and the actions. Thaws come first."""
     if rules.mode == OFF:
         return release(before, seen.now, GONE)
     draft = _Draft(before, seen, rules)
@@ -116,22 +106,22 @@ def plan(before: State, seen: Seen, rules: Contention) -> tuple[State, tuple[Act
     return draft.result()
 
 
-def release(before: State, now: float, why: str) -> tuple[State, tuple[Action, ...]]:
-    """Let everything run: at the end, and whenever nothing can be seen. Only who rests is remembered."""
+def release(before: TurnState, now: float, why: str) -> tuple[TurnState, tuple[NodeAction, ...]]:
+    """Thaw all containers, at the end or when nothing can be seen. Only the resting containers are remembered."""
     resting = {key: until for key, until in before.resting.items() if until > now}
     resting |= {key: now + each.rest for key, each in before.frozen.items()}
-    return State(resting=resting), tuple(Action(Do.THAW, key, why) for key in before.frozen)
+    return TurnState(resting=resting), tuple(NodeAction(THAW, key, why) for key in before.frozen)
 
 
-def failed(state: State, key: str, until: float) -> State:
-    """Return the state after a container could not be frozen: it runs, and is left alone until then."""
+def failed(state: TurnState, key: str, until: float) -> TurnState:
+    """Return the state after a container could not be frozen: it runs, and is not frozen again until then."""
     frozen = {each: value for each, value in state.frozen.items() if each != key}
     return replace(state, frozen=frozen, resting={**state.resting, key: until})
 
 
-def _groups(containers: Iterable[Container]) -> Iterator[tuple[frozenset[str], list[Container]]]:
-    """Yield the cards that have containers in common, with these."""
-    groups: list[tuple[frozenset[str], list[Container]]] = []
+def _groups(containers: Iterable[Candidate]) -> Iterator[tuple[frozenset[str], list[Candidate]]]:
+    """Yield each group of cards that share containers, with these containers."""
+    groups: list[tuple[frozenset[str], list[Candidate]]] = []
     for one in containers:
         cards, members, apart = one.cards, [one], []
         for group in groups:
@@ -144,9 +134,9 @@ def _groups(containers: Iterable[Container]) -> Iterator[tuple[frozenset[str], l
 
 
 class _Draft:
-    """The next state while it is made, and the actions on the way to it."""
+    """Builds the next state and its actions."""
 
-    def __init__(self, before: State, seen: Seen, rules: Contention) -> None:
+    def __init__(self, before: TurnState, seen: PlanInput, rules: Contention) -> None:
         self._before, self._seen, self._rules, self._now = before, seen, rules, seen.now
         self._here = here = {each.key: each for each in seen.containers}
         new = sorted(here.keys() - {*before.queue}, key=lambda key: (here[key].first, key))
@@ -156,12 +146,12 @@ class _Draft:
         self._resting = {key: until for key, until in before.resting.items() if until > self._now}
         self._thaw: dict[str, str] = {}
         self._freeze: dict[str, str] = {}
-        if before.found is None:  # what ran before us runs on, until the card is seen to be busy
+        if before.found is None:  # containers found at the start keep running until the card is seen to be busy
             self._running = dict.fromkeys(self._queue, self._now)
         found = self._running if before.found is None else before.found
         self._found = {key for key in found if key in self._running}
         self._shown = {key for key in self._running if key in before.shown or here[key].sm}
-        self._calm: dict[str, float] = {}
+        self._idle: dict[str, float] = {}
         self._busy: dict[str, float] = {}
         self._changed: dict[str, float] = {}
         for key in self._frozen.keys() - here.keys():
@@ -169,25 +159,25 @@ class _Draft:
         for key in [key for key in self._frozen if key in seen.thawed]:
             self._rest(key, max(rules.rest, self._frozen.pop(key).rest))
 
-    def result(self) -> tuple[State, tuple[Action, ...]]:
+    def result(self) -> tuple[TurnState, tuple[NodeAction, ...]]:
         """Return the next state, and the actions."""
-        state = State(
+        state = TurnState(
             tuple(self._queue),
             self._running,
             self._frozen,
             self._resting,
             frozenset(self._shown & self._running.keys()),
             frozenset(self._found & self._running.keys()),
-            self._calm,
+            self._idle,
             self._busy,
             self._changed,
         )
-        thaw = (Action(Do.THAW, key, why) for key, why in self._thaw.items())
-        freeze = (Action(Do.FREEZE, key, why) for key, why in self._freeze.items())
+        thaw = (NodeAction(THAW, key, why) for key, why in self._thaw.items())
+        freeze = (NodeAction(FREEZE, key, why) for key, why in self._freeze.items())
         return state, (*thaw, *freeze)
 
-    def plan(self, cards: frozenset[str], members: Sequence[Container]) -> None:
-        """Plan one queue: that of cards which have containers in common."""
+    def plan(self, cards: frozenset[str], members: Sequence[Candidate]) -> None:
+        """Plan one queue, for cards that share containers."""
         looks = [self._seen.cards.get(card) for card in cards]
         known = [(look.busy, look) for look in looks if look is not None and look.busy is not None]
         if len(known) < len(looks):
@@ -207,15 +197,15 @@ class _Draft:
         ready = bool(running) and all(
             key in self._shown or self._now - self._running[key] >= self._rules.patience for key in running
         )
-        idle = self._since(self._before.calm, self._calm, cards, holds=calm and ready)
-        busy = self._since(self._before.busy, self._busy, cards, holds=not calm)
+        idle = self._since(self._before.idle, self._idle, cards, met=calm and ready)
+        busy = self._since(self._before.busy, self._busy, cards, met=not calm)
         changed = max(self._before.changed.get(card, LONG_AGO) for card in cards)
         waiting = [key for key in queue if key not in self._running]
         acted = self._choose(running, waiting, order, _Times(idle, busy, changed), room=room)
         self._changed.update(dict.fromkeys(cards, self._now if acted else changed))
         for key in queue:
             if key not in self._running and key not in self._frozen and key not in self._resting:
-                self._stop(key, WAITS)
+                self._stop(key, QUEUED)
 
     def _choose(
         self,
@@ -226,7 +216,7 @@ class _Draft:
         *,
         room: bool,
     ) -> bool:
-        """Let one container run or stop, or leave it as it is: one step a look. Returns whether something was done."""
+        """Start or stop at most one container, so each step can be observed. Returns whether anything changed."""
         now, rules = self._now, self._rules
         settled = now - times.changed >= rules.settle
         if not running:
@@ -238,7 +228,7 @@ class _Draft:
             last = max(running, key=lambda key: (self._running[key], order[key]))
             return settled and len(running) > 1 and self._pause(last, MEMORY)
         if waiting and times.idle is not None and now - max(times.idle, times.changed) >= rules.settle:
-            self._let(waiting[0], SPARE)
+            self._let(waiting[0], IDLE)
             return True
         if times.busy is None or not settled:
             return False
@@ -255,7 +245,7 @@ class _Draft:
         self._found.discard(running[0])
         return any(stopped)
 
-    def _blind(self, members: Iterable[Container]) -> None:
+    def _blind(self, members: Iterable[Candidate]) -> None:
         for key in (each.key for each in members):
             if key in self._frozen:
                 self._release(key, BLIND)
@@ -264,10 +254,10 @@ class _Draft:
             self._found.add(key)
 
     def _since(
-        self, before: Mapping[str, float], after: dict[str, float], cards: Collection[str], *, holds: bool
+        self, before: Mapping[str, float], after: dict[str, float], cards: Collection[str], *, met: bool
     ) -> float | None:
-        """Return since when something holds of all these cards, and remember it; None if it does not."""
-        if not holds:
+        """Return since when a condition is met on all these cards, and remember it; None if it is not met."""
+        if not met:
             return None
         since = max(before.get(card, self._now) for card in cards)
         after.update(dict.fromkeys(cards, since))
@@ -279,7 +269,7 @@ class _Draft:
             self._release(key, why)
 
     def _pause(self, key: str, why: str) -> bool:
-        """Stop one that runs, unless it rests. Returns whether it was stopped."""
+        """Stop a running container, unless it must not be frozen yet. Returns whether it was stopped."""
         if key in self._resting:
             return False
         del self._running[key]
@@ -301,7 +291,7 @@ class _Draft:
 
 
 class _Times(NamedTuple):
-    """When a group of cards last began to have time, and to have none, or None; and when something was last done."""
+    """Since when a group of cards is idle, or busy, each None if it is not; and the time of the last action."""
 
     idle: float | None
     busy: float | None

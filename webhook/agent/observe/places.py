@@ -1,6 +1,6 @@
-"""Reads from a process's cgroup file which container of which pod it belongs to.
+"""Reads from a process's cgroup file to which container of which pod it belongs.
 
-Sources of the forms: kubernetes pkg/kubelet/cm/cgroup_manager_linux.go, containerd internal/cri/server/podsandbox
+Sources of the formats: kubernetes pkg/kubelet/cm/cgroup_manager_linux.go, containerd internal/cri/server/podsandbox
 (getCgroupsPath), cri-o internal/config/cgmgr, cri-dockerd core/convert.go.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_TEXT = 64 * 1024
-"""Characters of a cgroup file that are read. A real one has under 2,000."""
+"""Maximum number of characters read from a cgroup file. Real files have fewer than 2,000."""
 
 _UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _POD = re.compile(rf"(?:[^/]*-)?pod(?P<uid>{_UID})(?:\.slice)?")
@@ -17,11 +17,11 @@ _CONTAINER = re.compile(r"(?:(?:cri-containerd|crio|cri-o|docker|libpod)-)?(?P<i
 _DELETED = " (deleted)"
 
 
-class Place(NamedTuple):
-    """A container by its cgroup: the pod's uid, the container's id, and the cgroup's path below the mount.
+class ContainerCgroup(NamedTuple):
+    """A container's cgroup: the pod's uid, the container's id, and the cgroup's path below the mount.
 
-    `pod` is 32 hexadecimal digits for a static pod. `path` ends at the container. `version` is 2, or 1 for a path in
-    the freezer hierarchy of version 1.
+    `pod` is 32 hexadecimal digits for a static pod. `path` ends at the container. `version` is the cgroup version: 2,
+    or 1 for a path in the freezer hierarchy.
     """
 
     pod: str
@@ -31,21 +31,21 @@ class Place(NamedTuple):
 
     @property
     def reachable(self) -> bool:
-        """Whether the path can be used: a path that is seen from another cgroup namespace begins with `..`."""
+        """Whether the path can be used. A path outside this process's cgroup namespace contains `..`."""
         return ".." not in self.path.split("/")
 
 
-def place(text: str) -> Place | None:
+def place(text: str) -> ContainerCgroup | None:
     """Return the container of the process whose /proc/PID/cgroup has this text; None if it is in no pod.
 
-    Version 2 counts before the freezer hierarchy of version 1. The outermost pod and container count: a tenant may be
-    able to make cgroups below its own, and to give them any name.
+    Version 2 takes precedence over the freezer hierarchy of version 1. The outermost pod and container count, because a
+    tenant may be able to create cgroups with any name below its own.
     """
     found = sorted(_places(text[:MAX_TEXT]), key=lambda place: -place.version)
     return found[0] if found else None
 
 
-def _places(text: str) -> Iterator[Place]:
+def _places(text: str) -> Iterator[ContainerCgroup]:
     for line in text.split("\n"):
         hierarchy, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
@@ -56,12 +56,12 @@ def _places(text: str) -> Iterator[Place]:
             yield one
 
 
-def _place(path: str, version: int) -> Place | None:
+def _place(path: str, version: int) -> ContainerCgroup | None:
     pod, parts = "", path.split("/")
     for depth, part in enumerate(parts):
         if not pod:
             match = _POD.fullmatch(part)
             pod = match["uid"].replace("_", "-") if match else ""
         elif match := _CONTAINER.fullmatch(part):
-            return Place(pod, match["id"], "/".join(parts[: depth + 1]), version)
+            return ContainerCgroup(pod, match["id"], "/".join(parts[: depth + 1]), version)
     return None

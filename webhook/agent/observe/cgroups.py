@@ -1,18 +1,18 @@
-"""The folders of containers in the node's cgroup file system, version 2."""
+"""Finds the cgroups of containers in the node's cgroup v2 file system."""
 
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from webhook.agent import places
+from webhook.agent.observe import places
 
 MOUNTS = Path("/proc/self/mountinfo")
 
 
 def mount(mounts: Path = MOUNTS) -> Path | None:
-    """Return where the whole hierarchy of version 2 is mounted; None where it is not (man 5 proc_pid_mountinfo).
+    """Return where the root of cgroup v2 is mounted; None if it is not mounted (man 5 proc_pid_mountinfo).
 
-    The last of several mounts counts: in a container the node's mount covers the container's own.
+    If there are several mounts, the last one counts: in a container, the node's mount covers the container's own.
     """
     try:
         lines = mounts.read_text("utf-8", "replace").splitlines()
@@ -27,15 +27,15 @@ def mount(mounts: Path = MOUNTS) -> Path | None:
     return found
 
 
-class Folders:
-    """Finds the folders of containers by id, and remembers those that are still there."""
+class CgroupFolders:
+    """Finds the cgroup folders of containers by id, and remembers the ones that still exist."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._known: dict[str, Path] = {}
 
     def find(self, containers: Collection[str]) -> Mapping[str, Path]:
-        """Return the folders of those that have one. Walks the hierarchy only where one is not known yet."""
+        """Return the folder of each container that has one. Walks the hierarchy only if one is not known yet."""
         known = {each: folder for each, folder in self._known.items() if each in containers and folder.is_dir()}
         if any(each not in known for each in containers):
             known = {each: folder for each, folder in self._walk().items() if each in containers}
@@ -43,7 +43,7 @@ class Folders:
         return known
 
     def _walk(self) -> dict[str, Path]:
-        """Find the folder of every container. Below a container nothing is read: a tenant may make folders there."""
+        """Find the folder of every container. Nothing below a container is read: a tenant may create folders there."""
         found: dict[str, Path] = {}
         for at, below, _ in os.walk(self._root):
             place = places.place(f"0::/{Path(at).relative_to(self._root)}")

@@ -1,8 +1,8 @@
-"""Computes how much of a card a container may take, by the policy, the card and the webhook's own sums."""
+"""Computes what a container was admitted with: its request, and how much memory of a card it may use."""
 
 from typing import NamedTuple
 
-from webhook.agent.pauses import Pause, pause
+from webhook.agent.observe.pauses import Pause, pause
 from webhook.api.lenient import mapping, sequence, string
 from webhook.api.pods import Container, Pod
 from webhook.facts.kinds.node import Node
@@ -14,16 +14,17 @@ from webhook.model import Malformed, Object, Request
 from webhook.policy.model import Policy
 
 
-class Standing(NamedTuple):
+class Admitted(NamedTuple):
     """The request and the allowance that a container was admitted with.
 
-    `asks` tells whether it asked for a GPU; None if that cannot be known, as for a pod with a claim. `allowance` is the
-    MiB that it may take of a card; None where no allowance holds. `exempt` is the name of an exemption of the system,
-    and `ending` tells whether its pod is being deleted. `init` tells whether the pod's start waits for its end, and
-    `driver` whether the driver is to hold it to its allowance. `pause` says how it may be frozen, None that it may not.
+    `requests` is whether it requests a GPU; None if that is unknown, as for a pod with a claim. `allowance` is the
+    memory of a card that it may use, in MiB; None if there is no limit. `exempt` is the name of the policy's exemption
+    for system components that covers it. `ending` is whether its pod is being deleted. `init` is whether it is an init
+    container that runs to its end. `driver` is whether the driver is to limit it to its allowance. `pause` is how it
+    may be frozen; None if it must not be.
     """
 
-    asks: bool | None = None
+    requests: bool | None = None
     allowance: int | None = None
     exempt: str = ""
     ending: bool = False
@@ -32,12 +33,12 @@ class Standing(NamedTuple):
     pause: Pause | None = None
 
 
-UNKNOWN = Standing()
-"""A container of which nothing is known: nobody acts on it."""
+UNKNOWN = Admitted()
+"""An unknown container: the agent takes no action on it."""
 
 
-def standing(item: Object, container: str, policy: Policy, facts: Facts, node: Node) -> Standing:
-    """Return what a container of a pod was admitted with on a node. A pod of a wrong shape counts as unknown."""
+def admitted(item: Object, container: str, policy: Policy, facts: Facts, node: Node) -> Admitted:
+    """Return what a container of a pod was admitted with on a node: UNKNOWN if the pod is malformed."""
     metadata = mapping(item.get("metadata"))
     namespace = string(metadata.get("namespace")) or "default"
     request = Request("", "CREATE", "", "v1", "Pod", "", namespace, "", None, False, item, None)
@@ -45,10 +46,11 @@ def standing(item: Object, container: str, policy: Policy, facts: Facts, node: N
         (review,) = pods_of(request, item, policy, facts)
         pod, pool = review.subject, policy.pool_of(node.labels)
         (own,) = [each for each in pod.containers if each.name == container]
-        asks, exempt, ending = _asks(review, own), _exempt(pod, policy, facts), bool(metadata.get("deletionTimestamp"))
-        bears = pause(review, own, pool) if pool is not None and asks and not exempt and not ending else ""
-        return Standing(
-            asks,
+        wants, exempt = _requests(review, own), _exempt(pod, policy, facts)
+        ending = bool(metadata.get("deletionTimestamp"))
+        bears = pause(review, own, pool) if pool is not None and wants and not exempt and not ending else ""
+        return Admitted(
+            wants,
             _allowance(review, own, node),
             exempt,
             ending,
@@ -56,11 +58,11 @@ def standing(item: Object, container: str, policy: Policy, facts: Facts, node: N
             pool is not None and pool.driver_limits,
             bears if isinstance(bears, Pause) else None,
         )
-    except (Malformed, ValueError):  # not one pod, or not one container of that name
+    except (Malformed, ValueError):  # malformed, or without exactly one container of that name
         return UNKNOWN
 
 
-def _asks(review: PodReview, container: Container) -> bool | None:
+def _requests(review: PodReview, container: Container) -> bool | None:
     if container.path in review.gpu_containers:
         return True
     claims = sequence(review.subject.spec.get("resourceClaims")) or sequence(review.subject.spec.get("resources"))
@@ -68,17 +70,17 @@ def _asks(review: PodReview, container: Container) -> bool | None:
 
 
 def _allowance(review: PodReview, container: Container, node: Node) -> int | None:
-    """Return the MiB of a container's slices: all that NVML counts for its processes, their contexts included.
+    """Return the MiB of a container's slices, CUDA contexts included, as NVML counts them.
 
-    The annotation `slicewarden.dev/gpu-memory` lowers it, and can never raise it: a tenant may change the annotations
-    of a running pod. `slicewarden.dev/memory-caps` is a note for people, and counts for nothing.
+    The annotation `slicewarden.dev/gpu-memory` can only lower it, because a tenant may change the annotations of a
+    running pod. `slicewarden.dev/memory-caps` is only a note for people.
     """
     pool, card = review.policy.pool_of(node.labels), card_of(node)
     if pool is None or card is None or not pool.shared:
         return None
     own = [request for request in review.requests if request.container.path == container.path]
     if not own or any("mig-" in request.resource or not request.whole for request in own):
-        return None  # a slice of a MIG device has another size, which no label of the node tells
+        return None  # no label of the node has the size of a MIG device's slice
     share = budget(card, review.policy)
     if share.unified:
         return None

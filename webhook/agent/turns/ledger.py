@@ -1,11 +1,10 @@
-"""The ledger: the containers that may be frozen, in a file before the kernel is asked. Its reader thaws them.
+"""The ledger: a file with the containers that may be frozen, written before the freeze. Whoever reads it thaws them.
 
-It lies in memory (/run), so it ends with the node, as freezes do. A second file next to it is locked for as long as the
-agent lives, and touched at each look: by it the thawer tells a dead agent and a silent one.
+It is in memory (/run), so a restart of the node ends it together with all freezes. The agent locks a second file while
+it runs, and touches that file at each look: this shows the thawer whether the agent is dead or silent.
 
-Nobody else may write into the folder, or nothing is frozen. Where somebody could nevertheless, what he puts there can
-make a container run and never stand still: no link is followed, no device is opened, and nothing is believed that
-would prolong a freeze.
+Nothing is frozen if another user can write to the folder. If another program writes there nevertheless, it can make a
+container run but cannot keep it frozen: no link is followed, no device is opened, and no entry can prolong a freeze.
 """
 
 import fcntl
@@ -18,48 +17,48 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from webhook.agent import freezer
+from webhook.agent.turns import freezer
 
 FOLDER = Path("/run/slicewarden")
 
 FILE, FRESH, LOCK = "frozen", "frozen.new", "agent.lock"
 
 MAX_BYTES = 256 * 1024
-"""Bytes of a ledger that are read. One line has about 250, and a node has at most some hundred containers."""
+"""Maximum bytes read from a ledger. A line has about 250 bytes, and a node has a few hundred containers at most."""
 
 SILENCE = 3.0
-"""Seconds without a look after which an agent counts as silent, and all is thawed for it."""
+"""Seconds without a look after which an agent counts as silent, and its containers are thawed."""
 
 TRIES, STEP = 10, 0.05
-"""How often the lock is asked for, and the seconds between: the thawer has it for a moment."""
+"""Attempts to take the lock, and the seconds between them: the thawer may have it for a deadline."""
 
 
 class Entries(NamedTuple):
-    """A ledger's paths, each with the moment until which it may be frozen (seconds of the monotonic clock).
+    """The cgroup paths of a ledger, each with the deadline of its freeze (seconds of the monotonic clock).
 
-    `strange` counts the lines that say nothing usable.
+    `invalid` is the number of unusable lines.
     """
 
     until: Mapping[str, float]
-    strange: int = 0
+    invalid: int = 0
 
 
 class Ledger:
-    """The ledger in a folder, and its lock. Nothing here raises: a text says why something failed."""
+    """The ledger in a folder, and its lock. The methods never raise; they return why they failed."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
         self._lock: int | None = None
 
     @property
-    def held(self) -> bool:
+    def locked(self) -> bool:
         """Whether this process has the lock."""
         return self._lock is not None
 
     def take(self, tries: int = TRIES) -> str:
-        """Take the lock, which one process of a node has. Returns why that failed, or an empty text.
+        """Take the lock, which only one process of a node can have. Returns why that failed, or an empty text.
 
-        A folder that others may read is closed to them first: the kubelet makes it so.
+        If others may read the folder, as when the kubelet has made it, its mode is changed to 0700 first.
         """
         if self._lock is not None:
             return ""
@@ -86,13 +85,13 @@ class Ledger:
         return "another agent runs on this node"
 
     def leave(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def beat(self) -> None:
-        """Say that the agent looks."""
+        """Record that the agent is looking."""
         if self._lock is not None:
             try:
                 os.utime(self._lock)
@@ -101,7 +100,7 @@ class Ledger:
 
     @property
     def trouble(self) -> str:
-        """Why nothing may be frozen by this ledger; an empty text if it may, or if there is no folder yet."""
+        """Why this ledger is unsafe; an empty text if it is safe, or if there is no folder yet."""
         try:
             with self._opened() as (folder, about):
                 return _trouble(about) or self._replaced(folder)
@@ -112,7 +111,7 @@ class Ledger:
 
     @property
     def missing(self) -> bool:
-        """Whether no agent has ever written here. False where that cannot be told."""
+        """Whether no agent has ever written here. False if that cannot be determined."""
         for file in (FILE, LOCK):
             try:
                 (self.folder / file).lstat()
@@ -125,18 +124,18 @@ class Ledger:
 
     @property
     def beaten(self) -> int:
-        """When the agent last said so: a number that changes with each look. 0 where there is no agent's file."""
+        """A number that changes at each look of the agent; 0 if there is no file of an agent."""
         try:
             return (self.folder / LOCK).lstat().st_mtime_ns
         except OSError:
             return 0
 
     def write(self, until: Mapping[str, float]) -> str:
-        """Write the ledger anew, whole or not at all. Returns why it failed, or an empty text.
+        """Replace the ledger atomically. Returns why that failed, or an empty text.
 
-        It is not flushed to a disk: it has to outlive the process, and not the node.
+        It is not flushed to a disk, because it must survive the process but not the node.
         """
-        text = "".join(f"{moment:.3f} {path}\n" for path, moment in sorted(until.items()))
+        text = "".join(f"{deadline:.3f} {path}\n" for path, deadline in sorted(until.items()))
         try:
             with self._opened() as (folder, about):
                 if why := _trouble(about) or self._replaced(folder):
@@ -147,7 +146,7 @@ class Ledger:
         return ""
 
     def read(self) -> Entries:
-        """Read what can be read: a cut line, and one that names no container's cgroup, count as strange."""
+        """Read all usable lines. A truncated line, and one without a container's cgroup, count as invalid."""
         try:
             with self._opened() as (folder, _):
                 data = _read(folder)
@@ -155,18 +154,18 @@ class Ledger:
             return Entries({})
         except OSError:
             return Entries({}, 1)
-        until, strange = dict[str, float](), 0
+        until, invalid = dict[str, float](), 0
         for line in data.decode("utf-8", "replace").split("\n"):
-            moment, _, path = line.partition(" ")
+            deadline, _, path = line.partition(" ")
             if freezer.own(path):
-                until[path] = _number(moment)
+                until[path] = _number(deadline)
             elif line:
-                strange += 1
-        return Entries(until, strange)
+                invalid += 1
+        return Entries(until, invalid)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, os.stat_result]]:
-        """Open the folder, which is no link, for as long as the block lasts. Raises OSError."""
+        """Open the folder for the block; a link is refused. Raises OSError."""
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             yield folder, os.fstat(folder)
@@ -174,7 +173,7 @@ class Ledger:
             os.close(folder)
 
     def _replaced(self, folder: int) -> str:
-        """Return a few words if the file is gone whose lock this process has: another one may have the new file's."""
+        """Return why the lock is void, or an empty text. Another process may have locked a new file."""
         if self._lock is None:
             return ""
         try:
@@ -185,7 +184,7 @@ class Ledger:
 
 
 def _foreign(about: os.stat_result) -> str:
-    """Say who else may write into a folder; empty if nobody."""
+    """Return who else may write to a folder, or an empty text."""
     if about.st_uid != os.geteuid():
         return f"it belongs to the user {about.st_uid}, and not to the agent's ({os.geteuid()})"
     mode = stat.S_IMODE(about.st_mode)
@@ -193,13 +192,13 @@ def _foreign(about: os.stat_result) -> str:
 
 
 def _trouble(about: os.stat_result) -> str:
-    """Say why nothing is frozen by a folder: it belongs to somebody else, or its mode is not 0700."""
+    """Return why a folder is unsafe: another user owns it, or its mode is not 0700. Empty if it is safe."""
     mode = stat.S_IMODE(about.st_mode)
     return _foreign(about) or (f"its mode is {mode:o}, and has to be 700" if mode != 0o700 else "")
 
 
 def _locked(folder: int) -> int:
-    """Open the file to lock, and make it if it is not there. Raises OSError."""
+    """Open the lock file, and create it if it does not exist. Raises OSError."""
     try:
         return os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     except FileExistsError:
@@ -207,9 +206,9 @@ def _locked(folder: int) -> int:
 
 
 def _plain(name: str, flags: int, folder: int) -> int:
-    """Open a file of ours that is no link, no device and no other file's second name. Raises OSError.
+    """Open a regular file of the agent; links, devices and hard links are refused. Raises OSError.
 
-    It is looked at before it is opened: to open a device may already do something.
+    The file is inspected before it is opened, because opening a device may have side effects.
     """
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -222,9 +221,9 @@ def _plain(name: str, flags: int, folder: int) -> int:
 
 
 def _write(folder: int, data: bytes) -> None:
-    """Write a new file, and give it the ledger's name. Raises OSError."""
+    """Write a new file, and rename it to the ledger's name. Raises OSError."""
     with suppress(FileNotFoundError):
-        os.unlink(FRESH, dir_fd=folder)  # of an agent that died meanwhile
+        os.unlink(FRESH, dir_fd=folder)  # left by an agent that was killed
     fresh = os.open(FRESH, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         while data:
@@ -246,9 +245,9 @@ def _read(folder: int) -> bytes:
 
 
 def _number(text: str) -> float:
-    """Read a moment; one that says nothing has passed long ago."""
+    """Read a deadline; an invalid one counts as passed."""
     try:
-        moment = float(text)
+        deadline = float(text)
     except ValueError:
         return -math.inf
-    return moment if math.isfinite(moment) else -math.inf
+    return deadline if math.isfinite(deadline) else -math.inf

@@ -1,8 +1,8 @@
-"""Freezes and thaws containers by the kernel's files (Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze).
+"""Freezes and thaws containers through the kernel's files (Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze).
 
-A frozen process holds no lock of the kernel: it stands still on its way back to its program, and SIGKILL ends it at
-once. No container runtime is asked, so none remembers a pause: one that restarts would take the container for lost
-(containerd internal/cri/server/restart.go), and the kubelet would start it anew.
+A frozen process holds no kernel locks, because it stops on its return to user space, and SIGKILL ends it at once. The
+container runtime is not involved: if it restarted while it had paused a container, it would consider the container lost
+(containerd internal/cri/server/restart.go), and the kubelet would restart it.
 """
 
 import os
@@ -11,31 +11,31 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from webhook.agent import places
+from webhook.agent.observe import places
 
 PATIENCE = 1.0
-"""Seconds for a freeze. A process that waits for a disk or a driver stands still only when that has answered."""
+"""Maximum seconds for a freeze. A process that waits for a disk or a driver freezes only after the answer."""
 
 NOT_DONE, GONE = "not frozen in time", "gone"
 
 
 def own(path: str) -> bool:
-    """Tell whether a path below the mount is that of a container's cgroup: no other one is ever written to."""
+    """Whether a path below the mount is a container's cgroup. The agent writes to no other path."""
     place, (first, *parts) = places.place(f"0::{path}"), path.split("/")
     plain = not first and path.isprintable() and not {"", ".", ".."}.intersection(parts)
     return plain and place is not None and place.path == path
 
 
 class Freezer:
-    """Freezes below the mount of a whole hierarchy of version 2. Paths begin with `/` and end at a container."""
+    """Freezes containers below the mount of cgroup v2. Paths begin with `/` and end at a container."""
 
     def __init__(self, root: Path, patience: float = PATIENCE) -> None:
         self.root, self._patience = root, patience
 
     def freeze(self, paths: Collection[str]) -> Mapping[str, str]:
-        """Freeze containers, and wait until the kernel says that they are.
+        """Freeze containers, and wait until the kernel reports them as frozen.
 
-        Returns why for each one that is not; it is thawed again.
+        Returns the containers that could not be frozen, with the reason; they are thawed again.
         """
         end, failed = time.monotonic() + self._patience, dict[str, str]()
         for path in paths:
@@ -49,17 +49,17 @@ class Freezer:
         return failed
 
     def thaw(self, path: str) -> str:
-        """Thaw a container. Returns why it failed, or an empty text; one that is gone is thawed."""
+        """Thaw a container. Returns why that failed, or an empty text, as for a container that is gone."""
         why = self._write(path, b"0")
         return "" if why == GONE else why
 
     def frozen(self, path: str) -> bool | None:
-        """Tell whether all of a container stands still, for whatever reason; None if it is gone or cannot be read."""
+        """Whether a container is frozen, for whatever reason; None if it is gone or cannot be read."""
         text = self._read(path, "cgroup.events")
         return None if text is None else b"frozen 1" in text.splitlines()
 
-    def asked(self, path: str) -> bool | None:
-        """Tell whether somebody asked the kernel to freeze this very container; None if it is gone."""
+    def requested(self, path: str) -> bool | None:
+        """Whether any program has requested a freeze of this container itself; None if it is gone."""
         text = self._read(path, "cgroup.freeze")
         return None if text is None else text.strip() == b"1"
 
@@ -76,7 +76,7 @@ class Freezer:
                 if left <= 0:
                     return NOT_DONE
                 poll.poll(1000 * left)
-        except OSError as error:  # it was removed meanwhile
+        except OSError as error:  # it has been removed
             return error.strerror or NOT_DONE
         finally:
             os.close(events)

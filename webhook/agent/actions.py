@@ -1,0 +1,79 @@
+"""The agent's actions, and the interface of the parts that carry them out."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from webhook.agent.observe.view import NodeContainer, Observation
+from webhook.telemetry.log import Log
+
+LIMIT, FREEZE, THAW = "Limit", "Freeze", "Thaw"
+"""Verbs of actions. The others are the policy's own words: Report, Evict, Kill and Taint."""
+
+DONE, WAITS = "done", "waits"
+"""Outcomes of an action. Any other text is the reason why it failed."""
+
+PERIOD = 1.0
+"""Seconds between two looks."""
+
+
+class NodeAction(NamedTuple):
+    """One action on a container, or on the node if `container` is empty, and the reason for it.
+
+    `container` is an id. `why` has no numbers that change between looks, so repeated Events are counted as one.
+    `reason` is the reason of the Event that reports the action; without one there is no Event. `target` has the
+    container's names, if known. `details` are more fields of the log line. `outcome` is empty until the action has been
+    carried out.
+    """
+
+    verb: str
+    container: str
+    why: str
+    reason: str = ""
+    gpu: str = ""
+    target: NodeContainer | None = None
+    details: Mapping[str, object] = {}
+    outcome: str = ""
+
+
+class Watcher:
+    """A part of the agent that carries out actions. Every method returns the actions that have an outcome."""
+
+    @property
+    def period(self) -> float:
+        """Seconds until this part needs the next look."""
+        return PERIOD
+
+    @property
+    def restart_nvml(self) -> bool:
+        """Whether a card is lost: NVML shows it again only after a restart."""
+        return False
+
+    def look(self, seen: Observation, now: float) -> Iterable[NodeAction]:
+        """Act on one look. `now` is in seconds of a monotonic clock."""
+        raise NotImplementedError
+
+    def blind(self, now: float) -> Iterable[NodeAction]:  # noqa: ARG002 - of the interface
+        """Act on the failure of NVML: there is nothing to see."""
+        return ()
+
+    def close(self) -> Iterable[NodeAction]:
+        """Undo what must not outlive the agent."""
+        return ()
+
+
+class ConditionLog:
+    """Logs a condition when it begins, when its cause changes and when it ends, and not at every look."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._causes: dict[str, str] = {}
+
+    def active(self, condition: str) -> bool:
+        """Whether the condition was met when it was last set."""
+        return bool(self._causes.get(condition))
+
+    def set(self, condition: str, cause: str) -> None:
+        """Set a condition's cause; an empty text ends it."""
+        if cause != self._causes.get(condition, ""):
+            self._causes[condition] = cause
+            self._log({"message": condition, "error": cause} if cause else {"message": condition, "over": True})

@@ -1,0 +1,38 @@
+"""Calls the API server in a thread of its own, so that no look waits for it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from webhook.agent.actions import NodeAction
+
+
+class ApiCalls:
+    """Actions that are calls of the API server, made one after another in the background."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "api-calls")
+        self._calls: list[tuple[NodeAction, Future[str]]] = []
+
+    def submit(self, action: NodeAction, call: Callable[[], str]) -> None:
+        """Queue an action. `call` carries it out and returns its outcome."""
+        self._calls.append((action, self._thread.submit(call)))
+
+    @property
+    def pending(self) -> tuple[NodeAction, ...]:
+        """The actions without an outcome so far."""
+        return tuple(action for action, future in self._calls if not future.done())
+
+    def finished(self) -> Iterator[NodeAction]:
+        """Yield the actions that have got their outcome since the last call. Raises what a call raised."""
+        calls, self._calls = self._calls, []
+        for action, future in calls:
+            if future.done():
+                yield action._replace(outcome=future.result())
+            else:
+                self._calls.append((action, future))
+
+    def close(self) -> Iterator[NodeAction]:
+        """Cancel the calls that have not begun, and yield the actions that are done."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._calls = [(action, future) for action, future in self._calls if not future.cancelled()]
+        return self.finished()

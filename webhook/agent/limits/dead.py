@@ -1,0 +1,47 @@
+"""Decides which cards are dead: by NVML's events, or because they have fallen off the bus. Values in, values out."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from webhook.agent.observe.nvml import CardReading, NvmlEvent
+
+LOST = "it has fallen off its bus"
+
+REASON = "GPUDead"
+"""The reason of the Events."""
+
+
+class DeadCards(NamedTuple):
+    """The dead cards by UUID, each with the first cause; `new` are those that died since the last look."""
+
+    cards: Mapping[str, str]
+    new: tuple[str, ...] = ()
+
+
+NONE = DeadCards({})
+
+
+def update(before: DeadCards, readings: Iterable[CardReading], events: Iterable[NvmlEvent]) -> DeadCards:
+    """Return the dead cards after a look.
+
+    A lost card is dead until it answers again. After a fatal event a card may still answer, so it stays dead until the
+    agent is restarted: nothing in NVML proves that it was repaired.
+    """
+    seen = [*readings]
+    lost = {each.parent or each.uuid for each in seen if each.lost}
+    answering = {each.parent or each.uuid for each in seen} - lost
+    cards = {card: why for card, why in before.cards.items() if why != LOST or card not in answering}
+    for event in events:
+        if event.fatal:
+            cards[event.uuid] = cards.get(event.uuid, event.what)
+    for card in lost:
+        cards.setdefault(card, LOST)
+    return DeadCards(cards, tuple(sorted(cards.keys() - before.cards.keys())))
+
+
+def note(card: str, why: str) -> str:
+    """Return the text of the node's Event about a dead card."""
+    return (
+        f"GPU {card} is dead: {why}; cordon the node, and reset or replace the card. NVIDIA's device plugin withdraws "
+        "only one slice of a dead card, so the kubelet may still assign pods to it"
+    )

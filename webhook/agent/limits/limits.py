@@ -1,0 +1,123 @@
+"""Has NVIDIA's driver limit each container of a pool with `memoryLimit: Driver` to its allowance."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+from webhook.agent.actions import DONE, LIMIT, ConditionLog, NodeAction, Watcher
+from webhook.agent.observe.cgroups import CgroupFolders
+from webhook.agent.observe.nvml import Cards
+from webhook.agent.observe.view import NodeContainer, Observation
+from webhook.telemetry.log import Log
+
+AGAIN = 30.0
+"""Seconds after which a limit that could not be set is tried again."""
+
+Key = tuple[str, str]
+"""A card's UUID and the path of a container's cgroup."""
+
+SetLimit = Callable[[str, str, int | None], str]
+"""Sets a cgroup's limit on a card, in MiB, or removes it with None. Returns why that failed, or an empty text."""
+
+
+def wanted(containers: Mapping[str, NodeContainer]) -> Mapping[str, int]:
+    """Return the limit (MiB) of each container that the driver is to limit, by id.
+
+    A container without an allowance gets no limit, because what it was admitted with is unknown.
+    """
+    return {
+        container: each.admitted.allowance
+        for container, each in containers.items()
+        if each.admitted.driver and each.admitted.allowance is not None and not each.admitted.exempt
+    }
+
+
+class DriverLimits:
+    """Keeps the driver's limits in step with the wanted ones. `failed` has the failures of the last step."""
+
+    def __init__(self) -> None:
+        self._set: dict[Key, int] = {}
+        self._again: dict[Key, float] = {}
+        self.failed: Mapping[Key, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def keep(
+        self, now: float, wanted: Mapping[str, int], folders: Mapping[str, Path], cards: Collection[str], set_: SetLimit
+    ) -> tuple[tuple[str, str], ...]:
+        """Set the limits that are missing or have changed, and remove the others. Returns each container and card set.
+
+        Every card of the node is limited: which one a container uses is unknown until its first process does. The
+        driver forgets the limits of a removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
+        """
+        want = {
+            (card, str(folders[each])): (each, mib) for each, mib in wanted.items() if each in folders for card in cards
+        }
+        failed: dict[Key, str] = {}
+        for key in [key for key in self._set if key not in want]:
+            if Path(key[1]).is_dir() and (why := set_(*key, None)):
+                failed[key] = why  # the next step tries again
+            else:
+                del self._set[key]
+        done = []
+        for key, (container, mib) in want.items():
+            if self._set.get(key) == mib:
+                continue
+            if now < self._again.get(key, now):
+                failed[key] = self.failed.get(key, "")
+            elif why := set_(*key, mib):
+                failed[key] = why
+                self._again[key] = now + AGAIN
+            else:
+                self._set[key] = mib
+                done.append((container, key[0]))
+        self._again = {key: at for key, at in self._again.items() if key in want}
+        self.failed = failed
+        return tuple(done)
+
+    def forget(self) -> None:
+        """Forget which limits are set, so that all are set again: NVML or the driver has been restarted."""
+        self._set.clear()
+        self._again.clear()
+
+    def remove(self, set_: SetLimit) -> None:
+        """Remove every limit."""
+        for key in self._set:
+            if Path(key[1]).is_dir():
+                set_(*key, None)
+        self._set.clear()
+
+
+class Limiter(Watcher):
+    """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2."""
+
+    def __init__(self, folders: CgroupFolders | None, log: Log) -> None:
+        self._folders, self._conditions = folders, ConditionLog(log)
+        self._limits = DriverLimits()
+        self._nvml: Cards | None = None
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The number of limits that are set, one for each container and card, and of those that failed."""
+        return len(self._limits), len(self._limits.failed)
+
+    def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
+        """Set the limits of all containers of the node, of those that use no card yet as well."""
+        if seen.nvml is not self._nvml:
+            self._limits.forget()
+            self._nvml = seen.nvml
+        mib = wanted(seen.containers)
+        if not mib and not len(self._limits):
+            return
+        folders = self._folders.find(mib.keys()) if self._folders else {}
+        for container, card in self._limits.keep(now, mib, folders, seen.nvml.whole, seen.nvml.limit):
+            why = f"limited to {mib[container]} MiB of GPU {card} by the driver"
+            yield NodeAction(LIMIT, container, why, gpu=card, target=seen.containers[container], outcome=DONE)
+        why = "" if self._folders or not mib else "the root of cgroup v2 is not mounted"
+        self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
+
+    def close(self) -> Iterator[NodeAction]:
+        """Remove all limits."""
+        if self._nvml is not None:
+            self._limits.remove(self._nvml.limit)
+        yield from ()

@@ -1,0 +1,50 @@
+"""The watchdog: reports containers that use more than they were admitted with, and evicts or kills them."""
+
+from collections.abc import Iterator
+
+from webhook.agent.actions import DONE, NodeAction, Watcher
+from webhook.agent.limits import enforce, over
+from webhook.agent.limits.calls import ApiCalls
+from webhook.agent.limits.over import OverState
+from webhook.agent.observe.processes import Processes
+from webhook.agent.observe.view import ContainerRow, Observation
+from webhook.cluster.client import Api
+from webhook.policy.model import EVICT, KILL, REPORT
+
+
+class Watchdog(Watcher):
+    """Carries out what `over` decides. With `watch_only` it only reports, whatever the policy says."""
+
+    def __init__(self, api: Api | None, *, watch_only: bool) -> None:
+        self._api, self._watch_only = api, watch_only
+        self._state, self._processes, self.calls = OverState(), Processes(), ApiCalls()
+
+    def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
+        """Report, evict and kill. An eviction has its outcome at a later look."""
+        yield from self.calls.finished()
+        rules = seen.rules._replace(action=REPORT) if self._watch_only else seen.rules
+        self._state, actions = over.decide(self._state, now, seen.rows, rules, seen.containers.keys())
+        rows = {(row.use.place.container, row.reading.uuid): row for row in seen.rows}
+        for action in actions:
+            if action.verb == EVICT:
+                self._evict(action)
+            elif action.verb == KILL:
+                yield action._replace(outcome=self._kill(rows[action.container, action.gpu], rules.slack))
+            else:
+                yield action._replace(outcome=DONE)
+
+    def close(self) -> Iterator[NodeAction]:
+        """Drop the evictions that have not been requested."""
+        return self.calls.close()
+
+    def _kill(self, row: ContainerRow, slack: int) -> str:
+        if row.allowance is None:  # then the row is not over, and nothing is decided about it
+            return "no allowance is known"
+        return enforce.kill(enforce.victims(row.use, row.allowance + slack), self._processes)
+
+    def _evict(self, action: NodeAction) -> None:
+        """Request an eviction, unless one of the same pod still waits for its answer."""
+        api, target = self._api, action.target
+        waiting = {each.target.uid for each in self.calls.pending if each.target is not None}
+        if api is not None and target is not None and target.uid not in waiting:
+            self.calls.submit(action, lambda: enforce.evict(api, target))

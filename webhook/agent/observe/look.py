@@ -1,0 +1,81 @@
+"""Joins the readings of the cards with the containers that their processes belong to."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from webhook.agent.observe.nvml import CardReading, Cards
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.processes import Process, Processes
+
+
+class ProcessUse(NamedTuple):
+    """A process on a card, and what it uses: memory in MiB and percent of the SMs' time, each None if unknown.
+
+    `mps` is whether it is a client of MPS.
+    """
+
+    process: Process
+    mib: int | None
+    sm: int | None
+    mps: bool = False
+
+
+class ContainerUse(NamedTuple):
+    """One container's use of one card, by its processes, oldest first."""
+
+    place: ContainerCgroup
+    processes: tuple[ProcessUse, ...]
+
+    @property
+    def mib(self) -> int:
+        """MiB of all processes. A process whose memory the driver does not report counts as 0."""
+        return sum(each.mib or 0 for each in self.processes)
+
+    @property
+    def known(self) -> bool:
+        """Whether the driver reported the memory of every process."""
+        return all(each.mib is not None for each in self.processes)
+
+    @property
+    def sm(self) -> int | None:
+        """Percent of the SMs' time used by all processes; None if the card does not report it."""
+        shares = [each.sm for each in self.processes if each.sm is not None]
+        return sum(shares) if shares else None
+
+
+class CardUse(NamedTuple):
+    """One look at a card: its reading, the containers on it, and the processes outside any container."""
+
+    reading: CardReading
+    uses: tuple[ContainerUse, ...]
+    host: tuple[ProcessUse, ...] = ()
+
+    @property
+    def unattributed(self) -> int | None:
+        """MiB in use outside any container: by the driver, by the host, and by processes that have just ended.
+
+        It can be negative, because NVML reads the card and its processes at different moments.
+        """
+        used = self.reading.used
+        return None if used is None else used - sum(use.mib for use in self.uses)
+
+
+def look(cards: Cards, processes: Processes) -> tuple[CardUse, ...]:
+    """Read every card, and find the containers of the processes on them."""
+    readings = cards.look()
+    found = processes.find({each.pid for reading in readings for each in reading.processes})
+    return tuple(join(reading, found) for reading in readings)
+
+
+def join(reading: CardReading, processes: Mapping[int, Process]) -> CardUse:
+    """Group the processes of a card by container. A PID without a process has ended meanwhile, and is left out."""
+    places: dict[ContainerCgroup | None, list[ProcessUse]] = {}
+    for each in reading.processes:
+        process = processes.get(each.pid)
+        if process is not None:
+            places.setdefault(process.place, []).append(ProcessUse(process, each.mib, each.sm, each.mps))
+    for found in places.values():
+        found.sort(key=lambda each: (each.process.start, each.process.pid))
+    host = tuple(places.pop(None, ()))
+    uses = (ContainerUse(place, tuple(found)) for place, found in places.items() if place is not None)
+    return CardUse(reading, tuple(sorted(uses, key=lambda use: use.place)), host)

@@ -1,0 +1,153 @@
+"""Follows the containers of the agent's node, by a watch of the API server or by the names of log files."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from webhook.agent.observe import pods
+from webhook.agent.observe.admitted import Admitted, admitted
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.view import NodeContainer
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, string
+from webhook.api.pods import POD
+from webhook.api.resources import Resource
+from webhook.cluster.client import Api
+from webhook.cluster.watch import Cluster
+from webhook.facts.kinds import kept
+from webhook.facts.snapshot import Facts
+from webhook.model import Object
+from webhook.policy.model import Contention, Over, Policy, Pool
+from webhook.telemetry.log import Log
+
+STEP = 0.05
+"""Seconds between two checks whether everything has been listed."""
+
+LOGS = Path("/var/log/containers")
+
+DEAD_CARDS = "slicewarden.dev/dead-gpus"
+"""The node's annotation with the dead cards for which the agent has tainted it."""
+
+
+def read(node: str) -> tuple[Resource, ...]:
+    """Return the resources that a node's agent reads: all that its ClusterRole in manifests/components/agent allows."""
+    return (
+        Resource("", "v1", "pods", "Pod", fields=f"spec.nodeName={node}"),
+        Resource("", "v1", "nodes", "Node", fields=f"metadata.name={node}"),
+        Resource("", "v1", "namespaces", "Namespace"),
+    )
+
+
+def trimmed(item: Object) -> Object | None:
+    """Return the part of an object that the agent needs: a pod's names, spec and container ids, a node's labels."""
+    metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
+    if group_kind(item) != POD:
+        return _trimmed_node(item, kept(item))
+    keys = ("namespace", "name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {key: metadata[key] for key in keys if key in metadata},
+        "spec": item.get("spec"),
+        "status": {key: status[key] for key in pods.STATUSES if key in status},
+    }
+
+
+def _trimmed_node(item: Object, part: Object | None) -> Object | None:
+    """Return `part` of an object. For a node, add its version and the agent's annotation, which a patch needs."""
+    metadata = mapping(item.get("metadata"))
+    if part is None or string(item.get("kind")) != "Node":
+        return part
+    own = {key: value for key, value in mapping(metadata.get("annotations")).items() if key == DEAD_CARDS}
+    version = {"resourceVersion": metadata.get("resourceVersion"), "annotations": own}
+    return {**part, "metadata": {**mapping(part.get("metadata")), **version}}
+
+
+def by_logs(folder: Path = LOGS) -> Mapping[str, ContainerName]:
+    """Read the names of this node's containers from the kubelet's log files; empty if the folder cannot be read."""
+    try:
+        return pods.by_logs(file.name for file in folder.iterdir())
+    except OSError:
+        return {}
+
+
+def named_by_logs() -> Mapping[str, NodeContainer]:
+    """Return this node's containers by id, with only the names of their log files."""
+    return {container: NodeContainer(name) for container, name in by_logs().items()}
+
+
+class NodeWatch:
+    """Follows the containers of one node. While the API server is away, the last known ones stay in force."""
+
+    def __init__(self, name: str, api: Api, policy: Policy, log: Log, logs: Path = LOGS) -> None:
+        self.name, self._policy, self._logs = name, policy, logs
+        self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
+        self._admitted: dict[str, tuple[str, Facts, Admitted]] = {}
+
+    def start(self) -> None:
+        """Start the watches."""
+        self._cluster.start()
+
+    def stop(self) -> None:
+        """Stop the watches."""
+        self._cluster.stop()
+
+    def use(self, policy: Policy) -> None:
+        """Replace the policy."""
+        self._policy = policy
+        self._admitted = {}
+
+    def settled(self, seconds: float) -> bool:
+        """Wait until everything has been listed once, for at most so many seconds. Returns whether it has."""
+        end = time.monotonic() + seconds
+        while self._cluster.facts() is None and time.monotonic() < end:
+            time.sleep(STEP)
+        return self._cluster.facts() is not None
+
+    def over(self) -> Over:
+        """Return the policy of this node's pool for containers above their allowance."""
+        pool = self._pool()
+        return pool.over if pool else Over()
+
+    def taint_dead(self) -> bool:
+        """Whether the policy asks for a taint while a card of this node is dead."""
+        pool = self._pool()
+        return pool is not None and pool.taint_dead
+
+    def seen(self) -> Object | None:
+        """Return the last known state of the node, as far as its taint needs it.
+
+        None until `taint_dead` is known, so that an agent that has just started removes no taint.
+        """
+        facts = self._cluster.facts()
+        return next(iter(self._cluster.objects("Node")), None) if facts and self.name in facts.named else None
+
+    def contention(self) -> Contention:
+        """Return how containers take turns in this node's pool: not at all while the pool is unknown."""
+        pool = self._pool()
+        return pool.contention if pool else Contention()
+
+    def _pool(self) -> Pool | None:
+        facts = self._cluster.facts()
+        node = facts.named.get(self.name) if facts else None
+        return self._policy.pool_of(node.labels) if node else None
+
+    def containers(self) -> Mapping[str, NodeContainer]:
+        """Return the node's containers by id. One that is known only by its log file has only its names."""
+        facts = self._cluster.facts()
+        node = facts.named.get(self.name) if facts else None
+        found = {container: NodeContainer(name) for container, name in by_logs(self._logs).items()}
+        latest: dict[str, tuple[str, Facts, Admitted]] = {}
+        for container, (name, pod) in pods.by_status(self._cluster.objects("Pod")).items():
+            if facts is None or node is None:
+                found[container] = NodeContainer(name, pods.uid(pod))
+                continue
+            version = str(mapping(pod.get("metadata")).get("resourceVersion"))
+            before = self._admitted.get(container)
+            now = before[2] if before and before[:2] == (version, facts) else None
+            if now is None:
+                now = admitted(pod, name.container, self._policy, facts, node)
+            latest[container] = version, facts, now
+            found[container] = NodeContainer(name, pods.uid(pod), now)
+        self._admitted = latest
+        return found
