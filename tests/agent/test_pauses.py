@@ -262,7 +262,7 @@ def test_a_command_tells_who_may_stand_still_for_how_long_and_why_not(
         "Pod team/gang main shared never its pod belongs to a group (WORLD_SIZE)",
         "Pod team/hasty main shared never its probes tolerate 4 s, and the minimum is 5 s; raise failureThreshold or "
         "periodSeconds",
-        'Pod team/said main shared never slicewarden.dev/pausable is "yes": only "true" counts',
+        'Pod team/said main shared never slicewarden.dev/pausable is "yes": only "true" allows it',
     ]
 
 
