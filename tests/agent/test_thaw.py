@@ -132,7 +132,7 @@ def test_without_a_mount_that_can_be_written_to_nobody_is_frozen(
     monkeypatch.setattr(cgroups, "mount", lambda: None)
     assert agent._thawed(tmp_path / "run")[1] is None
     assert cli.main(["thaw", "--ledger", str(tmp_path)]) == 2
-    assert "there is no whole mount of version 2" in capsys.readouterr().err
+    assert "the root of cgroup v2 is not mounted" in capsys.readouterr().err
     monkeypatch.setattr(cgroups, "mount", lambda: tmp_path / "missing")
     assert agent._thawed(tmp_path / "run")[1] is None
     assert not (tmp_path / "run").exists()
@@ -157,7 +157,7 @@ def test_by_hand_without_a_ledger_it_says_so_and_creates_nothing(
         assert cli.main(["thaw", "--ledger", str(folder)]) == 1
         said = capsys.readouterr()
         assert said.out == ""
-        assert said.err == f"no ledger in {folder}: has an agent run here? name its folder with --ledger\n"
+        assert said.err == f"no ledger in {folder}: has an agent run here? Give its folder with --ledger\n"
     assert [*tmp_path.rglob("*")] == [tmp_path / "empty"]
 
 
@@ -184,7 +184,7 @@ def test_by_hand_it_thaws_what_can_be_read_of_a_torn_ledger_and_says_that_it_is_
     assert cli.main(["thaw", "--ledger", str(book.folder)]) == 1
     said = capsys.readouterr()
     assert said.out == f"{one.path}: thawed\n"
-    assert said.err == "the ledger cannot be read in whole: 1 line passed over\n"
+    assert said.err == "part of the ledger is invalid: skipped 1 line\n"
     assert not freezer.requested(one.path)
 
 
@@ -195,7 +195,7 @@ def test_by_hand_it_does_not_say_of_a_ledger_of_garbage_that_it_names_nobody(
     (tmp_path / "frozen").write_bytes(b"\x00\xff\nnothing\n")
     assert cli.main(["thaw", "--ledger", str(tmp_path)]) == 1
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "the ledger cannot be read in whole: 2 lines passed over\n")
+    assert (said.out, said.err) == ("", "part of the ledger is invalid: skipped 2 lines\n")
 
 
 # The thawer's looks
