@@ -3,6 +3,7 @@
 import copy
 import json
 import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,8 @@ from webhook.rules import walk
 POLICY = Policy("p", ())
 T4 = Card("Tesla-T4", 15360, 4)
 CAP = budget(T4, POLICY)
+HOSTS = Card("NVIDIA-GB10", 122880, 4)
+"""A card that uses the host's memory."""
 OURS = "per_process_memory_fraction:0.211"
 
 A, C, H = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
@@ -184,16 +187,31 @@ def test_other_frameworks(framework: str, env: Env, after: Env, said: list[str])
     assert kinds(env, only(framework)) == said
 
 
-def test_every_framework_writes_the_variables_of_its_table_and_no_others() -> None:
+def test_every_framework_writes_the_variables_of_its_table_and_where_the_memory_is_the_hosts_no_fraction() -> None:
     for framework in frameworks.walk():
         written = {variable.name for variable in framework.variables if variable.written}
-        assert {step.name for step in framework.merge({}, Cap(CAP, POLICY))} == written
+        assert {step.name for step in framework.steps({}, Cap(CAP, POLICY))} == written
+        defaults = {variable.name for variable in framework.variables if variable.default}
+        cap = Cap(budget(HOSTS, POLICY), POLICY)
+        there = {step.name for step in framework.steps({}, cap)}
+        assert there == (defaults if framework.fractions_only else written), framework.name
 
 
 def test_a_framework_that_is_not_named_by_the_policy_is_not_merged() -> None:
     for framework in frameworks.walk():
         steps = environment.merge({}, Cap(CAP, only(framework.name)), framework.image)
-        assert {step.name for step in steps} == {step.name for step in framework.merge({}, Cap(CAP, POLICY))}
+        assert {step.name for step in steps} == {step.name for step in framework.steps({}, Cap(CAP, POLICY))}
+
+
+def test_a_framework_of_fractions_is_not_merged_where_the_memory_is_the_hosts() -> None:
+    def merge(_: Mapping[str, str | None], cap: Cap) -> Iterator[Step]:
+        assert not cap.budget.unified
+        yield Step(StepKind.ADD, "X")
+
+    for framework in frameworks.walk():
+        own = replace(framework, merge=merge, fractions_only=True)
+        assert "X" not in {step.name for step in own.steps({}, Cap(budget(HOSTS, POLICY), POLICY))}
+        assert "X" in {step.name for step in own.steps({}, Cap(CAP, POLICY))}
 
 
 # What takes a cap away: framework, variable, value, and whether it does
@@ -278,7 +296,7 @@ def test_frameworks_that_the_policy_does_not_name_are_left_alone() -> None:
 
 
 def test_memory_that_is_the_hosts_is_only_limited_by_an_amount() -> None:
-    cap = budget(Card("NVIDIA-GB10", 122880, 4), POLICY)
+    cap = budget(HOSTS, POLICY)
     after = merged({}, cap=cap)
     assert set(after) == {GROWTH, "XLA_PYTHON_CLIENT_PREALLOCATE", CUPY, PADDLE, "CUDA_MODULE_LOADING"}
     assert after[PADDLE] == str(cap.mib)

@@ -60,7 +60,7 @@ def _merge(env: Environment, cap: Cap, image: str) -> Iterator[Step]:
     capped = [framework for framework in frameworks.walk() if cap.policy.caps(framework.name)]
     for framework in capped:
         if framework.image in ("", image):
-            yield from framework.merge(env, cap)
+            yield from framework.steps(env, cap)
     yield from driver.merge(env, cap.budget)
     for framework in capped:
         yield from _defeats(env, framework)

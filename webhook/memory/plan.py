@@ -101,11 +101,10 @@ class CapPlan(NamedTuple):
         """A warning if the GPU uses the host's memory; otherwise empty."""
         if not self.budget.unified:
             return ""
-        without = " and ".join(framework.title for framework in frameworks.walk() if framework.fractions_only)
+        everywhere = [each.title for each in frameworks.walk() if each.fractions_only and not each.image]
         return (
-            f"the GPUs of pool {self.pool.name} use the host's memory, so a fraction of it caps nothing; {without} "
-            f"have no "
-            "cap there"
+            f"the GPUs of pool {self.pool.name} use the host's memory, so a fraction of it caps nothing; "
+            f"{' and '.join(everywhere)} have no cap there"
         )
 
     def missing(self, names: Sequence[str]) -> str:

@@ -29,7 +29,8 @@ class VariableEffect(StrEnum):
 class Variable(NamedTuple):
     """A variable that a framework reads.
 
-    `text` is its value if that is always the same. If it is not `written`, it is never added where it is absent.
+    `text` is its value if that is always the same. If it is not `written`, it is never added where it is absent. A
+    `default` is no cap: its text is added wherever it is absent, and any other value stands.
     """
 
     name: str
@@ -41,9 +42,11 @@ class Variable(NamedTuple):
     source: str
     text: str = ""
     written: bool = True
+    default: bool = False
 
 
 STRICTER = "set where absent; of two limits the smaller one stands"
+ABSENT = "set where absent"
 ALONE = "left alone"
 """How most variables are merged."""
 

@@ -1,32 +1,36 @@
 """The frameworks: one file each, found by walking this folder; the file's name is the framework's name in a policy.
 
-A file has a `TITLE`, its `ORDER` among the files, `VARIABLES` and `merge`. It may have `DEFEATS` (variables that take
-its cap away), `HIDING` (more names that do, unless they are merged), `IMAGE` (it is merged in images of this name
-alone), `FRACTIONS_ONLY` (it has no cap where the GPU's memory is the host's), `CAPPED` (what variables cap of it; by
-default its name), `SHIMMED` (what the shim caps of it),
-`uncapped` (what no cap reaches) and `SECTIONS` (its tables on the page of frameworks).
+A file has a `TITLE`, its `ORDER` among the files and its `VARIABLES`. It may have `merge` (how it takes a cap),
+`DEFEATS` (variables that take its cap away), `HIDING` (more names that do, unless they are merged), `IMAGE` (it is
+merged only in images of this name), `FRACTIONS_ONLY` (only fractions of the GPU's memory cap it, so it is not merged
+where that memory is the host's), `CAPPED` (what variables cap of it; by default its name), `SHIMMED` (what the shim
+caps of it), `uncapped` (what no cap reaches) and `SECTIONS` (its tables on the page of frameworks).
 """
 
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
-from webhook.memory.steps import Cap, Environment, Step
+from webhook.memory.steps import Cap, Environment, Step, StepKind
 from webhook.memory.tables import Defeat, ExtraTable, Variable
 from webhook.model import immutable
 
 Merge = Callable[[Environment, Cap], Iterator[Step]]
 
 
-def nothing(_: Cap) -> Iterator[str]:
-    """Yield nothing: the cap reaches all of the framework."""
+def nothing(*_: object) -> Iterator[Any]:
+    """Yield nothing: no cap is merged, or the cap reaches all of the framework."""
     yield from ()
 
 
 @immutable
 class Framework:
-    """A framework: its name in a policy, its tables, and the function that merges a cap into an environment."""
+    """A framework: its name in a policy, its tables, and the function that merges a cap into an environment.
+
+    `steps` is asked rather than `merge`: it knows where a framework has no cap.
+    """
 
     name: str
     title: str
@@ -42,6 +46,14 @@ class Framework:
     uncapped: Callable[[Cap], Iterator[str]]
     sections: tuple[ExtraTable, ...]
 
+    def steps(self, env: Environment, cap: Cap) -> Iterator[Step]:
+        """Yield the steps that bring a container's environment under a cap, and those that add the defaults."""
+        if not (self.fractions_only and cap.budget.unified):
+            yield from self.merge(env, cap)
+        for variable in self.variables:
+            if variable.default and variable.name not in env:
+                yield Step(StepKind.ADD, variable.name, value=variable.text)
+
 
 @cache
 def walk() -> tuple[Framework, ...]:
@@ -56,7 +68,7 @@ def _framework(name: str) -> Framework:
         module.TITLE,
         module.ORDER,
         module.VARIABLES,
-        module.merge,
+        getattr(module, "merge", nothing),
         getattr(module, "DEFEATS", ()),
         getattr(module, "HIDING", ()),
         getattr(module, "IMAGE", ""),

@@ -1,30 +1,25 @@
 """CUDA itself: no variable caps it. Loading modules lazily leaves more of the card to the frameworks."""
 
-from collections.abc import Iterator
-
-from webhook.memory.steps import Cap, Environment, Step, StepKind
-from webhook.memory.tables import ALONE, Form, Variable, VariableEffect
+from webhook.memory.tables import ABSENT, ALONE, Form, Variable, VariableEffect
 
 TITLE = "CUDA"
 ORDER = 6
 CAPPED = ""
-
-MODULE_LOADING = "CUDA_MODULE_LOADING"
-LAZY = "LAZY"
 
 HAMI_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
 """HAMi-core's limit for all cards; with `_0` at its end, for the first one."""
 
 VARIABLES = (
     Variable(
-        MODULE_LOADING,
+        "CUDA_MODULE_LOADING",
         Form.TEXT,
         VariableEffect.NONE,
         since="CUDA 11.7, and the default from 12.2 on; contexts take less memory, which is all it does",
         bad="taken for the default",
-        merge="set where absent",
+        merge=ABSENT,
         source="CUDA C++ Programming Guide, lazy loading; pytorch#86509",
-        text=LAZY,
+        text="LAZY",
+        default=True,
     ),
     Variable(
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
@@ -47,9 +42,3 @@ VARIABLES = (
         written=False,
     ),
 )
-
-
-def merge(env: Environment, cap: Cap) -> Iterator[Step]:
-    """Load modules lazily, unless the author chose otherwise."""
-    if MODULE_LOADING not in env:
-        yield Step(StepKind.ADD, MODULE_LOADING, value=LAZY)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from webhook.memory.budget import Budget
 from webhook.memory.steps import Cap, Environment, Step, StepKind, Words, not_known, stricter_fraction, unknown
-from webhook.memory.tables import ALONE, STRICTER, Defeat, Form, Variable, VariableEffect, word
+from webhook.memory.tables import ABSENT, ALONE, STRICTER, Defeat, Form, Variable, VariableEffect, word
 
 TITLE = "jax"
 ORDER = 3
@@ -42,9 +41,10 @@ VARIABLES = (
         VariableEffect.GROWTH,
         since="all",
         bad="all but `false`, `False` and `0` is true",
-        merge="set where absent",
+        merge=ABSENT,
         source=_OPTIONS,
         text="false",
+        default=True,
     ),
     Variable(
         COLLECTIVE,
@@ -150,14 +150,8 @@ BOTH_NAMES = Words(
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
-    """Keep a fraction that is no larger than the cap, and have memory taken when it is needed."""
-    if not cap.budget.unified:
-        yield from _fraction(env, cap.budget)
-    if PREALLOCATE not in env:
-        yield Step(StepKind.ADD, PREALLOCATE, value="false")
-
-
-def _fraction(env: Environment, budget: Budget) -> Iterator[Step]:
+    """Keep a fraction that is no larger than the cap, under the name that the author chose."""
+    budget = cap.budget
     old, new = env.get(OLD, ""), env.get(NEW, "")
     if old != "" and new != "":
         if unknown(old) or unknown(new):

@@ -207,8 +207,6 @@ _ASK = "ask an administrator to add your torch to memory.torch.versions in the p
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     """Write the cap into the variable that the pod's PyTorch reads, and keep a smaller fraction there."""
-    if cap.budget.unified:
-        return
     torch, way = cap.torch, _ANNOTATE
     if torch is not None and torch < CAPPED_SINCE:
         yield Step(StepKind.UNSURE, ALLOC, TAKES_NONE, details=(("release", _dotted(torch)),))

@@ -8,6 +8,7 @@ from webhook.memory.tables import STRICTER, Form, Variable, VariableEffect
 TITLE = "text-generation-inference"
 ORDER = 7
 IMAGE = "text-generation-inference"
+FRACTIONS_ONLY = True
 
 FRACTION = "CUDA_MEMORY_FRACTION"
 
@@ -26,8 +27,6 @@ VARIABLES = (
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     """Keep a fraction that is no larger than the cap."""
-    if cap.budget.unified:
-        return
     if FRACTION in env:
         yield from stricter_fraction("tgi", FRACTION, env[FRACTION], cap.budget)
     else:
