@@ -17,7 +17,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.policy.load import load
 from webhook.policy.model import Policy
-from webhook.reports.html import bar
+from webhook.reports.formats.html import bar
 from webhook.scan.judge import judge
 from webhook.scan.results import Judged
 from webhook.scan.sharing import overview

@@ -20,7 +20,7 @@ from webhook.facts.kinds.pod import Holder
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
-from webhook.reports import html
+from webhook.reports.formats import html
 from webhook.scan import diff
 from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.diff import Change

@@ -21,7 +21,7 @@ from webhook.fallback.policies import fallback
 from webhook.fallback.status import standing
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
-from webhook.reports import html
+from webhook.reports.formats import html
 from webhook.scan.results import GroupKind, Judged, Report, Unjudged
 from webhook.scan.sharing import overview
 from webhook.text.terminal import PLAIN

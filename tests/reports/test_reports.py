@@ -33,7 +33,8 @@ from webhook.model import Action, Finding, Problem, Result, Verdict, dotted
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Scope
-from webhook.reports import audit_report, markdown
+from webhook.reports import audit_report, formats
+from webhook.reports.formats import markdown
 from webhook.scan import batches
 from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.judge import judge
@@ -367,15 +368,16 @@ def test_the_table_shows_what_the_patch_writes(report: Report) -> None:
     assert "    +  nodeSelector:\n" in explained
 
 
-# What has no file, or no line
+# What every format shows, and what it says that it shows
+
+each_format = pytest.mark.parametrize("name", formats.names())
 
 
-@pytest.mark.parametrize("name", reports.FORMATS)
+@each_format
 def test_findings_without_a_file_or_a_line_are_reported(name: str) -> None:
     live = Report((judged(result(), file="", line=0),), (Problem("gone.yaml", 0, "is not there"),))
     text = reports.render(name, live)
     assert "is wrong" in text
-    assert ("is not there" in text) is (name not in ("openreports", "policyreport"))
     assert not re.search(r":0(?!\d)|line 0", text)
     if name == "sarif":
         sarif(live)
@@ -383,7 +385,43 @@ def test_findings_without_a_file_or_a_line_are_reported(name: str) -> None:
         junit(live)
 
 
-@pytest.mark.parametrize("name", reports.FORMATS)
+@each_format
+def test_a_format_shows_the_problems_and_the_notes_that_it_says_it_shows(name: str) -> None:
+    problems, warnings = (Problem("gone.yaml", 0, "is not there"),), (Problem("twice.yaml", 2, "has a key twice"),)
+    whole = Report((judged(result()),), problems, warnings=warnings, unread=("chart web was not rendered",))
+    text, said = reports.render(name, whole), formats.load(name)
+    assert ("is not there" in text) is ("has a key twice" in text) is said.problems
+    assert ("chart web was not rendered" in text) is said.notes
+    others = [*reports.unshown([name], whole)]
+    told = [] if said.problems else ["gone.yaml: is not there", "warning: twice.yaml:2: has a key twice"]
+    assert others == [*told, *([] if said.notes else ["note: chart web was not rendered"])]
+    assert [*reports.unshown([name, formats.DEFAULT], whole)] == []
+
+
+@each_format
+def test_a_format_shows_the_exempted_and_the_repaired_findings_that_it_says_it_shows(name: str) -> None:
+    said = formats.load(name)
+    let = [result(f"let {n}", Action.AUDIT)._replace(exemption="moving-house") for n in range(3)]
+    text = reports.render(name, Report((judged(result(), *let),)))
+    assert text.count("moving-house") >= 3 * said.exempted
+    assert said.exempted or "moving-house" not in text
+    as_found = [result(f"found {n}", Action.WARN) for n in range(3)]
+    plain, marked = (
+        reports.render(name, Report((judged(*results),))).count("repaired")
+        for results in (as_found, [each._replace(repaired=True) for each in as_found])
+    )
+    assert marked - plain >= 3 * said.repaired
+    assert said.repaired or marked == plain
+
+
+def test_a_format_that_does_not_say_what_it_shows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(markdown, "NOTES")
+    formats.load.cache_clear()
+    with pytest.raises(TypeError, match=r"format markdown does not say NOTES"):
+        formats.load("markdown")
+
+
+@each_format
 def test_a_report_without_objects_is_valid(name: str) -> None:
     text = reports.render(name, Report(()))
     assert text == "" if name == "github" else text.endswith("\n")
@@ -424,8 +462,6 @@ def test_every_format_marks_what_would_be_repaired(engine: Engine, sample_facts:
     auditing = Engine(replace(engine.policy, actions={"*": Action.WARN}, overrides=()), engine.rules)
     report = batches.read([str(file)]).judge(auditing, sample_facts, at=datetime.now(UTC))
     assert report.repaired == 2
-    for name in reports.FORMATS:
-        text = reports.render(name, report)
-        words = '"repaired": "true"' if name in reports.OBJECTS_ALONE else '"repaired": true'
-        assert (words if name in ("json", *reports.OBJECTS_ALONE) else "would be repaired") in text, name
+    for name in formats.names():
+        assert ("repaired" in reports.render(name, report)) is formats.load(name).repaired, name
     assert "2 findings would be repaired under Deny" in reports.render("table", report)

@@ -16,7 +16,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem
-from webhook.reports import audit_report, publish
+from webhook.reports import audit_report, formats, publish
 from webhook.scan import audit, occupancy
 from webhook.scan.audit import Audit
 from webhook.scan.judge import Broke
@@ -263,7 +263,7 @@ def test_a_controller_of_a_kind_that_is_not_judged_is_named(engine: Engine, fact
     assert [each["kind"] for each in value["unjudged"]] == ["LostSet", "Website"]
 
 
-@pytest.mark.parametrize("name", reports.FORMATS)
+@pytest.mark.parametrize("name", formats.names())
 def test_every_format_can_show_an_audit(name: str, engine: Engine, facts: Facts) -> None:
     found = Audit(engine, facts)
     found.take(asking("stranger", "shared"))

@@ -44,14 +44,14 @@ HOMES = {
     "cel_expr_python": {"webhook.placing.scheduling.selectors"},
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},
-    "jinja2": {"webhook.reports.html", "webhook.starter.text"},
+    "jinja2": {"webhook.reports.formats.html", "webhook.starter.text"},
     "kubernetes": {
         "webhook.cluster.client",
         "webhook.cluster.watch",
         "webhook.cluster.events",
         "webhook.cluster.cert_store",
     },
-    "markupsafe": {"webhook.reports.html"},  # Jinja's own foundation, for text that is HTML already
+    "markupsafe": {"webhook.reports.formats.html"},  # Jinja's own foundation, for text that is HTML already
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
     "uvloop": {"webhook.serving.worker"},
     "prometheus_client": {"webhook.agent.metrics", "webhook.telemetry.metrics"},

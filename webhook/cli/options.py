@@ -252,16 +252,18 @@ def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Call
     `formats` are names and purposes; the first name is the default. The command receives them, with their files, as
     `wanted`. Without `fail_on` there is no such option. `outputs` reads the last two from the context.
     """
-    known, named = tuple(formats), ", ".join(f"{name} ({purpose})" for name, purpose in formats.items())
+    known = tuple(formats)
     options = [
         click.option(
             "--format",
             "-o",
             "formats",
+            cls=_Formats,
+            purposes=formats,
             multiple=True,
             type=_Format(known),
             metavar="FORMAT",
-            help=f"{named}; repeatable; each --format applies to the --output that follows it",
+            help="repeatable; each --format applies to the --output that follows it",
         ),
         click.option(
             "--output",
@@ -284,6 +286,19 @@ def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Call
         return all_of(*options, _QUIET, _COLOR)(paired)
 
     return add
+
+
+class _Formats(click.Option):
+    """The option `--format`. Only its help asks for the purposes, since a format is imported for its own."""
+
+    def __init__(self, *names: Any, purposes: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self._purposes = purposes
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        row = super().get_help_record(ctx)
+        named = ", ".join(f"{name} ({purpose})" for name, purpose in self._purposes.items())
+        return row and (row[0], f"{named}; {row[1]}")
 
 
 class _Format(WordChoice):

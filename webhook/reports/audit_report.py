@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.model import Action, Result, dotted
 from webhook.reports import parts
-from webhook.reports.table import repaired
+from webhook.reports.formats.table import repaired
 from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.results import Report, passed_over
 from webhook.text.terminal import Look

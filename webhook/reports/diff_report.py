@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.model import dotted
 from webhook.reports import parts
-from webhook.reports.markdown import MAX_BODY, plain
+from webhook.reports.formats.markdown import MAX_BODY, plain
 from webhook.reports.patches import change as patched
 from webhook.scan.diff import Change, Changed, ChangeEffect, FindingChange
 from webhook.text import tables

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import ndiff
 
 from webhook.policytests.policy_tests import CaseResult, Failure, SuiteRun
-from webhook.reports import junit, parts
+from webhook.reports import parts
+from webhook.reports.formats import junit
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
 

@@ -17,7 +17,7 @@ from webhook.fallback import current
 from webhook.fallback.status import FallbackStatus, standing
 from webhook.gpu import guard
 from webhook.model import Unusable
-from webhook.reports import audit_report
+from webhook.reports import audit_report, formats
 from webhook.reports import statistics as counts
 from webhook.scan import audit, live, occupancy, sharing
 from webhook.scan.results import Report, only
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def _html(report: Report, look: Look, count: int) -> str:
-    from webhook.reports import html  # Jinja, which only a page needs
+    from webhook.reports.formats import html  # Jinja, which only a page needs
 
     return html.audit(report, look, count)
 
 
 OWN = {"table": audit_report.table, "html": _html, "json": audit_report.write}
-FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for programs, by workload"}
+FORMATS = formats.Purposes(table="for people, by workload", json="for programs, by workload")
 
 
 @click.command(

@@ -15,6 +15,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
 from webhook.model import Problem
 from webhook.policy.model import Policy
+from webhook.reports import formats
 from webhook.scan import batches, grants
 from webhook.scan.results import Report, only
 from webhook.text.terminal import Look
@@ -67,7 +68,7 @@ _STATUS = {
 @options.facts(live="take the facts from the cluster; `slicewarden audit` judges what runs there")
 @options.cluster
 @options.namespace("namespace for objects that do not set one (default: default)")
-@options.report(reports.FORMATS, (*options.FAIL_ON, options.UNJUDGED))
+@options.report(formats.Purposes(), (*options.FAIL_ON, options.UNJUDGED))
 @click.option("--skip-others", is_flag=True, help="pass over named files without a Kubernetes object, as in a folder")
 @click.option("--render", is_flag=True, help="render the charts in folders by helm, each with its own values")
 @click.option("--system", is_flag=True, help="also judge the namespaces that the webhook is never asked about")
@@ -183,6 +184,7 @@ def _pools(policy: Policy, facts: Facts) -> "tuple[PoolUse, ...]":
 
 
 def _counted(name: str, report: Report, look: Look) -> str:
-    from webhook.reports import statistics, table  # which other runs do not need
+    from webhook.reports import statistics  # which other runs do not need
+    from webhook.reports.formats import table
 
     return statistics.render(name, statistics.of_report(report), table.summary(report, look), look)

@@ -8,7 +8,7 @@ from itertools import chain
 
 import click
 
-from webhook import reports, rules
+from webhook import rules
 from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.inputs import Target
 from webhook.cli.outputs import Wanted
@@ -24,7 +24,7 @@ from webhook.scan.results import Judged, only
 from webhook.telemetry import progress
 from webhook.text.terminal import Look
 
-FORMATS = {**diff_report.FORMATS, "html": reports.FORMATS["html"]}
+FORMATS = {**diff_report.FORMATS, "html": "a page for a browser"}
 Compare = Callable[..., Compared]
 """Compares an item, with `facts`, under two policies."""
 
@@ -173,7 +173,7 @@ def _render(change: Change, name: str, look: Look, *, statistics: bool) -> str:
         return counts.render(name, counts.of_change(change), diff_report.summary(change, look), look)
     if name != "html":
         return diff_report.render(name, change, look)
-    from webhook.reports import html  # Jinja, which only a page needs
+    from webhook.reports.formats import html  # Jinja, which only a page needs
 
     return html.diff(change, look)
 

@@ -15,7 +15,7 @@ from webhook.cli.outputs import Wanted
 from webhook.facts import kinds
 from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
-from webhook.reports import lint_report
+from webhook.reports import formats, lint_report
 
 OWN = {"table": lint_report.table, "json": lint_report.write}
 """The formats that speak of errors, warnings and notes."""
@@ -72,7 +72,7 @@ command = parser.CommandGroup(
     metavar="DAYS",
     help="report exemptions that end within this many days; default: 30",
 )
-@options.report(reports.FORMATS)
+@options.report(formats.Purposes())
 def lint(
     policy: str | None,
     facts: Sequence[str],

@@ -9,6 +9,10 @@ from webhook.model import Action
 from webhook.scan.results import Report
 from webhook.text.terminal import PLAIN, Look
 
+PURPOSE = "annotations in GitHub Actions"
+PROBLEMS = EXEMPTED = REPAIRED = True
+NOTES = False
+
 _COMMANDS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "notice"}
 
 

@@ -13,6 +13,10 @@ from webhook.scan.results import Judged, Report, fingerprint
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import sha256
 
+PURPOSE = "code quality of GitLab"
+PROBLEMS = REPAIRED = True
+NOTES = EXEMPTED = False
+
 _SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "info"}
 
 

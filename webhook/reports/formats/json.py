@@ -10,6 +10,9 @@ from webhook.reports import parts
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
 
+PURPOSE = "for programs"
+PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
+
 
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report as JSON, one line per result: indenting ten thousand takes a third of the time of judging."""

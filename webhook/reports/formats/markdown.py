@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from webhook.model import Action, Result
-from webhook.reports.table import repaired
+from webhook.reports.formats.table import repaired
 from webhook.scan.results import Judged, Report
 from webhook.text import tables
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line, several
+
+PURPOSE = "a comment on a pull request"
+PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
 
 MAX_BODY = 65_536
 """Characters of the longest comment on GitHub (https://github.com/orgs/community/discussions/41331)."""

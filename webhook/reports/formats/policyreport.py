@@ -4,6 +4,10 @@ from webhook.reports import report_objects
 from webhook.scan.results import Report
 from webhook.text.terminal import PLAIN, Look
 
+PURPOSE = "PolicyReport of wgpolicyk8s.io/v1alpha2"
+EXEMPTED = REPAIRED = True
+PROBLEMS = NOTES = False
+
 
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report as JSON."""

@@ -17,6 +17,10 @@ from webhook.model import Action, Problem, Result, dotted
 from webhook.scan.results import Judged, Report, fingerprint
 from webhook.text.terminal import PLAIN, Look
 
+PURPOSE = "for code scanning, SARIF 2.1.0"
+PROBLEMS = EXEMPTED = REPAIRED = True
+NOTES = False
+
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 _LEVELS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "note"}

@@ -9,6 +9,9 @@ from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import one_line, several
 
+PURPOSE = "for people"
+PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
+
 
 def render(report: Report, look: Look = PLAIN) -> str:
     """Write the report as aligned text: the objects that matter, the problems, and the count of all."""

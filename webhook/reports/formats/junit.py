@@ -13,6 +13,10 @@ from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line
 
+PURPOSE = "for build servers"
+PROBLEMS = REPAIRED = True
+NOTES = EXEMPTED = False
+
 
 class JUnitCase(NamedTuple):
     """A test case with a `failure`, an `error` or neither. The first line of either is the message."""

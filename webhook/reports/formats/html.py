@@ -29,6 +29,9 @@ from webhook.scan.sharing import Division, PoolUse
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line, listed, several, shown
 
+PURPOSE = "a page for a browser"
+PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
+
 MOST = 500
 """Nodes of a pool that the page names. Those with the most namespaces come first."""
 
