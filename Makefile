@@ -80,6 +80,7 @@ docs: $(READY)  ## write the generated pages and pictures again, and the schemas
 	$(BIN)/slicewarden schema --markdown > docs/policy.md
 	$(BIN)/slicewarden schema > docs/schemas/gpusharingpolicy.json
 	$(BIN)/slicewarden schema --kind PolicyTest > docs/schemas/policytest.json
+	$(BIN)/python -m docs.parts
 	$(BIN)/python -m bench page
 	$(BIN)/python -m docs.draw
 

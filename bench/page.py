@@ -7,6 +7,7 @@ from textwrap import fill
 
 from bench import aims, runs, tables
 from bench.runs import ROOT, Figure, Run
+from docs import parts
 
 PAGE = ROOT / "docs" / "evidence" / "speed.md"
 TABLES = ROOT / "bench" / "figures.md"
@@ -35,10 +36,7 @@ def pages(kept: Mapping[str, Run]) -> dict[Path, str]:
 
 def filled(text: str, figures: str) -> str:
     """Put figures between the two marks of a text. Raises ValueError unless each stands in it once."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"it needs both marks once: {BEGIN}{END}")
-    head, _, rest = text.partition(BEGIN)
-    return f"{head}{BEGIN}{figures}{END}{rest.partition(END)[2]}"
+    return parts.filled(text, BEGIN, END, figures)
 
 
 def page(kept: Mapping[str, Run]) -> str:

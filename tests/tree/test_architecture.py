@@ -10,31 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT, SUITES
+from tests.support.layers import LAYERS
 from webhook.memory import frameworks
 from webhook.memory.frameworks import Framework
-
-LAYERS = (
-    ("catalog", "text"),
-    ("model",),
-    ("allowance",),
-    ("documents",),
-    ("api", "telemetry"),
-    ("http", "policy"),
-    ("facts",),
-    ("cel", "review"),
-    ("cluster", "deviceplugin", "gpu"),
-    ("memory",),
-    ("rules",),
-    ("engine",),
-    ("fallback",),
-    ("agent", "doctor", "policytests", "scan", "serving"),
-    ("starter",),
-    ("placing",),
-    ("lints", "reports"),
-    ("cli",),
-    ("__main__",),
-)
-"""The packages of webhook/, lowest layer first. A module imports from its own package and from layers below."""
 
 AGENT = (("observe",), ("actions",), ("limits", "turns"), ("metrics",), ("agent", "scrape"))
 """The parts of webhook/agent/, lowest layer first. A module imports from its own part and from layers below."""
@@ -195,19 +173,6 @@ def test_the_readme_lists_the_folders_of_the_tree() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     there = {path.partition("/")[0] for path in tracked.splitlines() if "/" in path and not path.startswith(".")}
     assert {line.partition("/")[0] for line in tree.splitlines()} == there
-
-
-def test_contributing_lists_the_packages_with_the_first_sentence_of_each() -> None:
-    listed = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("```\nwebhook/\n")[2].partition("\n```")[0]
-    there = {
-        f"{file.name}/" if file.is_dir() else file.name: ast.get_docstring(MODULES[f"webhook.{file.stem}"]) or ""
-        for file in (ROOT / "webhook").iterdir()
-        if (file.suffix == ".py" and not file.stem.startswith("__")) or (file / "__init__.py").exists()
-    }
-    for line in listed.splitlines():
-        name, _, sentence = line.strip().partition(" ")
-        assert there.pop(name).partition("\n")[0] == sentence.strip(), name
-    assert not there
 
 
 @each_module

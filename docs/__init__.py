@@ -1,0 +1,1 @@
+"""The pages, and the programs that draw and write parts of them."""

@@ -1,0 +1,24 @@
+"""The layers of webhook/, which tests keep and CONTRIBUTING.md shows."""
+
+LAYERS = (
+    ("catalog", "text"),
+    ("model",),
+    ("allowance",),
+    ("documents",),
+    ("api", "telemetry"),
+    ("http", "policy"),
+    ("facts",),
+    ("cel", "review"),
+    ("cluster", "deviceplugin", "gpu"),
+    ("memory",),
+    ("rules",),
+    ("engine",),
+    ("fallback",),
+    ("agent", "doctor", "policytests", "scan", "serving"),
+    ("starter",),
+    ("placing",),
+    ("lints", "reports"),
+    ("cli",),
+    ("__main__",),
+)
+"""The packages of webhook/, lowest layer first. A module imports from its own package and from layers below."""
