@@ -34,6 +34,7 @@ from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer
 from webhook.cli import inputs
+from webhook.cli import main as cli
 from webhook.cluster import client
 from webhook.policy.model import Over
 
@@ -76,9 +77,12 @@ def test_without_the_library_of_the_driver_it_says_so_in_one_line(card: State) -
 
 
 @pytest.mark.parametrize("given", [["--events"], ["--taint"], ["--policy", "policies/sample.yaml"]])
-def test_events_taints_and_a_policy_need_a_node(given: list[str]) -> None:
-    done = once({key: value for key, value in os.environ.items() if key != "NODE_NAME"}, *given)
-    assert (done.returncode, f"{given[0]}: needs --node" in done.stderr) == (2, True)
+def test_events_taints_and_a_policy_need_a_node(
+    given: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    assert cli.main(["agent", "--once", *given]) == 2
+    assert f"{given[0]}: needs --node" in capsys.readouterr().err
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import yaml
 from tests import ROOT
 from tests.support import policies
 from webhook import rules
-from webhook.cli.main import main
+from webhook.cli import main as cli
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -511,7 +511,7 @@ def test_the_table_and_the_json_say_the_same(play: Callable[..., Placing]) -> No
 def test_the_command_plays_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(yaml.safe_dump_all([GRANTED, pod("slice", annotations=TRUST)]), "utf-8")
-    status = main(["place", str(file), "--facts", str(NODES), "--strategy", strategy])
+    status = cli.main(["place", str(file), "--facts", str(NODES), "--strategy", strategy])
     assert status == 0
     assert "on t4-shared (pool shared): 1 of nvidia.com/gpu" in capsys.readouterr().out
 
@@ -519,7 +519,7 @@ def test_the_command_plays_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_the_command_says_that_there_is_nothing_to_play(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(yaml.safe_dump(GRANTED), "utf-8")
-    assert main(["place", str(file), "--facts", str(file)]) == 2
+    assert cli.main(["place", str(file), "--facts", str(file)]) == 2
     errors = capsys.readouterr().err
     assert "error: the facts have no node to play with" in errors
     assert "error: no pod and no template of one in" in errors
@@ -538,7 +538,7 @@ def test_advice_says_that_pods_with_claims_alone_are_left_out(
 ) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a, namespace: vision}}\nspec: {container}\n")
-    main(["place", str(file), "--facts", str(NODES), "--advise"])
+    cli.main(["place", str(file), "--facts", str(NODES), "--advise"])
     done = capsys.readouterr()
     assert "whole GPUs" in done.out
     assert ("GPUs by claims alone are left out" in done.err) is noted
