@@ -19,87 +19,11 @@ from webhook.rules import unsteered_pod, walk
 
 KINDS = ROOT / "tests/kinds"
 
-# Written by hand: a test that read the engine's own table could not test the table.
+# The first line of each manifest is written by hand: a test that read the engine's own table could not test the table.
 PLACES = {
-    "pod": "spec.containers[0]",
-    "pod-template": "template.spec.containers[1]",
-    "replication-controller": "spec.template.spec.containers[0]",
-    "deployment": "spec.template.spec.containers[0]",
-    "replica-set": "spec.template.spec.containers[0]",
-    "stateful-set": "spec.template.spec.containers[0]",
-    "daemon-set": "spec.template.spec.containers[0]",
-    "job": "spec.template.spec.containers[0]",
-    "cron-job": "spec.jobTemplate.spec.template.spec.containers[0]",
-    "pytorch-job": "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]",
-    "tf-job": "spec.tfReplicaSpecs.Worker.template.spec.containers[0]",
-    "mpi-job": "spec.mpiReplicaSpecs.Worker.template.spec.containers[0]",
-    "xgboost-job": "spec.xgbReplicaSpecs.Worker.template.spec.containers[0]",
-    "paddle-job": "spec.paddleReplicaSpecs.Worker.template.spec.containers[0]",
-    "jax-job": "spec.jaxReplicaSpecs.Worker.template.spec.containers[0]",
-    "notebook": "spec.template.spec.containers[0]",
-    "training-runtime": "spec.template.spec.replicatedJobs[1].template.spec.template.spec.containers[0]",
-    "job-set": "spec.replicatedJobs[1].template.spec.template.spec.containers[0]",
-    "leader-worker-set": "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]",
-    "inference-service": "spec.predictor.model",
-    "serving-runtime": "spec.containers[0]",
-    "llm-inference-service": "spec.prefill.template.containers[0]",
-    "ray-cluster": "spec.workerGroupSpecs[1].template.spec.containers[0]",
-    "ray-job": "spec.rayClusterSpec.workerGroupSpecs[1].template.spec.containers[0]",
-    "ray-service": "spec.rayClusterConfig.workerGroupSpecs[1].template.spec.containers[0]",
-    "workflow": "spec.templates[1].container",
-    "workflow-template": "spec.templates[1].container",
-    "cron-workflow": "spec.workflowSpec.templates[1].container",
-    "rollout": "spec.template.spec.containers[0]",
-    "volcano-job": "spec.tasks[1].template.spec.containers[0]",
-    "spark-application": "spec.executor.template.spec.containers[0]",
-    "scheduled-spark-application": "spec.template.executor.template.spec.containers[0]",
-    "apache-spark-application": "spec.executorSpec.podTemplateSpec.spec.containers[0]",
-    "cluster-training-runtime": "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers[0]",
-    "cluster-serving-runtime": "spec.workerSpec.containers[0]",
-    "llm-inference-service-config": "spec.worker.containers[0]",
-    "ome-cluster-serving-runtime": "spec.engineConfig.leader.runner",
-    "ome-inference-service": "spec.engine.runner",
-    "nim-service": "spec",
-    "nim-pipeline": "spec.services[0].spec",
-    "storm-service": "spec.template.spec.roles[0].template.spec.containers[0]",
-    "ray-cluster-fleet": "spec.template.spec.workerGroupSpecs[0].template.spec.containers[0]",
-    "kv-cache": "spec.cache",
-    "knative-service": "spec.template.spec.containers[0]",
-    "volcano-cron-job": "spec.jobTemplate.spec.tasks[0].template.spec.containers[0]",
-    "volcano-job-template": "spec.tasks[0].template.spec.containers[0]",
-    "ray-cron-job": "spec.jobTemplate.rayClusterSpec.workerGroupSpecs[0].template.spec.containers[0]",
-    "disaggregated-set": "spec.roles[0].spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]",
-    "hyper-pod-pytorch-job": "spec.replicaSpecs[0].template.spec.containers[0]",
-    "sandbox": "spec.podTemplate.spec.containers[0]",
-    "sandbox-template": "spec.podTemplate.spec.containers[0]",
-    "spark-connect": "spec.executor.template.spec.containers[0]",
-    "scaled-job": "spec.jobTargetRef.template.spec.containers[0]",
-    "kaito-workspace": "inference.template.spec.containers[0]",
-    "llmaz-service": "spec.workloadTemplate.workerTemplate.spec.containers[0]",
-    "seldon-config": "spec.components[0].podSpec.containers[0]",
-    "app-wrapper": "spec.components[0].template.spec.template.spec.containers[0]",
-    "katib-experiment": "spec.trialTemplate.trialSpec.spec.template.spec.containers[0]",
-    "cluster-workflow-template": "spec.templates[0].container",
-    "dynamo-graph-deployment": "spec.services.worker.extraPodSpec.mainContainer",
-    "dynamo-component-deployment": "spec.extraPodSpec.mainContainer",
-    "ray-cluster-replica-set": "spec.template.spec.headGroupSpec.template.spec.containers[0]",
-    "role-set": "spec.roles[0].template.spec.containers[0]",
-    "pod-set": "spec.template.spec.containers[0]",
-    "nim-cache": "spec",
-    "nim-build": "spec",
-    "knative-configuration": "spec.template.spec.containers[0]",
-    "knative-revision": "spec.containers[0]",
-    "katib-trial": "spec.runSpec.spec.template.spec.containers[0]",
-    "kaito-inference-set": "spec.template.inference.template.spec.containers[0]",
-    "llmaz-backend-runtime": "spec.recommendedConfigs[0]",
-    "llmaz-playground": "spec.backendRuntimeConfig",
-    "ome-benchmark-job": "spec.podOverride",
-    "kfserving-inference-service": "spec.predictor.tensorflow",
-    "train-job": (
-        "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.rep"
-        "licatedJobs[0].template.spec.template.spec.containers[0]"
-    ),
+    file.stem: file.read_text("utf-8").partition("\n")[0].removeprefix("# ") for file in sorted(KINDS.glob("*.yaml"))
 }
+"""The path of the container with slices in each manifest of a kind."""
 
 each_kind = pytest.mark.parametrize("kind", PLACES)
 
@@ -115,10 +39,6 @@ def judged_text(engine: Engine, facts: Facts, text: str) -> Verdict:
     (document,), problems = documents.read(text, "manifest.yaml")
     assert not problems
     return engine.judge(admission.decode(admission.wrap(document.value)), facts)
-
-
-def test_every_manifest_is_expected() -> None:
-    assert {file.stem for file in KINDS.iterdir()} == set(PLACES)
 
 
 @each_kind
