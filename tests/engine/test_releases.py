@@ -1,6 +1,7 @@
 """Rules that are newer than the policy says it knows: they record until the policy speaks of them."""
 
 import copy
+import tomllib
 
 import pytest
 import yaml
@@ -16,9 +17,17 @@ from webhook.model import Action, Unusable
 from webhook.policy.actions import release
 from webhook.policy.load import load
 from webhook.policy.model import Policy
-from webhook.rules import releases, walk
+from webhook.rules import Rule, releases, walk
 
 NEW = "visible-devices"
+
+PRODUCT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+"""The release that this tree becomes."""
+
+
+@pytest.mark.parametrize("rule", walk(), ids=lambda rule: rule.id)
+def test_no_rule_is_newer_than_the_release(rule: Rule) -> None:
+    assert rule.since <= release(PRODUCT.rpartition(".")[0]), f"{rule.id}: SINCE is after {PRODUCT}"
 
 
 def policy_as_of(known: str | None, brought: tuple[int, int] = (0, 2), **spec: object) -> Policy:

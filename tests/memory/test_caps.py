@@ -298,7 +298,8 @@ def test_frameworks_that_the_policy_does_not_name_are_left_alone() -> None:
 def test_memory_that_is_the_hosts_is_only_limited_by_an_amount() -> None:
     cap = budget(HOSTS, POLICY)
     after = merged({}, cap=cap)
-    assert set(after) == {GROWTH, "XLA_PYTHON_CLIENT_PREALLOCATE", CUPY, PADDLE, "CUDA_MODULE_LOADING"}
+    assert {A, C, XO, XN}.isdisjoint(after)
+    assert {GROWTH, "XLA_PYTHON_CLIENT_PREALLOCATE", "CUDA_MODULE_LOADING"} <= set(after)
     assert after[PADDLE] == str(cap.mib)
     assert after[CUPY] == str(cap.mib * 2**20)
     assert merged({CUPY: "10%"}, cap=cap)[CUPY] == str(cap.mib * 2**20)
