@@ -533,7 +533,7 @@ def test_facts_that_hold_none_are_refused(run: Any, tmp_path: Path) -> None:
     done = run("pod.yaml", options=[*OPTIONS[:2], "--facts", "service.yaml"])
     assert done.status == 2
     assert done.err.startswith(
-        "error: service.yaml: no facts in it: none of ClusterPolicy, ConfigMap, DaemonSet, Namespace, "
+        "error: service.yaml: no facts in it: none of ClusterPolicy, ConfigMap, DaemonSet, DeviceClass, "
     )
 
 

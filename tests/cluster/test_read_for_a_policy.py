@@ -18,8 +18,11 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Forms, Policy
 
-FROM_FILES = {"queues", "priority_classes", "gpu_clusters"}
-"""The facts that only files give; a live webhook says so where a rule misses them (unearned-priority, unqueued-pod)."""
+FROM_FILES = {"tables"}
+"""The facts of other tables, such as queues and classes of priority, which only files give.
+
+A live webhook says so where a rule misses them (unearned-priority, unqueued-pod).
+"""
 
 ASKED = {"rights", "today"}
 """What an API server is asked when it is needed, and what the clock says."""

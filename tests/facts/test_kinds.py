@@ -95,14 +95,12 @@ def test_the_need_of_a_kind_is_in_words_for_the_manifests(kind: Kind) -> None:
 
 def test_what_a_policy_needs() -> None:
     by_pool = replace(SAMPLE, pools=(replace(SAMPLE.pools[0], device_classes=Names(("gpu.nvidia.com",))),))
-    neither = replace(SAMPLE, forms=replace(SAMPLE.forms, sandboxes=Names(())))
     devices = {"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"}
     by_rights = {*rights.ROLES, *rights.BINDINGS}
 
     def needed(policy: Policy) -> set[str]:
         return {each.kind for each in kinds.needed(policy, *Reach)} & (devices | by_rights)
 
-    assert needed(SAMPLE) == {"DeviceClass"}, "by the runtime classes of gVisor"
+    assert needed(SAMPLE) == devices - {"ResourceSlice"}, "every policy asks for which devices a claim is"
     assert needed(by_pool) == devices
-    assert needed(neither) == set()
-    assert needed(BY_RBAC) == {"DeviceClass"} | by_rights
+    assert needed(BY_RBAC) == devices - {"ResourceSlice"} | by_rights

@@ -41,7 +41,8 @@ def _little_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def faults(target: Target, cases: int = 4000) -> list[str]:
     """Return what a hunt finds from a few seeds. It goes on only until there is something."""
-    hunt = Hunt(target, "planted", one_of=max(1, len(target.seeds) // 50))
+    one_of = len(target.seeds) // 50 | 1  # odd, since creations and updates alternate
+    hunt = Hunt(target, "planted", one_of=one_of)
     while not hunt.tally.found and hunt.tally.cases < cases:
         hunt.run(25)
     hunt.close()
@@ -106,7 +107,8 @@ COUNT = itertools.count()
 def test_a_rule_that_is_wrong_is_found(
     check: Any, what: str, sample_policy: Policy, sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "CPU", 0.15)
+    if check is slow:  # a busy machine makes the others slow too
+        monkeypatch.setattr(campaign, "CPU", 0.15)
     engine = Engine(sample_policy, [Rule("planted", Pod, check, "", mends=True)])
     assert any(what in each for each in faults(Reviews(engine, sample_facts)))
 

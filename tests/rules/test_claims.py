@@ -228,5 +228,11 @@ def test_claims_for_classes_of_pools_are_sent(policy: Policy, version: str, name
 
 def test_security_md_says_what_of_claims_is_not_judged() -> None:
     page = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())
-    for term in ("RuntimeClass objects", "`hostUsers: false`", "ClusterResourceClaimTemplate", "PodGroup", "exchange"):
+    for term in (
+        "RuntimeClass objects",
+        "`hostUsers: false`",
+        "ClusterResourceClaimTemplate",
+        "PodGroup",
+        "can replace one",
+    ):
         assert term in page.partition("## What is not defended")[2], term

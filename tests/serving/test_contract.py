@@ -65,7 +65,7 @@ def test_what_is_shed_may_come_again() -> None:
 def test_the_proxy_of_an_api_server_is_told_of() -> None:
     """Contract 16."""
     text = (ROOT / "manifests" / "README.md").read_text("utf-8")
-    assert "`NO_PROXY` has to name `.svc`" in " ".join(text.split())
+    assert "`NO_PROXY` must name `.svc`" in " ".join(text.split())
 
 
 def test_it_says_at_start_that_anyone_may_call(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_the_schema_refers_to_nothing_outside_itself() -> None:
 def test_the_page_says_who_must_not_hold_which_power() -> None:
     """Threat 57."""
     page = (ROOT / "SECURITY.md").read_text("utf-8")
-    section = page.partition("## Who must not hold which power")[2].partition("\n## ")[0]
+    section = page.partition("## Who must not have which power")[2].partition("\n## ")[0]
     for power in (
         "validatingwebhookconfigurations",
         "mutatingwebhookconfigurations",

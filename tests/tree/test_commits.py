@@ -35,8 +35,8 @@ def test_a_subject_is_area_verb_object(subject: str) -> None:
 
 
 def test_a_subject_has_at_most_72_characters() -> None:
-    assert [*problems(f"fallback: read {'x' * 60}\n\nWhy.\n")] == []
-    (problem,) = problems(f"fallback: read {'x' * 61}\n\nWhy.\n")
+    assert [*problems(f"fallback: read {'x' * 57}\n\nWhy.\n")] == []
+    (problem,) = problems(f"fallback: read {'x' * 58}\n\nWhy.\n")
     assert "73 characters" in problem
 
 

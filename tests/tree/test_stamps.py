@@ -29,7 +29,7 @@ CHANGED = {
     "a rule": ("e2e", "webhook/rules/multiple_slices.py"),
     "its schema": ("image", "webhook/policy/policy.schema.json"),
     "certificates": ("faults", "certs/issue.py"),
-    "a test of its own": ("node", "tests/node/test_doors.py"),
+    "a test of its own": ("node", "tests/node/test_ways.py"),
     "a test of another folder of its target": ("e2e", "tests/oracles/cases.py"),
     "a helper of another suite": ("node", "tests/e2e/control_plane.py"),
     "a helper that a helper imports": ("node", "tests/support/card/state.py"),

@@ -19,7 +19,7 @@ from webhook.starter.inventory import GPU
 from webhook.text.words import shown
 
 
-class NodeAgent(NamedTuple):
+class AgentWorkload(NamedTuple):
     """The workloads of a service account in a namespace, and the rules that would refuse them; none stand for all."""
 
     namespace: str
@@ -30,13 +30,13 @@ class NodeAgent(NamedTuple):
 
 def agents_of(
     objects: Iterable[Object], engine: Engine, facts: Facts
-) -> tuple[tuple[NodeAgent, ...], tuple[NodeAgent, ...]]:
+) -> tuple[tuple[AgentWorkload, ...], tuple[AgentWorkload, ...]]:
     """Return the agents that rules would refuse, or keep from the GPUs that they look after; and other such pods.
 
     An agent is a DaemonSet, or a pod without a GPU in a namespace that has such a DaemonSet.
     """
-    found: dict[tuple[str, str], NodeAgent] = {}
-    strangers: dict[tuple[str, str], NodeAgent] = {}
+    found: dict[tuple[str, str], AgentWorkload] = {}
+    strangers: dict[tuple[str, str], AgentWorkload] = {}
     systems = set[str]()
     alone = left_alone(engine.policy)
     for item in sorted(objects, key=lambda item: group_kind(item) == POD):
@@ -54,7 +54,7 @@ def agents_of(
         systems |= {namespace} if daemon_set else set()
         chosen = found if daemon_set or namespace in systems else strangers
         account = string(spec.get("serviceAccountName")) or "default"
-        before = chosen.get((namespace, account), NodeAgent(namespace, account, (), ("",)))
+        before = chosen.get((namespace, account), AgentWorkload(namespace, account, (), ("",)))
         some = () if gpus or not before.rules else tuple(sorted({*denied, *filter(None, before.rules)}))
         chosen[namespace, account] = before._replace(names=(*before.names, name), rules=some)
     return tuple(found[key] for key in sorted(found)), tuple(strangers[key] for key in sorted(strangers))

@@ -17,7 +17,7 @@ from webhook.documents.goyaml_writer import flow
 from webhook.engine.registration import ALONE
 from webhook.memory.budget import budget
 from webhook.policy.model import Card, Policy
-from webhook.starter.agents import NodeAgent
+from webhook.starter.agents import AgentWorkload
 from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, NodeGroup
 from webhook.starter.plan import Doubts, StarterPlan
 from webhook.text.words import listed, one_line, several
@@ -37,8 +37,8 @@ class Said(NamedTuple):
     """
 
     doubts: Doubts = Doubts()
-    seeming: tuple[NodeAgent, ...] = ()
-    strangers: tuple[NodeAgent, ...] = ()
+    seeming: tuple[AgentWorkload, ...] = ()
+    strangers: tuple[AgentWorkload, ...] = ()
     refused: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
 
@@ -68,7 +68,7 @@ class _Pool(NamedTuple):
     guards: list[Taint]
 
 
-def text_of(plan: StarterPlan, agents: Sequence[NodeAgent] = (), said: Said = Said()) -> str:  # noqa: B008 - it is immutable
+def text_of(plan: StarterPlan, agents: Sequence[AgentWorkload] = (), said: Said = Said()) -> str:  # noqa: B008 - it is immutable
     """Write the policy of a plan, with exemptions for agents, and comments on all else that was found."""
     pools = [_pool(group, name, plan) for group, name in zip(plan.groups, plan.names, strict=True)]
     strangers = (*said.seeming, *said.strangers)
@@ -142,7 +142,7 @@ def taint_command(plan: StarterPlan) -> str:
     return f"kubectl taint nodes {' '.join(names[:MAX_NAMED])}{more} {SUGGESTED}"
 
 
-def _named(agents: Iterable[NodeAgent]) -> Iterator[tuple[str, NodeAgent]]:
+def _named(agents: Iterable[AgentWorkload]) -> Iterator[tuple[str, AgentWorkload]]:
     """Name exemptions by account and namespace, each once."""
     seen: Counter[str] = Counter()
     for agent in agents:
