@@ -112,7 +112,7 @@ KINDS: dict[str, Callable[[int], Object]] = {
     ),
     "mounts": lambda n: _beside("volumeMounts", *({"mountPath": f"/etc/../etc/{i}/.."} for i in range(n))),
     "resources": _named,
-    "host paths": lambda n: pod(volumes=[{"hostPath": {"path": f"/a/b/c/d/e/f/{i}"}} for i in range(n)]),
+    "host paths": lambda n: pod(volumes=[{"hostPath": {"path": f"/data/b/c/d/e/f/{i}"}} for i in range(n)]),
     "host paths that lead to GPUs": lambda n: pod(volumes=[{"hostPath": {"path": f"/dev/x{i}"}} for i in range(n)]),
     "tolerations": lambda n: pod(tolerations=[{"operator": "Exists"}] * n),
     "terms": lambda n: _affinity(n, "Exists"),
