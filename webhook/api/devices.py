@@ -34,12 +34,11 @@ def source(entry: Object) -> tuple[str, str] | None:
     None for another source, which a later Kubernetes may have, and for an entry that names two (k8s.io/api core/v1,
     PodResourceClaim).
     """
-    named = [
-        (kind, name)
-        for kind, key in ((CLAIM, "resourceClaimName"), (TEMPLATE, "resourceClaimTemplateName"))
-        if (name := entry.get(key)) is not None
-    ]
-    return named[0] if len(named) == 1 and isinstance(named[0][1], str) else None
+    claim, template = entry.get("resourceClaimName"), entry.get("resourceClaimTemplateName")
+    if (claim is None) is (template is None):
+        return None
+    kind, name = (CLAIM, claim) if template is None else (TEMPLATE, template)
+    return (kind, name) if isinstance(name, str) else None
 
 
 class DeviceRequest(NamedTuple):
