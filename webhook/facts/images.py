@@ -35,7 +35,7 @@ class ImageSetting(NamedTuple):
 
 
 def is_path(value: object) -> bool:
-    """Tell whether a value can be a PYTHONPATH: a printable text, empty where none is set."""
+    """Whether a value can be a PYTHONPATH: a printable text, empty where none is set."""
     return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
 
 
@@ -75,7 +75,7 @@ MAX_REFERENCE = 1024
 
 
 def _key(full: str) -> str:
-    """Return what an image is known by: its digest, which is the same in every registry, or its name and tag."""
+    """Return the key of an image: its digest, which is the same in every registry, or its name and tag."""
     return full.partition("@")[2] or full
 
 

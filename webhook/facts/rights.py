@@ -55,7 +55,7 @@ class Account(NamedTuple):
 
 
 ANYONE = Account("NAMESPACE", "ACCOUNT")
-"""Stands for an account in a text that is written before anybody asks."""
+"""Stands for an account in a text that is written before the account is known."""
 
 _SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """The name of a namespace or a service account (apimachinery pkg/util/validation, IsDNS1123Subdomain)."""
@@ -98,13 +98,13 @@ def shipped(objects: Iterable[Object]) -> list[Object]:
 
 
 class Rights:
-    """Knows who holds the right of trust. By itself it knows of nobody, as facts without Roles and bindings."""
+    """Knows which accounts have the right of trust. The base class knows none, as in facts without bindings."""
 
     unknown = "no Role or RoleBinding is among the facts; add them to the facts, or ask the cluster with --live"
     """Why an answer is missing, and the way out, in a few words."""
 
     def held(self, _: Account) -> bool | None:
-        """Tell whether an account holds it; None if that is not known. Never waits."""
+        """Whether an account has the right; None if that is unknown. Never waits."""
         return None
 
     def noting(self) -> list[Account]:
@@ -145,12 +145,12 @@ class GrantedRight(Rights):
         """Bindings by which accounts hold the right though no rule names it, or all accounts of the cluster do."""
 
     def held(self, account: Account) -> bool:
-        """Tell whether an account holds it in its namespace."""
+        """Whether an account has the right in its namespace."""
         names = {("Group", group) for group in account.groups} | ({("User", account.user)} if account.name else set())
         return any(not names.isdisjoint(self._holders.get(space, ())) for space in (account.namespace, ""))
 
     def somewhere(self, namespace: str) -> bool:
-        """Tell whether any account of a namespace holds it there."""
+        """Whether any account of a namespace has the right there."""
         groups = {("Group", group) for group in Account(namespace, "").groups}
         start = Account(namespace, " ").user.rstrip()
         return any(
@@ -182,7 +182,7 @@ _USER = "system:serviceaccount:"
 
 
 def _broadly(rules: Iterable[Mapping[str, Any]], holders: Iterable[Holder]) -> Iterator[str]:
-    """Yield the accounts, as `namespace:name`, that hold the right by `*` alone, and the group of all accounts."""
+    """Yield the accounts, as `namespace:name`, that have the right only by `*`, and the group of all accounts."""
     wild = all("*" in (*rule["verbs"], *rule["apiGroups"], *rule["resources"]) for rule in rules)
     for kind, name in holders:
         if kind == "Group" and name == ALL_ACCOUNTS:
@@ -205,7 +205,7 @@ def given_by(binding: Object) -> Named:
 def needed(objects: Iterable[Object], beside: Iterable[Object] = ()) -> list[Object]:
     """Leave out the bindings whose role does not give the right; objects of other kinds stay.
 
-    Roles that are known `beside` the objects count too, and are not returned.
+    Roles in `beside` count too, but are not returned.
     """
     items = [*objects]
     known = (item for item in (*items, *beside) if group_kind(item) in KINDS and item["kind"] in ROLES)

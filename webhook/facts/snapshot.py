@@ -64,7 +64,7 @@ class Facts:
     tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
     """The tables that fill no field, by name; `table` returns one."""
     rights: Rights = UNREAD
-    """Who holds the right of trust: by the API server, which is asked, or by roles and bindings in files."""
+    """Which accounts have the right of trust: the API server answers, or the roles and bindings in files do."""
     today: date | None = None
     """The day in UTC, which decides whether an exemption has ended."""
 
@@ -94,7 +94,7 @@ class Facts:
         return known
 
     def trusts(self, namespace: str, account: str = "") -> bool | None:
-        """Tell whether an account, or all of a namespace without one, holds the right of trust; None if unknown."""
+        """Whether an account, or all of a namespace without one, holds the right of trust; None if unknown."""
         return self.rights.held(Account(namespace, account))
 
     @classmethod

@@ -47,7 +47,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def _is_given(toleration: Mapping[str, Any]) -> bool:
-    """Tell whether Kubernetes gives a toleration to every pod, or to those of DaemonSets.
+    """Whether Kubernetes gives a toleration to every pod, or to those of DaemonSets.
 
     (kubernetes plugin/pkg/admission/defaulttolerationseconds, pkg/controller/daemon/util/daemonset_util.go)
     """
@@ -104,7 +104,7 @@ _CONFIG_FILE = "--config-file"
 
 
 def _command(container: Mapping[str, Any], *, plugin: bool) -> list[str]:
-    """Return the words that tell what a container runs, and the name of the plugin's file."""
+    """Return the words that show what a container runs, and the name of the plugin's file."""
     words = [word for key in ("command", "args") for word in sequence(container.get(key)) if isinstance(word, str)]
     told = (*_PROGRAMS, LABELLER) if plugin else (LABELLER,)
     read = []

@@ -1,1 +1,1 @@
-"""Makes the fallback: ValidatingAdmissionPolicies by which the API server itself holds what it can of a policy."""
+"""Makes the fallback: ValidatingAdmissionPolicies with which the API server enforces part of a policy by itself."""

@@ -1,4 +1,4 @@
-"""The fallback's answer to what a rule denies, where it answers by rule."""
+"""How the fallback answers a request that a rule denies."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,16 +8,16 @@ RECORDED: Mapping[str, str] = {
     "unearned-priority": "it runs before others; whom it evicts comes back when its class is taken away",
     "unqueued-pod": "it runs before its turn, and on nothing that is not its pool's",
 }
-"""The rules whose findings the fallback only records where it answers by rule, each with the reason.
+"""The rules whose findings the fallback only records under ByRule, each with the reason.
 
-While the webhook is away, such an object harms nobody for longer than it is there, and while it answers, the author
-needs the field and the value that its message names. The fallback refuses what all other rules deny, and so what a new
-rule denies: it reaches GPUs, memory or trust that were not given, or it lasts.
+The harm of such an object ends when the object is deleted, so it can wait until the webhook is back. The webhook's
+message also names the field and the value to change. The fallback refuses requests that any other rule denies, new
+rules included: they reach GPUs, memory or trust that were not granted, or their effect lasts.
 """
 
 
 class ValidationActions(StrEnum):
-    """The answer to a request that a rule denies, beside an entry in the audit log."""
+    """The answer to a request that a rule denies. Each is written to the audit log too."""
 
     DENY = "Deny"
     WARN = "Warn"
@@ -26,7 +26,7 @@ class ValidationActions(StrEnum):
     """AUDIT for the rules of RECORDED, and DENY for all others."""
 
     def to(self, rule: str) -> "ValidationActions":
-        """Return the answer to what a rule denies, which is never BY_RULE."""
+        """Return the answer to a request that a rule denies; never BY_RULE."""
         if self is not ValidationActions.BY_RULE:
             return self
         return ValidationActions.AUDIT if rule in RECORDED else ValidationActions.DENY

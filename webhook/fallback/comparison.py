@@ -1,4 +1,4 @@
-"""Compares a fallback with the one that a policy needs, in the form in which it was made."""
+"""Compares a fallback with the one that a policy needs, made with the same options."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Compares a fallback that is there with the one that a policy needs."""
+"""Compares an installed fallback with the one that a policy needs."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -27,7 +27,7 @@ LOST = "if the registration is removed, nothing holds what the policy denies (do
 """The rest of a sentence that says that there is no fallback."""
 
 NAMED = 5
-"""How many names a line has."""
+"""Maximum number of names in a line."""
 
 
 def ours(items: Iterable[Object]) -> list[Object]:
@@ -85,22 +85,22 @@ def answer_of(found: Iterable[Object]) -> ValidationActions:
 
 
 def steers(found: Iterable[Object]) -> bool:
-    """Tell whether a fallback was made with --mutate."""
+    """Whether a fallback was made with --mutate."""
     return any(item["kind"] in MUTATING for item in found)
 
 
 def of_files(found: Iterable[Object]) -> bool:
-    """Tell whether a fallback is in the form that an API server reads from a folder."""
+    """Whether a fallback is in the form that an API server reads from a folder."""
     return any(name_of(item).endswith(STATIC) for item in ours(found))
 
 
 def only_records(found: Iterable[Object]) -> bool:
-    """Tell whether a fallback denies nothing, as in audit mode."""
+    """Whether a fallback denies nothing, as in audit mode."""
     return [*answers(found)] == [ValidationActions.AUDIT]
 
 
 def told(found: Iterable[Object]) -> str:
-    """Say in a few words what the bindings of a fallback do; empty without any."""
+    """Return in a few words what the bindings of a fallback do; empty if there are none."""
     found = ours(found)
     has = answers(found)
     if only_records(found):
@@ -127,11 +127,11 @@ MISSING = {
     MUTATING[1]: "its binding is missing, so it is not in force",
     CONFIG_MAP: "the ConfigMap is missing, so every pod is refused",
 }
-"""The words for a part that is missing."""
+"""The messages about a missing part."""
 
 
 class Drift(NamedTuple):
-    """A part of a policy or binding that is not as it has to be."""
+    """A part of a policy or binding that differs from the one that is needed."""
 
     kind: str
     name: str
@@ -140,7 +140,7 @@ class Drift(NamedTuple):
 
 
 def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> list[str]:
-    """Say what of a fallback is not as it has to be, as `differing` finds it; nothing if it is current."""
+    """Describe the differences that `differing` finds in a fallback; nothing if it is current."""
     said: dict[str, list[str]] = {}
     for each in differing(wanted, found, actions=actions):
         name = shown(each.name, quotes=False)
@@ -159,7 +159,7 @@ def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectSt
 
 
 def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> Iterator[Drift]:
-    """Yield what of a fallback is not as it has to be.
+    """Yield the parts of a fallback that differ from the ones that are needed.
 
     Defaults of the API server may be there. The actions of bindings may differ without `actions`, but for the guard's.
     """
@@ -182,7 +182,7 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
 
 
 def recording(made: Iterable[Object]) -> list[Object]:
-    """Make of a fallback one that denies nothing, as audit mode has it."""
+    """Turn a fallback into one that denies nothing, for audit mode."""
     return [
         {**each, "spec": {**each["spec"], "validationActions": [ValidationActions.AUDIT.value]}}
         if each["kind"] == KINDS[1]
@@ -226,7 +226,7 @@ def _said(actions: Sequence[str]) -> str:
 
 
 def _holds(wanted: Any, found: Any) -> bool:
-    """Tell whether a value is there, and beside it at most what the API server writes by itself.
+    """Whether a value is present, with no additions except the API server's defaults.
 
     Anything else could take requests away: a selector, a condition, an exception.
     """
@@ -240,5 +240,5 @@ def _holds(wanted: Any, found: Any) -> bool:
 
 
 def _default(key: str, holder: Mapping[str, Any]) -> bool:
-    """Tell whether a value is what the API server writes where nothing is said (its defaults.go)."""
+    """Whether a value is a default of the API server (its defaults.go)."""
     return not holder[key] or (key, holder[key]) in (("scope", "*"), ("matchPolicy", "Equivalent"))

@@ -33,7 +33,7 @@ API_VERSION = "admissionregistration.k8s.io/v1"
 POLICY, BINDING = "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"
 
 CARDS = "slicewarden.dev/cards"
-"""The annotation that says which card the caps of each pool are those of: JSON, `{pool: [product, MiB, slices]}`."""
+"""The annotation with the card for which the caps of each pool are sized: JSON, `{pool: [product, MiB, slices]}`."""
 
 STEERING, GUARDING, CAPPING = "unsteered-pod", "unguarded-container", "uncapped-memory"
 """The rules whose fixes are written."""
@@ -201,7 +201,7 @@ def _chosen(policy: Policy) -> str:
 
 
 def _steering(pool: Pool) -> str:
-    """Write the operations that hold a pod to a pool, as unsteered_pod makes them."""
+    """Write the operations that restrict a pod to the nodes of a pool, as unsteered_pod does."""
     return " + ".join([*_labels(pool), *_affinity(pool), *_tolerations(pool)]) or DONE
 
 
@@ -292,18 +292,18 @@ def _each(capped: Mapping[str, Capping]) -> Iterator[tuple[str, Caps]]:
 
 
 def _capped_in(pool: str, caps: Caps, easing: Mapping[str, str]) -> str:
-    """Tell whether the pod belongs to a pool, and says nothing of its memory by annotations."""
+    """Whether the pod belongs to a pool, and has no annotation about its memory."""
     unsaid = f"!{array((MEMORY, PROCESSES, TORCH_VERSION))}.exists(k, k in variables.annotations)"
     return all_of((negated(easing[CAPPING]), f"variables.chosen == {text(pool)}", caps.when, unsaid))
 
 
 def _silent() -> str:
-    """Tell whether container `c` sets nothing that decides on caps."""
+    """Whether container `c` sets nothing that decides on caps."""
     return f"(!c.?env.orValue([]).exists(e, e.name in {array(sorted(environment.KNOWN))}) && !has(c.envFrom))"
 
 
 def _caps(asks: str, easing: Mapping[str, str], capped: Mapping[str, Capping]) -> Iterator[str]:
-    """Cap a container that asks for a GPU."""
+    """Cap a container that requests a GPU."""
     if easing.get(CAPPING, "true") == "true":
         return
     for name, caps in _each(capped):
@@ -313,7 +313,7 @@ def _caps(asks: str, easing: Mapping[str, str], capped: Mapping[str, Capping]) -
 
 
 def _guards(asks: str, easing: Mapping[str, str], policy: Policy) -> Iterator[str]:
-    """Close a container to devices that it did not ask for, as unguarded_container does."""
+    """Keep a container from devices that it did not request, as unguarded_container does."""
     if easing.get(GUARDING, "true") == "true":
         return
     guarded = all_of((negated(easing[GUARDING]), "variables.exposed"))

@@ -1,7 +1,7 @@
 """The part of a policy that a fallback may read from a ConfigMap: what an administrator changes most often.
 
-Those are grants by the names of namespaces, and how many GPUs a pool gives to one pod. A change of them is one of the
-ConfigMap alone then, which is in force at once, and no policy is compiled again. Only new pods read it: without the
+Those are grants by the names of namespaces, and how many GPUs a pool gives to one pod. A change of them changes only
+the ConfigMap. It takes effect at once, and no policy is compiled again. Only new pods read it: without the
 ConfigMap the API server refuses whatever a policy with params is asked about, before its conditions, so exemptions
 stay in the expressions. They are read of updates and bindings too, by which kubelets and schedulers work.
 """
@@ -19,7 +19,7 @@ from webhook.policy.scopes import Grant, Scope
 KIND = {"apiVersion": "v1", "kind": "ConfigMap"}
 
 TRUST, MOST = "trust.", "maxRequest."
-"""The beginnings of the ConfigMap's keys, before the name of a namespace and that of a pool.
+"""The prefixes of the ConfigMap's keys. The name of a namespace or of a pool follows.
 
 A line under `trust.NAMESPACE` is a grant: its pools and its service accounts, each list joined by commas, and `*` for
 all accounts. The value of `maxRequest.POOL` is a number.
@@ -41,7 +41,7 @@ class Params(NamedTuple):
         return cls(namespace or NAMESPACE, name)
 
     def __str__(self) -> str:
-        """Write what `of` reads."""
+        """Write the text that `of` reads."""
         return self.name if self.namespace == NAMESPACE else f"{self.namespace}/{self.name}"
 
     @property
@@ -77,7 +77,7 @@ def others(policy: Policy) -> Iterator[Grant]:
 
 
 def _by_name(grant: Grant) -> bool:
-    """Tell whether a grant applies to whatever its scope has, and its namespaces may be named in a ConfigMap."""
+    """Whether a grant applies to whatever its scope has, and its namespaces may be named in a ConfigMap."""
     scope = grant.scope
     plain = Scope(scope.namespaces, scope.selector, scope.service_accounts)
     return bool(scope.namespaces) and _same(scope, plain) and _same(grant, Grant(scope, grant.pools))
@@ -96,5 +96,5 @@ def granted() -> str:
 
 
 def fits() -> str:
-    """Tell whether pool `p`, which is not shared, gives as many GPUs to one pod as this one asks for."""
+    """Whether pool `p`, which is not shared, gives as many GPUs to one pod as this one asks for."""
     return f"variables.count <= int(params.?data[?{text(MOST)} + p].orValue('{UNBOUNDED}'))"

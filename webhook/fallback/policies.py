@@ -22,7 +22,7 @@ Made = dict[str, Any]
 
 
 class MatchedWebhook(NamedTuple):
-    """The webhook of the registration that hears of the same requests, and the operations of it that count here."""
+    """The webhook of the registration that receives the same requests, and the operations that count here."""
 
     webhook: str
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
@@ -46,7 +46,7 @@ NEEDS = {
     "unearned-priority": ("unsteered-pod",),
     "unqueued-pod": ("unsteered-pod",),
 }
-"""Rules whose clauses are right only for pods that others hold to their pools."""
+"""Rules whose clauses are right only if other rules keep pods in their pools."""
 
 
 def fallback(
@@ -80,7 +80,7 @@ def fallback(
 
 
 def reading(made: Made, binding: Made, params: Params, webhook: Webhook) -> None:
-    """Have a policy read a ConfigMap.
+    """Make a policy read a ConfigMap.
 
     The API server looks for it before the conditions, so namespaces that are left alone are left out before that: a
     ConfigMap that is deleted stops no part of the system.
@@ -114,7 +114,7 @@ OWN = (
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 )
-"""The resources that the guard keeps. Only a policy in a file is asked about policies (policy/generic/plugin.go)."""
+"""The resources that the guard protects. Only a policy in a file is asked about policies (policy/generic/plugin.go)."""
 
 
 def static(made: Iterable[Made], policy: Policy) -> list[Made]:

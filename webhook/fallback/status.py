@@ -1,4 +1,4 @@
-"""Says what fallbacks hold: one that is there, rule by rule, and what a change of policy changes in it."""
+"""Reports what a fallback enforces, rule by rule, and how a change of policy changes it."""
 
 import json
 import re
@@ -17,15 +17,15 @@ from webhook.rules import Rule
 from webhook.text.words import listed
 
 NAMED = 8
-"""How many rules a line names."""
+"""Maximum number of rules named in a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackStatus:
-    """The fallback of a cluster: what of it is not as the policy needs it, and what it does about which rules.
+    """The fallback of a cluster: how it differs from the one that the policy needs, and what it does for each rule.
 
-    `denied` are refused by the API server, `recorded` written to its audit log alone, and of a rule with clauses for
-    several sorts of requests the strictest counts. `alone` are those that the policy denies by the webhook alone.
+    The API server refuses requests that break the rules of `denied`, and only logs those that break `recorded`. If a
+    rule has clauses for several kinds of requests, its strictest answer counts. Only the webhook enforces `alone`.
     """
 
     installed: bool
@@ -66,7 +66,7 @@ class FallbackStatus:
 def standing(
     policy: Policy, rules: Sequence[Rule], found: Sequence[Object], facts: Facts | None = None
 ) -> FallbackStatus:
-    """Compare the fallback of a cluster with the one that a policy needs, and say what it holds.
+    """Compare the fallback of a cluster with the one that a policy needs, and report what it enforces.
 
     Mutations are compared where there are any, and their caps with the cards among the facts.
     """
@@ -92,7 +92,7 @@ def standing(
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The rules of which two fallbacks hold other things, and those whose fixes `--mutate` writes in another way."""
+    """The rules that two fallbacks enforce differently, and those whose fixes `--mutate` writes differently."""
 
     added: Sequence[str] = field(default_factory=tuple)
     removed: Sequence[str] = field(default_factory=tuple)
@@ -100,7 +100,7 @@ class Changes:
     written: Sequence[str] = field(default_factory=tuple)
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Whether there are any."""
         return bool(self.added or self.removed or self.changed or self.written)
 
     @property
@@ -127,7 +127,7 @@ class Changes:
 
 
 def changes(old: Policy, new: Policy, rules: Sequence[Rule]) -> Changes:
-    """Compare the fallbacks of two policies, rule by rule: what they ask, and of which requests, not their words."""
+    """Compare the fallbacks of two policies rule by rule: expressions and scopes, but not messages."""
     before, after = (_held(fallback(policy, rules)) for policy in (old, new))
     return Changes(
         sorted(after.keys() - before.keys()),
@@ -157,7 +157,7 @@ def _held(made: Iterable[Object]) -> dict[str, set[str]]:
 
 
 def _read(expression: str, variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield an expression, and those of the variables that it reads, and so on."""
+    """Yield an expression, then the expressions of all variables that it reads, directly or through others."""
     yield expression
     seen, texts = set[str](), [expression]
     while texts:

@@ -98,13 +98,13 @@ def _changed_pod(policy: Policy) -> Iterator[Variable]:
 
 
 def _read(policy: Policy) -> Iterator[Variable]:
-    """What each of `containers` asks for, and the names of its variables."""
+    """The requests of each of `containers`, and the names of its variables."""
     yield "asks", f"variables.containers.map(c, {_asks(policy)})"
     yield "names", "variables.containers.map(c, c.?env.orValue([]).map(e, e.name))"
 
 
 def _asks(policy: Policy) -> str:
-    """Return the GPUs that container `c` asks for.
+    """Return the GPUs that container `c` requests.
 
     After the API server's own validation a limit is a whole number and its request the same (kubernetes
     pkg/apis/core/validation/validation.go, validateResourceRequirements), so nothing else has to be read.
@@ -117,7 +117,7 @@ def _asks(policy: Policy) -> str:
 
 
 def _exposed(policy: Policy, pod: str = "object", containers: str = "variables.everyone") -> str:
-    """Tell whether a pod may see a GPU: PodReview.exposed without other objects. No update changes `asked`."""
+    """Whether a pod may see a GPU: PodReview.exposed without other objects. No update changes `asked`."""
     runtime = named("name", policy.forms.runtime_classes)
     return any_of(
         (
@@ -134,7 +134,7 @@ def _waits(pod: str) -> str:
 
 
 def _unguarded(policy: Policy, pod: str) -> str:
-    """Tell whether nothing keeps a pod that names no node off the nodes with GPUs, as guard.kept_off does."""
+    """Whether nothing keeps a pod that names no node off the nodes with GPUs, as guard.kept_off does."""
     taint = policy.guard.taint if policy.guard else None
     if taint is None:
         return "true"
@@ -211,7 +211,7 @@ def _those(policy: Policy, which: Callable[[Pool], str]) -> str:
 
 
 def _heard(grant: Grant, policy: Policy) -> str:
-    """Tell whether a grant applies to the sender of a new pod, as placement._applies does."""
+    """Whether a grant applies to the sender of a new pod, as placement._applies does."""
     if grant.requesters is None:
         return "true"
     asks = f"{text(policy.annotation)} in variables.annotations"
@@ -223,16 +223,16 @@ RIGHT_HELD = (
     f".group({text(rights.GROUP)}).resource({text(rights.RESOURCE)}).name({text(rights.NAME)})"
     f".namespace(variables.space).check({text(rights.VERB)}).allowed()"
 )
-"""Whether the pod's service account holds the right of trust. A question costs a third of what an expression may."""
+"""Whether the pod's service account has the right of trust. A question costs a third of what an expression may."""
 
 
 def _held_by_account(grant: Grant) -> str:
-    """Tell whether the pod's account holds the right that a grant asks for. It is read last, for it costs most."""
+    """Whether the pod's account has the right that a grant requires. It is evaluated last, because it costs most."""
     return "variables.right_held" if grant.rbac else "true"
 
 
 def _willing(pool: Pool) -> str:
-    """Tell whether a pool takes the pod, whatever the number of GPUs, as placement._refusal does."""
+    """Whether a pool takes the pod, whatever the number of GPUs, as placement._refusal does."""
     trusted = f"(variables.trusted && {text(pool.name)} in variables.granted)"
     levels = {TRUSTED: trusted, UNTRUSTED: f"!{trusted}"}
     level = any_of(levels[each] for each in pool.trust) if len(pool.trust) == 1 else "true"
@@ -241,7 +241,7 @@ def _willing(pool: Pool) -> str:
 
 
 def _held(pool: Pool) -> str:
-    """Tell whether the pod has what unsteered-pod would add to hold it to a pool (unsteered_pod._steering)."""
+    """Whether the pod has what unsteered-pod would add to hold it to a pool (unsteered_pod._steering)."""
     clauses = [f"variables.selector[?{text(key)}].orValue('') == {text(v)}" for key, v in pool.nodes.labels.items()]
     for requirement in pool.nodes.expressions:
         key, values = text(requirement.key), array(sorted(requirement.values))
@@ -260,7 +260,7 @@ def _held(pool: Pool) -> str:
 
 
 def tolerates(wanted: Object) -> str:
-    """Tell whether toleration `t` tolerates all that another does, as unsteered_pod._covers does."""
+    """Whether toleration `t` tolerates all that another does, as unsteered_pod._covers does."""
     key, seconds = text(wanted["key"]), wanted.get("tolerationSeconds")
     effect = one_of("t.?effect.orValue('')", ("", wanted.get("effect") or ""))
     lasts = "!has(t.tolerationSeconds)" if seconds is None else f"t.?tolerationSeconds.orValue({seconds}) == {seconds}"

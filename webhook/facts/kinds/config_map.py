@@ -12,7 +12,7 @@ from webhook.model import Object
 from webhook.policy.model import Policy
 
 MAX_TEXT = 64 * 1024
-"""The most characters of a ConfigMap's text that are kept. A longer text is known by its key alone."""
+"""Maximum characters of a ConfigMap's text that are kept. Only the key of a longer text is kept."""
 
 RESOURCES = (Resource("", "v1", "configmaps", "ConfigMap", namespaced=True),)
 TABLE = Table[tuple[str, str], Texts]("config_maps")

@@ -1,4 +1,4 @@
-"""Pods that run and hold some of NVIDIA's resources.
+"""Running pods that are allocated some of NVIDIA's resources.
 
 A file in Git also has the pods that open a way to a GPU, reduced to what rules judge: an exemption is written from it.
 """
@@ -21,7 +21,7 @@ from webhook.policy.model import Policy
 
 
 class Holder(NamedTuple):
-    """A pod on a node that holds some of NVIDIA's resources; `asks` are their amounts."""
+    """A pod on a node that is allocated some of NVIDIA's resources; `asks` has the amounts."""
 
     namespace: str
     name: str
@@ -30,7 +30,7 @@ class Holder(NamedTuple):
 
 
 RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-"""The field selector of the pods that hold anything."""
+"""The field selector of the pods that can be allocated anything."""
 
 RESOURCES = (Resource("", "v1", "pods", "Pod", fields=RUNNING, namespaced=True),)
 TABLE = Table[tuple[str, str], Holder]("holders")
@@ -39,7 +39,7 @@ ORDER = 5
 
 
 def read(item: Object, namespace: str, name: str) -> Fact:
-    """Read what a pod holds; None if it holds nothing."""
+    """Read the resources allocated to a pod; None if there are none."""
     return TABLE.row((namespace, name), _holder(namespace, name, item))
 
 
@@ -64,7 +64,7 @@ def slim(item: Object, policy: Policy) -> Part | None:
 
 
 def _made_by_daemon_set(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether a DaemonSet makes a pod: its template stands for all of its pods."""
+    """Whether a DaemonSet makes a pod: its template stands for all of its pods."""
     return any(owner.get("kind") == "DaemonSet" for owner in mappings(metadata.get("ownerReferences")))
 
 
@@ -73,7 +73,7 @@ _OPENED = frozenset(("securityContext", "env", "volumeMounts", "command"))
 
 
 def _opens(pod: Object) -> bool:
-    """Tell whether a reduced pod has anything that a rule may refuse, be it right or wrong."""
+    """Whether a reduced pod has anything that a rule may refuse, be it right or wrong."""
     spec = pod["spec"]
     return (
         bool(_WAYS & spec.keys() or pod.get("metadata"))
