@@ -122,7 +122,7 @@ class Fallback:
 def run(
     part: Registration | Fallback, file: str | None, source: str | None, target: inputs.Target, *more: Fallback
 ) -> int:
-    """Compare, and say what differs and the command that mends it. Without a file the cluster is asked.
+    """Compare, and print the differences and the command that corrects them. Without a file, read the cluster.
 
     `source` is how the command line names the policy. `more` parts are compared as well where there are any of them.
     Returns the exit status. Raises Unusable.

@@ -60,11 +60,11 @@ class Client:
         return response
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._connection.close()
 
     def ready(self) -> bool:
-        """Tell whether the webhook answers."""
+        """Whether the webhook answers."""
         try:
             self._connection.request("GET", "/readyz")
             answer = self._connection.getresponse()

@@ -85,7 +85,7 @@ def once(*names: str, also: str = "", **more: Any) -> Callable[[Function], Funct
 def policy(meaning: str = POLICY, *, file: bool = True, alone: bool = False) -> Callable[[Function], Function]:
     """Add `--policy` with its meaning: without it SLICEWARDEN_POLICY counts, then, if `file`, what `settings` finds.
 
-    `alone` is for a policy that takes the place of others: the command line alone names it.
+    `alone`: the option replaces other policies, so the environment and settings are ignored.
     """
     sources: dict[str, Any] = {} if alone else {"envvar": POLICY_VARIABLE}
     if file and not alone:
@@ -324,7 +324,7 @@ _QUIET = click.option(
     is_flag=True,
     expose_value=False,
     callback=_quiet,
-    help="print findings and errors alone: no notes, no summary",
+    help="print only findings and errors: no notes, no summary",
 )
 _COLOR = click.option(
     "--color",

@@ -54,7 +54,7 @@ def look() -> Look:
         colour = not os.environ.get("NO_COLOR") and (forced or (terminal and os.environ.get("TERM") != "dumb"))
     if not terminal:
         return Look(None, colour, _quiet())
-    import shutil  # for a terminal alone
+    import shutil  # only for a terminal
 
     return Look(shutil.get_terminal_size().columns, colour, _quiet())
 

@@ -23,7 +23,7 @@ ENDED = {
     "130": "interrupted by Ctrl-C",
     "141": "the reader of the output left early, as head does",
 }
-"""The exit statuses with which any command may end, beside its own."""
+"""The exit statuses that any command may end with, in addition to its own."""
 
 POLICIES = {
     "./policies": "the policy if none is given: the files in it, not those in folders below it",

@@ -33,7 +33,7 @@ MAX_NOTE = 1024
 """Bytes of an Event's text (kubernetes pkg/apis/core/validation/events.go)."""
 
 MAX_PENDING, MAX_KNOWN = 256, 1024
-"""Different denials that may wait to be written; owners whose rate limit is kept."""
+"""Maximum number of different denials that wait to be written, and of owners whose rate limit is remembered."""
 
 CONFLICT = 409
 
@@ -216,7 +216,7 @@ class Events:
         except client.ApiException as error:
             if error.status != CONFLICT:
                 raise
-            # With the powers to create and patch alone, an empty patch is the way to read.
+            # With only the rights to create and patch, an empty patch is the only way to read.
             known = self._send(self._api.patch_namespaced_event, name, namespace, {})
             count = (known.get("series") or {"count": 1})["count"] + times
             series = {"series": {"count": count, "lastObservedTime": now}}

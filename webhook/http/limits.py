@@ -18,7 +18,7 @@ class ServerLimits:
     age: float = 300.0
     """Seconds, a quarter more or less, after which a connection ends with its next answer. The client's next connection
     may go to another replica: otherwise one that comes back would have no share of the calls. Go's client takes the
-    answer and connects anew (net/http transport.go: a response with `Connection: close` does not go back to its pool).
+    answer and reconnects (net/http transport.go: a response with `Connection: close` does not go back to its pool).
     """
     parting: float = 2.0
     """Seconds for which an ending connection is still read from, so that the peer can read our answer."""

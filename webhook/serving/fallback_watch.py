@@ -1,4 +1,4 @@
-"""Watches the fallback of a live cluster, and tells by metrics whether it is the one that the policy needs."""
+"""Watches the fallback of a live cluster, and reports by metrics whether it is the one that the policy needs."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -24,16 +24,16 @@ CAUTION = (
     "the fallback denies, though the webhook runs with --audit-only; "
     "list components/fallback before components/audit-mode"
 )
-"""The log's word on a fallback that denies in audit mode."""
+"""The log message about a fallback that denies in audit mode."""
 
 SECONDS = 2.0
-"""Seconds between two looks at what the watch has heard."""
+"""Seconds between two checks for changes that the watch has received."""
 
 Compares = Callable[[Sequence[Object]], Comparison]
-"""Compares a fallback with the one that is to be there."""
+"""Compares a fallback with the one that is needed."""
 
 Heard = Callable[[], Sequence[Object] | None]
-"""Returns the policies and bindings of the cluster, as the watch has heard of them; None while they are not known."""
+"""Returns the cluster's policies and bindings as the watch last received them; None while they are unknown."""
 
 
 def kept(item: Object) -> Object | None:
@@ -45,7 +45,7 @@ def kept(item: Object) -> Object | None:
 
 
 class FallbackWatch:
-    """Compares what a watch has heard with what a policy needs, whenever it changed.
+    """Compares the watched fallback with the one that a policy needs, whenever it changes.
 
     The ConfigMap that a fallback reads is not compared. A change is logged once: what is not as it has to be, or that
     all is. In `audit` mode the fallback has to record only, and the log has a caution if it denies.

@@ -106,7 +106,7 @@ def _context(files: Files) -> ssl.SSLContext:
 
 
 def _unusable(files: Files, reason: str | None) -> OSError:
-    """Say why OpenSSL does not take a pair, and in which file; OpenSSL's own words if the reason is unknown."""
+    """Return why OpenSSL refuses a pair, and in which file; OpenSSL's own message if the reason is unknown."""
     from cryptography import x509  # 9 MiB in every process, which only a faulty pair needs
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

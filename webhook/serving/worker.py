@@ -45,7 +45,7 @@ NAMES = 8
 
 
 class ConnectionShare:
-    """The part of the connections that one worker takes. Each worker's number is in memory that all workers share."""
+    """One worker's share of the connections. Each worker's number is in memory that all workers share."""
 
     def __init__(self, numbers: "memoryview[int]", place: int) -> None:
         self._numbers = numbers
@@ -64,7 +64,7 @@ class ConnectionShare:
 
 
 class Loaded:
-    """Tells whether a replica has facts to answer by. Each worker's state is in memory that all workers share."""
+    """Reports whether a replica has facts to answer with. Each worker's state is in memory that all workers share."""
 
     def __init__(self, states: "memoryview[int]", place: int) -> None:
         self._states = states
@@ -85,7 +85,7 @@ class Loaded:
 
 
 class Alone:
-    """A lock that one worker holds at a time, among those with this file open. A worker that dies releases it."""
+    """A lock that one worker has at a time, among those with this file open. A worker that dies releases it."""
 
     def __init__(self, file: int) -> None:
         self._file = file

@@ -57,7 +57,7 @@ FORMATS = formats.Purposes(table="for people, by workload", json="for programs, 
 )
 @options.policy()
 @options.cluster
-@options.namespace("judge this namespace alone; facts about others are used where they can be read")
+@options.namespace("judge only this namespace; facts about others are used where they can be read")
 @options.EVERYTHING
 @options.rules(occupancy.PAGES)
 @options.STATISTICS

@@ -18,7 +18,7 @@ SHELLS = ("bash", "zsh", "fish")
             "slicewarden completion fish > ~/.config/fish/completions/slicewarden.fish",
         ),
         parser.SHOWN,
-        more="The first example works in the current shell alone; the others in every new shell. For zsh, put the "
+        more="The first example works only in the current shell; the others in every new shell. For zsh, put the "
         "folder into fpath before compinit.",
         files={},
         environment={},

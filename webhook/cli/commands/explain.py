@@ -52,7 +52,7 @@ command = parser.CommandGroup(
 @click.argument("paths", nargs=-1, type=options.PATH, metavar="[FILE]...", help="manifests; default: the pools")
 @options.policy()
 @options.facts()
-@click.option("--pool", metavar="NAME", help="show this pool alone")
+@click.option("--pool", metavar="NAME", help="show only this pool")
 def caps(paths: Sequence[str], policy: str | None, facts: Sequence[str], pool: str | None) -> int:
     """Write the budgets of the pools, or how the pods of some files are capped."""
     if paths and pool:

@@ -1,4 +1,4 @@
-"""`slicewarden fallback`: print what the API server can hold of a policy by itself."""
+"""`slicewarden fallback`: print the part of a policy that the API server can enforce by itself."""
 
 import re
 from collections.abc import Sequence

@@ -86,7 +86,7 @@ def command(
     everything: bool,
     form: str,
 ) -> int:
-    """Play everything, and write where it lands or, to advise, how kinds of sharing compare."""
+    """Place every pod, and write where each lands or, with --advise, how kinds of sharing compare."""
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())

@@ -81,7 +81,7 @@ def lint(
     wanted: Sequence[Wanted],
     fail_on: str,
 ) -> int:
-    """Find what is likely wrong, write the reports; the exit status says the worst of it."""
+    """Find likely mistakes and write the reports. The exit status is that of the worst one."""
     inputs.note_sample(policy, "PATH")
     loaded, document = inputs.load_policy_with_document(policy)
     known = Facts.of(item.value for item in inputs.load_facts(facts))

@@ -134,7 +134,7 @@ def command(
     workers: int,
     stop_delay: int,
 ) -> None:
-    """Serve until told to end."""
+    """Serve until a signal ends it."""
     if client_name and not client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
     options.only_live(

@@ -72,7 +72,7 @@ def command(
     wanted: Sequence[Wanted],
     watch: bool,
 ) -> int:
-    """Run the cases, write what they came to; the exit status says the worst of it."""
+    """Run the cases and write their results. The exit status is that of the worst one."""
     paths = paths or ["policies" if Path("policies").is_dir() else "."]
     if watch:
         return options.again(lambda: _watched(paths, policy))
