@@ -31,6 +31,19 @@ DEVICE_PATHS = (
 )
 """Paths on a node to its devices, and to the sockets of the programs that hand them out."""
 
+_SECOND_PATHS = (
+    "/mnt/stateful_partition",  # Container-Optimized OS's /home and /var (cloud.google.com, disks-and-filesystem)
+    "/mnt/k8s-disks/0",  # the kubelet's and containerd's folders (awslabs/amazon-eks-ami setup-local-disks, raid0)
+    "/mnt/aks",  # the same on AKS with a temporary disk
+    "/mnt/containerd",
+    "/mnt/docker",
+    "/mnt/kubelet",
+)
+"""Other paths to a node's `/home`, `/var`, kubelet and runtime. Sockets take connections on read-only mounts too.
+
+A folder above one may be read: /mnt holds data on most nodes.
+"""
+
 HOST_PATHS = (
     *DEVICE_PATHS,
     # Files and sockets of the kubelet and of container runtimes. A process with access to one controls the node.
@@ -63,6 +76,7 @@ HOST_PATHS = (
     "/run/k0s",
     "/var/lib/k0s",
     "/var/snap",
+    *_SECOND_PATHS,
     "/run/slicewarden",  # the ledger of the agent (webhook/agent/turns/ledger.py), which the next agent reads as root
     # The kubelet reads container logs here as root, and follows symbolic links.
     "/var/log/pods",
@@ -88,6 +102,7 @@ HOST_PATHS = (
     "/sysroot",
     "/usr",
     "/oem",  # Flatcar's
+    "/tmp/tmux-*",  # noqa: S108 - sockets of shells, on nodes
     # Bottlerocket's: what it mounts at /opt and /var, and what its own containers on the host keep
     # (bottlerocket-os/bottlerocket packages/release, sources/host-ctr)
     "/local/bootstrap-containers",
@@ -116,6 +131,8 @@ HOST_PATHS = (
     "/run/dbus",
     "/run/lxd*",
     "/run/multus",
+    "/run/api.sock",  # Bottlerocket's API, which starts containers on the host (bottlerocket-os README, API)
+    "/run/incus*",
     "/run/libvirt",
     "/run/snapd*",
     "/run/systemd",
@@ -127,6 +144,7 @@ HOST_PATHS = (
     "/var/lib/waagent",
     "/var/lib/dbus",
     "/var/lib/dpkg",
+    "/var/lib/incus",  # its unix.socket makes its writer root, as LXD's does
     "/var/lib/libvirt",
     "/var/lib/lxd",
     "/var/lib/rpm",
@@ -194,12 +212,7 @@ unless it is here, or the policy names it (`gpus.hostPaths`). The home folders h
 """
 
 KEPT_PATHS = (
-    "/mnt/stateful_partition",  # Container-Optimized OS's /home and /var (cloud.google.com, disks-and-filesystem)
-    "/mnt/k8s-disks/0",  # the kubelet's and containerd's folders (awslabs/amazon-eks-ami setup-local-disks, raid0)
-    "/mnt/aks",  # the same on AKS with a temporary disk
-    "/mnt/containerd",
-    "/mnt/docker",
-    "/mnt/kubelet",
+    *_SECOND_PATHS,
     "/tmp/dracut*",  # noqa: S108 - what an initial RAM disk is made of
     "/tmp/mkinitramfs*",  # noqa: S108 - the same
     "/tmp/snap-private-tmp",  # noqa: S108 - what programs of the system keep apart from others
@@ -369,5 +382,5 @@ def above(places: Iterable[str]) -> frozenset[str]:
 
 _BELOW, _DATA, _KEPT = map(begins, (HOST_PATHS, DATA_PATHS, KEPT_PATHS))
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
-ABOVE, ABOVE_KEPT = above(HOST_PATHS), above(KEPT_PATHS)
+ABOVE, ABOVE_KEPT = above({*HOST_PATHS} - {*_SECOND_PATHS}), above(KEPT_PATHS)
 """The folders above HOST_PATHS, and above KEPT_PATHS."""
