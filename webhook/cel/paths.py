@@ -64,23 +64,25 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
     """Return the letters of a path, by its steps and the name of the map that `table` writes.
 
     Each beginning of it is looked up, for a pod may have thousands of paths: one costs the same however long the table.
+    Patterns cost most, so they are read only where the table leaves a path open, and `matches` reads two steps of it.
     """
     depths = [*range(1, max(place.count("/") for place in letters_of(policy)) + 1)]
     above, above_kept = (
         one_of(joined(steps_), sorted(place or "/" for place in places))
         for places in (host_paths.ABOVE, host_paths.ABOVE_KEPT)
     )
+    begun = f"({joined(f'{steps_}.slice(0, size({steps_}) < 2 ? size({steps_}) : 2)')} + '/')"
     below, data, kept = (
-        f"({joined(steps_)} + '/').matches({text('^(' + '|'.join(starred) + ')')})"
+        f"{begun}.matches({text('^(' + '|'.join(starred) + ')')})"
         for places in (host_paths.HOST_PATHS, host_paths.DATA_PATHS, host_paths.KEPT_PATHS)
         for starred in [[re.escape(each[:-1]) for each in places if each.endswith("*")]]
     )
     return (
         f"[{depths}.filter(depth, size({steps_}) >= depth)"
-        f".map(depth, {table_}[?{joined(f'{steps_}.slice(0, depth)')}].orValue('')).join('')"
-        f" + ({above} ? '{ABOVE}' : {below} ? '{BELOW}' : '') + ({data} ? '{DATA}' : '')"
-        f" + ({above_kept} || {kept} ? '{KEPT}' : '')]"
-        f".map(found, found + (found.contains('{BELOW}') || found.contains('{ABOVE}') ? '' : '{READABLE}'))[0]"
+        f".map(depth, {table_}[?{joined(f'{steps_}.slice(0, depth)')}].orValue('')).join('')]"
+        f".map(found, found.contains('{BELOW}') ? found : {above} ? found + '{ABOVE}' : {below} ? found + '{BELOW}'"
+        f" : found + '{READABLE}' + (found.contains('{DATA}') || {data} ? '{DATA}' : '')"
+        f" + (found.contains('{KEPT}') || {above_kept} || {kept} ? '{KEPT}' : ''))[0]"
     )
 
 
