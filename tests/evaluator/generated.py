@@ -41,6 +41,19 @@ PATHS = (
     "/var/lib/kubelet/device-plugins",
     "/var/log",
     "/home/kubernetes/bin/nvidia/lib64",
+    "/data1/a",
+    "/nvme0",
+    "/mnt",
+    "/mnt/disks/ssd0",
+    "/mnt/kubelet/pods",
+    "/tmp/systemd-private-a",  # noqa: S108 - a path on nodes
+    "/tmp/./a",  # noqa: S108 - a path on nodes
+    "/var/log/journal",
+    "/var/lib/extensions",
+    "/run/extensions",
+    "/opt/datasets",
+    "/opt/app",
+    "/srv",
 )
 VARIABLES = (
     *({"name": "NVIDIA_VISIBLE_DEVICES", "value": value} for value in ("all", "void", "none", "", "0", "void ")),
