@@ -48,7 +48,7 @@ class Audited(Judged):
 def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
     """Judge an object as `/validate` does on its creation, without a patch, and mark what a patch would repair.
 
-    Raises RuleBroke, and NotAReview for values that JSON cannot hold.
+    Raises RuleBroke, and NotAReview for values that JSON cannot represent.
     """
     request = live.request(item, engine.policy, facts)
     return engine.marked(request, facts, engine.validate(request, facts))

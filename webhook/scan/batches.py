@@ -38,7 +38,7 @@ from webhook.scan.unjudged import may_have_places, places
 from webhook.text.words import several
 
 NO_OBJECT = "no Kubernetes object in it"
-"""The message of the problem that a path holds none."""
+"""The message for a path without objects."""
 
 FILES = 64
 """Files that are read, or documents that are judged, at a time."""
@@ -151,9 +151,9 @@ class ReadRun(NamedTuple):
 class ReadOptions(NamedTuple):
     """How the files of a run are read.
 
-    Objects without a namespace get `namespace`, if there is one. A file that is `given` by name has to hold an object.
+    Objects without a namespace get `namespace`, if there is one. A file that is `given` by name must contain an object.
     `patches` are files that a kustomization names, and kinds of `workloads` are read whole. So are objects of other
-    kinds that may hold a container or name one of `gpus`; all of them without `gpus`.
+    kinds that may contain a container or name one of `gpus`; all of them without `gpus`.
     """
 
     namespace: str | None
@@ -164,7 +164,7 @@ class ReadOptions(NamedTuple):
     rbac: bool = False
 
     def skips(self, api_version: str, kind: str, text: str) -> bool:
-        """Tell whether no more than the kind of an object is read."""
+        """Whether only the kind of an object is read."""
         key = api_version.rpartition("/")[0], kind
         if key in passive.KINDS and not (self.rbac and key in rights.KINDS):
             return key not in self.workloads
@@ -200,7 +200,7 @@ def read(
     reading = ReadOptions(namespace, given, frozenset(folders.patches(names)), workloads, gpus, rbac)
     charts, unrendered = _charts(reading, names) if render else ({}, [])
     names = [name for name in names if name in given or folders.chart_of(name) not in charts]
-    # Standard input is open in this process alone.
+    # Standard input is open only in this process.
     alone = "-" in names or sum(min(_size(name), MOST) for name in names) < ALONE
     processes = 1 if alone else _cores()
     step = FILES if processes > 1 else max(len(names), 1)  # in one process no batch ends a pack
@@ -376,7 +376,7 @@ def _placed(item: Item, namespace: str | None) -> Item:
 
 
 def _fact(value: Object) -> Object:
-    """Return the part of an object that facts need, or its name alone, to replace an earlier namesake."""
+    """Return the part of an object that facts need, or only its name, to replace an earlier namesake."""
     part = kept(value)
     if part is not None:
         return part
@@ -388,7 +388,7 @@ def _fact(value: Object) -> Object:
 def _judged(
     item: Item, engine: Engine, facts: Facts, *, diffs: bool, system: bool
 ) -> Judged | Problem | LeftAlone | PassedOver:
-    """Judge an object, or tell its kind and what is in it if that kind is not judged."""
+    """Judge an object. If its kind is not judged, return the kind and the contents that matter."""
     result = check.judge(item, engine, facts, diffs=diffs, system=system)
     return result or PassedOver(kind_of(item), places(item, engine.policy.gpu_resources))
 

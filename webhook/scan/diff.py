@@ -84,8 +84,8 @@ class Compared(NamedTuple):
 class Change:
     """The effects of a change of policy on a run. Unchanged objects are only counted, but those of `same` listed.
 
-    `pools` show who shares which GPUs under the new policy, if a report shows them. `fallback` says of which rules the
-    fallbacks of the policies hold other things.
+    `pools` show who shares which GPUs under the new policy, if a report shows them. `fallback` lists the rules whose
+    admission policies change.
     """
 
     old: Policy

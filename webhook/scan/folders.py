@@ -1,4 +1,4 @@
-"""Tells which files of a folder are no manifests by themselves: a chart's templates, and kustomize's patches."""
+"""Finds the files of a folder that are no manifests by themselves: a chart's templates, and kustomize's patches."""
 
 import os
 import shlex
@@ -87,7 +87,7 @@ def chart_of(name: str) -> str:
 
 
 def is_of_templates(name: str) -> bool:
-    """Tell whether a file lies in a folder for templates, of a chart or of another program."""
+    """Whether a file lies in a folder for templates, of a chart or of another program."""
     return "templates" in PurePath(name).parts[:-1]
 
 

@@ -1,4 +1,4 @@
-"""Tells of trust that a run of files gives to its own pods."""
+"""Reports trust that a run of files gives to its own pods."""
 
 from collections.abc import Iterable, Iterator
 

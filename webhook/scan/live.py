@@ -26,7 +26,7 @@ NAMESPACE, NODE = LABELLED
 
 
 def ended(item: Object) -> bool:
-    """Tell whether a pod or a job has ended."""
+    """Whether a pod or a job has ended."""
     kind, status = group_kind(item), item.get("status") or {}
     if kind == POD:
         return status.get("phase") in ("Succeeded", "Failed")
@@ -37,9 +37,9 @@ def ended(item: Object) -> bool:
 
 
 def made(item: Object, workloads: Workloads) -> bool:
-    """Tell whether a workload that is judged itself creates the object.
+    """Whether a workload that is judged itself creates the object.
 
-    Never of a claim: no workload that is judged shows what a claim requests, and its author may name any owner.
+    False for a claim: no workload shows what a claim requests, and the claim's author may name any owner.
     """
     owner = controller(item) if group_kind(item) not in DEVICES else {}
     return group_kind({"apiVersion": owner.get("apiVersion"), "kind": owner.get("kind")}) in workloads
@@ -52,7 +52,7 @@ def controller(item: Object) -> Mapping[str, Any]:
 
 
 def passed_over(item: Object, policy: Policy) -> bool:
-    """Tell whether the webhook never sees an object because its namespace is excluded."""
+    """Whether the webhook never sees an object because its namespace is excluded."""
     if (
         group_kind(item) == CONFIG_MAP
         and (namespace_of(item), mapping(item.get("metadata")).get("name")) in policy.config_maps
@@ -69,9 +69,9 @@ def namespace_of(item: Object) -> str:
 
 
 def is_live(item: Object) -> bool:
-    """Tell whether an object comes from an API server: it has a uid, or a status that says it was scheduled.
+    """Whether an object comes from an API server: it has a uid, or a status that says it was scheduled.
 
-    Dumps that were cleaned have no uid. Nobody writes such a status into a manifest.
+    Dumps that were cleaned have no uid. People do not write such a status into a manifest.
     """
     phase = mapping(item.get("status")).get("phase")
     return bool(mapping(item.get("metadata")).get("uid") or (phase and _scheduled(item)))
@@ -100,7 +100,7 @@ def misnamed(namespace: str | None, facts: Facts) -> Iterator[Problem]:
 def request(item: Object, policy: Policy, facts: Facts, *, assume: bool = False) -> Request:
     """Make the request that would have created an object. Its sender is unknown by now.
 
-    `assume` is passed to `as_created`. Raises NotAReview for values that JSON cannot hold.
+    `assume` is passed to `as_created`. Raises NotAReview for values that JSON cannot represent.
     """
     created, old, requester = item, None, None
     if group_kind(item) == POD:
@@ -115,7 +115,7 @@ def bare(item: Object) -> Object:
 
 
 def assumed(item: Object) -> bool:
-    """Tell whether it can only be assumed that a scheduler chose a pod's node: `kubectl get` hides `managedFields`.
+    """Whether nothing proves that a scheduler chose a pod's node: `kubectl get` hides `managedFields`.
 
     A kubelet, too, sets the condition PodScheduled, of a pod whose author chose the node.
     """
@@ -123,7 +123,7 @@ def assumed(item: Object) -> bool:
 
 
 def _scheduled(item: Object) -> bool:
-    """Tell whether the status of a pod says that it has a node."""
+    """Whether the status of a pod says that it has a node."""
     conditions = mappings(mapping(item.get("status")).get("conditions"))
     return group_kind(item) == POD and any(
         (each.get("type"), each.get("status")) == ("PodScheduled", "True") for each in conditions
@@ -160,7 +160,7 @@ def as_created(
 
 
 def _owned_by_node(metadata: Mapping[str, Any], name: str) -> bool:
-    """Tell whether the pod names the node as its owner, as kubelets write it in mirror pods."""
+    """Whether the pod names the node as its owner, as kubelets write it in mirror pods."""
     owners = mappings(metadata.get("ownerReferences"))
     return any((owner.get("kind"), owner.get("name")) == ("Node", name) for owner in owners)
 

@@ -1,4 +1,4 @@
-"""Findings about running pods: on a node of another pool, beside pods of another trust, or more than a node has."""
+"""Findings about running pods: on a node of another pool, next to pods of another trust, or more than a node has."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -89,7 +89,7 @@ def mixed(node: Node, tenants: Iterable[Tenant], policy: Policy) -> Iterator[Fin
 
 
 def overheld(node: Node, holders: Iterable[Holder]) -> Iterator[Finding]:
-    """Flag a node whose pods hold more of a resource than it offers."""
+    """Flag a node whose pods have more of a resource than it offers."""
     held: dict[str, int] = {}
     for holder in holders:
         for resource, amount in holder.asks.items():

@@ -73,7 +73,7 @@ FORMS: Mapping[str, Callable[[Iterable[Object]], str]] = {"json": json_text, "ya
 
 
 def _key(item: Object) -> _Key | None:
-    """Return what an object is sorted by and replaced by; None for one that is no fact."""
+    """Return the key that sorts an object, and by which a later one replaces it; None for an object that is no fact."""
     of, name = group_kind(item), name_of(item)
     if of not in KINDS or not name:
         return None
@@ -89,8 +89,8 @@ def _config_maps(
 ) -> Iterable[Object]:
     """Keep the texts that the device plugin reads, or that look as if they were meant for it.
 
-    In the sharing namespaces lists of images are kept too, and the keys of all others, which tell that a name is taken.
-    If nothing is kept, the first ConfigMap is named, which tells that ConfigMaps were listed.
+    In the sharing namespaces lists of images are kept too, and the keys of all others, which show that a name is taken.
+    If nothing is kept, the first ConfigMap is named, which shows that ConfigMaps were listed.
     """
     parts, installations = [*parts], [*installations]
     homes = policy.sharing_namespaces | {each.namespace for each in installations}
@@ -117,7 +117,7 @@ def _config_maps(
 
 
 def _pods(parts: Iterable[Object]) -> list[Object]:
-    """Keep each pod that holds a GPU, and of the others one of those that are alike."""
+    """Keep each pod that has a GPU. Of other pods that are alike, keep one."""
     seen: set[str] = set()
     chosen = []
     for part in parts:

@@ -30,7 +30,7 @@ class Judged:
     `file` is empty and `line` is 0 for an object from a cluster. `lines` belong to the verdict's results. `landings`
     are the pools of its pods, one for each pod that requests GPUs. `diff` shows the patch as a diff of the YAML, if it
     was requested. `operation` is CREATE unless the object is an AdmissionReview. A `live` object comes from an API
-    server; `assumed` tells whether its node is only assumed to be the scheduler's choice.
+    server; `assumed` is true if nothing proves that the scheduler chose its node.
     """
 
     file: str
@@ -88,7 +88,7 @@ class LeftAlone(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """An object of a kind that is not judged, and the places where it holds containers or names GPUs."""
+    """An object of a kind that is not judged, and the places where it has containers or names GPUs."""
 
     kind: GroupKind
     places: tuple[UnjudgedPlace, ...] = ()
@@ -140,7 +140,7 @@ class Unjudged(NamedTuple):
 class Report:
     """The results of one run.
 
-    `explained` tells whether reports show the reasoning behind each landing, and `everything` whether tables list also
+    `explained` says whether reports show the reasoning behind each landing, and `everything` whether tables list also
     the objects without findings and patches. `pages` describe findings that no rule in
     `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `at` is the time of
     the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the
@@ -179,7 +179,7 @@ class Report:
 
     @property
     def unjudged_pods(self) -> int:
-        """The number of objects that were not judged, but hold containers or name GPUs."""
+        """The number of objects that were not judged, but have containers or name GPUs."""
         return sum(len(kind.places) for kind in self.unjudged)
 
     @property
@@ -220,7 +220,7 @@ class Report:
 
 
 def left_alone(namespaces: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for each namespace about whose objects the webhook is never asked."""
+    """Yield a line for each namespace that the webhook is never asked about."""
     for namespace, count in sorted(namespaces.items()):
         where = shown(namespace, quotes=False)
         yield f"{several(count, 'object')} in {where} left alone: the webhook is never asked about this namespace"
@@ -230,7 +230,7 @@ AnyJudged = TypeVar("AnyJudged", bound=Judged)
 
 
 def only(judged: AnyJudged, rules: Container[str], *, patched: bool = True) -> AnyJudged:
-    """Return an object with the findings of some rules alone, and without its patch unless it is to be `patched`."""
+    """Return an object with only the findings of some rules. It keeps its patch only if `patched` is true."""
     kept = [(result, line) for result, line in judged.findings if result.rule in rules]
     verdict = judged.verdict._replace(results=tuple(result for result, _ in kept))
     lines = tuple(line for _, line in kept)
@@ -243,7 +243,7 @@ _NAMED = 5
 """Kinds that a line names."""
 
 _OBJECTS = 20
-"""Objects that are not judged and have a line of their own, because they hold containers or GPUs."""
+"""Objects that are not judged and get a line of their own, because they have containers or name GPUs."""
 
 
 def passed_over(unjudged: Sequence[Unjudged]) -> str:

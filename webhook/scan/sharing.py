@@ -14,7 +14,7 @@ from webhook.policy.model import SHARED, Policy, Pool
 
 
 class Amount(NamedTuple):
-    """How many GPUs or slices of one resource the pods of a node hold, and how many it offers."""
+    """How many GPUs or slices of one resource a node offers, and how many of them its pods have."""
 
     resource: str
     held: int
@@ -22,7 +22,7 @@ class Amount(NamedTuple):
 
 
 class NodeUse(NamedTuple):
-    """A node with GPUs. `gpus` is None if no label gives their number. `pods` are the names of those that hold GPUs."""
+    """A node with GPUs. `gpus` is None if no label gives their number. `pods` names those that have GPUs."""
 
     name: str
     product: str
@@ -70,7 +70,7 @@ class PoolUse(NamedTuple):
 
     @property
     def mixed(self) -> int:
-        """The number of nodes on which pods of more than one namespace hold GPUs."""
+        """The number of nodes where pods of more than one namespace have GPUs."""
         return sum(len(node.pods) > 1 for node in self.nodes)
 
 

@@ -44,9 +44,9 @@ MOST = 10
 
 
 def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
-    """Return the places of an object where it holds a container or names one of the resources that are GPUs.
+    """Return the places of an object where it has a container or names one of the resources that are GPUs.
 
-    The work is linear in the text of the object: what an anchor repeats is looked at once.
+    The work is linear in the text of the object: a value that anchors repeat is looked at once.
     """
     metadata = mapping(item.value.get("metadata"))
     name = "/".join(filter(None, (string(metadata.get("namespace")), string(metadata.get("name")))))
@@ -106,7 +106,7 @@ def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, str]]:
 
 
 _PROFILE = "resourceProfile"
-"""The field by which a Model of KubeAI names GPUs, such as `nvidia-gpu-l4:1` (kubeai api/k8s/v1/model_types.go)."""
+"""The field in which a Model of KubeAI names GPUs, such as `nvidia-gpu-l4:1` (kubeai api/k8s/v1/model_types.go)."""
 
 _SIGNS = ("image", _PROFILE, "\\", "!")
 """Parts of the texts of containers and profiles, and what may hide a key."""
@@ -120,7 +120,7 @@ def _is_container(value: Mapping[str, Any]) -> bool:
 
 
 def _counts(value: object) -> bool:
-    """Tell whether a value can be a number above zero: also a placeholder of a template is one."""
+    """Whether a value can be a number above zero. A placeholder of a template can be one."""
     if isinstance(value, str):
         return value[:1] in _FIRST and value.strip("0.") != ""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0

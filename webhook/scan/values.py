@@ -58,7 +58,7 @@ def config_maps(document: Document) -> Iterator[Item]:
 
 
 def _of_kustomization(document: Document) -> Iterator[Item]:
-    """Yield what is in the values of its charts (kustomize api/types/helmchartargs.go)."""
+    """Yield the contents of its charts' values (kustomize api/types/helmchartargs.go)."""
     namespace = string(mapping(document.value).get("namespace"))
     for index, chart in enumerate(mappings(mapping(document.value).get("helmCharts"))):
         path = ("helmCharts", index, "valuesInline")
@@ -76,7 +76,7 @@ def _of_application(document: Document, base: Path) -> Iterator[Item]:
 
 
 def _in_text(document: Document, path: Path, namespace: str) -> Iterator[Item]:
-    """Yield what is in values that are a text: a YAML document of its own, whose lines are those of the file."""
+    """Yield the contents of values written as a text: a YAML document with the line numbers of the file."""
     text = _at(document.value, path)
     if isinstance(text, str) and text:
         first = document.line(path, 1)

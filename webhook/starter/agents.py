@@ -61,7 +61,7 @@ def agents_of(
 
 
 def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
-    """Tell whether a DaemonSet is made for nodes with GPUs: it selects, tolerates, mounts or names what is theirs.
+    """Whether a DaemonSet is made for nodes with GPUs: it selects, tolerates, mounts or names something of theirs.
 
     Such an agent needs an exemption from all rules: with NVIDIA_VISIBLE_DEVICES=void it would see no GPU.
     """
@@ -75,7 +75,7 @@ def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
 
 
 def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
-    """Say which pods that hold a GPU today would be refused, and by which rules."""
+    """List the pods that have a GPU today and would be refused, each with the rules that refuse it."""
     alone = left_alone(engine.policy)
     for item in objects:
         namespace = namespace_of(item)
@@ -106,7 +106,7 @@ def _pod_spec(item: Object) -> Mapping[str, Any]:
 
 
 def _asks(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a pod asks for a GPU of NVIDIA."""
+    """Whether a pod asks for a GPU of NVIDIA."""
     asked = [
         mapping(mapping(each.get("resources")).get(part))
         for each in (*mappings(spec.get("containers")), *mappings(spec.get("initContainers")))

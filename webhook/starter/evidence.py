@@ -1,4 +1,4 @@
-"""Tells what a policy may be built on: objects that no tenant can have written.
+"""Selects the objects that a policy may be built on: those that no tenant can have written.
 
 A tenant is whoever has Kubernetes' role `edit` in a namespace (kubernetes
 plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go). Tenants write DaemonSets, pods, accounts and ConfigMaps
@@ -16,7 +16,7 @@ from webhook.model import Object
 from webhook.starter import inventory
 
 LEVEL = "pod-security.kubernetes.io/enforce"
-"""The label by which administrators say what pods of a namespace may do (k8s.io/pod-security-admission api)."""
+"""The label with which administrators say how much pods of a namespace may do (k8s.io/pod-security-admission api)."""
 
 
 class Sources(NamedTuple):

@@ -30,7 +30,7 @@ TIME_SLICING, MPS, MIG, WHOLE = "time-slicing", "mps", "mig", "none"
 
 @dataclass(frozen=True, slots=True)
 class GPUNode:
-    """A node with GPUs of NVIDIA: what it says of its cards, how it hands them out, and its lasting taints.
+    """A node with GPUs of NVIDIA: its labels about its cards, how it hands them out, and its lasting taints.
 
     `card` is None where its memory is not known. `replicas` is 1 where cards are not shared.
     """
@@ -209,7 +209,7 @@ def _product(said: str, known: CardType | None) -> str:
 
 
 def _sharing(node: Node, facts: Facts, readers: Policy, *, partitioned: bool) -> tuple[str, int]:
-    """Tell how a node hands out its GPUs, and into how many slices a card is shared."""
+    """Return how a node hands out its GPUs, and into how many slices a card is shared."""
     replicas = next((n for key in node_labels.REPLICAS if (n := integer(node.labels.get(key, ""))) and n > 1), 0)
     for key, meanings in node_labels.STRATEGIES.items():
         meant = meanings.get(node.labels.get(key, ""), WHOLE)
@@ -238,7 +238,7 @@ def _sharing(node: Node, facts: Facts, readers: Policy, *, partitioned: bool) ->
 
 
 def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> list[NodeGroup]:
-    """Group nodes by product, sharing, slices and taints, and tell the groups apart by labels.
+    """Group nodes by product, sharing, slices and taints, and find labels that distinguish the groups.
 
     Without `by_product` cards of all products are one group. `guard` is the key of a taint whose value counts. The
     order is that in which pools are tried: shared cards, whole ones, MIG devices; in each those without taints of their
@@ -263,12 +263,12 @@ def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> 
 
 
 _FIRST = (*node_labels.PRODUCTS, *node_labels.STRATEGIES)
-"""Labels that are always selected by where all nodes of a group have them: they say what a pool is."""
+"""Labels that a pool always selects if all nodes of its group have them. They describe the pool to a reader."""
 
 _HOST = "kubernetes.io/hostname"
 
 _KEYS = (*_FIRST, *node_labels.PARTITIONS, *node_labels.REPLICAS, node_labels.PRESENT, *node_labels.GROUPS)
-"""All labels by which groups are told apart, those that say most of a GPU first."""
+"""All labels that may distinguish groups. The labels that say most about a GPU come first."""
 
 Values = Mapping[str, frozenset[str | None]]
 """The values that each label has on some nodes, None where a node lacks it."""

@@ -23,7 +23,7 @@ TRUST_LABEL, ANNOTATION = "slicewarden.dev/trust", "slicewarden.dev/trust"
 
 @dataclass(frozen=True)
 class StarterPlan:
-    """The content of the policy, before exemptions. It is made of firm objects alone."""
+    """The content of the policy, before exemptions. It is made only of firm objects."""
 
     name: str
     groups: tuple[NodeGroup, ...]
@@ -129,7 +129,7 @@ def _labellers(objects: Sequence[Object], namespaces: Mapping[str, Object], home
 
 
 def _masters(objects: Iterable[Object]) -> Iterator[str]:
-    """Yield the accounts of pods that run the program by which NFD labels nodes."""
+    """Yield the accounts of the pods that run NFD's program for labelling nodes."""
     for item in objects:
         spec = mapping(item.get("spec"))
         if group_kind(item) == POD and any(

@@ -1,4 +1,4 @@
-"""Makes a policy that fits a cluster, with what it would refuse of what runs, and what its reader has to decide."""
+"""Makes a policy that fits a cluster. Lists the running pods that it would refuse, and the decisions left."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from webhook.text.words import listed, several
 
 @dataclass(frozen=True)
 class Starter:
-    """A policy, what it was made from, and what it would refuse of what runs.
+    """A policy, the objects that it was made from, and the running pods that it would refuse.
 
-    `refused` are lines about pods that hold GPUs. `notes` say what a reader has to decide or do.
+    `refused` are lines about pods that have GPUs. `notes` list decisions and steps for the reader.
     """
 
     text: str
@@ -47,7 +47,7 @@ def make(
 ) -> Starter:
     """Make a policy from the objects of facts; `no_tenants` are namespaces where no tenant may write.
 
-    Comments and notes alone have what tenants may have written. Raises Unusable where no node has GPUs of NVIDIA, and
+    Only comments and notes have text that tenants may have written. Raises Unusable if no node has GPUs of NVIDIA, and
     where there is no such namespace; `source` is named.
     """
     objects = list(objects)

@@ -30,7 +30,7 @@ MAX_NAMED = 10
 
 
 class Said(NamedTuple):
-    """What the policy says in comments alone.
+    """Text that the policy has only in comments.
 
     `seeming` have DaemonSets that tenants may have written, `strangers` are no agents; both would be refused. `refused`
     and `moved` name pods with GPUs.
