@@ -1,4 +1,4 @@
-"""Says what is wrong with an installation, and the way out of each: checks over what was read of a cluster once."""
+"""Checks an installation, which was read from a cluster once. Each failed check names its way out."""
 
 import re
 from base64 import b64decode
@@ -28,7 +28,7 @@ OLD = 600.0
 """Seconds after which facts are too old: the API server speaks of each kind every five minutes."""
 
 NAMES = ("slicewarden.slicewarden-system.svc",)
-"""The names by which the API server calls the webhook."""
+"""The names under which the API server calls the webhook."""
 
 REGISTER = "write the registration again (`slicewarden registration`) and apply your overlay"
 KEEP = "run `slicewarden certs keep`, and see why its CronJob does not"
@@ -45,7 +45,7 @@ class CheckState(StrEnum):
 
 
 class Check(NamedTuple):
-    """A check: its name, how it ended, one line that says what is so, and one with the way out if it is not well."""
+    """A check: its name, its outcome, one line on what it found, and one with the way out if it failed."""
 
     name: str
     state: CheckState
@@ -185,7 +185,7 @@ def registration(of: Examined) -> Iterator[Check]:
 
 
 def fallback(of: Examined) -> Iterator[Check]:
-    """Whether the fallback is there, the one that the policy needs, and as strict as it is to be."""
+    """Whether the fallback is installed, is the one that the policy needs, and is as strict as it should be."""
     name, lists = "fallback", of.read.fallback
     for each in lists:
         if isinstance(each, ReadFailure) and not each.absent:
@@ -249,7 +249,7 @@ def _watched(deployment: Object | ReadFailure) -> ValidationActions | None:
 
 
 def certificate(of: Examined) -> Iterator[Check]:
-    """Whether the serving certificate has the right names, holds, and is signed by a CA of every caBundle."""
+    """Whether the serving certificate has the right names, is valid now, and is signed by a CA of every caBundle."""
     serving = of.read.serving
     if isinstance(serving, ReadFailure):
         if isinstance(of.read.deployment, ReadFailure):

@@ -1,4 +1,4 @@
-"""Reads an installation of Slicewarden from a live cluster: the objects that it consists of, and what may be asked.
+"""Reads an installation of Slicewarden from a live cluster: its objects, and the answers of its pods.
 
 Nothing is written: the only object that is created is created as a dry run.
 """
@@ -100,7 +100,7 @@ def read(api: Api) -> Installation:
 
 
 def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> PolicyAnswers:
-    """Ask what the service account may do, what the ready pods count, and what becomes of a pod as a dry run."""
+    """Ask for the service account's rights, the metrics of the ready pods, and the answer to a dry-run pod."""
     before = {name: metrics(api, name) for name in ready}
     answer = None if probe is None else _dry_run(api, "/api/v1", "pods", probe)
     fallback = answer.why if isinstance(answer, ReadFailure) and BY_FALLBACK.search(answer.why) else ""

@@ -1,4 +1,4 @@
-"""Compares kinds of sharing: what the same workloads would come to on the same GPUs."""
+"""Compares kinds of sharing: how the same workloads would fare on the same GPUs."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ class NodeCards:
 
 @dataclass(frozen=True)
 class SharingOption:
-    """A way to divide all cards: the kind of sharing and what the devices are called."""
+    """A way to divide all cards: the kind of sharing and the name of the devices."""
 
     sharing: str
     name: str
@@ -56,7 +56,7 @@ class SharingOption:
 class OptionResult:
     """The result of a division: all devices, how many of them are `whole` GPUs, and the fate of the pods.
 
-    `memory` is the least of a device in MiB, of MIG devices alone where there are some. `many` counts the pods that ask
+    `memory` is the least of a device in MiB, of MIG devices only, if there are some. `many` counts the pods that ask
     for more whole GPUs than any node has, and `large` those that ask for more memory than any device has; both are
     refused. The others land or wait.
     """
@@ -164,7 +164,7 @@ def _row(division: SharingOption, cards: Sequence[NodeCards], players: Sequence[
 
 
 _WHOLE, _MIB, _DEVICE = "slice/whole", "slice/memory", "slice/device"
-"""Labels of a divided node, by which pods choose it, and its resource."""
+"""The resource of a divided node, and the labels that pods select it with."""
 
 
 def _node(cut: _Cut) -> NodeInfo:

@@ -58,7 +58,7 @@ class Claims:
         return claim_of(item, f"template {template}, for {pod}") if item is not None else None
 
     def held_by(self, pod: Object, namespace: str) -> tuple[ResourceClaim, ...]:
-        """Return the claims that a running pod holds devices by."""
+        """Return the claims through which a running pod has devices."""
         status, spec = mapping(pod.get("status")), mapping(pod.get("spec"))
         names = [string(each.get("resourceClaimName")) for each in mappings(status.get("resourceClaimStatuses"))]
         names += [string(each.get("resourceClaimName")) for each in mappings(spec.get("resourceClaims"))]

@@ -49,7 +49,7 @@ class Player:
     """A pod that plays: as it is admitted (`info`) and as it is written (`bare`).
 
     `memory` is the MiB of a GPU that it asks for by annotation, or None. `refused` says why admission denies it; it
-    then plays no further. `unplayed` says what the scheduler counts of it and this play does not.
+    then plays no further. `unplayed` lists the parts of it that the scheduler counts and this play does not.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Placing:
-    """A whole play: what became of each pod in the order of the files, what is left, and what was not counted."""
+    """A whole play: the fate of each pod in the order of the files, the devices left, and the parts not counted."""
 
     places: tuple[PodPlacement, ...]
     left: tuple[Left, ...]
@@ -218,12 +218,12 @@ def _identity(item: Object) -> tuple[str, str]:
 
 
 def _runs(item: Object, known: Collection[tuple[str, str]]) -> bool:
-    """Tell whether an object is a pod that runs already: by the facts, or by the status that a cluster gave it."""
+    """Whether the facts, or the status that a cluster gave it, show that an object is a pod that already runs."""
     return group_kind(item) == POD and (_identity(item) in known or bool(mapping(item.get("status")).get("phase")))
 
 
 def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], world: _World) -> None:
-    """Put the running pods on their nodes, with the claims that they hold."""
+    """Put the running pods on their nodes, with their claims."""
     by_name = {node.name: node for node in nodes}
     for item in cluster:
         if group_kind(item) == POD and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed"):

@@ -202,7 +202,7 @@ def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, f
 
 
 def verdict_of(verdict: Verdict) -> str:
-    """Say in a word what a verdict comes to."""
+    """Sum up a verdict in a word."""
     if not verdict.allowed:
         return DENIED
     return WARNED if verdict.having(Action.WARN) else ALLOWED
@@ -304,5 +304,5 @@ def _written(value: Any) -> str:
 
 
 def holds(document: Document) -> bool:
-    """Tell whether a document is a PolicyTest."""
+    """Whether a document is a PolicyTest."""
     return isinstance(document.value, dict) and group_kind(document.value)[1] == KIND

@@ -23,7 +23,7 @@ from webhook.placing.scheduling.devices import (
 from webhook.placing.scheduling.infos import NodeInfo
 
 Reads = Callable[[str, AllocatableDevice], bool]
-"""Tells whether a selector in CEL matches a device. Raises Unreadable for one that cannot be evaluated."""
+"""Returns whether a CEL selector matches a device. Raises Unreadable for a selector that cannot be evaluated."""
 
 MOST = 32
 """The devices that a claim has at most (resource/v1 AllocationResultsMaxSize)."""
@@ -71,7 +71,7 @@ class Stock:
                 self.taken.add(each.device.id)
 
     def release(self, claim: ResourceClaim) -> None:
-        """Take its devices from a claim again."""
+        """Take back the devices of a claim."""
         for each in claim.held or ():
             self.holders[each.device.id].remove(claim)
             if each.admin:
@@ -84,14 +84,14 @@ class Stock:
         claim.held, claim.where = None, Where(everywhere=True)
 
     def is_full(self, device: AllocatableDevice) -> bool:
-        """Tell whether nothing more can be had of a device."""
+        """Whether nothing is left of a device."""
         beside = self.shares.get(device.id, Counter())
         return device.id in self.taken or any(
             capacity.value and beside[name] >= capacity.value for name, capacity in device.capacity.items()
         )
 
     def selects(self, request: DeviceRequest, device: AllocatableDevice) -> bool:
-        """Tell whether the class of a request, and the request, select a device."""
+        """Whether the class of a request, and the request, select a device."""
         return all(self._matches(each, device) for each in (*self.classes[request.device_class], *request.selectors))
 
     def _matches(self, expression: str, device: AllocatableDevice) -> bool:
@@ -259,7 +259,7 @@ class _Search:
         return amounts
 
     def _counted(self, pool: DevicePool, device: AllocatableDevice) -> bool:
-        """Tell whether the counters of a pool have enough left. Shares of one device take them once."""
+        """Whether the counters of a pool have enough left. Shares of one device take them once."""
         if (
             not device.uses
             or device.id in self._stock.shares
@@ -277,7 +277,7 @@ class _Search:
         return all(amount >= 0 for amount in left.values())
 
     def _allowed(self, number: int, request: DeviceRequest, device: AllocatableDevice) -> bool:
-        """Tell whether a claim's constraints allow a device beside those that it has."""
+        """Whether a claim's constraints allow a device next to those that it has."""
         claim = self._claims[number]
         by_name = {one.name: one for ones in claim.requests for one in ones}
         for constraint in claim.constraints:

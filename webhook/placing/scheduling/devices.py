@@ -65,7 +65,7 @@ class Where(NamedTuple):
     choices: tuple[NodeSelectorTerm, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether a node is one of them."""
+        """Whether a node is one of them."""
         if self.node:
             return self.node == name
         return self.everywhere or any(each.matches(name, labels) for each in self.choices)
@@ -90,7 +90,7 @@ class AllocatableDevice:
     taints: tuple[Taint, ...] = ()
     uses: Mapping[tuple[str, str], Amount] = field(default_factory=dict)
     binds: bool = False
-    """Whether its claim is held to the node, wherever the device could be used from."""
+    """Whether its claim is bound to the node, wherever the device could be used from."""
 
     @property
     def driver(self) -> str:
@@ -129,12 +129,12 @@ class Constraint(NamedTuple):
     requests: frozenset[str]
 
     def concerns(self, request: DeviceRequest) -> bool:
-        """Tell whether it holds for a request. Without names it holds for all."""
+        """Whether it applies to a request. Without names it applies to all."""
         return not self.requests or not self.requests.isdisjoint((request.name, request.name.partition("/")[0]))
 
 
 class AllocatedDevice(NamedTuple):
-    """A device that a claim has: by which request, how much of it, and whether beside others (`adminAccess`)."""
+    """A device of a claim: for which request, how much of it, and whether others may have it too (`adminAccess`)."""
 
     device: AllocatableDevice
     request: str = ""
@@ -146,7 +146,7 @@ class AllocatedDevice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ResourceClaim:
-    """A claim: each of its requests with its alternatives, and what it holds once it is allocated, and where.
+    """A claim: each of its requests with its alternatives and, once it is allocated, its devices and their nodes.
 
     `users` are the names of the pods that have it.
     """
@@ -268,7 +268,7 @@ def _constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:
 def allocated(
     item: Object, known: Mapping[DeviceID, AllocatableDevice]
 ) -> tuple[tuple[AllocatedDevice, ...], Where] | None:
-    """Read what a ResourceClaim holds by its status, and from where it can be used; None if it is not allocated.
+    """Read from a ResourceClaim's status its devices, and the nodes where it can be used; None if not allocated.
 
     Devices that are not known count for nothing.
     """

@@ -41,11 +41,11 @@ class Filters:
         self.allocations: dict[str, Allocation] = {}
 
     def fits(self, node: NodeInfo) -> bool:
-        """Tell whether the pod fits a node."""
+        """Whether the pod fits a node."""
         return not any(self.reasons(node))
 
     def may_fit(self, node: NodeInfo) -> bool:
-        """Tell whether the pod could fit a node if others left it: nothing refuses it that no eviction lifts."""
+        """Whether the pod could fit a node if others left it: only reasons that an eviction removes refuse it."""
         if self.pod.missing or obstacle(self.pod, node):
             return False
         return any(node.lacks(self.pod)) or not UNRESOLVED.union((_NOT_THERE, _NOT_MET)).intersection(

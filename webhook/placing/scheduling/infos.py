@@ -29,10 +29,10 @@ UNSAID = {CPU: "100m", MEMORY: "200Mi"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodAffinityTerm:
-    """A term of affinity between pods: which pods it means, and the label by which nodes are together.
+    """A term of affinity between pods: which pods it means, and the label that groups nodes.
 
     It means pods of `namespaces`, and of those with labels that `of` matches. `weight` counts in scores, and is
-    negative for pods that are to be apart.
+    negative for pods that should be apart.
     """
 
     key: str
@@ -42,7 +42,7 @@ class PodAffinityTerm:
     weight: int = 0
 
     def matches(self, pod: "PodInfo") -> bool:
-        """Tell whether it means a pod."""
+        """Whether it means a pod."""
         there = pod.namespace in self.namespaces or self.of.matches(pod.namespace_labels)
         return there and self.selector.matches(pod.labels)
 
@@ -64,7 +64,7 @@ class Spread:
     tolerated: bool = False
 
     def includes(self, node: "NodeInfo", pod: "PodInfo") -> bool:
-        """Tell whether a node counts for a pod."""
+        """Whether a node counts for a pod."""
         return (self.everywhere or pod.selects(node)) and not (self.tolerated and pod.untolerated(node))
 
 
@@ -112,7 +112,7 @@ class PodInfo:
         return bool(self.together or self.apart or self.liked)
 
     def selects(self, node: "NodeInfo") -> bool:
-        """Tell whether a node has the labels that the pod requires. A term without conditions matches no node."""
+        """Whether a node has the labels that the pod requires. A term without conditions matches no node."""
         if any(node.labels.get(key) != value for key, value in self.selector.items()):
             return False
         if self.terms is None:
@@ -286,7 +286,7 @@ def _spread_by_default(peers: Selector) -> tuple[Spread, ...]:
 
 
 def asked(spec: Mapping[str, Any], unsaid: Mapping[str, str]) -> dict[str, int]:
-    """Return what a pod requests in all. A container that requests none of a resource has that of `unsaid`."""
+    """Return a pod's total request. A container that requests none of a resource counts with that of `unsaid`."""
     return _counted(requests.of_spec(spec, unsaid=unsaid))
 
 

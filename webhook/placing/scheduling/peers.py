@@ -75,7 +75,7 @@ class Peers:
         return ""
 
     def _beside_its_peers(self, node: NodeInfo) -> bool:
-        """Tell whether all terms are met. The first of pods that ask for each other may go anywhere."""
+        """Whether all terms are met. The first of pods that ask for each other may go anywhere."""
         terms = self.pod.together
         if not all(term.key in node.labels for term in terms):
             return False

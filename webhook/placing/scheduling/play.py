@@ -37,7 +37,7 @@ def play(pods: Iterable[PodInfo], stage: ClusterState, strategy: Strategy = Stra
     """Play pods in their order; the stage changes. Returns the result for each, in that order.
 
     The first of several equally good nodes takes the pod. An evicted pod of the queue joins its end again, as a
-    controller would create it anew. Since evictions make room, pods that wait are tried again at the end.
+    controller would create it again. Since evictions make room, pods that wait are tried again at the end.
     """
     pods = [*pods]
     outcomes: dict[int, SchedulingResult] = {}

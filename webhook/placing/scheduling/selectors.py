@@ -1,6 +1,6 @@
 """Reads the selectors of device classes and claims: CEL over one device, by Google's own implementation.
 
-Source of what an expression may use: k8s.io/dynamic-resource-allocation cel/compile.go, k8s.io/apiserver cel/library.
+Sources of the functions: k8s.io/dynamic-resource-allocation cel/compile.go, k8s.io/apiserver cel/library.
 """
 
 import re
@@ -25,7 +25,7 @@ _SEMVER = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\
 
 
 def reader() -> Callable[[str, AllocatableDevice], bool] | None:
-    """Return what tells whether a selector matches a device; None where the library for CEL is not installed.
+    """Return the matcher of selectors and devices; None where the library for CEL is not installed.
 
     It raises Unreadable for a selector that cannot be compiled or evaluated.
     """

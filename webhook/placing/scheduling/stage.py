@@ -1,4 +1,4 @@
-"""The stage of a play: nodes with their pods, and devices with the claims that hold them."""
+"""The stage of a play: nodes with their pods, and devices with their claims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

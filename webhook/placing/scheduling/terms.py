@@ -1,4 +1,4 @@
-"""Selectors, as kube-scheduler reads them."""
+"""Reads node and label selectors as kube-scheduler does."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
