@@ -8,7 +8,7 @@ from webhook.model import Object
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A part of an installation as it was found, and what of it is not as it has to be.
+    """A part of an installation as it was found, and its differences from what the policy needs.
 
     `digest` is the hash of the policy that the `wanted` objects bear. The `command` makes them again, with `options`.
     `actions` says what the bindings of policies do; they are `mixed` if the command would lose some of them.

@@ -45,7 +45,7 @@ class Webhook:
 
     If it is `required`, a request fails while the webhook cannot be reached. `versions` are the API versions whose
     shapes the rules can read. `excluded` are the namespaces that it skips; None for cluster-scoped resources.
-    With `only` it is asked about these namespaces alone.
+    With `only` it is asked only about these namespaces.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Tells which device classes are for GPUs: by the policy, by the facts, by known names."""
+"""Decides which device classes are for GPUs: by the policy, by the facts, by known names."""
 
 import re
 from enum import Enum
@@ -22,7 +22,7 @@ class Class(Enum):
 
 
 def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
-    """Tell what a device class is for. The policy decides first, then the drivers that the class selects."""
+    """Return the purpose of a device class. The policy decides first, then the drivers that the class selects."""
     forms = policy.forms
     if policy.pools_of_class(name):
         return Class.GPU

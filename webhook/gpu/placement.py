@@ -18,7 +18,7 @@ from webhook.text.words import listed
 class TrustRequest(NamedTuple):
     """The trust that a pod asks for (`asked`, None without the annotation), and the `pools` in which it was granted.
 
-    `level` is the pod's trust in those pools. `withheld` is true if a grant covers the pod, but not this requester.
+    `level` is the pod's trust in those pools. `withheld` is true if a grant covers the pod but not its requester.
     """
 
     asked: object

@@ -78,7 +78,7 @@ class CapPlan(NamedTuple):
     """How one pod is capped in its pool.
 
     `record` is the record that the pod should have, and `before` the one that it has. `noted` is true if something was
-    lowered or is uncapped in this pod alone.
+    lowered or is uncapped only in this pod.
     """
 
     pod: Pod

@@ -56,7 +56,7 @@ class TorchVersion(NamedTuple):
 
 
 class PythonPath(NamedTuple):
-    """The PYTHONPATH that some images set. Without names it holds for all namespaces, pools and images.
+    """The PYTHONPATH that some images set. Without names it applies to all namespaces, pools and images.
 
     `images` are the starts of image references.
     """
@@ -67,7 +67,7 @@ class PythonPath(NamedTuple):
     images: tuple[str, ...] = ()
 
     def holds(self, namespace: str, pool: str, image: str) -> bool:
-        """Return whether it holds for an image in the pods of a namespace in a pool."""
+        """Return whether it applies to an image in the pods of a namespace in a pool."""
         return (
             (not self.namespaces or namespace in self.namespaces)
             and (not self.pools or pool in self.pools)

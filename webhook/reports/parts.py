@@ -33,7 +33,7 @@ def judged(judged: Judged) -> dict[str, Any]:
 
 
 def result(result: Result) -> dict[str, str]:
-    """Say where a finding is, and what it says."""
+    """Write a finding's place and its message."""
     return {"path": dotted(result.finding.path), "message": result.finding.message}
 
 

@@ -75,7 +75,7 @@ def report(audited: Audited, policy: str, form: ReportForm) -> dict[str, Any]:
 
 
 def _has_findings(audited: Audited) -> bool:
-    """Tell whether there is a finding without an exemption."""
+    """Whether there is a finding without an exemption."""
     return any(not result.exemption for result in audited.verdict.results)
 
 

@@ -23,7 +23,7 @@ _SEVERITIES = {Action.DENY: "high", Action.WARN: "medium", Action.AUDIT: "low"}
 class ReportKind(NamedTuple):
     """A kind of report: its apiVersion, and the kinds for namespaced and for cluster-scoped objects.
 
-    `sourced` tells whether the report has a field `source`.
+    `sourced` is true if the report has a field `source`.
     """
 
     api_version: str

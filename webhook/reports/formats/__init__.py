@@ -43,7 +43,7 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> Format:
-    """Import a format. Raises TypeError if its file does not say what it shows."""
+    """Import a format. Raises TypeError if its file does not declare what it shows."""
     module = importlib.import_module(f"{__name__}.{name}")
     if missing := [each for each in DECLARED if not hasattr(module, each)]:
         raise TypeError(f"format {name} does not say {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""Writes a GitLab code quality report, which a merge request shows beside the changed lines.
+"""Writes a GitLab code quality report, which a merge request shows next to the changed lines.
 
 The format is https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format: paths from the root of the
 repository, and a line for everything.

@@ -1,6 +1,6 @@
-"""Writes one page for a browser, which needs nothing beside itself: pools, who shares GPUs, memory, and findings.
+"""Writes one self-contained page for a browser: pools, who shares GPUs, memory, and findings.
 
-The page runs its own script alone and asks no network for anything: its Content-Security-Policy names the hashes of the
+The page runs only its own script and asks no network for anything: its Content-Security-Policy names the hashes of the
 one style and the one script. Without the script it shows the same, but cannot be searched.
 """
 
@@ -142,7 +142,7 @@ def audit(report: Report, _: Look, count: int) -> str:
 
 
 def diff(change: Change, _: Look = PLAIN) -> str:
-    """Write what a change of policy does, with the pools of the new policy."""
+    """Write the effects of a change of policy, with the pools of the new policy."""
     effects = ((len(change.having(effect)), effect) for effect in ChangeEffect)
     counts = (
         Headline(len(change.changed) + change.unchanged, "objects"),
@@ -366,7 +366,7 @@ def _template() -> jinja2.Template:
 
 
 def _printable(value: Any) -> Any:
-    """Write what no reader can see, or what turns the text around it, as an escape; lines stay."""
+    """Escape characters that no reader can see or that turn the text around them. Line breaks stay."""
     if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
     return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in value)

@@ -40,7 +40,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
 
 
 def _pieces(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the text of an object in small pieces, so that memory holds the whole of it twice at most."""
+    """Yield the text of an object in small pieces, so that the whole of it is in memory at most twice."""
     before = "{\n"
     for key, value in fields.items():
         yield f'{before}  "{key}": '

@@ -1,6 +1,6 @@
 """Writes SARIF 2.1.0 for code scanning: https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 
-`help` holds a rule's page. There is no `helpUri`, since the project has no permanent address. A result has no `fixes`:
+`help` is a rule's page. There is no `helpUri`, since the project has no permanent address. A result has no `fixes`:
 the webhook makes them when the pod is created, which leaves no result. They also depend on the cards and pools of a
 cluster, to which a manifest should not be bound.
 """

@@ -25,7 +25,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
 
 
 def _matters(judged: Judged, report: Report, look: Look) -> bool:
-    """Tell whether an object is listed by default: it has findings or, unless the table is quiet, a patch."""
+    """Whether an object is listed by default: it has findings or, unless the table is quiet, a patch."""
     changed = judged.verdict.patch or (report.explained and judged.landings)
     return bool(judged.verdict.results or (changed and not look.quiet))
 
