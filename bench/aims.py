@@ -17,7 +17,7 @@ class Aim(NamedTuple):
     """The bound is the least that will do, not the most."""
 
     def met(self, figure: Figure) -> bool:
-        """Tell whether a figure keeps the bound."""
+        """Whether a figure keeps the bound."""
         return figure.median >= self.bound if self.least else figure.median <= self.bound
 
 

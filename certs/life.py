@@ -175,7 +175,7 @@ def _bundle(bundle: bytes, ours: Authorities, terms: Terms, now: datetime) -> by
 
 
 def _ripe(ours: Authorities, terms: Terms, now: datetime) -> bool:
-    """Tell whether every replica had the time to serve from the CA that signs now."""
+    """Whether every replica had the time to serve from the CA that signs now."""
     return ours.replaced is not None and ours.replaced + terms.overlap <= now
 
 
@@ -184,7 +184,7 @@ def _published(ca: Pair, stored: Stored) -> bool:
 
 
 def _able(ca: Pair | None, now: datetime) -> bool:
-    """Tell whether a CA can sign a certificate for another day."""
+    """Whether a CA can sign a certificate for another day."""
     if ca is None:
         return False
     read = certificate(ca.certificate_pem)
@@ -192,7 +192,7 @@ def _able(ca: Pair | None, now: datetime) -> bool:
 
 
 def _aged(pair: Pair | None, now: datetime) -> bool:
-    """Tell whether at most a third of a certificate's life is left."""
+    """Whether at most a third of a certificate's life is left."""
     if pair is None:
         return False
     read = certificate(pair.certificate_pem)
@@ -216,7 +216,7 @@ def _fault(serving: Pair | None, signing: Pair, terms: Terms, now: datetime) -> 
 
 
 def _trusted(stored: Stored, now: datetime) -> bool:
-    """Tell whether every bundle verifies the stored serving pair."""
+    """Whether every bundle verifies the stored serving pair."""
     serving = stored.serving
     if serving is None or not fits(serving) or not certificate(serving.certificate_pem).holds(now):
         return False

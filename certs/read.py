@@ -26,7 +26,7 @@ class Certificate:
     is_ca: bool
 
     def holds(self, now: datetime) -> bool:
-        """Tell whether its dates include a moment."""
+        """Whether its dates include a moment."""
         return self.start <= now <= self.end
 
 
@@ -41,7 +41,7 @@ def certificates(pem: bytes) -> tuple[Certificate, ...]:
 
 
 def fits(pair: Pair) -> bool:
-    """Tell whether a pair is a certificate with its own private key, unencrypted."""
+    """Whether a pair is a certificate with its own private key, unencrypted."""
     try:
         key = load_pem_private_key(pair.key_pem, password=None)
         return key.public_key() == _loaded(pair.certificate_pem)[0].public_key()
@@ -50,7 +50,7 @@ def fits(pair: Pair) -> bool:
 
 
 def signed(leaf_pem: bytes, ca_pem: bytes) -> bool:
-    """Tell whether a CA's key signed a certificate. False if either is no certificate, or the second no CA."""
+    """Whether a CA's key signed a certificate. False if either is no certificate, or the second no CA."""
     try:
         leaf, ca = _loaded(leaf_pem)[0], _loaded(ca_pem)[0]
         leaf.verify_directly_issued_by(ca)
@@ -65,7 +65,7 @@ def blocks(bundle: bytes) -> tuple[bytes, ...]:
 
 
 def contains(bundle: bytes, pem: bytes) -> bool:
-    """Tell whether a bundle holds a certificate, whatever the line breaks in either."""
+    """Whether a bundle holds a certificate, whatever the line breaks in either."""
     return _der(pem) in map(_der, blocks(bundle))
 
 

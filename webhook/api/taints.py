@@ -35,7 +35,7 @@ class Toleration(NamedTuple):
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it tolerates a taint (k8s.io/api core/v1 toleration.go, ToleratesTaint).
+        """Whether it tolerates a taint (k8s.io/api core/v1 toleration.go, ToleratesTaint).
 
         Claims have the same function without `Lt` and `Gt` (dynamic-resource-allocation resourceclaim/
         devicetoleration.go); the API server refuses these of a claim.

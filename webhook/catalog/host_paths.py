@@ -344,7 +344,7 @@ def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
 
 
 def unknown(path: str) -> bool:
-    """Tell whether a path that leads to GPUs where it can be written does so only since nobody named it as data."""
+    """Whether a path that leads to GPUs where it can be written does so only since nobody named it as data."""
     path = normal(path)
     return not _of_host(path) and not _kept(path)
 

@@ -234,7 +234,7 @@ def _read(
 
 
 def _other_json(text: str) -> bool:
-    """Tell whether a text is JSON without a configuration, as a dashboard is: however long, it is read at once."""
+    """Whether a text is JSON without a configuration, as a dashboard is: however long, it is read at once."""
     if not text.lstrip().startswith("{") or "<<" in text:  # which merges maps in YAML
         return False
     try:
@@ -291,7 +291,7 @@ _DASHES = {ord("-"): None, ord("_"): None}
 
 
 def _misplaced(value: Any, depth: int) -> bool:
-    """Tell whether a section is in a wrong place or misnamed, at most `depth` maps deep."""
+    """Whether a section is in a wrong place or misnamed, at most `depth` maps deep."""
     if not isinstance(value, dict):
         return False
     for key, inner in value.items():

@@ -56,7 +56,7 @@ _PLAIN = re.compile(r"[0-9a-f]{32}", re.ASCII | re.IGNORECASE)
 
 
 def _is_uuid(value: str) -> bool:
-    """Tell whether github.com/google/uuid parses the value. It accepts any two characters in place of braces."""
+    """Whether github.com/google/uuid parses the value. It accepts any two characters in place of braces."""
     raw = value.encode()
     match len(raw):
         case 36:

@@ -54,7 +54,7 @@ def daemon_sets(installations: Iterable[PluginInstallation], policy: Policy) -> 
 
 
 def reaches(installation: PluginInstallation, node: Node) -> bool:
-    """Tell whether an installation runs on a node."""
+    """Whether an installation runs on a node."""
     return all(node.labels.get(key) == value for key, value in installation.selector.items()) and node.has_gpus
 
 
@@ -148,14 +148,14 @@ def shares(plugin: Plugin, node: Node) -> Iterator[SharedResource]:
 
 
 def has_resource(node: Node, resource: str) -> bool:
-    """Tell whether a node has devices that the plugin advertises under this name if it renames none."""
+    """Whether a node has devices that the plugin advertises under this name if it renames none."""
     if node.resources:
         return resource in node.resources or resource + SHARED in node.resources
     return f"{resource}.count" in node.labels or f"{resource}.product" in node.labels
 
 
 def renamed(section: Section | None) -> bool:
-    """Tell whether shared resources are renamed to `<name>.shared`."""
+    """Whether shared resources are renamed to `<name>.shared`."""
     return bool(section and section.rename_by_default and section.rename_by_default.value)
 
 
@@ -180,7 +180,7 @@ def after(node: Node, plugin: Plugin) -> Mapping[str, str]:
 
 
 def partitioned(node: Node) -> bool:
-    """Tell whether a node's GPUs are in MIG mode: it has 0 replicas, or resources of MIG profiles."""
+    """Whether a node's GPUs are in MIG mode: it has 0 replicas, or resources of MIG profiles."""
     return node.labels.get(f"{GPU}.replicas") == "0" or any(
         name.startswith(MIG) for name in (*node.labels, *node.resources)
     )

@@ -56,7 +56,7 @@ def check(review: ConfigMapReview) -> Iterator[Finding]:
 
 
 def _placed(config: Config) -> bool:
-    """Tell whether there is a section where it belongs."""
+    """Whether there is a section where it belongs."""
     return any(True for name in SECTIONS for _ in sections(config, name))
 
 

@@ -158,7 +158,7 @@ _TRUSTED = "(variables.trusted && p in variables.granted)"
 
 
 def _fits(entry: PriorityScope) -> str:
-    """Tell whether an entry lets a pod of pool `p` name class `name`."""
+    """Whether an entry lets a pod of pool `p` name class `name`."""
     level = {TRUSTED: _TRUSTED, UNTRUSTED: f"!{_TRUSTED}"}
     return all_of(
         (

@@ -70,7 +70,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether all that the claims of a pod's namespace may hold is judged where they are written, for this pod."""
+    """Whether all that the claims of a pod's namespace may hold is judged where they are written, for this pod."""
     labels = facts.namespaces.get(pod.namespace)
     if not policy.has_device_pools:
         return False
@@ -80,7 +80,7 @@ def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 
 def _readable(claim: Object | None) -> bool:
-    """Tell whether a pod's entry names a claim or a template of its namespace, which are judged where they are written.
+    """Whether a pod's entry names a claim or a template of its namespace, which are judged where they are written.
 
     A template of the cluster (KEP-5978), for example, is not sent here.
     """
@@ -88,7 +88,7 @@ def _readable(claim: Object | None) -> bool:
 
 
 def _of_pools(classes: tuple[str, ...], policy: Policy, facts: Facts) -> bool:
-    """Tell whether every class that a claim is known to request is of a pool or of no GPU; nothing known is fine."""
+    """Whether every class that a claim is known to request is of a pool or of no GPU; nothing known is fine."""
     return all(policy.pools_of_class(name) or sort_of(name, policy, facts) is Class.OTHER for name in classes)
 
 
@@ -99,7 +99,7 @@ def _why(policy: Policy, judged: bool) -> str:
 
 
 def _reaches_out(review: PodReview) -> bool:
-    """Tell whether a pod has what is refused to those that may see a GPU."""
+    """Whether a pod has what is refused to those that may see a GPU."""
     spec, found = review.subject.spec, review.exposure
     chosen = any(spec.get(key) for key in ("hostPID", "hostIPC", "nodeName"))
     return chosen or bool(found.privileges or found.host_paths)

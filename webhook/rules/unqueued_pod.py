@@ -73,7 +73,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def _judged_before(pod: Pod, policy: Policy) -> bool:
-    """Tell whether a controller made this from a workload that was judged."""
+    """Whether a controller made this from a workload that was judged."""
     if pod.requester is not None:
         return policy.controllers.include(pod.requester)
     owners = mappings(mapping(pod.whole.get("metadata")).get("ownerReferences"))
@@ -144,7 +144,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
 
 
 def _fine(pool: str, queue: Queue) -> str:
-    """Tell whether pool `p` is this one, and the pod names a queue that the pool takes."""
+    """Whether pool `p` is this one, and the pod names a queue that the pool takes."""
     held = "variables.podlabels" if queue.label else "variables.annotations"
     allowed = matching("queue", queue.names) if queue.names is not None else "true"
     named = all_of(("queue != ''", allowed))

@@ -95,7 +95,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
 
 
 def _faulty(pool: Pool) -> str:
-    """Tell whether request `one` takes a wrong amount of a pool's memory: by all names of memory if it has several."""
+    """Whether request `one` takes a wrong amount of a pool's memory: by all names of memory if it has several."""
     said = "one.?capacity.?requests.orValue({})"
     names = f"{said}.filter(k, k == '{MEMORY}' || k.endsWith('/{MEMORY}'))"
     amount = f"quantity({said}[k])"

@@ -190,7 +190,7 @@ def _written(requirement: Requirement) -> dict[str, Any]:
 
 
 def _covers(own: Object, wanted: Object) -> bool:
-    """Tell whether a toleration tolerates all that another does (k8s.io/api core/v1 Toleration)."""
+    """Whether a toleration tolerates all that another does (k8s.io/api core/v1 Toleration)."""
     if own.get("key") not in (None, "", wanted["key"]):  # most of them
         return False
     if own.get("effect") and own.get("effect") != wanted.get("effect"):

@@ -37,7 +37,7 @@ def uuid(card: int = 0) -> str:
 
 
 def _locked(descriptor: int, at: int) -> bool:
-    """Tell whether another process holds the lock on a slot (man 2 fcntl, F_GETLK)."""
+    """Whether another process holds the lock on a slot (man 2 fcntl, F_GETLK)."""
     asked = LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
     kind, *_ = LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
     return bool(kind != fcntl.F_UNLCK)
