@@ -142,7 +142,7 @@ class Cluster:
         return self._facts
 
     def objects(self, kind: str) -> tuple[Object, ...]:
-        """Return what is kept of all known objects of a kind. It is newer than `facts`. Never waits for the network."""
+        """Return the kept parts of all known objects of a kind. Newer than `facts`. Never waits for the network."""
         with self._lock:
             known = [one for each, some in self._known.items() if each.kind == kind for one in some.values()]
         return tuple(one.part for one in known if one.part is not None)

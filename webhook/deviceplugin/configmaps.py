@@ -47,8 +47,8 @@ class Config:
     def finding(self, inner: Path, message: str, *, advice: bool = False) -> Finding:
         """Make a finding about a place in the configuration.
 
-        Its part is the whole text, so that any edit makes the finding new: an old configuration may stay as it is, an
-        edited one has to be right.
+        `parts` has a digest of the whole text, so any edit makes the finding new: an old configuration may stay, and an
+        edited one must be right.
         """
         where = f"{dotted(inner)}: " if inner else ""
         if not self.certain:
@@ -127,7 +127,7 @@ def configs(
 
 
 def _siblings(config_map: ConfigMap, read: Collection[Path], left: int, allowance: Allowance) -> Iterator[Config]:
-    """Read the keys beside a configuration: a node may choose any, and one that is prose stops its device plugin."""
+    """Read the other keys of a ConfigMap: a node may choose any, and a key with prose stops its device plugin."""
     for path, text, error in _texts(config_map):
         if path not in read and error is None:
             config, spent = _read(path, text, True, True, left, allowance)

@@ -62,8 +62,8 @@ class Document:
     """One document of a file, or an item in one: its value, and the lines of its places.
 
     `index` is the number of the document in its file, from 0. The source begins at the path `base` of the document.
-    `repeats` are the keys that a map repeats; the last one counts. The value of a document that was only `glanced` at
-    has apiVersion and kind alone.
+    `repeats` are the keys that a map repeats; the last one counts. A document that was only `glanced` at
+    has a value with only apiVersion and kind.
     """
 
     file: str

@@ -34,7 +34,7 @@ class Reply(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Stands for an answer that something has to be waited for. Then the request is asked once more, as a final one.
+    """Says that the answer is not ready. After the wait, the application gets the request a second and last time.
 
     `wait` waits for it, in a thread of its own.
     """

@@ -97,7 +97,7 @@ def lowered(container: str, name: str, old: str) -> str:
 
 
 def of(pool: Pool, cap: Cap, **lists: Collection[str]) -> Record:
-    """Make the record of a pod from its LISTS. Its `uncapped` begins with the gaps that every pod has."""
+    """Make the record of a pod from its lists of entries (LISTS). `uncapped` begins with the gaps of every pod."""
     if not any(lists.values()):
         return plain(pool, cap)
     lists["uncapped"] = (*_beyond_reach(cap), *lists.get("uncapped", ()))

@@ -34,7 +34,7 @@ _FILE = parser.NamedPath(path_type=Path)
 
 
 def _failing(function: Callable[..., None]) -> Callable[..., int]:
-    """Have a command end with an exit status, after one line of error if it is not 0."""
+    """Wrap a command so that it returns an exit status. A failure prints one line of error."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> int:

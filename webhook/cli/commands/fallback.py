@@ -19,7 +19,7 @@ FORMS = ("vap", "static")
 
 
 class _Params(click.ParamType[Params]):
-    """The name of a ConfigMap, after its namespace if that is not the webhook's."""
+    """The name of a ConfigMap. `NAMESPACE/NAME` names one outside the webhook's namespace."""
 
     name = "params"
 
