@@ -224,7 +224,8 @@ class Cluster:
         self.do("wait", "--for=create", "--timeout=120s", "serviceaccount/default", f"--namespace={name}")
 
     def node_of(self, pod: str, namespace: str) -> str:
-        """Wait until a pod runs, and tell on which node."""
+        """Wait until a pod, which a controller may have yet to create, runs; return its node."""
+        self.do("wait", "--for=create", "--timeout=120s", f"pod/{pod}", f"--namespace={namespace}")
         self.do(
             "wait", "--for=jsonpath={.status.phase}=Running", "--timeout=120s", f"pod/{pod}", f"--namespace={namespace}"
         )
