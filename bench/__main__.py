@@ -1,7 +1,6 @@
 """`python -m bench`: run the benchmarks, print their tables and keep their figures."""
 
 import argparse
-import shutil
 import signal
 import sys
 import time
@@ -27,7 +26,6 @@ from bench import (
     limits,
     page,
     peers,
-    pythons,
     rivals,
     runs,
     scale,
@@ -39,12 +37,11 @@ from bench.runs import Result
 
 
 class Options(NamedTuple):
-    """How long to measure, programs of peers that are there already, and other Pythons."""
+    """How long to measure, and programs of peers that are there already."""
 
     rounds: int
     seconds: float
     peers: Mapping[str, Path]
-    pythons: Mapping[str, Path]
 
 
 class Part(NamedTuple):
@@ -63,7 +60,6 @@ PARTS = {
     "check": Part("Manifests on the command line", lambda _: check.run()),
     "rivals": Part("Other checkers", lambda asked: rivals.run(asked.rounds)),
     "https": Part("HTTPS on loopback", lambda asked: https.run(asked.rounds, asked.seconds, asked.peers)),
-    "pythons": Part("Other Pythons", lambda asked: pythons.run(asked.rounds, asked.seconds, asked.pythons)),
     "apiserver": Part("Through the API server", lambda asked: apiserver.run(asked.rounds, asked.seconds)),
     "engines": Part("Policy engines at the API server", lambda asked: engines.run(asked.rounds, asked.seconds)),
     "fallback": Part("The fallback", lambda asked: fallback.run(asked.rounds, asked.seconds)),
@@ -92,24 +88,14 @@ def main() -> int:
         metavar="NAME=PROGRAM",
         help=f"over HTTPS: a program built from bench/NAME ({', '.join(peers.PEERS)}); default: built from its pins",
     )
-    parser.add_argument(
-        "--python",
-        type=_python,
-        action="append",
-        default=[],
-        metavar="NAME=PROGRAM",
-        help="another Python to measure: its program, or a script that runs it, with all dependencies",
-    )
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("--rounds and --seconds must be more than zero")
     if unknown := set(arguments.which) - {*PARTS, PAGE}:
         parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}, and {PAGE}")
     signal.signal(signal.SIGTERM, _stop)
-    options = Options(arguments.rounds, arguments.seconds, dict(arguments.peer), dict(arguments.python))
-    asked = arguments.which or [name for name in PARTS if name != "pythons" or options.pythons]
-    if not arguments.which and "pythons" not in asked:
-        print("pythons: left out, since no --python names one", file=sys.stderr)
+    options = Options(arguments.rounds, arguments.seconds, dict(arguments.peer))
+    asked = arguments.which or list(PARTS)
     try:
         statuses = [_run(name, options) for name in asked if name != PAGE]
     except KeyboardInterrupt:
@@ -142,14 +128,6 @@ def _peer(text: str) -> tuple[str, Path]:
     if name not in peers.PEERS or not program:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(peers.PEERS)} and a program")
     return name, Path(program)
-
-
-def _python(text: str) -> tuple[str, Path]:
-    name, _, program = text.partition("=")
-    found = shutil.which(program) if program else None
-    if not name or name == pythons.RUNNING or found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name (other than {pythons.RUNNING}) and a program")
-    return name, Path(found).absolute()
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:

@@ -30,7 +30,6 @@ BOTH_CALLS = "most of what any webhook adds is the API server's own part in two 
 HELD = "Python, its modules and two workers; theirs holds little beside few policies and few objects"
 PARSING = "parsing a small review is native code and takes microseconds, and each rule that looks at the pod is Python"
 MODULES = "the modules of Python, aiohttp and Flask; workers share them until they write to a page"
-COMPILED = "the decision, which alone is compiled, is little more than half of a small review's CPU"
 KEPT = "the verdicts of all manifests are kept until the report is written"
 YAML = "each manifest is parsed by libyaml and composed in Python, which is most of it"
 IMPORTS = "it is the start of Python and the import of the rules"
@@ -76,7 +75,6 @@ AIMS = (
     *_rates(),
     Aim("https", f"4 KB, 200/s: p99, to {GO}", 1.0, PYTHON),
     Aim("https", "4 KB, 32 connections: memory", 75, MODULES),
-    Aim("pythons", "4 KB, 32 connections: reviews a second, compiled", 1.25, COMPILED, least=True),
     *_creations(),
     *_engines(),
     *_decisions(),
