@@ -12,8 +12,11 @@ from typing import Any
 
 import yaml
 
-from webhook.documents.goyaml_composer import MAX_VALUES, ODD_COLON, ODD_TAGS, Composer, refuse
+from webhook.documents.goyaml_composer import MAX_DEPTH, MAX_VALUES, ODD_COLON, ODD_TAGS, Composer, refuse
 from webhook.documents.marks import Mark, Repeat, Unreadable, UnsupportedText
+
+TOO_DEEP = "exceeded maximum nesting depth"
+"""The error of libyaml 0.2.6 and newer for a text that is a thousand deep. It reads ahead of the composer."""
 
 
 def parse(
@@ -74,6 +77,8 @@ def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) 
             return UnsupportedText(line, ODD_TAGS)
         if error.problem == "found unexpected ':'":
             return UnsupportedText(line, ODD_COLON)
+        if error.problem == TOO_DEEP:
+            return UnsupportedText(line, f"nested more than {MAX_DEPTH} deep")
         return Unreadable(line, f"not YAML: {error.problem or error.context}")
     return Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}")
 
