@@ -73,8 +73,9 @@ PARAMS = _Params()
 @click.option(
     "--mutate",
     is_flag=True,
-    help="print a MutatingAdmissionPolicy too, by which the API server steers, guards and caps pods as far as it can, "
-    "so that a small cluster needs no webhook; comments say what is missing then; needs Kubernetes 1.36. --check "
+    help="experimental: also print a MutatingAdmissionPolicy, with which the API server steers, guards and caps pods "
+    "as far as it can, so that a small cluster needs no webhook; comments say what is missing then; needs Kubernetes "
+    "1.36. --check "
     "compares it if it is there, and with --mutate it has to be; if --facts has nodes, its caps have to fit their "
     "cards",
 )

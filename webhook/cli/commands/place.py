@@ -62,7 +62,9 @@ _STATUS = {
     help="default: spread (as the scheduler does); or pack (MostAllocated for the GPUs that a pod asks for)",
 )
 @click.option(
-    "--advise", is_flag=True, help="compare whole GPUs, time-slicing, MPS and MIG for these workloads on these GPUs"
+    "--advise",
+    is_flag=True,
+    help="experimental: compare whole GPUs, time-slicing, MPS and MIG for these workloads on these GPUs",
 )
 @click.option("--all", "everything", is_flag=True, help="list all pods, also those without a GPU that land")
 @click.option(
