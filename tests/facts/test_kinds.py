@@ -1,6 +1,7 @@
 """Every kind of facts, by its example: what is kept of an object says as much as the object."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -72,6 +73,33 @@ def test_what_a_file_in_git_has_of_an_object_says_the_same(item: Object) -> None
     assert said(Facts.of([part])) == said(Facts.of([item]))
     assert kinds.slim(part, BY_RBAC) == part
     assert "TimeSlicing" not in json.dumps(part), "the configuration of a driver"
+
+
+JUNK: tuple[Any, ...] = (None, True, 7, 1e400, "", "\ud800", [], [0], [[]], {}, {"a": 0}, {"key": [0], "name": {}})
+
+
+def spoilt(value: Any) -> Iterator[Any]:
+    """A value with each of its parts, and itself, replaced by each piece of junk; and with junk beside its items."""
+    yield from JUNK
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from ({**value, key: each} for each in spoilt(part))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from ([*value[:index], each, *value[index + 1 :]] for each in spoilt(part))
+        odd = ({**part, key: each} for part in value if isinstance(part, dict) for key in part for each in JUNK)
+        for each in (*JUNK, *odd):
+            yield [*value, each]
+
+
+@each_example
+def test_an_object_of_any_shape_is_read_kept_and_slimmed_without_an_error(item: Object) -> None:
+    for each in spoilt({key: part for key, part in item.items() if key not in ("apiVersion", "kind")}):
+        if isinstance(each, dict):
+            odd = {"apiVersion": item["apiVersion"], "kind": item["kind"], **each}
+            kinds.read(odd)
+            kinds.kept(odd)
+            kinds.slim(odd, BY_RBAC)
 
 
 def test_a_file_in_git_has_every_kind() -> None:

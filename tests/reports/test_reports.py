@@ -235,6 +235,7 @@ def test_no_name_writes_a_command_of_its_own(text: str) -> None:
     written = reports.render("github", Report((judged(result(), name=text, file=text),), (Problem(text, 1, text),)))
     lines = written.split("\n")
     assert len(lines) == 3
+    assert all(line.isprintable() for line in lines), "or it moves a terminal's cursor"
     assert all(re.fullmatch(r"::error [^\r]*?::.*", line) for line in lines[:-1])
     assert all(len(re.findall(r"title=[^,:]*::", line)) >= 1 for line in lines[:-1])
 

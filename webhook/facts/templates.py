@@ -86,7 +86,7 @@ def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool)
             **filled(security, "privileged", "windowsOptions"),
             **({"capabilities": {"add": wanted}} if wanted else {}),
         },
-        "env": [variable(each) for each in mappings(container.get("env")) if each.get("name") in names],
+        "env": [variable(each) for each in mappings(container.get("env")) if string(each.get("name")) in names],
         "volumeMounts": mounts,
         "image": image if plugin and "k8s-device-plugin" in image else None,
         "command": _command(container, plugin=plugin),

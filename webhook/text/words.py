@@ -47,11 +47,14 @@ _ANYWHERE = re.compile(r"#(?=#\w*\[)")
 _AT_THE_START = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
 
 
+def printable(text: str) -> str:
+    """Return a text in which each character that cannot be printed is written as JSON does."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
 def one_line(text: str) -> str:
     """Return a stranger's text as one line of printable characters, without commands of build servers."""
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-    return quelled(text)
+    return quelled(printable(text))
 
 
 def line(text: str) -> str:

@@ -34,7 +34,9 @@ def slim(item: Object, _: Policy) -> Part:
     said: dict[str, Any] = {
         "config": parts.filled(mapping(plugin.get("config")), "name", "default"),
         "enabled": plugin.get("enabled"),
-        "env": [parts.variable(each) for each in mappings(plugin.get("env")) if each.get("name") in PLUGIN_VARIABLES],
+        "env": [
+            parts.variable(each) for each in mappings(plugin.get("env")) if string(each.get("name")) in PLUGIN_VARIABLES
+        ],
     }
     small = {"devicePlugin": {key: value for key, value in said.items() if value not in ({}, [], None)}}
     return {"spec": {**small, **({"mig": {"strategy": strategy}} if strategy else {})}, **parts.home(item)}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.api.lenient import mapping, mappings
+from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.api.taints import taints_of
 from webhook.catalog.names import Names
@@ -65,7 +65,7 @@ def slim(item: Object, policy: Policy) -> Part:
     """Keep the labels that may be read, the taints in order, and the amounts of any vendor's resources."""
     spec, status = mapping(item.get("spec")), mapping(item.get("status"))
     taints = [parts.filled(taint, "key", "value", "effect") for taint in mappings(spec.get("taints"))]
-    taints.sort(key=lambda taint: (taint.get("key", ""), taint.get("effect", "")))
+    taints.sort(key=lambda taint: (string(taint.get("key")), string(taint.get("effect"))))
     offered = {**parts.extended(status.get("capacity")), **parts.extended(status.get("allocatable"))}
     offered |= {key: str(amount) for key, amount in _offered(status).items()}
     labels = {key: value for key, value in parts.labels(item).items() if _is_read(key, policy)}
