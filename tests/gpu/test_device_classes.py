@@ -37,6 +37,8 @@ def device_class(name: str, expression: str) -> Object:
         ("fast", 'device.driver == "gpu.nvidia.com"', Class.GPU),
         ("cards", 'device.driver == "dra.net"', Class.OTHER),
         ("dra.net", 'device.driver == "gpu.nvidia.com"', Class.GPU),
+        ("dra.net", "device.driver == 'gpu.nvidia.com'", Class.GPU),
+        ("cards", "device.driver == 'dra.net'", Class.OTHER),
         ("mine", 'device.driver == "mine.example.com"', Class.UNKNOWN),
     ],
 )

@@ -28,14 +28,18 @@ UNIQUE = frozenset(("uuid", "parentUUID", "pciBusID"))
 """The last parts of attributes whose value differs from card to card (dra-driver-nvidia-gpu, deviceinfo.go)."""
 
 
+_ENTRY = frozenset(("name", "resourceClaimName", "resourceClaimTemplateName"))
+"""The fields of a pod's entry for a claim in Kubernetes 1.37."""
+
+
 def source(entry: Object) -> tuple[str, str] | None:
     """Return the kind and the name of the object that a pod's entry for a claim names.
 
-    None for another source, which a later Kubernetes may have, and for an entry that names two (k8s.io/api core/v1,
-    PodResourceClaim).
+    None for another source, which a later Kubernetes may have, be it the only one or not, and for an entry that names
+    two (k8s.io/api core/v1, PodResourceClaim).
     """
     claim, template = entry.get("resourceClaimName"), entry.get("resourceClaimTemplateName")
-    if (claim is None) is (template is None):
+    if (claim is None) is (template is None) or any(entry[key] is not None for key in entry.keys() - _ENTRY):
         return None
     kind, name = (CLAIM, claim) if template is None else (TEMPLATE, template)
     return (kind, name) if isinstance(name, str) else None

@@ -30,15 +30,20 @@ def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
         return Class.GPU if name in forms.device_classes else Class.OTHER
     known = facts.device_classes.get(name)
     selectors = known.selectors if known else ""
-    if any(f'"{driver}"' in selectors for driver in gpu_requests.GPU_CLASSES):
+    if any(_is_named(driver, selectors) for driver in gpu_requests.GPU_CLASSES):
         return Class.GPU
     if name not in forms.device_classes:
         return Class.OTHER
     if name in gpu_requests.GPU_CLASSES:
         return Class.GPU
-    if any(f'"{driver}"' in selectors for driver in gpu_requests.OTHER_CLASSES):
+    if any(_is_named(driver, selectors) for driver in gpu_requests.OTHER_CLASSES):
         return Class.OTHER
     return Class.UNKNOWN
+
+
+def _is_named(driver: str, selectors: str) -> bool:
+    """Whether selectors have a driver's name in quotes, of which CEL takes both kinds."""
+    return f'"{driver}"' in selectors or f"'{driver}'" in selectors
 
 
 _ONLY = re.compile(r"""\s*device\.driver\s*==\s*(["'])(?P<driver>[^"'\\]+)\1\s*(?:&&|$)""")
@@ -57,7 +62,7 @@ def drivers_of(name: str, facts: Facts) -> frozenset[str]:
     drivers = frozenset(device.driver for device in facts.devices)
     if known is not None and (only := _ONLY.match(known.selectors)) and not _LOOSE.search(known.selectors):
         return drivers & {only["driver"]}
-    named = {each for each in drivers if known is not None and f'"{each}"' in known.selectors.replace("'", '"')}
+    named = {each for each in drivers if known is not None and _is_named(each, known.selectors)}
     return frozenset(named) or drivers
 
 

@@ -1,0 +1,33 @@
+"""A pod's entry for a claim: which object it names, and when that cannot be told."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.api.devices import source
+
+KNOWN = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
+VALUES = st.one_of(st.text(), st.integers(), st.booleans(), st.lists(st.text()), st.dictionaries(st.text(), st.text()))
+
+
+@pytest.mark.parametrize(("field", "kind"), KNOWN.items())
+def test_an_entry_names_one_object(field: str, kind: str) -> None:
+    assert source({"name": "g", field: "one"}) == (kind, "one")
+    assert source({"name": "g", field: "one", "another": None}) == (kind, "one")
+
+
+@given(
+    field=st.sampled_from([*KNOWN]),
+    more=st.dictionaries(st.text().filter(lambda key: key != "name"), VALUES, min_size=1, max_size=3),
+)
+def test_an_entry_that_names_anything_else_is_of_no_known_source(field: str, more: dict[str, Any]) -> None:
+    entry = {**more, "name": "g", field: "one"}
+    if entry.keys() - {"name", field}:
+        assert source(entry) is None
+
+
+@pytest.mark.parametrize("value", [1, True, [], {}])
+def test_a_name_that_is_no_text_names_nothing(value: Any) -> None:
+    assert source({"name": "g", "resourceClaimName": value}) is None
