@@ -38,7 +38,7 @@ ASKED = {
     "gone": ("Passed by, or refused for want of an answer",),
     "audited": ("Audit mode: what the policy would have done",),
     "used": ("Memory and allowance by container", "SMs' time by container", "Memory of cards"),
-    "strange": ("Over their allowance, and strangers",),
+    "strange": ("Over their allowance, and without a GPU request",),
     "acted": ("What the agent did",),
     "faulty": ("The agents themselves",),
     "dead": ("Dead cards and their events",),
