@@ -18,6 +18,7 @@ from tests.support.policies import FACTS
 NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
 PODS, CONFIG_MAPS = "/api/v1/pods", "/api/v1/namespaces/gpu-operator/configmaps"
 DAEMON_SETS = "/apis/apps/v1/namespaces/gpu-operator/daemonsets"
+DEVICES = "/apis/resource.k8s.io/v1"
 PLACES = {
     "Namespace": NAMESPACES,
     "Node": NODES,
@@ -25,7 +26,11 @@ PLACES = {
     "Pod": PODS,
     "ConfigMap": CONFIG_MAPS,
     "DaemonSet": DAEMON_SETS,
+    "DeviceClass": f"{DEVICES}/deviceclasses",
+    "ResourceClaim": f"{DEVICES}/resourceclaims",
+    "ResourceClaimTemplate": f"{DEVICES}/resourceclaimtemplates",
 }
+"""Where each kind is that a webhook watches under every policy."""
 
 BOOKMARK = 1.0
 """Seconds between the bookmarks of a watch in which nothing happens; a real one sends them once a minute."""
