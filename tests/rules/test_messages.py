@@ -9,6 +9,7 @@ import pytest
 from tests.support.fixtures import FILES, judged
 from tests.support.policies import RULES
 from tests.support.strategies import TRUST, request_for
+from webhook.api.selectors import Selector
 from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
@@ -51,6 +52,15 @@ def test_a_patch_that_is_missing_is_blamed_on_no_author(
     policy = replace(sample_policy, actions=dict.fromkeys(RULES, action))
     for item, rule in ((pod(), "unsteered-pod"), (pod(annotations={TRUST: "trusted"}), "uncapped-memory")):
         assert [reason in message for message in said(policy, sample_facts, item, rule)] == [True]
+
+
+def test_a_node_selection_is_refused_for_the_first_label_of_the_pool_that_it_excludes(sample_policy: Policy) -> None:
+    """In each process the same one, whatever its hash seed, or a message would change from one retry to the next."""
+    keys = [f"example.com/{number}" for number in range(64)]
+    pools = [replace(pool, nodes=Selector(dict.fromkeys(keys, "a"))) for pool in sample_policy.pools if not pool.shared]
+    item = pod(nodeSelector=dict.fromkeys(reversed(keys), "b"))
+    (message,) = said(replace(sample_policy, pools=tuple(pools)), Facts(), item, "unsteered-pod")
+    assert "node selection example.com/0=b excludes its nodes (example.com/0=a)" in message
 
 
 def test_a_node_selection_is_offered_what_its_own_nodes_have(sample_policy: Policy) -> None:

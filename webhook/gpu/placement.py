@@ -245,8 +245,11 @@ def clash(pod: Pod, pool: Pool) -> Clash | None:
 
 
 def _selected(pod: Pod, requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
-    """Return the pod's nodeSelector as requirements, reduced to the labels that the given requirements name."""
-    keys = {r.key for r in requirements}
+    """Return the pod's nodeSelector as requirements, reduced to the labels that the given requirements name.
+
+    They are in the order of these, so that each process names the same one of several that exclude a pool.
+    """
+    keys = dict.fromkeys(r.key for r in requirements)
     return equals({key: pod.node_selector[key] for key in keys if key in pod.node_selector})
 
 
