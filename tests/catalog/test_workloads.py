@@ -5,11 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
+from tests import ROOT
 from tests.support.policies import POLICY, policy_of
 from webhook.api import admission
+from webhook.api.fields import group_kind
 from webhook.api.objects import unpaid
-from webhook.api.pods import Pod
+from webhook.api.pods import POD, Pod
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Part, Template, keys
 from webhook.catalog.workloads import WORKLOADS
 from webhook.engine.engine import Engine
@@ -41,6 +44,13 @@ def reached(item: Any, path: Path) -> Any:
     for key in path:
         item = item[key]
     return item
+
+
+def test_every_kind_has_a_manifest() -> None:
+    """In `tests/kinds`, where the rules, the registration and the API server are tried on it."""
+    files = sorted((ROOT / "tests" / "kinds").glob("*.yaml"))
+    tried = [group_kind(yaml.safe_load(file.read_text("utf-8"))) for file in files]
+    assert sorted(tried) == sorted([POD, *WORKLOADS])
 
 
 @pytest.mark.parametrize(("group", "kind", "template"), TEMPLATES, ids=lambda value: getattr(value, "at", value))

@@ -79,13 +79,20 @@ def without_gpus(item: Object) -> Object:
     return dict(_without(item, GPUS))
 
 
-GPUS = ("nvidia.com/",)
+GPUS = ("nvidia.com/", "NVIDIA_VISIBLE_DEVICES")
 
 
 def _without(value: Any, starts: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
         return {key: _without(each, starts) for key, each in value.items() if not key.startswith(starts)}
-    return [_without(each, starts) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_without(each, starts) for each in value if not _name(each).startswith(starts)]
+    return value
+
+
+def _name(value: Any) -> str:
+    """The name of a variable; empty for everything else."""
+    return value["name"] if isinstance(value, dict) and {"name", "value"} == value.keys() else ""
 
 
 CRD: Object = {

@@ -168,15 +168,6 @@ def asking(kind: str, name: str, resource: str, place: str, amounts: tuple[str, 
     return {**pod(name, "visitors"), "spec": made["spec"]} if kind == "Pod" else workload(kind, name, "visitors", made)
 
 
-UNTRIED = {"OpenModel", "SandboxClaim", "SeldonRuntime", "Server", "ServerConfig"}
-"""Kinds without a manifest here: they say nothing of their pods' annotations, or nothing of a container's resources."""
-
-
-def test_every_workload_kind_has_a_case() -> None:
-    tried = {yaml.safe_load(file.read_text("utf-8"))["kind"] for file in FILES}
-    assert tried == {"Pod", *(kind for _, kind in WORKLOADS)} - UNTRIED
-
-
 def test_a_gpu_in_an_init_container_is_reviewed(guarded: Guard) -> None:
     item = cpu_pod("early")
     item["spec"]["initContainers"] = [

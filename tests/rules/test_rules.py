@@ -20,19 +20,24 @@ from webhook.rules import unsteered_pod, walk
 KINDS = ROOT / "tests/kinds"
 
 # The first line of each manifest is written by hand: a test that read the engine's own table could not test the table.
-PLACES = {
-    file.stem: file.read_text("utf-8").partition("\n")[0].removeprefix("# ") for file in sorted(KINDS.glob("*.yaml"))
-}
-"""The path of the container with slices in each manifest of a kind."""
+MANIFESTS = {file.stem: file.read_text("utf-8") for file in sorted(KINDS.glob("*.yaml"))}
+PLACES = {kind: text.partition("\n")[0].removeprefix("# ") for kind, text in MANIFESTS.items()}
+"""The path of the container in each manifest of a kind."""
 
-each_kind = pytest.mark.parametrize("kind", PLACES)
+SLICES, DEVICES = "gpu.shared: 2", "value: all"
+"""A manifest has two slices, or NVIDIA_VISIBLE_DEVICES if its kind has no place for trust or for resources."""
+
+each_kind = pytest.mark.parametrize("kind", [kind for kind, text in MANIFESTS.items() if SLICES in text])
+each_other_kind = pytest.mark.parametrize("kind", [kind for kind, text in MANIFESTS.items() if SLICES not in text])
 
 
 def judged(engine: Engine, facts: Facts, kind: str, count: int) -> Verdict:
-    text = (KINDS / f"{kind}.yaml").read_text("utf-8")
-    assert text.count("gpu.shared: 2") == 1
-    text = text.replace("gpu.shared: 2", f"gpu.shared: {count}")
-    return judged_text(engine, facts, text)
+    return judged_with(engine, facts, kind, SLICES, f"gpu.shared: {count}")
+
+
+def judged_with(engine: Engine, facts: Facts, kind: str, before: str, after: str) -> Verdict:
+    assert MANIFESTS[kind].count(before) == 1
+    return judged_text(engine, facts, MANIFESTS[kind].replace(before, after))
 
 
 def judged_text(engine: Engine, facts: Facts, text: str) -> Verdict:
@@ -45,7 +50,8 @@ def judged_text(engine: Engine, facts: Facts, text: str) -> Verdict:
 def test_two_slices_are_denied_at_the_path_of_the_quantity(engine: Engine, sample_facts: Facts, kind: str) -> None:
     (denied,) = judged(engine, sample_facts, kind, 2).having(Action.DENY)
     assert denied.rule == "multiple-slices"
-    assert dotted(denied.finding.path) == f"{PLACES[kind]}.resources.limits[nvidia.com/gpu.shared]"
+    limits = "limits" if kind == "llmaz-open-model" else "resources.limits"
+    assert dotted(denied.finding.path) == f"{PLACES[kind]}.{limits}[nvidia.com/gpu.shared]"
 
 
 @each_kind
@@ -54,6 +60,20 @@ def test_one_slice_is_allowed(engine: Engine, sample_facts: Facts, kind: str) ->
     assert verdict.allowed
     # The image of one of them is a program that has no limit.
     assert [result.action for result in verdict.results] == [Action.WARN] * (kind == "stateful-set")
+
+
+@each_other_kind
+def test_devices_that_are_not_requested_are_denied_at_their_path(
+    engine: Engine, sample_facts: Facts, kind: str
+) -> None:
+    (denied,) = judged_with(engine, sample_facts, kind, DEVICES, DEVICES).having(Action.DENY)
+    assert denied.rule == "visible-devices"
+    assert dotted(denied.finding.path) == f"{PLACES[kind]}.env[0]"
+
+
+@each_other_kind
+def test_hidden_devices_are_allowed(engine: Engine, sample_facts: Facts, kind: str) -> None:
+    assert judged_with(engine, sample_facts, kind, DEVICES, "value: void") == Verdict()
 
 
 @each_kind
