@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-SKEW = timedelta(hours=1)  # the most that a client's clock may be behind ours
+SKEW = timedelta(hours=1)  # maximum time that a client's clock may be behind ours
 MAX_SERVING_DAYS = 365
 MAX_COMMON_NAME = 64  # X.520 ub-common-name
 

@@ -3,10 +3,10 @@
 The store holds three things, each changed on its own: the authorities, in a Secret that no pod mounts; the serving
 pair, in the Secret that the webhook mounts; and the bundles of CA certificates, by which API servers trust the webhook.
 
-A new CA is published in every bundle before it signs. It signs only after every API server had the time to see it. The
-old CA stays in the bundles until every replica had the time to serve from the new one. So the bundle that an API server
-has seen last verifies the pair that a replica has loaded last, if neither is older than the overlap. The work may stop
-after any change, and the next run continues it.
+A new CA is published in every bundle before it signs. It signs only after every API server has had time to see it. The
+old CA stays in the bundles until every replica has had time to serve from the new one. So the bundle that an API server
+last saw verifies the pair that a replica last loaded, if neither is older than the overlap. The work may stop after any
+change, and the next run continues it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from certs.issue import MAX_SERVING_DAYS, Pair, issue_ca, issue_serving
 from certs.read import added, blocks, certificate, contains, fits, removed, signed
 
 ATTEMPTS = 5
-"""Tries in a row that may fail because the store was changed meanwhile."""
+"""Maximum attempts in a row that may fail because another program has changed the store."""
 
 _DAY = timedelta(days=1)
 
@@ -58,8 +58,8 @@ class Terms:
 class Authorities:
     """The CAs: the one that signs, the `coming` one that signs next, and the certificates of the retired ones.
 
-    `published` is the time since when every bundle has held the coming CA. `replaced` is the time since when the
-    serving certificate has been signed by the CA that signs now.
+    `published` is when every bundle had received the coming CA. `replaced` is when the serving certificate was first
+    signed by the current CA.
     """
 
     signing: Pair | None = None
@@ -91,7 +91,7 @@ Choice = Callable[[Stored, Terms, datetime], Step | None]
 
 
 def step(stored: Stored, terms: Terms, now: datetime) -> Step | None:
-    """Return the next change that is due; None if no change is due before a later time."""
+    """Return the next change that is due; None if none is due yet."""
     ours, serving = stored.authorities, stored.serving
     if not _able(ours.coming, now) and (not _able(ours.signing, now) or _aged(ours.signing, now)):
         return _begin(stored, terms, now)
@@ -167,7 +167,7 @@ def _retire(stored: Stored, terms: Terms, now: datetime) -> Step | None:
 
 
 def _bundle(bundle: bytes, ours: Authorities, terms: Terms, now: datetime) -> bytes:
-    """Return the wanted bundle: the certificates that others added, and ours that may be needed."""
+    """Return the wanted bundle: certificates that others added, and those of ours that may still be needed."""
     ripe = _ripe(ours, terms, now)
     wanted = [pair.certificate_pem for pair in (ours.signing, ours.coming) if pair]
     wanted += [] if ripe else ours.retired
@@ -175,7 +175,7 @@ def _bundle(bundle: bytes, ours: Authorities, terms: Terms, now: datetime) -> by
 
 
 def _ripe(ours: Authorities, terms: Terms, now: datetime) -> bool:
-    """Whether every replica had the time to serve from the CA that signs now."""
+    """Whether every replica has had time to serve from the current CA."""
     return ours.replaced is not None and ours.replaced + terms.overlap <= now
 
 
@@ -184,7 +184,7 @@ def _published(ca: Pair, stored: Stored) -> bool:
 
 
 def _able(ca: Pair | None, now: datetime) -> bool:
-    """Whether a CA can sign a certificate for another day."""
+    """Whether a CA can still sign a certificate that lasts one day."""
     if ca is None:
         return False
     read = certificate(ca.certificate_pem)
@@ -253,7 +253,7 @@ class Unsettled(Exception):
 
 
 class Changed(Unsettled):
-    """Something else changed the store since it was read."""
+    """Another program has changed the store since it was read."""
 
 
 class Store(Protocol):
@@ -263,13 +263,13 @@ class Store(Protocol):
         """Read everything. Raises ValueError for unusable contents, and Unsettled."""
 
     def write(self, after: Stored) -> None:
-        """Write the differences to the last read. Raises Changed if the store was changed since."""
+        """Write what differs from the last read. Raises Changed if the store has changed since then."""
 
 
 def keep(
     store: Store, terms: Terms, clock: Callable[[], datetime], wishes: Sequence[Choice] = (), *, dry_run: bool = False
 ) -> Iterator[str]:
-    """Make every change that is due, and the `wishes`; yield a line after each.
+    """Make every change that is due, and the requested ones (`wishes`); yield a line after each.
 
     In a dry run nothing is written. Raises Changed after ATTEMPTS tries, and the errors of the store. The changes made
     before an error remain, and the next run continues from them.

@@ -56,7 +56,7 @@ class TooLate(RuntimeError):
 
 
 class TooLarge(Malformed):
-    """An object holds more than can be judged in the time of a review. The message names the largest part."""
+    """An object has more entries than one review has time to judge. The message names the largest part."""
 
 
 class Allowance:
@@ -73,9 +73,11 @@ class Allowance:
         self._spent: dict[str, tuple[int, int]] = {}
 
     def again(self) -> "Allowance":
-        """Return a fresh allowance for the old object of an update: an object that could be created can be changed.
+        """Return a fresh allowance for the old object of an update.
 
-        The deadline and the spelling guesses are shared; with other guesses the same finding would differ.
+        So an object that could be created can also be changed.
+
+        The deadline and the spelling guesses are shared, because different guesses would make equal findings differ.
         """
         other = Allowance(self.late)
         other._guesses = self.guesses
@@ -94,7 +96,7 @@ class Allowance:
             raise TooLate
 
     def spend(self, what: str, count: int = 1, price: int = 1) -> None:
-        """Pay for a number of things of one sort. Raises TooLarge and TooLate."""
+        """Pay for some items of one kind. Raises TooLarge and TooLate."""
         before, cost = self._spent.get(what, (0, 0))
         self._spent[what] = before + count, cost + count * price
         self._left -= count * price
@@ -106,8 +108,8 @@ class Allowance:
     def count(self, item: Callable[[], Object], at_most: int | None = None) -> None:
         """Pay for every entry of an object before any rule sees it. Raises TooLarge and TooLate.
 
-        `at_most` is a bound of its cost, None if none is known. A bound that fits is paid instead; the object is only
-        called for and counted if too little is left for the rest.
+        `at_most` is an upper bound of its cost, or None if unknown. A bound that fits is paid without counting. The
+        object is fetched and counted only if too little is left for the rest.
         """
         self._object = item
         if at_most is not None and at_most <= self._left:

@@ -1,1 +1,1 @@
-"""The agent on a node with GPUs: what each container takes of a card, joined with what its pod was admitted with."""
+"""The agent on a GPU node: compares each container's use of a card with the request that its pod was admitted with."""

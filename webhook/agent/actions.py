@@ -7,7 +7,7 @@ from webhook.agent.observe.view import NodeContainer, Observation
 from webhook.telemetry.log import Log
 
 LIMIT, FREEZE, THAW = "Limit", "Freeze", "Thaw"
-"""Verbs of actions. The others are the policy's own words: Report, Evict, Kill and Taint."""
+"""Verbs of actions. The policy has names for the others: Report, Evict, Kill and Taint."""
 
 DONE, WAITS = "done", "waits"
 """Outcomes of an action. Any other text is the reason why it failed."""
@@ -45,7 +45,7 @@ class Watcher:
 
     @property
     def restart_nvml(self) -> bool:
-        """Whether a card is lost: NVML shows it again only after a restart."""
+        """Whether NVML must be restarted: a card is lost, and only then does NVML show it again."""
         return False
 
     def look(self, seen: Observation, now: float) -> Iterable[NodeAction]:
@@ -53,7 +53,7 @@ class Watcher:
         raise NotImplementedError
 
     def blind(self, now: float) -> Iterable[NodeAction]:  # noqa: ARG002 - of the interface
-        """Act on the failure of NVML: there is nothing to see."""
+        """Act when NVML has failed, so there are no readings."""
         return ()
 
     def close(self) -> Iterable[NodeAction]:
@@ -62,7 +62,7 @@ class Watcher:
 
 
 class ConditionLog:
-    """Logs a condition when it begins, when its cause changes and when it ends, and not at every look."""
+    """Logs a condition when it begins, when its cause changes and when it ends, instead of at every look."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

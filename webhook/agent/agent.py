@@ -28,7 +28,7 @@ AGAIN = 10.0
 REPORTER = "slicewarden.dev/agent"
 
 SUFFIXES = {KILL: "; its processes on the GPU were killed", EVICT: "; its pod is being evicted"}
-"""The ends of Events' texts."""
+"""The last words of Events' texts."""
 
 
 @dataclass

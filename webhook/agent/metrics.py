@@ -1,7 +1,7 @@
 """The agent's metrics for Prometheus: bytes, ratios and seconds.
 
-A container's series are made from the last look, so they end with it. A label's value is a Kubernetes name, a
-card's UUID or a fixed word, never a PID.
+A container's series are made from the last look, so they end when the container does. A label's value is a Kubernetes
+name, a card's UUID or a fixed word, never a PID.
 """
 
 import threading
@@ -46,7 +46,7 @@ class AgentMetrics:
     """Keeps the last look, and counts across looks.
 
     `dead` returns the UUIDs of the dead cards, `limits` how many of the driver's limits are set and how many failed,
-    and `pauses` how long containers have been frozen. They are called at each look, in its thread.
+    and `pauses` how long containers have been frozen. They are called at each look, in the thread of the look.
     """
 
     clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""Serves the agent's metrics and its health over plain HTTP, within the limits of a port that anyone may reach."""
+"""Serves the agent's metrics and health over plain HTTP. Anyone may reach the port, so requests are limited."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,7 @@ class RefusedScrapes:
         """Do nothing."""
 
     def refused(self, status: int) -> None:
-        """Log or count a refused request. A line has the number of requests since the previous line."""
+        """Log or count a refused request. A line includes the number of requests since the previous line."""
         self._requests += 1
         if self._bucket.ready(monotonic()):
             self._bucket.take()

@@ -15,14 +15,14 @@ MAX_BODY = 7 * 1024 * 1024
 """Bytes of a body: an object and its old object of 3 MiB each (the API server's limit), and 1 MiB for the rest."""
 
 MAX_PARTS = 400_000
-"""Values in a body, counted by the opening brackets and commas outside strings. A pod has hundreds.
+"""Maximum number of values in a body, counted by the opening brackets and commas outside strings. A pod has hundreds.
 
 Python objects take thirty times the bytes of the shortest JSON. Without the limit 7 MiB of values could fill the
 memory, and would block all other answers for half a second.
 """
 
 _SLICE = 64 * 1024
-"""Bytes that are counted at a time, since other threads wait meanwhile."""
+"""Bytes that are counted at a time: other threads wait meanwhile."""
 
 MAX_UID = 128
 """Characters of a request's uid. A UUID has 36."""
@@ -43,10 +43,10 @@ MAX_ANNOTATION = 1024
 
 
 HELP = "For help: "
-"""Begins the line of a denial that says where to ask."""
+"""The start of the line in a denial that says where to ask for help."""
 
 POLICY, MODE, WOULD, UNJUDGED = "policy", "mode", "would", "unjudged"
-"""The audit annotations that are not of a rule. No rule may have one of these ids.
+"""The audit annotations that belong to no rule. No rule may have one of these ids.
 
 POLICY is the digest of the policy. The others are written in audit mode: the mode, what the policy would have done, and
 why an object could not be judged.

@@ -35,8 +35,8 @@ _ENTRY = frozenset(("name", "resourceClaimName", "resourceClaimTemplateName"))
 def source(entry: Object) -> tuple[str, str] | None:
     """Return the kind and the name of the object that a pod's entry for a claim names.
 
-    None for another source, which a later Kubernetes may have, be it the only one or not, and for an entry that names
-    two (k8s.io/api core/v1, PodResourceClaim).
+    Returns None for an entry that names both, or that has any other source, which a later Kubernetes may add
+    (k8s.io/api core/v1, PodResourceClaim).
     """
     claim, template = entry.get("resourceClaimName"), entry.get("resourceClaimTemplateName")
     if (claim is None) is (template is None) or any(entry[key] is not None for key in entry.keys() - _ENTRY):
@@ -48,9 +48,9 @@ def source(entry: Object) -> tuple[str, str] | None:
 class DeviceRequest(NamedTuple):
     """A request for devices, or one alternative in a request (`firstAvailable`).
 
-    `place` is the index of the request. `number` is that of its devices, and `everything` is true if it takes all.
-    `capacity` is what it takes of a device that several requests may have at once, as written. `distinct` is true if
-    a constraint keeps the devices of this request, and of others under the same constraint, on cards of their own.
+    `place` is the index of the request. `number` is how many devices it requests, and `everything` is true if it takes
+    all. `capacity` is how much it takes of a device that several requests may share, as written. `distinct` is true if
+    a constraint puts the devices of this request, and of others under the same constraint, on different cards.
     """
 
     path: Path
@@ -67,12 +67,12 @@ class DeviceRequest(NamedTuple):
 
     @property
     def memory(self) -> tuple[str, object] | None:
-        """The name and the quantity of the memory that it takes; None if it says nothing of memory."""
+        """The name and the quantity of the memory that it takes; None if it names no memory."""
         return next((one for one in self.capacity.items() if one[0].rpartition("/")[2] == MEMORY), None)
 
     @property
     def mib(self) -> int | None:
-        """The memory that it takes in MiB, rounded down; None if no readable capacity says so."""
+        """The memory that it takes in MiB, rounded down; None if no readable capacity gives it."""
         if self.memory is None:
             return None
         try:
@@ -94,8 +94,8 @@ class DeviceClaim:
     """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`). A DeviceClass has no requests.
 
     `resource` is the extended resource by which pods can request a class's devices; empty if none (KEP-5004).
-    `annotations` are the claim's own, at `metadata_path`. Those of a template are what its claims are given: their
-    controller copies no other (kubernetes pkg/controller/resourceclaim/controller.go).
+    `annotations` are the claim's own, at `metadata_path`. For a template they are the ones that its claims get: the
+    controller copies no others (kubernetes pkg/controller/resourceclaim/controller.go).
     """
 
     kind: str
@@ -108,7 +108,7 @@ class DeviceClaim:
     metadata_path: Path = ("metadata",)
     base: Path = ("spec", "devices")
     devices: Object = field(default_factory=dict)
-    """All that is at `base`: of a DeviceClass its whole spec."""
+    """Everything at `base`: for a DeviceClass its whole spec."""
     requester: Requester | None = None
     old: "DeviceClaim | None" = None
 
@@ -155,7 +155,7 @@ def device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
 
 
 def _kept_apart(devices: Object, base: Path) -> frozenset[str] | None:
-    """Return the names of the requests whose devices are on cards of their own; None for all requests."""
+    """Return the names of the requests whose devices must be on different cards; None for all requests."""
     names: set[str] = set()
     for index, constraint in entries(devices, "constraints", base):
         path = (*base, "constraints", index)

@@ -15,7 +15,7 @@ _UNITS = {
 _PART = re.compile(r"(?=\.?[0-9])([0-9]*+)(?:\.([0-9]*+))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 
 MAX_LENGTH = 256
-"""Characters of the longest duration that is read."""
+"""Maximum characters of a duration."""
 REFUSAL = "not a duration such as 10s"
 
 

@@ -10,13 +10,13 @@ Operation = Mapping[str, Any]
 
 
 MAX_OPERATIONS = 128
-"""Operations of a patch. More could make an answer of over 64 KiB, which the API server holds in memory."""
+"""Maximum operations of a patch. More could make an answer larger than 64 KiB, which the API server keeps in memory."""
 
 
 def build(
     document: Object, fixes: Iterable[Fix], allowance: Allowance | None = None
 ) -> tuple[tuple[Operation, ...], Object]:
-    """Return the operations that make the fixes, and the document that they make of the given one.
+    """Return the operations that apply the fixes, and the document after them.
 
     The given document is not changed; the result shares the parts that no operation touches. The fixes are read only
     until there are too many operations. Raises TooLarge for too many, and TooLate.
@@ -44,7 +44,7 @@ def apply(document: Object, operations: Iterable[Operation]) -> Object:
 
 
 class _Patched:
-    """A document that is changed. Only the maps and lists that are written to are copied."""
+    """A document that is being changed. Only the maps and lists that are written to are copied."""
 
     def __init__(self, document: Object) -> None:
         self.document = document
@@ -96,7 +96,7 @@ class _Patched:
             there[int(last)] = value
 
     def _own(self, place: Iterable[str | int]) -> Any:
-        """Return the map or list at a place, after copying it and all that it is in, unless they are copies."""
+        """Return the map or list at a place. It and its parents are copied first, unless they are copies already."""
         self.document = there = self._copy(self.document)
         for key in place:
             at: Any = int(key) if type(there) is list else key

@@ -28,5 +28,5 @@ def labels_of(item: Object) -> Mapping[str, str]:
 
 
 def annotations_of(item: Object) -> Mapping[str, Any]:
-    """Return an object's annotations, those too that are no strings."""
+    """Return an object's annotations, including those that are not strings."""
     return mapping(metadata_of(item).get("annotations"))

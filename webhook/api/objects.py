@@ -29,7 +29,7 @@ REVISION = ("apps", "ControllerRevision")
 class ConfigMap:
     """A ConfigMap: the texts of `data` and the base64 of `binaryData`, by key.
 
-    One that is being `deleted` is empty and has an `old`.
+    A ConfigMap that is being `deleted` is empty and has an `old`.
     """
 
     name: str
@@ -118,7 +118,7 @@ Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | R
 
 
 class Counted(NamedTuple):
-    """An object with its pod templates, which were found to be counted."""
+    """An object with its pod templates, which were found when its cost was counted."""
 
     item: Object
     templates: tuple[Found, ...] = ()
@@ -153,7 +153,7 @@ def judged(item: Object) -> Object:
 def subjects(
     request: Request, counted: Counted, old: Counted | None, workloads: Workloads, allowance: Allowance
 ) -> Iterator[Subject]:
-    """Yield the views of an object that rules judge, once it is paid for; none for other kinds.
+    """Yield the views of an object that rules judge, after paying for it. Other kinds have none.
 
     A subresource whose object is a Pod is judged as a Pod, so that a new subresource cannot bypass the rules (Pod
     Security Admission does the same). `old` is the object that it replaces. A deletion is judged only for ConfigMaps,
@@ -168,7 +168,7 @@ def subjects(
 def unpaid(
     request: Request, item: Object, old: Object | None = None, workloads: Workloads = WORKLOADS
 ) -> Iterator[Subject]:
-    """Yield what `subjects` does of an object that no rule is to judge, or that was judged before."""
+    """Yield the views of `subjects` without paying: for an object that no rule judges, or that was judged before."""
     replaced = None if old is None else _found(request, old, workloads)
     return subjects(request, _found(request, item, workloads), replaced, workloads, Allowance())
 
@@ -219,14 +219,14 @@ SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
 
 
 PER_BYTE = 3
-"""Units that a byte of a review costs at most: the shortest entry of `limits`, `"a":1,`, costs 15."""
+"""Maximum units per byte of a review: the shortest entry of `limits`, `"a":1,`, costs 15."""
 
 DEAR = (*CONTAINER_LISTS, "volumes")
-"""The lists of a PodSpec whose entries cost more than that. So do the terms of its node affinity."""
+"""The lists of a PodSpec whose entries cost more than that. The terms of its node affinity do too."""
 
 
 def at_most(pod: Object, size: int) -> int:
-    """Bound the units of a pod by the length of its review in bytes, without a look at every entry."""
+    """Return an upper bound of a pod's units from the length of its review in bytes, without counting every entry."""
     bound, spec = size * PER_BYTE, pod.get("spec")
     if type(spec) is not dict:
         return bound
@@ -251,7 +251,7 @@ def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
 
 
 def judged_kinds(workloads: Workloads = WORKLOADS) -> Iterator[tuple[str, str]]:
-    """Yield the group and kind of everything that is judged."""
+    """Yield the group and kind of every kind that is judged."""
     return chain(SINGLE, DEVICES, GROUPS, workloads)
 
 

@@ -42,12 +42,12 @@ class Container(NamedTuple):
 
     @property
     def sidecar(self) -> bool:
-        """Whether it is a sidecar container: an init container that keeps running (KEP-753)."""
+        """Whether it is a sidecar: an init container that keeps running (KEP-753)."""
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") == "Always"
 
     @property
     def completes(self) -> bool:
-        """Whether the next container starts only when it has ended: it is an init container, and no sidecar."""
+        """Whether it must end before the next container starts: true for an init container that is not a sidecar."""
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") != "Always"
 
     @property
@@ -71,7 +71,7 @@ class Container(NamedTuple):
         result, path = {}, (*self.path, "env")
         for index, entry in entries(self.spec, "env", self.path):
             name = entry.get("name")
-            if type(name) is not str:  # this runs for every variable, so `text` is called only for the odd one
+            if type(name) is not str:  # this runs for every variable, so `text` is called only for unusual ones
                 name = text(entry, "name", path)
             if name in names:
                 at, value = (*path, index), entry.get("value")
@@ -91,7 +91,7 @@ class Container(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The command line as far as the pod gives it: `command`, then `args`."""
+        """The part of the command line that is in the pod: `command`, then `args`."""
         words = [*items(self.spec, "command", self.path), *items(self.spec, "args", self.path)]
         if not _TEXTS.issuperset(map(type, words)):
             raise Malformed(self.path, "command and args must be lists of strings")
@@ -127,7 +127,7 @@ class NodeAffinityTerm(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """Where a part of a view is in its object. If it is a `text`, all places below are within the text."""
+    """Where a part of a view is in its object. If the part is a `text`, all places below it are inside that text."""
 
     path: Path
     text: bool = False
@@ -156,18 +156,21 @@ class Pod:
     requester: Requester | None = None
     old: "Pod | None" = None
     partial: bool = False
-    """Whether others say the rest of the pod, its trust included: another object, or the namespace that uses it."""
+    """Whether another object, or the namespace that uses it, defines the rest of the pod, including its trust."""
     unread: str = ""
-    """Why a text that changes the pod cannot be read; empty if it can, or if there is none."""
+    """Why a text that changes the pod cannot be read. Empty if it can be read, or if there is no such text."""
     whole: Object = field(default_factory=dict)
-    """The object that the pod is, or that its template stands in."""
+    """The object itself: the pod, or the object that contains its template."""
     kind: str = "Pod"
     """The kind of that object."""
     elsewhere: Mapping[Path, Elsewhere] = field(default_factory=dict)
     """Where parts of the view are in the object, if they are not at their own paths."""
 
     def located(self, path: Path) -> tuple[Path, Path]:
-        """Return where a path of the view is in the object, and the path within the text there, if it is one."""
+        """Return where a path of the view is in the object.
+
+        If a text is there, also return the path inside the text.
+        """
         for length in range(len(path), -1, -1) if self.elsewhere else ():
             at = self.elsewhere.get(path[:length])
             if at is not None:
@@ -182,7 +185,7 @@ class Pod:
 
     @property
     def mirror(self) -> bool:
-        """Whether it is annotated as a mirror pod. The kubelet runs the static pod behind one whatever the verdict."""
+        """Whether it is annotated as a mirror pod. The kubelet runs its static pod whatever the verdict is."""
         return MIRROR in self.annotations
 
     @property

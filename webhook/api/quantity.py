@@ -9,7 +9,7 @@ _GRAMMAR = re.compile(
     r"([+-]?)(?=\.?\d)(\d*+)(?:\.(\d*+))?(?:(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE])|[eE]([+-]?)(\d++))?", re.ASCII
 )
 _DIGITS, _EXPONENT = 40, 3
-"""The most digits before and after the point, and in an exponent, without leading and trailing zeros."""
+"""Maximum digits before and after the point, and in an exponent, without leading and trailing zeros."""
 _SUFFIX = {
     **{s: Fraction(10) ** e for s, e in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
     **{s: Fraction(1024) ** e for e, s in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
@@ -56,8 +56,8 @@ def parse(value: object) -> Amount:
 
 
 def amount(value: Any) -> Amount:
-    """Return the amount of a quantity; 0 for what is none."""
-    if type(value) is int:  # the usual case in facts, worth a short way with tens of thousands of pods
+    """Return the amount of a quantity; 0 for a value that is no quantity."""
+    if type(value) is int:  # the usual case in facts: a shortcut pays off with tens of thousands of pods
         return value
     try:
         return parse(value)

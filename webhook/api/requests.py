@@ -1,6 +1,6 @@
-"""What a pod requests in all (k8s.io/component-helpers resource/helpers.go, PodRequests).
+"""A pod's total requests (k8s.io/component-helpers resource/helpers.go, PodRequests).
 
-Amounts are exact. Kubernetes rounds the sum up to a whole number where it counts it (quantity.go, Value).
+Amounts are exact. Kubernetes rounds the sum up to a whole number when it uses it (quantity.go, Value).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +20,9 @@ Entry = tuple[bool, str, Amount]
 def total(entries: Iterable[Entry]) -> dict[str, Amount]:
     """Return what containers need together, by resource. They come in the order in which they start.
 
-    Init containers come first, and those that are no sidecars complete before the next one starts: each runs next to
-    the sidecars before it. All other containers run at the same time. The API server refuses negative amounts; here
-    they count as 0.
+    Init containers come first. One that is not a sidecar completes before the next one starts, and runs next to the
+    sidecars before it. All other containers run at the same time. The API server refuses negative amounts; here they
+    count as 0.
     """
     running: dict[str, Amount] = {}
     peak: dict[str, Amount] = {}
@@ -42,8 +42,8 @@ def total(entries: Iterable[Entry]) -> dict[str, Amount]:
 def of_spec(spec: Mapping[str, Any], prefix: str = "", unsaid: Mapping[str, str] | None = None) -> dict[str, Amount]:
     """Return what a PodSpec requests of the resources whose names begin with `prefix`, its overhead included.
 
-    `unsaid` has the quantities that a container counts with where it requests none of a resource. A field of a wrong
-    type counts as missing, and so does what is no quantity.
+    `unsaid` has the quantities to use for a container that does not request a resource. A field of a wrong type counts
+    as missing, and so does a value that is no quantity.
     """
     asked = total(_entries(spec, prefix, unsaid or {}))
     if spec.get("resources"):

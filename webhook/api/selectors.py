@@ -1,4 +1,4 @@
-"""Label selectors and node selector terms: their matches, and whether several can hold together."""
+"""Label selectors and node selector terms: what they match, and whether several can be true together."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -69,7 +69,7 @@ class Requirement(NamedTuple):
 
 
 class NodeSelectorTerm(NamedTuple):
-    """The conditions of one node selector term: on a node's labels, and on its fields.
+    """The conditions of one node selector term, on a node's labels and on its fields.
 
     The API knows one field here, `metadata.name`.
     """
@@ -101,14 +101,14 @@ def equals(labels: Mapping[str, str]) -> tuple[Requirement, ...]:
 
 @immutable
 class Selector:
-    """A label selector: `matchLabels` and `matchExpressions`, which must all hold. An empty one matches everything."""
+    """A label selector: `matchLabels` and `matchExpressions`, which must all match. An empty one matches everything."""
 
     labels: Mapping[str, str]
     expressions: tuple[Requirement, ...] = ()
 
     @cached_property
     def requirements(self) -> tuple[Requirement, ...]:
-        """Both together."""
+        """The conditions of `matchLabels` and `matchExpressions` together."""
         return equals(self.labels) + self.expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -117,7 +117,7 @@ class Selector:
 
 
 class Nothing(Selector):
-    """A selector without a condition that matches nothing."""
+    """A selector that matches nothing."""
 
     def matches(self, _: Mapping[str, str]) -> bool:
         """Return false."""

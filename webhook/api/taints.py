@@ -1,4 +1,4 @@
-"""Taints and tolerations, of nodes and pods and of devices and claims."""
+"""Taints and tolerations: of nodes and pods, and of devices and claims."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from webhook.api.lenient import mappings, string
 
 REPELLING = ("NoSchedule", "NoExecute")
-"""The effects of a taint that keeps off what does not tolerate it; `PreferNoSchedule` is only a wish."""
+"""The effects of taints that keep pods off a node unless they tolerate it; `PreferNoSchedule` is only a preference."""
 
 
 class Taint(NamedTuple):
@@ -17,12 +17,12 @@ class Taint(NamedTuple):
     effect: str
 
     def __str__(self) -> str:
-        """As kubectl takes it: `key=value:effect`."""
+        """Write it as kubectl accepts it: `key=value:effect`."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
     @property
     def repels(self) -> bool:
-        """Whether it keeps off what does not tolerate it."""
+        """Whether it keeps off pods and claims that do not tolerate it."""
         return self.effect in REPELLING
 
 

@@ -1,4 +1,4 @@
-"""Pod templates as they stand in objects: at the places of a table, in parts, in whole objects, and in texts."""
+"""Finds pod templates in objects: at the places of a table, in parts, in nested objects, and in texts."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from webhook.model import Malformed, Object, Path, Request
 from webhook.text.words import shown
 
 MAX_DEPTH = 4
-"""How deep objects may stand in objects: an AppWrapper with a workflow that creates a job has a depth of 2."""
+"""How deep objects may be nested: an AppWrapper with a workflow that creates a job has a depth of 2."""
 
 Find = Callable[[str], Iterator[tuple[Path, Any]]]
 """Yields the values at a place with their paths."""
@@ -134,7 +134,7 @@ def _of_text(
     allowance: Allowance,
     depth: int,
 ) -> Iterator[Pod]:
-    """Yield the pods of a text of YAML or JSON: of an object, or of changes to a PodSpec."""
+    """Yield the pods in a text of YAML or JSON, which has a whole object or changes to a PodSpec."""
     at = Elsewhere(path, text=True)
     blank: Object = {}
     if not isinstance(text, str):
@@ -161,18 +161,18 @@ def _of_text(
 
 
 def _unread(request: Request, item: Object, path: Path, reason: str, allowance: Allowance) -> Pod:
-    """Return the pod of a text that cannot be read: nothing is known of it but the reason."""
+    """Return a pod for a text that cannot be read: only the reason is known."""
     blank: Object = {}
     pod = pod_of(item, request, blank, blank, ("metadata",), ("spec",), allowance, template=True)
     return replace(pod, partial=True, elsewhere={(): Elsewhere(path, text=True)}, unread=reason)
 
 
 FILE = "it is in a file"
-"""The start of the reason why a pod template that a text names by its file is not read."""
+"""The start of the message that a pod template is not read because the text names only its file."""
 
 
 def _moved(inner: Iterable[Pod], base: Path) -> Iterator[Pod]:
-    """Say of pods that the object that they are in is at this path of another."""
+    """Return the pods of a nested object with their paths in the outer object."""
     try:
         for pod in inner:
             moved = {key: each._replace(path=(*base, *each.path)) for key, each in pod.elsewhere.items()}
@@ -226,7 +226,7 @@ def _with_image(container: Object) -> Object:
 
 
 class _Joined:
-    """A map of parts that stand in several places, and where each is. Lists are joined, and maps are merged."""
+    """A map joined from parts in several places, with the place of each part. Lists are joined, and maps are merged."""
 
     def __init__(self) -> None:
         self.value: dict[str, Any] = {}
@@ -242,7 +242,7 @@ class _Joined:
                     self._set(self.value, key, (*base, key), (*at, key), field)
 
     def add(self, base: Path, part: Part, find: Find) -> None:
-        """Put the values at a part's place where the part says. `base` is the path of the map in the view."""
+        """Copy the values at a part's place to the keys that it names. `base` is the path of the map in the view."""
         for at, value in find(part.place):
             into: tuple[str, ...] = part.into
             if part.name:

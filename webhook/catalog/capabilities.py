@@ -3,7 +3,7 @@
 CAPABILITIES = frozenset(("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "BPF", "DAC_READ_SEARCH"))
 """Capabilities that let a container take devices that it was not given.
 
-SYS_ADMIN makes the toolkit trust variables against its configuration (nvidia-container-toolkit
+SYS_ADMIN makes the toolkit accept variables that its configuration forbids (nvidia-container-toolkit
 internal/config/image/privileged.go). BPF can replace the programs that keep devices from containers. SYS_BOOT loads
 another kernel (kexec_load(2)). DAC_READ_SEARCH opens every file on the node by its handle (open_by_handle_at(2)), even
 the kubelet's key.

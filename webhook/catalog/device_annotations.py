@@ -47,8 +47,8 @@ DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))
 def harmless_devices(key: str, value: object) -> bool:
     """Return whether an annotation adds only devices that lead to no GPU, such as `/dev/fuse:/dev/fuse:rw`.
 
-    Only listed paths do: a container that may write data of its node can make a device file there. A list of more than
-    MAX_DEVICES is not walked, and counts as one that leads to a GPU.
+    Only listed paths are harmless: a container that may write its node's data can make a device file there. A list of
+    more than MAX_DEVICES is not walked, and counts as one that leads to a GPU.
     """
     domain = key.partition("/")[0]
     if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(DOTTED)):
@@ -59,7 +59,7 @@ def harmless_devices(key: str, value: object) -> bool:
 
 
 MAX_DEVICES = 64
-"""How many devices of an annotation are looked at: far more than any container needs."""
+"""Maximum number of devices of an annotation that are examined: far more than any container needs."""
 
 PLACEMENT_ANNOTATIONS = Names(
     (
@@ -83,7 +83,8 @@ PLACEMENT_ANNOTATIONS = Names(
         "volcano.sh/gpu-assigned",
         "volcano.sh/predicate-time",
         "scheduling.koordinator.sh/device-allocated",  # koordinator apis/extension/device_share.go
-        # Ascend mind-cluster docs, api/k8s: by these Ascend's device plugin hands out cards, and notes which it gave
+        # Ascend mind-cluster docs, api/k8s: Ascend's device plugin uses these to hand out cards and to record which it
+        # gave
         "huawei.com/Ascend*",
         "huawei.com/ascend*",
         "huawei.com/npu*",
@@ -122,7 +123,8 @@ PLACEMENT_ANNOTATIONS = Names(
 """Annotations in which other schedulers write their choice of a GPU, and which their node agents trust.
 
 Annotations for users are left out, such as `hami.io/gpu-scheduler-policy` (binpack or spread) and
-`volcano.sh/vgpu-use-gpuuuid`. HAMi makes the names of its own from each vendor's, so all but those of its users count.
+`volcano.sh/vgpu-use-gpuuuid`. HAMi derives its own annotation names from each vendor's, so all of them count except
+those meant for users.
 """
 
 PLACEMENT_LABELS = Names(

@@ -16,7 +16,7 @@ NONE = "none"
 class DeviceVariable(NamedTuple):
     """A variable that a vendor's container toolkit reads.
 
-    `harmless` are the values that open nothing; None if no value opens anything while VISIBLE is void. `asking` tells
+    `harmless` are the values that give access to nothing; None if no value does while VISIBLE is void. `asking` is
     whether a container that requests a GPU may set any value.
     """
 
@@ -114,5 +114,5 @@ NAMED_VARIABLES = Names((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES))
 
 
 def may_open(prefix: str) -> bool:
-    """Return whether some variable with this prefix can open a way to a GPU or lift a limit."""
+    """Return whether some variable with this prefix can give access to a GPU or lift a limit."""
     return any(name.startswith(prefix) for name in SINGLE_NAMES) or LIMIT_VARIABLES.any_begins(prefix)

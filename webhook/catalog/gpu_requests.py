@@ -62,7 +62,7 @@ RESOURCES = (
 """Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
 ALL_CARDS = ("gpu.intel.com/monitoring", "gpu.intel.com/i915_monitoring", "gpu.intel.com/xe_monitoring")
-"""Resources of which one gives a container every card of its node, for programs that watch them.
+"""Monitoring resources: one unit gives a container access to every card of its node.
 
 intel/intel-device-plugins-for-kubernetes cmd/gpu_plugin (`-enable-monitoring`): the first since it has one for both
 kernel drivers, the others before that and with `-monitoring-mode=split`.
@@ -74,10 +74,10 @@ SHARE_OF_COMPUTE = ".gpu-compute.portion"
 ASSIGNED = ("*.gpus.devices", f"*{SHARE_OF_COMPUTE}")
 """Annotations in which KAI writes the GPUs of a container, and its share of their compute.
 
-`fractiond`, the NRI plugin of kai-gpu-fractioning, makes the first NVIDIA_VISIBLE_DEVICES, whatever stood there before,
-and the second a percentage for MPS (kai-gpu-fractioning fractioning-manager/fractiond/internal/annotations,
-plugin.go). What stands before a container's name in such a key is a setting of the plugin, `nvidia.com/container.` by
-default, so the ends of the keys count.
+`fractiond`, the NRI plugin of kai-gpu-fractioning, makes the first NVIDIA_VISIBLE_DEVICES, whatever was there before,
+and the second a percentage for MPS (kai-gpu-fractioning fractioning-manager/fractiond/internal/annotations, plugin.go).
+The prefix before a container's name in such a key is a setting of the plugin (`nvidia.com/container.` by default), so
+only the ends of the keys are compared.
 """
 
 ANNOTATIONS = Names(
@@ -142,7 +142,7 @@ OTHER_CLASSES = Names(
 """Device classes and drivers that are known to be for other devices."""
 
 DEVICE_CLASSES = Names(("*",), other_than=OTHER_CLASSES.patterns)
-"""The device classes that count as GPUs, until a policy names them: all but the known others.
+"""The device classes that count as GPUs unless a policy names them: all except those known to be for other devices.
 
 An administrator may choose any name, so an unknown class may be one of GPUs.
 """

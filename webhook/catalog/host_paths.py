@@ -204,9 +204,9 @@ DATA_PATHS = (
     "/var/opt/datasets",
     "/var/opt/models",
 )
-"""Folders of data, which containers may write. Of any other path on a node it is not known who starts what lies there.
+"""Folders of data, which containers may write. Files in any other folder of a node might be started by some program.
 
-A list of what must not be written can never be whole: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)),
+A list of forbidden paths can never be complete: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)),
 and runtimes, agents and units start programs from /opt, /run and /var/lib. So a path counts as one of the node's own
 unless it is here, or the policy names it (`gpus.hostPaths`). The home folders hold keys, and are in HOST_PATHS.
 """
@@ -222,7 +222,7 @@ KEPT_PATHS = (
     "/var/log/azure",
     "/var/log/journal",
 )
-"""Paths below DATA_PATHS that containers must not write: nodes keep there what they start or trust."""
+"""Paths below DATA_PATHS that containers must not write: nodes keep files there that they start or trust."""
 
 HARMLESS_PATHS = (
     "/dev/shm",  # noqa: S108 - a path of pods
@@ -301,7 +301,7 @@ are mounted, which `readOnly` alone leaves writable (KEP-3857).
 
 
 class Access(IntEnum):
-    """The most that the containers of a pod may do with a volume. `READ_ALL` includes mounts below the volume."""
+    """The strongest access of a pod's containers to a volume. `READ_ALL` includes mounts below the volume."""
 
     WRITE = 0
     NOTHING = 1
@@ -344,7 +344,7 @@ def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
 
 
 def unknown(path: str) -> bool:
-    """Whether a path that leads to GPUs where it can be written does so only since nobody named it as data."""
+    """Whether a writable path counts as leading to GPUs only because nothing names it as data."""
     path = normal(path)
     return not _of_host(path) and not _kept(path)
 
@@ -358,20 +358,20 @@ def _kept(path: str) -> bool:
 
 
 def names_devices(path: str) -> bool:
-    """Return whether a path that leads to a node's GPUs does so by their devices, and not by control of the node."""
+    """Return whether a path leads to a node's GPUs through their devices, rather than through control of the node."""
     path = normal(path)
     return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
 
 
 def below(path: str) -> str:
-    """Return a path that leads to a node's GPUs and is below this one; empty if none is."""
+    """Return a path below this one that leads to a node's GPUs; empty if there is none."""
     path = normal(path)
     places = (HOST_PATHS if path in ABOVE else ()) + (KEPT_PATHS if path in ABOVE_KEPT else ())
     return next((place for place in places if place.startswith(f"{path}/")), "")
 
 
 def begins(places: Iterable[str]) -> tuple[str, ...]:
-    """Return how the paths below some places begin, and the places themselves with a slash after them."""
+    """Return each place with a slash at its end: the beginning of all paths below it."""
     return tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in places)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class MIGProfile(NamedTuple):
-    """A profile, the number of its devices on one card, and the MiB that each has at least."""
+    """A profile, the number of its devices on one card, and the least MiB that each has."""
 
     name: str
     devices: int
@@ -13,7 +13,7 @@ class MIGProfile(NamedTuple):
 
 
 _MIB = 900
-"""MiB of a device for each GB in its profile's name, at least: `nvidia-smi` shows 9728 MiB for a 1g.10gb of an A100."""
+"""Least MiB of a device for each GB in its profile's name: `nvidia-smi` shows 9728 MiB for a 1g.10gb of an A100."""
 
 
 def _profiles(*sizes: tuple[str, int]) -> tuple[MIGProfile, ...]:
@@ -35,7 +35,7 @@ _PROFILES: Mapping[tuple[str, int], tuple[MIGProfile, ...]] = {
 
 
 def of(product: str, memory: int) -> tuple[MIGProfile, ...]:
-    """Return the profiles of a product with so many MiB of memory, the smallest first; none if it is not known."""
+    """Return the profiles of a product with this much memory (MiB), smallest first; none if the product is unknown."""
     words = product.upper().replace("_", "-").replace(" ", "-").split("-")
     for (name, size), profiles in _PROFILES.items():
         # Labels say what the driver leaves of a card's memory, up to a tenth less than the product's name.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Names:
-    """A set of names, prefixes and suffixes, less those of `other_than`."""
+    """A set of names, prefixes and suffixes, without those of `other_than`."""
 
     def __init__(self, patterns: Iterable[str], *, other_than: Iterable[str] = ()) -> None:
         self.patterns = tuple(patterns)

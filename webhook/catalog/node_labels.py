@@ -36,7 +36,7 @@ MEMORIES = (
     "karpenter.k8s.aws/instance-gpu-memory",
     "eks.amazonaws.com/instance-gpu-memory",
 )
-"""Labels with the memory of a card in MiB. Only the first is what the driver says; the others are what is sold."""
+"""Labels with the memory of a card in MiB. Only the first is the driver's value; the others are the nominal size."""
 
 COUNTS = (
     "nvidia.com/gpu.count",
@@ -71,7 +71,7 @@ class CardType(NamedTuple):
 
 
 _CARDS = {
-    # The memory that nvidia-smi reports; of products with several sizes the smallest, so that no cap is too large.
+    # The memory that nvidia-smi reports; for products with several sizes, the smallest, so that no cap is too large.
     "t4": CardType("Tesla-T4", 15360),
     "l4": CardType("NVIDIA-L4", 23034),
     "l40s": CardType("NVIDIA-L40S", 46068),

@@ -10,10 +10,10 @@ EACH_ITEM, EACH_VALUE = "[]", "{}"
 
 
 class Part(NamedTuple):
-    """A value that counts as a field of a pod, or of a container, and stands elsewhere.
+    """A value that counts as a field of a pod or a container, but is written in another place.
 
-    `place` is where it stands, and `into` the keys of the field. `name` is the place of a text that, with `suffix`
-    after it, is one more key. Where there is no such text, `unnamed` is that key; if it is empty, the value does not
+    `place` is where it is written, and `into` the keys of the field. `name` is the place of a text that, followed by
+    `suffix`, is one more key. Where there is no such text, `unnamed` is that key; if it is empty, the value does not
     count. A `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map.
     Lists of several parts are joined, and maps are merged.
     """
@@ -37,8 +37,8 @@ class Template(NamedTuple):
     and may match several templates. All other places start at the template, or at the object if they begin with a
     slash; an empty one is the template itself. Later maps of `metadata` override earlier ones, and `spec` overrides
     `defaults`; None if there is no PodSpec. `containers` are places of containers outside the lists of a PodSpec,
-    `parts` are fields of the PodSpec, and `own` are fields of one more container. A `partial` template says nothing of
-    its pods' trust, which is said elsewhere.
+    `parts` are fields of the PodSpec, and `own` are fields of one more container. A `partial` template does not include
+    its pods' trust, which is written elsewhere.
     """
 
     at: str
@@ -54,9 +54,9 @@ class Template(NamedTuple):
 class Workload(NamedTuple):
     """A kind of object that creates pods. `resource` is its plural name in API paths.
 
-    `objects` are places of whole objects that are created, of any kind; `manifests` are places of texts of such. At
-    `patches` stand texts that change a PodSpec, and at `files` the names of files that nothing here can read. Pods of
-    a `cluster_scoped` object have the trust of the namespace that uses them, which is not known.
+    `objects` are places of whole objects that are created, of any kind; `manifests` are places of texts of such.
+    `patches` are places of texts that change a PodSpec, and `files` are places of names of files that cannot be read
+    here. Pods of a `cluster_scoped` object have the trust of the namespace that uses them, which is not known.
     """
 
     group: str

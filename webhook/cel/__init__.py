@@ -1,1 +1,1 @@
-"""Writes expressions in CEL, in which an API server's conditions and admission policies are written."""
+"""Writes expressions in CEL, the language of an API server's match conditions and admission policies."""

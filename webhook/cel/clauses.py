@@ -1,11 +1,11 @@
-"""A clause: what a rule lets pass, as an expression that the API server evaluates by itself."""
+"""A clause: a CEL expression for the requests that a rule allows. The API server evaluates it by itself."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class RequestKind(StrEnum):
-    """The requests that a clause is about. Each has variables of its own (webhook/fallback/variables.py)."""
+    """The kind of requests that a clause judges. Each kind has its own variables (webhook/fallback/variables.py)."""
 
     PODS = "pods"
     """Pods that are created."""
@@ -21,15 +21,15 @@ class RequestKind(StrEnum):
 
 
 class Clause(NamedTuple):
-    """An expression that is true for everything that a rule lets pass. It may be true for more, but never for less.
+    """An expression that is true for every request that a rule allows. It may be true for more, but never for fewer.
 
-    `message` is one line for whoever is refused: what is wrong, and the way out. `places` is an expression for a text
-    of the places that are wrong, which is said before the message; empty without one. The API server evaluates it for
-    each request, also where the expression holds, and computes the variables that it reads once more (apiserver
+    `message` is one line for the user: the fault, and the way out. `places` is an expression for a text that names the
+    faulty places and is put before the message; it may be empty. The API server evaluates it for each request, even
+    when the clause is true, and computes the variables that it reads again (apiserver
     pkg/admission/plugin/policy/validating/validator.go, Validate). So it reads only variables that cost little.
-    `variables` are those of this clause alone, by name, in the order in which they read each other. `only` is an
-    expression without variables that is true of all that the clause denies; empty if the clause has none. It costs
-    little, so a policy all of whose clauses have the same is asked about nothing else.
+    `variables` are used only by this clause: by name, in an order in which each reads only earlier ones. `only` is an
+    expression without variables that is true for every request that the clause denies, or empty. It costs little. If
+    all clauses of a policy have the same `only`, the API server uses it as the policy's condition.
     """
 
     expression: str
@@ -45,17 +45,18 @@ ASKING = (
     " + object.spec.?ephemeralContainers.orValue([]))"
     ".exists(c, c.?resources.?limits.orValue({}).exists(n, n.contains('/')))"
 )
-"""Whether a new pod requests an extended resource, as each pod does that requests a GPU by resources."""
+"""Whether a new pod requests an extended resource, as every pod does that requests a GPU as a resource."""
 
 
 CHANGES = (RequestKind.UPDATES, RequestKind.STATUSES)
 """Updates of pods."""
 
 ANY_POD = (RequestKind.PODS, *CHANGES)
-"""For clauses that read only what counts as new: of a new pod it is all.
+"""For clauses that read only the parts that count as new. For a new pod, that is the whole pod.
 
-For an update, `variables.annotations`, `podlabels` and `tolerations` are what it changes, and `added` the debug
-containers that it adds. So an old fault stays, as the engine has it (webhook/engine/ratcheting.py). A fault of pods
-that may see a GPU (`exposed`) is none before a pod may. So `whole` tells whether all of the pod counts as new because
-it could see none before; then `containers` are all of them, and otherwise those of `added`. `kept` are the others.
+For an update, `variables.annotations`, `podlabels` and `tolerations` have the changes, and `added` has the debug
+containers that it adds. So an old fault is tolerated, as in the engine (webhook/engine/ratcheting.py). Some faults
+matter only in a pod that may see a GPU (`exposed`). So `whole` is true if the update makes the pod exposed: then the
+whole pod counts as new, and `containers` are all containers. Otherwise they are those of `added`. `kept` are the
+others.
 """

@@ -1,4 +1,4 @@
-"""Writes what paths lead to. A path is a list of its steps here, as `steps` makes it, or a text as `joined` does."""
+"""Writes expressions about the paths of mounts. A path is a list of its steps (`steps`) or a text (`joined`)."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from webhook.policy.model import Policy
 def steps(path: str) -> str:
     """Return a path's steps, without `.` and empty ones, and for `/var/run` those of `/run`, as host_paths.normal does.
 
-    CEL cannot take `..` away, so none may be in it. The API server refuses such a hostPath.
+    CEL cannot resolve `..`, so the path must have none. The API server refuses such a hostPath.
     """
     return (
         f"[{path}.split('/').filter(s, s != '' && s != '.')]"
@@ -20,7 +20,7 @@ def steps(path: str) -> str:
 
 
 def joined(steps_: str) -> str:
-    """Return the path of some steps; that of `/` is `/` itself, where host_paths.normal has an empty text."""
+    """Return the path of some steps. Unlike host_paths.normal, it writes the root as `/` and not as an empty text."""
     return f"('/' + {steps_}.join('/'))"
 
 
@@ -33,8 +33,11 @@ def within(variable: str, places: Iterable[str]) -> str:
 
 
 BELOW, ABOVE, HARMLESS, READABLE, NESTED, ALLOWED, DATA, KEPT = "b", "a", "h", "r", "n", "w", "d", "k"
-"""The letters of a path: it is below one of HOST_PATHS, or above one; it is harmless, or where it is read-only, or
-where that is recursive; the policy allows it; it holds data, or the node keeps something in, below or above it."""
+"""One letter for each property of a path. It is below or above one of HOST_PATHS.
+
+It is harmless always, if read-only, or if recursively read-only. The policy allows it. It is a folder of data. The node
+keeps something in, below or above it.
+"""
 
 
 def letters_of(policy: Policy) -> dict[str, str]:
@@ -63,8 +66,9 @@ def table(policy: Policy) -> str:
 def letters(steps_: str, table_: str, policy: Policy) -> str:
     """Return the letters of a path, by its steps and the name of the map that `table` writes.
 
-    Each beginning of it is looked up, for a pod may have thousands of paths: one costs the same however long the table.
-    Patterns cost most, so they are read only where the table leaves a path open, and `matches` reads two steps of it.
+    A pod may have thousands of paths, so each beginning of the path is looked up in a map: the cost does not depend on
+    the table's length. Patterns cost most, so they are read only if the table does not decide, and `matches` reads two
+    steps of the path.
     """
     depths = [*range(1, max(place.count("/") for place in letters_of(policy)) + 1)]
     above, above_kept = (
@@ -97,7 +101,7 @@ def leads_to_gpu(letters_: str) -> str:
 def mounts(container: str, part: str, predicate: str) -> str:
     """Return whether a container mounts files or devices at a place `m` for which a predicate is true.
 
-    All such places have a text in them, `part`, by which most others are told apart. No place with `..` counts.
+    All such places contain the text `part`, so most others are excluded quickly. A place with `..` never counts.
     """
 
     def exists(mounted: str, place: str) -> str:

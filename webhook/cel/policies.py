@@ -14,7 +14,7 @@ KUBELETS_OWN = (
     f"({text(MIRROR)} in object.metadata.?annotations.orValue({{}})"
     f" && {text(KUBELETS)} in request.userInfo.?groups.orValue([]))"
 )
-"""Whether a kubelet sent the mirror pod of a static pod, as Pod.kubelets_own has it."""
+"""Whether a kubelet sent the mirror pod of a static pod, as in Pod.kubelets_own."""
 
 
 def offered(name: str, names: ResourceNames) -> str:
@@ -64,7 +64,7 @@ def selects(labels: str, selector: Selector) -> str:
 def reaches(scope: Scope, namespace: str = "variables.space", labels: str = "variables.labels") -> str:
     """Return whether a scope has pods of any account in the request's namespace, as Scope.reaches does.
 
-    The labels are those that the API server has at this moment, which may be newer than the webhook's.
+    The labels are the API server's current ones, which may be newer than the webhook's.
     """
     if scope.everywhere:
         return "true"
@@ -98,7 +98,7 @@ def pool_of(labels: str, policy: Policy) -> str:
 def tolerated(toleration: str, policy: Policy, key: str | None) -> str:
     """Return whether a toleration's effect may match the pools' taint with this key, or any taint of theirs for None.
 
-    It is guard.defeats by the policy alone: nodes can only add effects to a taint, by which more tolerations match.
+    It is guard.defeats without the nodes, which could only add effects to a taint, so that more tolerations match.
     """
     effects = {
         each.get("effect") or "" for pool in policy.pools for each in pool.tolerations if key in (None, each["key"])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from webhook.catalog.names import Names
 
 NO_TEXTS = "[''].filter(x, false)"
-"""An empty list of strings. `[]` by itself is a list of anything, which the compiler adds to no list of strings."""
+"""An empty list of strings. `[]` has no element type, and the compiler does not join it with a list of strings."""
 
 
 def text(value: str) -> str:
@@ -52,7 +52,7 @@ def one_of(variable: str, values: Iterable[str]) -> str:
 
 
 def matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
-    """Yield expressions that compare a variable with patterns, of which `Names` says what they match."""
+    """Yield expressions that compare a variable with patterns, which match as `Names` defines."""
     patterns = [*dict.fromkeys(patterns)]
     prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
     prefixes = tuple(
@@ -69,10 +69,9 @@ def matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
 
 
 def begins(variable: str, prefixes: Iterable[str]) -> str:
-    """Return whether a variable, or what an expression says, begins with one of some strings.
+    """Return whether a variable, or the value of an expression, begins with one of some strings.
 
-    A macro makes a frame for each of them, which costs the evaluator more than the comparison. So a variable is
-    compared with one after the other.
+    A macro makes a frame for each string, which costs more than the comparison. So the comparisons are written out.
     """
     some = [*dict.fromkeys(prefixes)]
     if re.fullmatch(r"\w+", variable):

@@ -1,1 +1,1 @@
-"""The command `slicewarden`: a module for each of its commands, and what they share."""
+"""The command `slicewarden`: a module for each subcommand, and the code that they share."""

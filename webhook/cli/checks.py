@@ -1,4 +1,4 @@
-"""`--check FILE` and `--check --live`: compares what is made from a policy with what is there."""
+"""`--check FILE` and `--check --live`: compares the objects made from a policy with those that are installed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class Fallback:
-    """The fallback that a policy needs, in the form that options name; without options in the form that is there."""
+    """The fallback that a policy needs: in the form that the options name, or else in the form that is installed."""
 
     policy: Policy
     answer: ValidationActions | None = None
@@ -101,7 +101,7 @@ class Fallback:
     def compare(self, found: Sequence[Object]) -> Comparison:
         """Compare what was found with what the policy needs.
 
-        The static form has neither mutations nor a ConfigMap. Raises UsageError if one is wanted of it.
+        The static form has neither mutations nor a ConfigMap. Raises UsageError if the options ask for one.
         """
         unfit = "--params" if self.params else "--mutate" if self.mutate else ""
         if unfit and (self.static or current.of_files(found)):
@@ -124,7 +124,7 @@ def run(
 ) -> int:
     """Compare, and print the differences and the command that corrects them. Without a file, read the cluster.
 
-    `source` is how the command line names the policy. `more` parts are compared as well where there are any of them.
+    `source` is how the command line names the policy. The `more` parts are also compared, if any of them is installed.
     Returns the exit status. Raises Unusable.
     """
     if file is None:

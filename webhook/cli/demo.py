@@ -1,4 +1,4 @@
-"""A tour: the real webhook on loopback, asked about one object after the other as an API server would ask."""
+"""A tour: starts the real webhook on loopback, and sends it one object after another as an API server would."""
 
 import base64
 import difflib
@@ -42,7 +42,7 @@ def run() -> int:
 
 
 class Client:
-    """One kept connection to a webhook, as the API server has."""
+    """A persistent connection to a webhook, such as the API server uses."""
 
     def __init__(self, port: int, ca: Path) -> None:
         context = ssl.create_default_context(cafile=ca)
@@ -50,7 +50,7 @@ class Client:
         self._connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=10)
 
     def post(self, path: str, body: bytes) -> Object:
-        """Send a review; return the response that is in the answer."""
+        """Send a review, and return the response in its answer."""
         self._connection.request("POST", path, body, {"Content-Type": "application/json"})
         answer = self._connection.getresponse()
         data = answer.read()
@@ -118,7 +118,7 @@ def _show(file: Path, client: Client) -> None:
     answer = review_by(client, "/validate", after)
     name = f"{item['kind']} {item['metadata']['namespace']}/{item['metadata']['name']}"
     print(f"── {name}\n   {caption}")
-    for line in _diff(item, after) if answer["allowed"] else ():  # nothing comes of what a refused object was given
+    for line in _diff(item, after) if answer["allowed"] else ():  # a refused object is not created
         print(f"     {line}")
     for warning in answer.get("warnings", ()):
         print(f"   warning: {warning}")

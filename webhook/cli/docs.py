@@ -37,7 +37,7 @@ _WIDTH = 100
 
 
 def commands(root: click.Context, summaries: Mapping[str, str]) -> str:
-    """Write the page of all commands: what `--help` prints. `summaries` has the purpose of each command of the root."""
+    """Write the page of all commands from their `--help`. `summaries` has the purpose of each top-level command."""
     wide = click.Context(root.command, info_name=root.info_name, terminal_width=_WIDTH, **root.command.context_settings)
     contexts = list(parser.walk(wide))
     rows = []
@@ -58,7 +58,7 @@ def commands(root: click.Context, summaries: Mapping[str, str]) -> str:
 
 
 def whole_page(rule: Rule) -> str:
-    """Write a rule's page, with what the API server holds of the rule by itself."""
+    """Write a rule's page, and say how much of the rule the API server can enforce by itself."""
     return f"{rule.page}\n\nIn the fallback: {_first_small(rule)}{_answer(rule)}"
 
 
@@ -82,7 +82,7 @@ def _held(rule: Rule) -> str:
 
 
 def page(pages: Mapping[str, str], wanted: str | None, word: str) -> str:
-    """Show the page that is wanted, or the list of all for None. `word` names their kind. Raises Unusable."""
+    """Show one page, or the list of all pages for None. `word` is the noun for a page's subject. Raises Unusable."""
     if wanted is None:
         return "\n".join(tables.columns((name, _first(text)) for name, text in pages.items())) + "\n"
     if wanted not in pages:
@@ -154,7 +154,7 @@ Node = Mapping[str, Any]
 
 
 def _resolved(node: Node, defs: Node) -> Node:
-    """A node merged over what it refers to, with the keys that it has if it is no constant."""
+    """Return a schema node merged over the one that it refers to, with its keys unless it is a constant."""
     if "const" in node.get("else", ()):
         return {**node, **node["then"]}
     if "$ref" not in node:
@@ -163,7 +163,7 @@ def _resolved(node: Node, defs: Node) -> Node:
 
 
 def _sections(path: str, node: Node, defs: Node) -> Iterator[tuple[str, Node]]:
-    """Every object with keys of its own, outermost first; label selectors have one section of their own."""
+    """Yield every object that has keys, outermost first; all label selectors share one section."""
     if "properties" in node:
         yield path, node
     for key, value in node.get("properties", {}).items():

@@ -36,14 +36,14 @@ _SAMPLE = Path(__file__).parents[1] / "sample" / "policy.yaml"
 
 
 def by_sample(path: str | None, option: str = "--policy") -> str:
-    """Return a line if the sample policy is used, else nothing; `option` is how the command line names a policy."""
+    """Return a note if the sample policy is used, else nothing. `option` is the option that names a policy."""
     if path is None and not Path(_BESIDE).is_dir():
         return f"no {_BESIDE}/ here: judged by the sample policy; {option} names yours"
     return ""
 
 
 def note_sample(path: str | None, option: str = "--policy") -> None:
-    """Say on standard error that the sample policy is used."""
+    """Note on standard error that the sample policy is used."""
     if note := by_sample(path, option):
         outputs.say([f"note: {note}"])
 
@@ -58,7 +58,7 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
     if path is None:
         path = str(_SAMPLE) if by_sample(path) else _BESIDE
     if ":" in path and not Path(path).exists():
-        from webhook.documents import git  # to run a program takes more to import than all else here
+        from webhook.documents import git  # importing what runs a program takes longer than all else here
 
         documents, problems = git.load(path), list[Problem]()
     else:
@@ -87,7 +87,7 @@ def policy_files(path: str | None) -> list[str]:
 
 
 def found(paths: Iterable[str]) -> list[str]:
-    """Return the names of the files of some paths, for `--watch`."""
+    """Return the names of the files at some paths, for `--watch`."""
     return [name for name in files.find(paths) if isinstance(name, str)]
 
 
@@ -104,9 +104,9 @@ def load_objects(path: str) -> list[files.Item]:
 
 
 def load_facts(paths: Iterable[str]) -> list[files.Item]:
-    """Read the objects that facts are made of, in the order of the paths: a later one replaces an earlier namesake.
+    """Read the objects of facts, in the order of the paths. A later object replaces one of the same name.
 
-    Raises Unusable, also for a path without any.
+    Raises Unusable, also for a path without such objects.
     """
     return [item for item in _with_facts(paths) if _is_fact(item)]
 
@@ -127,7 +127,7 @@ def _is_fact(item: files.Item) -> bool:
 
 
 def load_images(named: Iterable[str], namespace: str) -> Object:
-    """Read what registries' tools printed of images, and return their list as a ConfigMap (`facts.images`).
+    """Read what registry tools printed about images, and return a list of them as a ConfigMap (`facts.images`).
 
     Each is a file, or REFERENCE=FILE. Raises Unusable.
     """
@@ -154,7 +154,7 @@ def load_images(named: Iterable[str], namespace: str) -> Object:
 
 
 class Target(NamedTuple):
-    """The cluster that `--live` asks, and the namespace that it asks about; None stands for what kubectl takes."""
+    """The cluster and the namespace that `--live` reads; None for kubectl's own defaults."""
 
     kubeconfig: str | None
     context: str | None
@@ -164,9 +164,9 @@ class Target(NamedTuple):
 def known(
     paths: Sequence[str], target: Target | None, policies: Collection[Policy], *, whole: bool = False
 ) -> tuple[Iterable[Object], Sequence[Problem]]:
-    """Read the objects that facts are made of, from files or from a cluster, and what of a cluster may not be read.
+    """Read the objects of facts from files or a cluster. Also returns the problems of kinds that cannot be read.
 
-    With `whole`, also the objects of other kinds that the files have.
+    With `whole`, objects of all other kinds in the files are read too.
     """
     if target is None:
         return [item.value for item in (_with_facts if whole else load_facts)(paths)], ()
@@ -177,7 +177,7 @@ def known(
 
 
 def note_missing(facts: Facts, *, live: bool = True) -> None:
-    """Say which facts are missing: a finding may blame the cluster for them. `live`: the command has `--live`."""
+    """Note which facts are missing, because findings may depend on them. `live` is whether the command has `--live`."""
     known = {"nodes": facts.nodes, "namespaces": facts.namespaces}
     if missing := " and no ".join(name for name, values in known.items() if not values):
         way = "`slicewarden facts --live > cluster.json` writes them to a file for --facts"
@@ -185,13 +185,13 @@ def note_missing(facts: Facts, *, live: bool = True) -> None:
 
 
 def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:
-    """Read all that a worker of the webhook needs; `facts` are paths."""
+    """Read the policy and the facts that a worker of the webhook needs; `facts` are paths."""
     engine = Engine(load_policy(policy_path), rules.walk())
     return engine, Facts.of(item.value for item in load_facts(facts))
 
 
 def cautious(policy: Policy, source: Source, log: Callable[[Mapping[str, Any]], None]) -> Source:
-    """Wrap a source: with its first facts, log if nothing keeps plain pods from GPUs."""
+    """Wrap a source of facts. When the first facts arrive, log a warning if nothing keeps plain pods off GPU nodes."""
     checked = False
 
     def facts() -> Facts | None:

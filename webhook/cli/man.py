@@ -1,4 +1,4 @@
-"""Writes man pages from what `--help` is made of: man(7), one page for each command."""
+"""Writes man pages (man(7)) from the help of the commands, one page for each command."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -24,13 +24,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 UNJUDGED = "unjudged"
-"""The value of `--fail-on` by which an object with a container or a GPU fails a run that cannot judge its kind."""
+"""The value of `--fail-on` that fails a run if an object has a container or a GPU but its kind cannot be judged."""
 
 
 def status(fail_on: str, *, denied: bool, warned: bool, unjudged: bool = False, unusable: bool = False) -> int:
-    """Return the exit status for the worst that a run found, among what `--fail-on` lets it fail for.
+    """Return the exit status for the worst result of a run, among those that `--fail-on` names.
 
-    Unusable input always fails a run: what could not be read was not judged.
+    Unusable input always fails a run, because it was not judged.
     """
     if unusable:
         return UNUSABLE
@@ -46,11 +46,11 @@ POLICY = "file or folder, or REV:PATH in Git; default: ./policies if it exists, 
 
 
 POLICY_VARIABLE, FACTS_VARIABLE = "SLICEWARDEN_POLICY", "SLICEWARDEN_FACTS"
-"""The variables that give defaults for `--policy` and `--facts`; the second may name several files, as PATH does."""
+"""The environment variables with the defaults of `--policy` and `--facts`. FACTS may list several files, like PATH."""
 
 
 class _Paths(click.Option):
-    """An option with paths, which may come from the environment or a file: the errors about them name the source."""
+    """An option with paths, which may come from the environment or a file. Errors about them name that source."""
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
         value = None if ctx.resilient_parsing else self.resolve_envvar_value(ctx)
@@ -94,7 +94,7 @@ def policy(meaning: str = POLICY, *, file: bool = True, alone: bool = False) -> 
 
 
 class _FactsOrLive(Either, _Paths):
-    """`--facts` where there is a `--live`, for which the defaults of `--facts` step aside."""
+    """`--facts` of a command that also has `--live`: with `--live`, the defaults of `--facts` are ignored."""
 
 
 def policy_path(function: Function) -> Function:
@@ -110,7 +110,7 @@ def policy_path(function: Function) -> Function:
 
 
 def facts(live: str = "", *, needed: bool = False, file: bool = True) -> Callable[[Function], Function]:
-    """Add `--facts`, and `--live` if its meaning is given; they exclude each other, and one is `needed` or none.
+    """Add `--facts`, and `--live` if its meaning is given; they exclude each other, and one is required if `needed`.
 
     Without them SLICEWARDEN_FACTS counts, then, if `file`, what `settings` finds.
     """
@@ -289,7 +289,7 @@ def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Call
 
 
 class _Formats(click.Option):
-    """The option `--format`. Only its help asks for the purposes, since a format is imported for its own."""
+    """The option `--format`. The purposes are read only for help, because each requires the import of its format."""
 
     def __init__(self, *names: Any, purposes: Mapping[str, str], **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -361,7 +361,7 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
 
 
 _BESIDE = frozenset(("github", "table"))
-"""Formats that may share standard output: annotations are lines of their own there."""
+"""Formats that may share standard output with another: their annotations are separate lines."""
 
 
 def _wanted(formats: Sequence[str], files: Sequence[str], known: Sequence[str]) -> Sequence[Wanted]:
@@ -383,7 +383,7 @@ def _wanted(formats: Sequence[str], files: Sequence[str], known: Sequence[str]) 
 
 
 def _paired(typed: Sequence[str], formats: Iterator[str], files: Iterator[str]) -> list[Wanted]:
-    """Pair what was typed: a file belongs to the format before it; only the first file may stand before its format."""
+    """Pair formats and files: a file belongs to the format before it. Only the first file may precede its format."""
     reports: list[Wanted] = []
     for name in typed:
         last = reports[-1] if reports else None

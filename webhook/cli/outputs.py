@@ -13,15 +13,15 @@ from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import one_line, quelled
 
 QUIET = "webhook.quiet"
-"""The key in a context's `meta` of whether notes and summaries are left out."""
+"""The key in a context's `meta` that says whether notes and summaries are left out."""
 
 
 COMMANDS = frozenset(("github",))
-"""Formats that are commands of a build server; strangers' text in them is theirs to escape."""
+"""Formats that consist of a build server's commands. They escape untrusted text themselves."""
 
 
 class Wanted(NamedTuple):
-    """A report that was asked for: its format, and the file it goes to, None for standard output."""
+    """A requested report: its format, and the file to write; None for standard output."""
 
     format: str
     file: str | None
@@ -41,7 +41,7 @@ def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str], *, aside
 
 
 def look() -> Look:
-    """The width and the colours of standard output.
+    """Return the width and the colours of standard output.
 
     `--color` decides, then NO_COLOR (https://no-color.org), then FORCE_COLOR (https://force-color.org), then whether
     it is a terminal, as in Python itself (https://docs.python.org/3/using/cmdline.html#controlling-color).
@@ -65,10 +65,10 @@ def _quiet() -> bool:
 
 
 def show(text: str, *, commands: bool = False, aside: bool = False) -> None:
-    """Write to standard output, or `aside` to standard error; nothing in it that is a command of a build server.
+    """Write to standard output, or with `aside` to standard error, and disarm commands of a build server in the text.
 
-    `commands` leaves them, as manifests for a cluster and our own have to. Raises Unusable where it takes no more, and
-    BrokenPipeError where its reader left.
+    With `commands` they are kept, for manifests and for our own commands. Raises Unusable if writing fails, and
+    BrokenPipeError if the reader has gone.
     """
     to = sys.stderr if aside else sys.stdout
     try:
@@ -81,7 +81,7 @@ def show(text: str, *, commands: bool = False, aside: bool = False) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Write lines that belong to no report to standard error; under `--quiet` without those that begin `note: `."""
+    """Write lines that belong to no report to standard error. With `--quiet`, leave out those that begin `note: `."""
     quiet = _quiet()
     for line in lines:
         if not (quiet and line.startswith("note: ")):
@@ -97,7 +97,7 @@ def folder(name: str) -> None:
 
 
 def save(file: str, text: str) -> None:
-    """Write a file, over what is there. Raises Unusable."""
+    """Write a file, and replace an existing one. Raises Unusable."""
     try:
         Path(file).write_text(text, "utf-8")
     except OSError as error:

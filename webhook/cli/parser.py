@@ -45,7 +45,7 @@ LOOK = {
 
 
 class HelpEpilog(NamedTuple):
-    """The end of a command's help: prose, command lines as they are typed, and words with their meanings."""
+    """The end of a command's help: prose, example command lines, and terms with their meanings."""
 
     examples: tuple[str, ...]
     status: Mapping[str, str] = JUDGED
@@ -54,7 +54,7 @@ class HelpEpilog(NamedTuple):
     environment: Mapping[str, str] = LOOK
 
     def write(self, formatter: click.HelpFormatter) -> None:
-        """Write the sections that have something in them."""
+        """Write the sections that are not empty."""
         if self.more:
             formatter.write_paragraph()
             with formatter.indentation():
@@ -70,16 +70,16 @@ class HelpEpilog(NamedTuple):
 
     @property
     def statuses(self) -> Mapping[str, str]:
-        """The exit statuses in their order, with those of every command."""
+        """The exit statuses in order, including those that every command has."""
         every = {**ENDED, **self.status}
         return {number: every[number] for number in sorted(every, key=int)}
 
 
 COMPLETE = "_SLICEWARDEN_COMPLETE"
-"""The variable by which a shell asks for completions (click's documentation: Shell Completion)."""
+"""The environment variable with which a shell asks for completions (click's documentation: Shell Completion)."""
 
 TYPED = "webhook.typed"
-"""The key in a context's `meta` of the names of all parameters, one for each time they were typed, in that order."""
+"""The key in a context's `meta` with the names of all parameters, in the order in which they were typed."""
 
 
 class Command(click.Command):
@@ -90,7 +90,7 @@ class Command(click.Command):
         self.page = page
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; under TYPED the context has the order in which they came."""
+        """Read the arguments, and store their order in the context under TYPED."""
         _, _, order = self.make_parser(ctx).parse_args(args=[*args])
         ctx.meta[TYPED] = [parameter.name for parameter in order]
         return super().parse_args(ctx, args)
@@ -143,10 +143,10 @@ def walk(context: click.Context) -> Iterator[click.Context]:
 
 
 class WordChoice(click.Choice[str]):
-    """One of some words. The error for another word names the nearest one, or all."""
+    """One of some words. The error for any other word suggests the nearest one, or lists all."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """Say which word was likely meant."""
+        """Suggest the word that was likely meant."""
         return f"unknown {value!r}{hint(str(value), self.choices)}"
 
 
@@ -154,7 +154,7 @@ class Number(click.IntRange):
     """A number in a range. The error for another value names both ends."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Refuse what is no number, or outside the range."""
+        """Refuse a value that is no number or is outside the range."""
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
@@ -162,7 +162,7 @@ class Number(click.IntRange):
 
 
 class NamedPath(click.Path):
-    """The name of a file or folder, which need not exist. Refuses an empty name: the shell's variable is not set."""
+    """The name of a file or folder, which need not exist. Refuses an empty name, as from an unset shell variable."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(readable=False, allow_dash=True, **settings)
@@ -175,7 +175,7 @@ class NamedPath(click.Path):
 
 
 class Either(click.Option):
-    """An option that excludes another one; one of the two has to be there if `needed`."""
+    """An option that excludes another one. If `needed`, one of the two is required."""
 
     def __init__(self, *names: Any, other: str, needed: bool = False, **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -192,7 +192,7 @@ class Either(click.Option):
                 **opts,
                 self.name: () if self.multiple else False,
             }  # an option on the command line comes before any default
-        if len(given) == 2 and not ctx.resilient_parsing:  # as a shell asks for what may follow
+        if len(given) == 2 and not ctx.resilient_parsing:  # when a shell asks for completions
             raise click.UsageError(f"{names} exclude each other", ctx)
         value, args = super().handle_parse_result(ctx, opts, args)
         if self.needed and not value and self.other not in given and not ctx.resilient_parsing:

@@ -28,15 +28,15 @@ STANDARD = "-"
 
 
 def hold_standard_input() -> None:
-    """Keep what standard input has, so that it can be read a second time."""
+    """Keep the contents of standard input, so that it can be read a second time."""
     sys.stdin = io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()))
 
 
 def targets(paths: Sequence[str], out: str) -> dict[str, Path | None]:
-    """Return the file that each file of a run is written to; None is standard output. Raises Unusable for one of two.
+    """Return the output file for each file of a run; None is standard output. Raises Unusable if two would coincide.
 
-    `out` is a folder if it is there as one, if it ends with `/`, or if the run may have several files: then each file
-    keeps its name below the folder that was named.
+    `out` is a folder if it exists as one, if it ends with `/`, or if the run may have several files. Each file keeps
+    its name below the folder that was named.
     """
     named = [(name, path) for path in paths for name in files.find([path]) if isinstance(name, str)]
     if out == STANDARD:
@@ -73,7 +73,8 @@ class _Patch(NamedTuple):
 def write(run: ReadRun, engine: Engine, facts: Facts, goals: Mapping[str, Path | None], *, system: bool) -> None:
     """Write every file of the run with an object in it, with the patches of its objects. Raises Unusable.
 
-    Objects of a live cluster and saved AdmissionReviews are left as they are. Nothing is written before all is read.
+    Objects of a live cluster and saved AdmissionReviews are left as they are. Nothing is written before everything has
+    been read.
     """
     patches: dict[str, dict[int, list[Operation]]] = {}
     for patch in run.each(partial(_patch, engine=engine, facts=facts, system=system)):

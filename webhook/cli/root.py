@@ -1,4 +1,4 @@
-"""The command `slicewarden` above all others, and what an error ends it with."""
+"""The top-level command `slicewarden`, and the exit status after an error."""
 
 import os
 import sys
@@ -48,7 +48,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, so nothing more is written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
-    except Exception as error:  # the last place to turn a fault into an exit status
+    except Exception as error:  # the last place where an unexpected error can become an exit status
         import traceback  # imported here: nearly no run needs it
 
         outputs.say(
@@ -59,7 +59,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(error: click.ClickException) -> None:
-    """Print what is wrong with a command line, then the command that shows how it is used."""
+    """Print the error in a command line, then the command that shows its usage."""
     text = error.format_message().rstrip(".")
     if not text[1:2].isupper():  # FILE stays as it is
         text = f"{text[:1].lower()}{text[1:]}"
@@ -69,7 +69,7 @@ def _report(error: click.ClickException) -> None:
 
 
 _GROUPS = ("policy", "explain", "certs")
-"""The commands that have verbs of their own."""
+"""The commands that have subcommands."""
 
 
 class _Root(CommandGroup):

@@ -1,4 +1,4 @@
-"""Defaults for `--policy` and `--facts`: from a file that is found upwards from the working directory.
+"""Defaults for `--policy` and `--facts`: from a file in the working directory or a folder above it.
 
 `slicewarden.toml` has the keys itself, `pyproject.toml` under `[tool.slicewarden]`. Paths in it are relative to it. The
 search ends at the root of a Git repository. `serve` never reads such a file: a server's policy must not depend on the
@@ -14,7 +14,7 @@ from webhook.model import Problem, Unusable
 from webhook.text.spelling import hint
 
 FILES = ("slicewarden.toml", "pyproject.toml")
-"""The names that are searched for, the first of a folder first."""
+"""The file names that are searched for, in order of precedence within a folder."""
 
 TABLE = b"[tool.slicewarden]"
 KEYS = ("policy", "facts")
@@ -81,7 +81,10 @@ def _bytes(file: Path) -> bytes:
 
 
 def _beside(file: Path, key: str, path: str) -> str:
-    """Return a path of the file as one from here. A policy may be REV:PATH in Git, which is left as it is."""
+    """Return a path of the file relative to the working directory.
+
+    A policy may be REV:PATH in Git, which is left as it is.
+    """
     whole = file.parent / path
     if whole.exists():
         return relpath(whole)

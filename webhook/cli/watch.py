@@ -34,7 +34,7 @@ def watch(files: Callable[[], Iterable[str]], run: Callable[[], object], *, slee
 
 def _again(run: Callable[[], object], count: int) -> None:
     if sys.stdout.isatty():
-        outputs.show("\033[2J\033[3J\033[H", commands=True)  # clear the screen and what scrolled out of it
+        outputs.show("\033[2J\033[3J\033[H", commands=True)  # clear the screen and its scrollback
     try:
         run()
     except Unusable as error:

@@ -1,6 +1,6 @@
 """Stores the webhook's certificates in a cluster: two Secrets, and the CA bundles of its webhook configurations.
 
-Every write carries the resourceVersion that was read, so that no other change is overwritten.
+Every write carries the resourceVersion that was read, so that no concurrent change is overwritten.
 """
 
 from base64 import b64decode, b64encode
@@ -38,7 +38,7 @@ class ObjectNames:
 
 
 class ClusterStore:
-    """A `certs.Store` in a cluster. Raises ValueError for a fault that an administrator has to correct."""
+    """A `certs.Store` in a cluster. Raises ValueError for errors that an administrator has to correct."""
 
     def __init__(self, api: client.ApiClient, names: ObjectNames, say: Callable[[str], None]) -> None:
         core, admission = client.CoreV1Api(api), client.AdmissionregistrationV1Api(api)

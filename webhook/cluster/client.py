@@ -1,6 +1,6 @@
 """A client of the API server: connects, and sends single requests.
 
-It does without the Kubernetes client's classes for all kinds, which take 25 MiB.
+It does not import the Kubernetes client's classes for all kinds, which take 25 MiB.
 """
 
 import json
@@ -86,7 +86,9 @@ def ask(
     connect: float = CONNECT_SECONDS,
     silence: float = READ_SECONDS,
 ) -> Any:
-    """Send a request and return the decoded answer. A `body` is sent as a `patch`, but for POST. Times as in `send`.
+    """Send a request and return the decoded answer. Except with POST, a `body` is sent as a `patch`.
+
+    Timeouts are as in `send`.
 
     Raises StatusError and Unreachable.
     """

@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events for pods of controllers that were denied, where no user sees the denial.
+"""Writes Kubernetes Events for denied pods of controllers, because no user sees those denials.
 
 The Event is about the controller, so that its owner finds it with `kubectl get events`. A thread writes the Events: a
 review only queues a denial, and never waits.
@@ -76,7 +76,7 @@ class EventNote(NamedTuple):
 def denial(request: Request, verdict: Verdict, support: str = "") -> EventNote | None:
     """Return the denial of a controller's object; None if nothing was denied, and for a dry run.
 
-    Its note is one line, which ends in where to ask for help (`support`).
+    Its note is one line, which ends with where to ask for help (`support`).
     """
     if verdict.allowed or request.dry_run or request.operation != CREATE or not request.namespace:
         return None
@@ -108,7 +108,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 class Backlog:
-    """A queue of denials to write. Equal ones are counted, and each owner has a rate limit."""
+    """A queue of denials that are to be written. Equal denials are counted, and each owner has a rate limit."""
 
     def __init__(self, now: float) -> None:
         self._counts: OrderedDict[EventNote, int] = OrderedDict()

@@ -28,7 +28,7 @@ BUSY = frozenset({429, 500, 502, 503, 504})
 """HTTP statuses after which the API server may answer a moment later."""
 
 TRIES = 3
-"""Requests for a page, and starts of a list, before the kind is given up."""
+"""Maximum requests for a page, and starts of a list, before the kind is given up."""
 
 PAUSE = 1.0
 """Seconds between two tries."""
@@ -239,7 +239,7 @@ def _none(api: Api, resource: Resource, error: Exception) -> bool:
 
 
 def _there(api: Api, namespace: str) -> bool:
-    """Return whether a namespace exists, by the power to list namespaces or the power to get one."""
+    """Return whether a namespace exists, using the right to list namespaces or the right to get one."""
     try:
         page = client.ask(api, "/api/v1/namespaces", {"fieldSelector": f"metadata.name={namespace}"})
         return any(item["metadata"]["name"] == namespace for item in page["items"] or ())
@@ -249,7 +249,7 @@ def _there(api: Api, namespace: str) -> bool:
 
 
 def _instead(api: Api, resource: Resource, namespace: str | None, size: int) -> list[Object] | None:
-    """List a kind in one namespace instead of all; None if it does not exist there, or is refused too."""
+    """List a kind in one namespace instead of all. None if it does not exist there, or if that is refused too."""
     if namespace is None or resource.kind not in ("Namespace", "Pod"):
         return None
     try:

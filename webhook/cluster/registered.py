@@ -11,7 +11,7 @@ ROOT = "/apis/admissionregistration.k8s.io/v1"
 
 
 def configurations(api: Api, name: str) -> list[Object]:
-    """Read both configurations of a name; one that is not there is left out. Raises Unusable."""
+    """Read both webhook configurations with a name. One that does not exist is left out. Raises Unusable."""
     found = []
     for plural in PLURALS:
         try:
@@ -32,11 +32,11 @@ POLICIES = {
     "mutatingadmissionpolicies": "MutatingAdmissionPolicy",
     "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",
 }
-"""The resources of admission policies, with their kinds, which the items of a list do not say."""
+"""The resources of admission policies, with their kinds, which the items of a list do not name."""
 
 
 def config_map(api: Api, namespace: str, name: str) -> list[Object]:
-    """Read a ConfigMap; one that is not there is left out. Raises Unusable."""
+    """Read a ConfigMap; an empty result if it does not exist. Raises Unusable."""
     try:
         return [{**client.ask(api, f"/api/v1/namespaces/{namespace}/configmaps/{name}"), "kind": "ConfigMap"}]
     except (StatusError, client.Unreachable) as error:
@@ -48,8 +48,8 @@ def config_map(api: Api, namespace: str, name: str) -> list[Object]:
 def policies(api: Api, label: str) -> list[Object]:
     """Read the validating and mutating admission policies with a label, `key=value`, and their bindings.
 
-    An API server that has no such kind has none of them: mutating ones are served from Kubernetes 1.36 on. Raises
-    Unusable.
+    An API server without such a kind counts as having none of them: mutating ones are served from Kubernetes 1.36 on.
+    Raises Unusable.
     """
     found: list[Object] = []
     for plural, kind in POLICIES.items():

@@ -24,16 +24,16 @@ KIND = "SubjectAccessReview"
 PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 FRESH = 5.0
-"""Seconds for which an answer is used as it is. After that, a yes is renewed while reviews still use it."""
+"""Seconds before an answer is renewed. Until it expires, a yes is still used while it is being renewed."""
 
 HELD, LACKED, FAILED = 10.0, 2.0, 2.0
-"""Seconds for which an answer counts: yes, no, and none at all. A new binding counts 2 s after a denial."""
+"""Seconds after which an answer expires: yes, no, and a failure. So a new binding takes effect 2 s after a denial."""
 
 MOST = 10_000
-"""Answers that are remembered; the longest unused is forgotten first."""
+"""Maximum number of cached answers; the least recently used one is dropped first."""
 
 AT_ONCE = 16
-"""Accounts that are asked about for one review. A pod has one; only a workload of many templates has more."""
+"""Maximum number of accounts asked about for one review. Only a workload of many templates has more than one."""
 
 PATIENCE = 1.0
 """Seconds to connect, and seconds to wait for an answer. An API server gives a mutating webhook 3 s in all."""
@@ -50,11 +50,11 @@ class CachedAnswer(NamedTuple):
 
 
 class AskedRights(Rights):
-    """The rights of a live cluster. A review looks up what is known; what it looked up in vain is asked for afterwards.
+    """The rights of a live cluster. A review uses cached answers; missing ones are requested afterwards.
 
-    `held` never waits: an answer that is missing is noted in the list of the thread, which `noting` begins. `ask` waits
-    for the answers, and the review is made again with them. Yes that is asked for again and again stays known, since a
-    thread asks again before it is forgotten. A failure is an answer too: the account is not trusted.
+    `held` never waits. It adds an account without an answer to the thread's list, which `noting` starts. `ask` then
+    waits for the answers, and the review is repeated with them. A yes that is still in use stays cached, because a
+    thread renews it before it expires. A failure is an answer too: the account is not trusted.
     """
 
     unknown = "the API server did not answer, or refused to be asked; try again, or see the webhook's log"
@@ -73,17 +73,17 @@ class AskedRights(Rights):
         self._bucket = Bucket(burst=1, rate=0.1, now=now())
 
     def start(self) -> None:
-        """Start the thread that asks again, which ends with the process."""
+        """Start the thread that renews answers; it ends with the process."""
         threading.Thread(target=self._keep, daemon=True, name="rights").start()
 
     def noting(self) -> list[Account]:
-        """Return a new list, to which `held` adds what this thread looks up in vain."""
+        """Return a new list, to which `held` adds the accounts that this thread finds no answer for."""
         noted: list[Account] = []
         self._thread.noted = noted
         return noted
 
     def held(self, account: Account) -> bool | None:
-        """Return whether an account has the right; None if that is not known, or could not be asked."""
+        """Return whether an account has the right; None if that is unknown or the question failed."""
         known, age = self._recall(account)
         if known is None:
             noted = getattr(self._thread, "noted", None)
@@ -91,7 +91,7 @@ class AskedRights(Rights):
                 noted.append(account)
             return None
         if known.held and age > FRESH:
-            with contextlib.suppress(Full):  # then it is asked again when it counts no more
+            with contextlib.suppress(Full):  # then it is asked again when it has expired
                 self._again.put_nowait(account)
         return known.held
 
@@ -149,7 +149,7 @@ class AskedRights(Rights):
         status = mapping(mapping(answer).get("status"))
         if status.get("allowed") is True:
             return True
-        if why := string(status.get("evaluationError")):  # an authorizer failed, which might have allowed it
+        if why := string(status.get("evaluationError")):  # an authorizer that might have allowed it failed
             self._failed(why[:MAX_REASON])
             return None
         return False
@@ -166,7 +166,7 @@ class AskedRights(Rights):
 def review(account: Account) -> Object:
     """Return the SubjectAccessReview that asks whether an account has the right in its namespace.
 
-    Its groups are those that `authorizer.serviceAccount` has in CEL, so that the fallback has the same answer.
+    Its groups are those of `authorizer.serviceAccount` in CEL, so that the fallback gets the same answer.
     """
     attributes = {"verb": VERB, "group": GROUP, "version": "*", "resource": RESOURCE, "name": NAME}
     spec: dict[str, object] = {"groups": [*account.groups]}

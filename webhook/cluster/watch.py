@@ -29,17 +29,20 @@ if TYPE_CHECKING:
     from webhook.telemetry.metrics import Metrics
 
 WATCH_SECONDS = 300
-"""The timeout of a watch, in seconds. A dead connection is noticed soon after it."""
+"""The timeout of a watch, in seconds. A dead connection is noticed soon after that."""
 
 SETTLE_SECONDS = 0.1
 """Seconds in which changes are gathered before they become a snapshot."""
 
 HOLDERS_SECONDS = 30.0
-"""Seconds that changes of pods may wait for a snapshot. Results cached per snapshot would be short-lived else, and a
-hundred thousand pods would be gathered again with each change of a node."""
+"""Seconds that changes of pods may wait for a snapshot.
+
+Otherwise results cached per snapshot would be short-lived, and each change of a node would gather a hundred thousand
+pods again.
+"""
 
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0
-"""Seconds before the first retry of a broken watch, and before the later ones at most."""
+"""Seconds before the first retry of a broken watch, and the maximum before later ones."""
 
 ABSENT_PAUSE = 60.0
 """Seconds before the next try for a kind that is not installed."""
@@ -73,7 +76,7 @@ class CachedObject(NamedTuple):
 
     @property
     def said(self) -> tuple[Fact | None, Object | None]:
-        """All but the version. What has not changed is the same object, so that to compare it costs nothing."""
+        """Everything except the version. Unchanged parts are the same Python object, so they compare at no cost."""
         return self.fact, self.part
 
 
@@ -98,10 +101,10 @@ def _no_part(_: Object) -> Object | None:
 class Cluster:
     """Follows a cluster, with a thread for each resource.
 
-    An object is read when it comes, and again only when it comes in another version: a change of one costs the reading
-    of one, however many there are. `facts` returns the newest snapshot, or None until every resource has been listed
-    once. A broken watch resumes from its last resourceVersion; if that is too old, it starts with a new list. The last
-    snapshot stays in force meanwhile. A kind or a namespace that does not exist counts as empty.
+    An object is read once per version, so a change of one object costs the same however many there are. `facts` returns
+    the newest snapshot, or None until every resource has been listed once. A broken watch resumes from its last
+    resourceVersion; if that is too old, it starts with a new list. The last snapshot stays in force meanwhile. A kind
+    or a namespace that does not exist counts as empty.
     """
 
     def __init__(
@@ -117,8 +120,8 @@ class Cluster:
     ) -> None:
         """Read these resources everywhere, and those of READ_WITHIN in some namespaces.
 
-        `keep` returns the part of each object that `objects` returns later; by default none is kept. `rights` go with
-        each snapshot: they are asked for and not watched.
+        `keep` returns the part of each object that `objects` returns later; by default none is kept. `rights` are added
+        to each snapshot; they are asked for, not watched.
         """
         self._api = api
         inside = [replace(resource, namespace=namespace) for namespace in within for resource in READ_WITHIN]
@@ -150,7 +153,7 @@ class Cluster:
     def age(self) -> float:
         """Return the seconds since the last message of the API server, for the resource with the oldest one.
 
-        There is a message at least every WATCH_SECONDS, if only that nothing changed. The age is infinite until every
+        A message arrives at least every WATCH_SECONDS, even when nothing has changed. The age is infinite until every
         resource has been listed once. Never waits.
         """
         if len(self._heard) < len(self._read):
@@ -302,7 +305,7 @@ class Cluster:
         self._changed.set()
 
     def _of(self, resource: Resource, item: Object) -> CachedObject | None:
-        """Read one object, unless this version of it was read; None if it says nothing and none of it is kept."""
+        """Read one object, unless this version of it was read; None if it has no fact and none of it is kept."""
         version = item["metadata"].get("resourceVersion", "")
         before = self._known.get(resource, {}).get(_name(item))
         if before is not None and version and before.version == version:

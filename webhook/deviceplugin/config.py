@@ -1,4 +1,4 @@
-"""Decodes a configuration as NVIDIA's device plugin does, with the faults on which the plugin would not start.
+"""Decodes a configuration as NVIDIA's device plugin does, and finds the faults that keep the plugin from starting.
 
 The plugin decodes YAML through JSON into Go structs (k8s-device-plugin v0.20.0 api/config/v1, sigs.k8s.io/yaml,
 encoding/json). Go matches a struct's key in any case. It reads every spelling of a key, in byte order, and each one
@@ -68,7 +68,7 @@ class Plugin:
 
 
 def decode(value: Any) -> tuple[Plugin, list[Fault]]:
-    """Decode a configuration as the plugin does. Returns its values, and the faults on which it would not start."""
+    """Decode a configuration as the plugin does. Returns its values, and the faults that keep it from starting."""
     plugin = Plugin()
     plugin.given.update(_emptied(value))
     faults = list(_struct(value, (), (), SCHEMA, plugin))

@@ -37,7 +37,7 @@ class Config:
     plugin: Plugin = field(default_factory=Plugin)
     """The text as the plugin decodes it."""
     refused: tuple[Fault, ...] = ()
-    """The faults on which the plugin would not start, other than `error`."""
+    """The faults that would keep the plugin from starting, other than `error`."""
 
     @property
     def key(self) -> str:
@@ -86,10 +86,10 @@ class Config:
 
 
 MAX_VALUES = 3_000
-"""Values in the configurations of one ConfigMap: many times the need of any, and cheap to read."""
+"""Maximum values in the configurations of one ConfigMap: far more than any needs, and still cheap to read."""
 
 MAX_REFUSED = 20
-"""Faults of a configuration that are named. One more gives the number of the others."""
+"""Maximum faults of a configuration that are named. One more finding counts the others."""
 
 MAX_UNNAMED = 64 * 1024
 """Characters of the largest ConfigMap that is read although nothing names it and no plugin runs in its namespace."""
@@ -101,9 +101,10 @@ def configs(
     """Read every key that is a device-plugin configuration.
 
     All keys of a ConfigMap count if the policy, a ClusterPolicy or a DaemonSet names it; if a DaemonSet reads a single
-    file, only that key counts. Elsewhere keys count that look like a configuration, so that a misspelt name is no way
-    out. In the namespaces of the plugin this includes texts that escape or encode their keys. A node may select any
-    regular file of the mounted volume, so `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
+    file, only that key counts. In other ConfigMaps, keys that look like a configuration count, so that a misspelt name
+    does not avoid the check. In the namespaces of the plugin this includes texts that escape or encode their keys. A
+    node may select any regular file of the mounted volume, so `binaryData` counts too (k8s-device-plugin
+    cmd/config-manager/main.go).
     """
     named = _named(config_map, policy, readers)
     near = config_map.namespace in (*policy.sharing_namespaces, "kube-system")
@@ -170,7 +171,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _named(config_map: ConfigMap, policy: Policy, readers: tuple[PluginInstallation, ...]) -> Callable[[str], bool]:
-    """Return a function that tells whether the plugin reads a key, so that it is certain to be a configuration."""
+    """Return a function that says whether the plugin reads a key, which is then certain to be a configuration."""
     if (config_map.namespace, config_map.name) in policy.config_maps:
         return lambda _: True
     return lambda key: any(reader.chosen or reader.key == key for reader in readers)
@@ -203,7 +204,7 @@ def _read(
 ) -> tuple[Config | None, int]:
     """Read a text that is a configuration or looks like one. Returns it, and the number of values read.
 
-    `near` tells whether the plugin runs in its namespace. If so, a text that may hide its keys is read too.
+    `near` is whether the plugin runs in its namespace. If so, a text that may hide its keys is read too.
     """
     words = _unescaped(text).casefold().translate(_DASHES)
     shares = "sharing" in words and ("timeslicing" in words or "mps" in words)

@@ -1,6 +1,6 @@
 """Decodes the values of a configuration by their Go types, as the device plugin does.
 
-A decoder yields the faults on which the plugin would not start, and returns the value.
+A decoder yields the faults that would keep the plugin from starting, and returns the value.
 """
 
 import re
@@ -13,7 +13,7 @@ from webhook.text.words import shown
 
 
 class Fault(NamedTuple):
-    """A place in a configuration on which the plugin would not start, and the reason."""
+    """A fault that would keep the plugin from starting: its place in the configuration, and the reason."""
 
     path: Path
     message: str

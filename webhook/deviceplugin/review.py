@@ -1,4 +1,4 @@
-"""The review of a ConfigMap, with what rules share about it."""
+"""The review of a ConfigMap, with values that several rules need."""
 
 from collections.abc import Mapping
 

@@ -101,7 +101,7 @@ def config_of(
 
 
 def some(nodes: Iterable[Node]) -> str:
-    """Describe some nodes: `5 nodes (a, b, c and 2 more)`."""
+    """Describe some nodes, as in `5 nodes (a, b, c and 2 more)`."""
     names = [shown(name, quotes=False) for name in sorted(node.name for node in nodes)]
     return f"{several(len(names), 'node')} ({listed(names, 3)})"
 

@@ -1,1 +1,1 @@
-"""Examines an installation: what it needs, and whether that is there."""
+"""Examines an installation: checks that everything it needs is there and works."""

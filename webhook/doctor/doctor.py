@@ -1,4 +1,4 @@
-"""Checks an installation, which was read from a cluster once. Each failed check names its way out."""
+"""Checks an installation that has been read from a cluster. Each failed check says how to fix it."""
 
 import re
 from base64 import b64decode
@@ -22,10 +22,10 @@ from webhook.rules import walk
 from webhook.text.words import listed, several, shown
 
 SOON = timedelta(days=14)
-"""The rest of a certificate's life at which its renewal is overdue; it is due 30 days before the end."""
+"""The remaining life of a certificate below which its renewal is overdue; it is due 30 days before the end."""
 
 OLD = 600.0
-"""Seconds after which facts are too old: the API server speaks of each kind every five minutes."""
+"""Seconds after which facts are too old: the API server sends a message about each kind every five minutes."""
 
 NAMES = ("slicewarden.slicewarden-system.svc",)
 """The names under which the API server calls the webhook."""
@@ -36,7 +36,7 @@ LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden`
 
 
 class CheckState(StrEnum):
-    """How a check ended. UNKNOWN: it could not be asked."""
+    """The result of a check. UNKNOWN: what it needs could not be read."""
 
     OK = "ok"
     WARNING = "warning"
@@ -55,10 +55,10 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Examined:
-    """All that the checks look at. `policy` is the installed one, None where it cannot be used, for the reason `why`.
+    """The input of the checks. `policy` is the installed one; None if it cannot be used, for the reason `why`.
 
-    `findings` are those of the policy's lints: whether each is an error, its lint and its message. `facts` is None
-    where they could not be read.
+    `findings` come from the policy's lints: whether each is an error, its lint and its message. `facts` is None if they
+    could not be read.
     """
 
     read: Installation
@@ -77,14 +77,14 @@ def examine(of: Examined) -> list[Check]:
 
 
 def mode(deployment: Object | ReadFailure) -> Mode | None:
-    """Return the mode in which a Deployment runs the webhook; None where it could not be read."""
+    """Return the mode in which a Deployment runs the webhook; None if it could not be read."""
     if isinstance(deployment, ReadFailure):
         return None
     return Mode.AUDIT if "--audit-only" in _arguments(deployment) else Mode.ENFORCE
 
 
 def ready(pods: Object | ReadFailure) -> list[Object]:
-    """Choose the pods that are ready and do not end."""
+    """Choose the pods that are ready and are not being deleted."""
     if isinstance(pods, ReadFailure):
         return []
     return [each for each in pods.get("items") or () if _is_ready(each)]
@@ -135,7 +135,7 @@ def in_mode(of: Examined) -> Iterator[Check]:
 
 
 def policy(of: Examined) -> Iterator[Check]:
-    """Whether the installed policy can be used, is the one at hand, and is the one that replicas judge by."""
+    """Whether the installed policy is usable, is the same as the local one, and is the one that the replicas use."""
     if of.policy is None:
         if isinstance(of.read.policy, ReadFailure) and not of.read.policy.absent:
             yield _unknown("policy", of.read.policy)
@@ -155,7 +155,7 @@ def policy(of: Examined) -> Iterator[Check]:
 
 
 def lints(of: Examined) -> Iterator[Check]:
-    """Run the policy's lints with the facts of the cluster. The guard has a check of its own."""
+    """Run the policy's lints with the facts of the cluster. The guard has a separate check."""
     if of.policy is None:
         return
     found = [(wrong, lint, message) for wrong, lint, message in of.findings if lint != "unguarded-node"]
@@ -167,7 +167,7 @@ def lints(of: Examined) -> Iterator[Check]:
 
 
 def registration(of: Examined) -> Iterator[Check]:
-    """Whether the webhook configurations are there, and those that the policy needs."""
+    """Whether the webhook configurations exist, and are the ones that the policy needs."""
     found = [each for each in of.read.configurations if not isinstance(each, ReadFailure)]
     for each in of.read.configurations:
         if isinstance(each, ReadFailure) and not each.absent:
@@ -240,7 +240,7 @@ def _without_fallback(of: Examined, answer: ValidationActions, way: str, *, audi
 
 
 def _watched(deployment: Object | ReadFailure) -> ValidationActions | None:
-    """Return the answer of the fallback that the webhook is to watch."""
+    """Return the configured answer of the fallback that the webhook watches."""
     for argument in _arguments(deployment):
         option, _, value = argument.partition("=")
         if option == "--fallback" and value in set(ValidationActions):
@@ -341,7 +341,7 @@ def guarded(of: Examined) -> Iterator[Check]:
 
 
 def permissions(of: Examined) -> Iterator[Check]:
-    """Whether the service account may read what facts are made of."""
+    """Whether the service account may read the objects that facts are made from."""
     name, powers = "permissions", of.asked.permissions
     if not powers:
         return
@@ -408,7 +408,7 @@ CHECKS: tuple[Checker, ...] = (
     permissions,
     reached,
 )
-"""In the order in which they are shown."""
+"""All checks, in the order in which they are shown."""
 
 
 def _unknown(name: str, unread: ReadFailure) -> Check:
@@ -462,7 +462,7 @@ def _labels(series: Mapping[str, float], metric: str, label: str) -> Iterator[st
 
 
 def _counted(read: Mapping[str, Mapping[str, float] | ReadFailure]) -> float | None:
-    """Return the reviews that all replicas counted; None where one could not be read."""
+    """Return the number of reviews that all replicas have counted; None if one could not be read."""
     if not read or any(isinstance(each, ReadFailure) for each in read.values()):
         return None
     return sum(each.get(_COUNT, 0.0) for each in read.values() if not isinstance(each, ReadFailure))

@@ -1,6 +1,6 @@
 """Reads an installation of Slicewarden from a live cluster: its objects, and the answers of its pods.
 
-Nothing is written: the only object that is created is created as a dry run.
+Nothing is written: the only create request is a dry run.
 """
 
 import re
@@ -26,10 +26,10 @@ CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurati
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PART = f"app.kubernetes.io/part-of={NAME}"
 BY_FALLBACK = re.compile(rf"ValidatingAdmissionPolicy '{NAME}-[^']*'")
-"""How the API server begins to say that the fallback denies (apiserver pkg/admission/plugin/policy/validating)."""
+"""The start of the API server's denials by the fallback (apiserver pkg/admission/plugin/policy/validating)."""
 VERBS = ("get", "list", "watch")
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
-"""The resource with which the webhook asks which accounts have the right of trust."""
+"""The resource that the webhook creates to ask whether an account has the right of trust."""
 
 
 class ReadFailure(NamedTuple):
@@ -51,7 +51,7 @@ Answer = Object | ReadFailure
 class Installation:
     """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`).
 
-    `fallback` are the lists of admission policies and of their bindings, in the order of `registered.POLICIES`.
+    `fallback` has the lists of admission policies and of their bindings, in the order of `registered.POLICIES`.
     """
 
     configurations: tuple[Answer, ...]
@@ -67,9 +67,9 @@ class Installation:
 class PolicyAnswers:
     """The answers to questions that need the policy.
 
-    `permissions` has each of a power and whether the service account holds it; `metrics` the series of each ready pod,
-    before and after the probe; `probe` the answer to the dry run of a pod that the policy denies, None without one.
-    The fallback answers before the webhook: where it denied the pod, `fallback` is its answer, and `probe` that to a
+    `permissions` says for each right whether the service account has it. `metrics` has the series of each ready pod,
+    before and after the probe. `probe` is the answer to the dry run of a pod that the policy denies, or None. The
+    fallback answers before the webhook. If it denied the pod, `fallback` is its answer, and `probe` is the answer to a
     Deployment of such pods, which the fallback leaves to the webhook.
     """
 
@@ -111,7 +111,7 @@ def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Pol
 
 
 def permissions(api: Api, policy: Policy) -> dict[str, bool | ReadFailure]:
-    """Ask whether the webhook's service account may read what facts are made of, and ask about others' rights."""
+    """Ask whether the webhook's service account may read the objects of facts and ask about others' rights."""
     within = (replace(each, namespace=place) for place in namespaces(policy) for each in READ_WITHIN)
     wanted = [(each, verb) for each in (*resources(policy), *within) for verb in VERBS]
     if policy.asks_rbac:
@@ -120,7 +120,7 @@ def permissions(api: Api, policy: Policy) -> dict[str, bool | ReadFailure]:
 
 
 def metrics(api: Api, pod: str) -> Mapping[str, float] | ReadFailure:
-    """Read the metrics of a pod through the API server; each series by its name and labels as they are written."""
+    """Read the metrics of a pod through the API server: the value of each series by its name and labels, as written."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{METRICS_PORT}/proxy/metrics"
     try:
         status, text = client.text(api, path)

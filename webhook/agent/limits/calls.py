@@ -1,4 +1,4 @@
-"""Calls the API server in a thread of its own, so that no look waits for it."""
+"""Calls the API server in a separate thread, so that no look waits for it."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,7 +7,7 @@ from webhook.agent.actions import NodeAction
 
 
 class ApiCalls:
-    """Actions that are calls of the API server, made one after another in the background."""
+    """Runs actions that call the API server, one after another in the background."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "api-calls")
@@ -19,11 +19,11 @@ class ApiCalls:
 
     @property
     def pending(self) -> tuple[NodeAction, ...]:
-        """The actions without an outcome so far."""
+        """The actions that have no outcome yet."""
         return tuple(action for action, future in self._calls if not future.done())
 
     def finished(self) -> Iterator[NodeAction]:
-        """Yield the actions that have got their outcome since the last call. Raises what a call raised."""
+        """Yield the actions that have finished since the last call. Raises the exception of a failed call."""
         calls, self._calls = self._calls, []
         for action, future in calls:
             if future.done():

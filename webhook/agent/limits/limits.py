@@ -10,7 +10,7 @@ from webhook.agent.observe.view import NodeContainer, Observation
 from webhook.telemetry.log import Log
 
 AGAIN = 30.0
-"""Seconds after which a limit that could not be set is tried again."""
+"""Seconds before a limit that could not be set is tried again."""
 
 Key = tuple[str, str]
 """A card's UUID and the path of a container's cgroup."""
@@ -47,8 +47,8 @@ class DriverLimits:
     ) -> tuple[tuple[str, str], ...]:
         """Set the limits that are missing or have changed, and remove the others. Returns each container and card set.
 
-        Every card of the node is limited: which one a container uses is unknown until its first process does. The
-        driver forgets the limits of a removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
+        Limits are set on every card of the node, because a container's card is unknown until its first process uses
+        one. The driver forgets the limits of a removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
         """
         want = {
             (card, str(folders[each])): (each, mib) for each, mib in wanted.items() if each in folders for card in cards
@@ -102,7 +102,7 @@ class Limiter(Watcher):
         return len(self._limits), len(self._limits.failed)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
-        """Set the limits of all containers of the node, of those that use no card yet as well."""
+        """Set the limits of all containers of the node, including those that use no card yet."""
         if seen.nvml is not self._nvml:
             self._limits.forget()
             self._nvml = seen.nvml

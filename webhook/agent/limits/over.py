@@ -78,7 +78,7 @@ def _action(verb: str, row: ContainerRow, reason: str, why: str) -> NodeAction:
 
 
 def _enforces(row: ContainerRow, rules: Over) -> bool:
-    """Whether to do more than report: never for an init container or a pod that ends, nor while the card has room."""
+    """Whether to do more than report: not for an init container or an ending pod, nor while the card has room."""
     if rules.action == REPORT or row.container is None or row.container.admitted.ending or row.container.admitted.init:
         return False
     used, total = row.reading.used, row.reading.total

@@ -1,7 +1,8 @@
-"""Decides on the node's taint for a dead card, where the policy asks for one. Values in, values out.
+"""Decides whether a node is tainted because of a dead card, if the policy asks for a taint. Values in, values out.
 
-The node itself remembers, so the agent may end at any moment: an annotation next to the taint names the dead cards, the
-causes, and the boot in which they died. Both are written at once, and only over the version of the node that was read.
+The state is kept on the node, so the agent may end at any moment: an annotation next to the taint names the dead cards,
+the causes, and the boot in which they died. Both are written at once, and only over the version of the node that was
+read.
 """
 
 import json
@@ -16,11 +17,11 @@ from webhook.model import Object
 KEY, EFFECT = "slicewarden.dev/dead-gpu", "NoSchedule"
 
 AGAIN, HOLD = 10.0, 60.0
-"""Seconds between two writes, and seconds for which all cards must be alive before the taint is removed."""
+"""Seconds between two writes, and how long all cards must be alive before the taint is removed."""
 
 
 class TaintNote(NamedTuple):
-    """The agent's annotation of a node: the dead cards with their causes, and the boot; and whether it is tainted."""
+    """The agent's annotation of a node: the dead cards with their causes, the boot, and whether the node is tainted."""
 
     cards: Mapping[str, str]
     boot: str
@@ -93,7 +94,7 @@ class NodeTaint:
     def change(self, now: float, dead: Mapping[str, str]) -> Object | None:
         """Return the patch that is due, or None. A taint that a person removed is not set again for the same cards.
 
-        Until a patch shows in the node, it is returned again every AGAIN seconds.
+        A patch is returned again every AGAIN seconds until the node shows it.
         """
         node = self._node()
         if node is None or not self._restored:

@@ -34,7 +34,7 @@ class Watchdog(Watcher):
                 yield action._replace(outcome=DONE)
 
     def close(self) -> Iterator[NodeAction]:
-        """Drop the evictions that have not been requested."""
+        """Drop the evictions that have not been sent."""
         return self.calls.close()
 
     def _kill(self, row: ContainerRow, slack: int) -> str:

@@ -21,7 +21,7 @@ from webhook.policy.model import Contention, Over, Policy, Pool
 from webhook.telemetry.log import Log
 
 STEP = 0.05
-"""Seconds between two checks whether everything has been listed."""
+"""Seconds between two checks that everything has been listed."""
 
 LOGS = Path("/var/log/containers")
 
@@ -77,7 +77,7 @@ def named_by_logs() -> Mapping[str, NodeContainer]:
 
 
 class NodeWatch:
-    """Follows the containers of one node. While the API server is away, the last known ones stay in force."""
+    """Follows the containers of one node. While the API server cannot be reached, the last known ones are used."""
 
     def __init__(self, name: str, api: Api, policy: Policy, log: Log, logs: Path = LOGS) -> None:
         self.name, self._policy, self._logs = name, policy, logs
@@ -115,7 +115,7 @@ class NodeWatch:
         return pool is not None and pool.taint_dead
 
     def seen(self) -> Object | None:
-        """Return the last known state of the node, as far as its taint needs it.
+        """Return the last known state of the node, with the fields that the taint needs.
 
         None until `taint_dead` is known, so that an agent that has just started removes no taint.
         """
@@ -123,7 +123,7 @@ class NodeWatch:
         return next(iter(self._cluster.objects("Node")), None) if facts and self.name in facts.named else None
 
     def contention(self) -> Contention:
-        """Return how containers take turns in this node's pool: not at all while the pool is unknown."""
+        """Return how containers take turns in this node's pool. While the pool is unknown, they take none."""
         pool = self._pool()
         return pool.contention if pool else Contention()
 

@@ -12,7 +12,7 @@ import pynvml
 
 MIB = 2**20
 TRIES = 3
-"""Attempts to read a list. It may grow between the call for its length and the call for its contents."""
+"""Maximum attempts to read a list, which may grow between the call for its length and the call for its contents."""
 
 LONGEST_SAMPLE = 1_000_000
 """Microseconds: NVML's sample periods are 1/6 to 1 s (nvml.h, nvmlDeviceGetUtilizationRates)."""

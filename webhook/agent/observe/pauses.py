@@ -74,7 +74,7 @@ def pause(review: PodReview, container: Container, pool: Pool) -> Pause | str:
 
 
 def _gang(review: PodReview) -> str:
-    """Return the field or name that shows that a pod belongs to a group, or an empty text."""
+    """Return the field or label that shows that a pod belongs to a group, or an empty text."""
     pod = review.subject
     if pod.spec.get("hostNetwork"):
         return "hostNetwork"

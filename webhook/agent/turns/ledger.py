@@ -1,4 +1,4 @@
-"""The ledger: a file with the containers that may be frozen, written before the freeze. Whoever reads it thaws them.
+"""The ledger: a file that lists the containers that may be frozen, written before the freeze and read to thaw them.
 
 It is in memory (/run), so a restart of the node ends it together with all freezes. The agent locks a second file while
 it runs, and touches that file at each look: this shows the thawer whether the agent is dead or silent.
@@ -30,7 +30,7 @@ SILENCE = 3.0
 """Seconds without a look after which an agent counts as silent, and its containers are thawed."""
 
 TRIES, STEP = 10, 0.05
-"""Attempts to take the lock, and the seconds between them: the thawer may have it for a deadline."""
+"""Attempts to take the lock, and the seconds between them: the thawer may hold it for a moment."""
 
 
 class Entries(NamedTuple):
@@ -52,7 +52,7 @@ class Ledger:
 
     @property
     def locked(self) -> bool:
-        """Whether this process has the lock."""
+        """Whether this process holds the lock."""
         return self._lock is not None
 
     def take(self, tries: int = TRIES) -> str:
@@ -100,7 +100,7 @@ class Ledger:
 
     @property
     def trouble(self) -> str:
-        """Why this ledger is unsafe; an empty text if it is safe, or if there is no folder yet."""
+        """Why this ledger is unsafe. An empty text means that it is safe, or that there is no folder yet."""
         try:
             with self._opened() as (folder, about):
                 return _trouble(about) or self._replaced(folder)
@@ -124,7 +124,7 @@ class Ledger:
 
     @property
     def beaten(self) -> int:
-        """A number that changes at each look of the agent; 0 if there is no file of an agent."""
+        """A number that changes at each look of the agent; 0 if no agent has written its file."""
         try:
             return (self.folder / LOCK).lstat().st_mtime_ns
         except OSError:
@@ -173,7 +173,7 @@ class Ledger:
             os.close(folder)
 
     def _replaced(self, folder: int) -> str:
-        """Return why the lock is void, or an empty text. Another process may have locked a new file."""
+        """Return why the lock no longer counts, or an empty text. Another process may have locked a new file."""
         if self._lock is None:
             return ""
         try:

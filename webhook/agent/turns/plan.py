@@ -93,7 +93,7 @@ class TurnState:
     idle: Mapping[str, float] = field(default_factory=dict)
     busy: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, float] = field(default_factory=dict)
-    """By card: since when it is idle although all running ones have used it, since when busy, and the last action."""
+    """By card: since when it is idle (though all running ones have used it) or busy, and its last action."""
 
 
 def plan(before: TurnState, seen: PlanInput, rules: Contention) -> tuple[TurnState, tuple[NodeAction, ...]]:
@@ -114,7 +114,7 @@ def release(before: TurnState, now: float, why: str) -> tuple[TurnState, tuple[N
 
 
 def failed(state: TurnState, key: str, until: float) -> TurnState:
-    """Return the state after a container could not be frozen: it runs, and is not frozen again until then."""
+    """Return the state after a container could not be frozen: it runs, and is not frozen again before `until`."""
     frozen = {each: value for each, value in state.frozen.items() if each != key}
     return replace(state, frozen=frozen, resting={**state.resting, key: until})
 

@@ -1,4 +1,4 @@
-"""The commands: one file each, with its options and its run. Only the one that is asked for is imported."""
+"""The commands: one file each, with its options and the function that runs it. Only the one that runs is imported."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""`slicewarden certs`: issue certificates into files or a Secret, show them, and keep a cluster's."""
+"""`slicewarden certs`: issue certificates into files or a Secret, show them, and renew those of a cluster."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def _failing(function: Callable[..., None]) -> Callable[..., int]:
         except BrokenPipeError:
             raise
         except OSError as error:
-            name = error.filename2 or error.filename  # a rename's second name is the one that the user knows
+            name = error.filename2 or error.filename  # the user knows the second name of a failed rename
             return _fail(f"{name}: {error.strerror}" if name else str(error))
         except ValueError as error:
             return _fail(str(error))
@@ -70,7 +70,7 @@ EXAMPLES = {
     "show": ("slicewarden certs show tls/ca.crt tls/tls.crt",),
     "keep": ("slicewarden certs keep --dry-run", "slicewarden certs keep --rotate-ca --overlap 2d"),
 }
-"""Command lines of each command, as they are typed; the first of each is also on the page of the group."""
+"""Example command lines of each command; the first of each is also shown in the help of the group."""
 
 
 def _page(name: str) -> parser.HelpEpilog:
@@ -126,7 +126,7 @@ def issue(
     secret: bool,
     secret_name: str,
 ) -> None:
-    """Issue, write and say what was issued."""
+    """Issue the certificates, write them, and print what was issued."""
     if out is None and not secret:
         raise ValueError("issue needs --out, --secret or both")
     now = datetime.now(UTC)
@@ -245,7 +245,7 @@ def keep(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Do what is due, with a line for each thing that is done. Then compare the registration with the policy."""
+    """Make the changes that are due, and print a line for each. Then compare the registration with the policy."""
     from webhook.cluster import (
         cert_store,  # 30 MiB, which only a live cluster needs
         client,
@@ -288,7 +288,7 @@ def _read_ca_certificates(path: Path) -> bytes:
 
 
 def _write_pairs(directory: Path, ca: Pair, serving: Pair, *, is_new: bool, force: bool) -> list[str]:
-    """Write what was issued, and return the names of the files. Raises ValueError where another CA would be lost."""
+    """Write what was issued, and return the file names. Raises ValueError if another CA would be overwritten."""
     directory.mkdir(parents=True, exist_ok=True)
     ca_key = directory / "ca.key"
     if not force and ca_key.exists() and ca_key.read_bytes() != ca.key_pem:
@@ -310,7 +310,7 @@ def _write_pairs(directory: Path, ca: Pair, serving: Pair, *, is_new: bool, forc
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Put the file in place whole or not at all, never open to more readers than `mode` lets in."""
+    """Write the file atomically; it is never readable by more users than `mode` allows."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

@@ -171,7 +171,7 @@ def command(
 
 
 def _with_way(problem: Problem) -> Problem:
-    """Name the option that passes over a file without an object."""
+    """Name the option that skips a file without an object."""
     if problem.message != batches.NO_OBJECT:
         return problem
     return problem._replace(message=f"{problem.message}; --skip-others passes over such files")

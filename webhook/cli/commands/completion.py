@@ -27,7 +27,7 @@ SHELLS = ("bash", "zsh", "fish")
 )
 @click.argument("shell", type=parser.WordChoice(SHELLS), help="the shell that reads the script")
 def command(shell: str) -> None:
-    """Print the script."""
+    """Print the completion script."""
     root = click.get_current_context().find_root().command
     made = get_completion_class(shell)
     assert made is not None  # noqa: S101 - click has all three

@@ -26,7 +26,7 @@ from webhook.text.terminal import Look
 
 FORMATS = {**diff_report.FORMATS, "html": "a page for a browser"}
 Compare = Callable[..., Compared]
-"""Compares an item, with `facts`, under two policies."""
+"""Compares the verdicts on an item, with `facts`, under two policies."""
 
 FAIL_ON = ("deny", "warn", "any", "never")
 
@@ -132,7 +132,7 @@ def _of_files(
 
 
 def _of_cluster(target: Target, old: Engine, new: Engine, compare: Compare) -> Change:
-    """Compare what lives in a cluster. A workload's template speaks for its pods: it makes those that follow."""
+    """Compare the verdicts on a cluster's objects. A workload is judged by its template, which makes its next pods."""
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
 
     policies = old.policy, new.policy
@@ -152,7 +152,7 @@ def _of_cluster(target: Target, old: Engine, new: Engine, compare: Compare) -> C
 
 
 def _narrow() -> Callable[[Judged], Judged] | None:
-    """Return what keeps the findings of the rules that the command line chooses; None to compare all."""
+    """Return a filter for the findings of the rules that the command line chooses; None to compare all."""
     chosen = options.chosen()
     return partial(_narrowed, chosen) if chosen else None
 

@@ -30,7 +30,7 @@ WELL, PROBLEMS = 0, 1
 SOON = timedelta(days=30)
 
 INDENT = " " * 25
-"""Where the messages of the table begin."""
+"""The column at which the messages of the table begin."""
 
 STYLES = {"ok": "allowed", "warning": "warned", "error": "denied", "not known": "faint"}
 
@@ -59,7 +59,7 @@ STATUS = {
     "--format", "form", type=parser.WordChoice(("table", "json")), default="table", help="table (for people) or json"
 )
 def command(policy: str | None, kubeconfig: str | None, context: str | None, form: str) -> int:
-    """Ask, check, and say what was found."""
+    """Read the installation, run the checks, and print the results."""
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
     from webhook.doctor import doctor, installation
 
@@ -123,7 +123,7 @@ def _probe(policy: Policy, facts: Facts) -> Object | None:
 
 
 def _pods() -> Iterable[Object]:
-    """Yield pods that take GPUs which they did not ask for, ask for too many, or tolerate every taint."""
+    """Yield pods that use GPUs without a request, request too many, or tolerate every taint."""
     asks: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
     takes = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     many: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": "999"}, "requests": {"nvidia.com/gpu": "999"}}}

@@ -87,7 +87,7 @@ def _pods(paths: Sequence[str], policy: Policy, items: Sequence[Object]) -> int:
 
 
 def _shown(text: str, empty: str, problems: Sequence[Problem]) -> int:
-    """Write a table, then the problems. Without a table and without problems `empty` says that there is nothing."""
+    """Write a table, then the problems. If there are neither, write `empty`."""
     if text or not problems:
         outputs.show(text or empty)
     outputs.say(f"error: {problem}" for problem in problems)
@@ -110,7 +110,7 @@ STANDSTILLS = ("object", "container", "pool", "may stand still", "and why, or wh
 @options.policy()
 @options.facts()
 def turns(paths: Sequence[str], policy: str | None, facts: Sequence[str]) -> int:
-    """Write how long the containers of some files may stand still."""
+    """Write how long the containers of some files may be frozen."""
     from webhook.scan import batches
 
     inputs.note_sample(policy)
@@ -127,8 +127,8 @@ def turns(paths: Sequence[str], policy: str | None, facts: Sequence[str]) -> int
 def _standstills(item: Item, policy: Policy, facts: Facts) -> list[tuple[str, ...]]:
     """Return a row for each container of an object that asks for a GPU, as the agent judges its pods.
 
-    One that the webhook would refuse counts for the first pool that has what it asks for. An object of a wrong shape
-    has one row, which says so.
+    A pod that the webhook would refuse is shown for the first pool that offers its resources. A malformed object has
+    one row, which says so.
     """
     value = item.value
     kind, metadata = str(value.get("kind")), mapping(value.get("metadata"))

@@ -1,4 +1,4 @@
-"""`slicewarden facts`: write what is read of a cluster to a file for Git."""
+"""`slicewarden facts`: write the facts of a cluster to a file for Git."""
 
 from collections.abc import Iterable, Sequence
 
@@ -35,7 +35,7 @@ def _policy(path: str | None) -> Policy:
 
 
 def _note_unread_rights(objects: Iterable[Object], policy: Policy) -> None:
-    """Say that Roles and bindings are left out, where the policy does not ask for rights."""
+    """Note that Roles and bindings are left out if the policy does not use RBAC rights."""
     count = 0 if policy.asks_rbac else sum(group_kind(item) in rights.KINDS for item in objects)
     if count:
         left = f"{several(count, 'object')} of RBAC left out"
@@ -91,7 +91,7 @@ def command(
     policy: str | None,
     format: str | None,  # noqa: A002 - the option's name
 ) -> int:
-    """Read the objects, reduce them, and write them; the exit status tells whether something could not be read."""
+    """Read the objects, reduce them, and write them. The exit status shows whether anything could not be read."""
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     if (live and files) or not (live or files or images):
         raise click.UsageError("name a FILE, - for standard input, or --live")

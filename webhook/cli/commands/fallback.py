@@ -19,7 +19,7 @@ FORMS = ("vap", "static")
 
 
 class _Params(click.ParamType[Params]):
-    """The name of a ConfigMap. `NAMESPACE/NAME` names one outside the webhook's namespace."""
+    """The type of an option that names a ConfigMap: NAME in the webhook's namespace, or `NAMESPACE/NAME`."""
 
     name = "params"
 
@@ -101,7 +101,7 @@ def command(
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
-    """Print the fallback, or compare what is there with it."""
+    """Print the fallback, or compare the installed one with it."""
     checks.given(file, check=check, live=live)
     static = form == "static"
     if static and live:

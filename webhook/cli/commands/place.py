@@ -1,4 +1,4 @@
-"""`slicewarden place`: play a folder of workloads against the nodes of a cluster."""
+"""`slicewarden place`: simulate how a folder of workloads would be scheduled on a cluster's nodes."""
 
 from collections.abc import Sequence
 

@@ -18,7 +18,7 @@ from webhook.model import Unusable
 from webhook.reports import formats, lint_report
 
 OWN = {"table": lint_report.table, "json": lint_report.write}
-"""The formats that speak of errors, warnings and notes."""
+"""The formats that have errors, warnings and notes."""
 
 
 def _name(_: click.Context, __: click.Parameter, text: str) -> str:

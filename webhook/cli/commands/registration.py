@@ -1,4 +1,4 @@
-"""`slicewarden registration`: print the webhook configurations that a policy needs, or check those that are there."""
+"""`slicewarden registration`: print the webhook configurations that a policy needs, or check the installed ones."""
 
 import base64
 
@@ -54,7 +54,7 @@ def command(
     ca_bundle: str | None,
     half: str | None,
 ) -> int:
-    """Print the configurations, or what a patch of them needs; or compare what is there with them."""
+    """Print the configurations, or a patch of them; or compare the installed ones with them."""
     checks.given(file, check=check, live=live)
     if check and (ca_bundle or half):
         raise click.UsageError("--check compares both configurations, without --half and --ca-bundle")

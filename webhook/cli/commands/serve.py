@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Load = Callable[[], tuple[Engine, Follow]]
 
 LEAST_AGE = 360
-"""Seconds for which a cluster where nothing happens may be silent (cluster.WATCH_SECONDS, and one bookmark)."""
+"""Seconds that an idle cluster may send nothing (cluster.WATCH_SECONDS, and one bookmark)."""
 
 TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
 
@@ -180,7 +180,7 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
 
 
 class Beside(NamedTuple):
-    """The other work of a worker: it writes Events, and watches a fallback, which in audit mode only records."""
+    """The background work of a worker: it writes Events, and watches that the fallback only records in audit mode."""
 
     events: bool
     fallback: ValidationActions | None

@@ -36,7 +36,7 @@ spec:
       expect:
         verdict: denied
         message: hostPID      # each key that expect may have: slicewarden schema --kind PolicyTest --markdown"""
-"""The test that a folder without tests is shown."""
+"""An example test, printed for a folder without tests."""
 
 
 @click.command(
@@ -99,7 +99,7 @@ def command(
 
 
 def _watched(paths: Sequence[str], policy: str | None) -> Iterator[str]:
-    """Yield the files of the tests, and those that they name."""
+    """Yield the files of the tests, and the files that they refer to."""
     yield from inputs.found(paths)
     yield from inputs.policy_files(policy) if policy else ()
     for document in filter(policy_tests.holds, manifests.load(paths)[0]):

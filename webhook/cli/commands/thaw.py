@@ -16,7 +16,7 @@ from webhook.model import Problem, Unusable
 from webhook.telemetry.log import log_line
 
 LEAVE_SECONDS = 20.0
-"""Seconds that a thawer stays after a signal to end, while the agent still runs."""
+"""Seconds that a thawer keeps running after a signal to end, if the agent still runs."""
 
 
 @click.command(
