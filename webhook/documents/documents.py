@@ -17,7 +17,10 @@ from webhook.model import Path, Problem
 from webhook.text.words import shown
 
 SMALL = 64 * 1024
-"""Characters of the longest YAML text whose List is not split. Texts by people have anchors, and lists in one line."""
+"""Maximum characters of a YAML text whose List is kept whole.
+
+Texts that people write may have anchors and inline lists.
+"""
 
 
 class Source:
@@ -62,8 +65,8 @@ class Document:
     """One document of a file, or an item in one: its value, and the lines of its places.
 
     `index` is the number of the document in its file, from 0. The source begins at the path `base` of the document.
-    `repeats` are the keys that a map repeats; the last one counts. A document that was only `glanced` at
-    has a value with only apiVersion and kind.
+    `repeats` are the keys that a map repeats; the last one counts. The value of a document that was only `glanced` at
+    has only apiVersion and kind.
     """
 
     file: str
@@ -111,19 +114,19 @@ def whole(result: Document | Problem) -> Document | Problem:
 
 
 Skips = Callable[[str, str, str], bool]
-"""Tells by apiVersion, kind and text which documents are only glanced at."""
+"""Decides by apiVersion, kind and text whether only a document's kind is read."""
 
 
 def unskipped(_: str, __: str, ___: str) -> bool:
-    """Tell that no document is only glanced at."""
+    """Return False: every document is read in full."""
     return False
 
 
 def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     """Yield the documents of a text one by one, so that a long text needs little memory.
 
-    A text is split as kubectl splits it: JSON values up to the first that is none, then YAML between the lines that
-    begin with `---` (apimachinery pkg/util/yaml/decoder.go, YAMLOrJSONDecoder and YAMLReader).
+    A text is split as kubectl splits it: JSON values as long as there are any, then YAML between lines that begin with
+    `---` (apimachinery pkg/util/yaml/decoder.go, YAMLOrJSONDecoder and YAMLReader).
     """
     text = text.removeprefix("\ufeff")
     count = end = 0
@@ -149,16 +152,16 @@ def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document 
 
 
 _BLANK = "\t\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""What Go takes for white space (unicode.IsSpace), besides the line feed; within the brackets of a pattern."""
+"""Go's white space (unicode.IsSpace) except the line feed, for the brackets of a pattern."""
 
 _REST = re.compile(rf"[{_BLANK}]*\n?")
-"""What is left out where JSON ends."""
+"""Characters that are skipped after JSON."""
 
 _NEXT = re.compile(r"(?:[ \t\r]*\n)*---")
 """The marker after one value of JSON."""
 
 _LOOKED_AT = 4096
-"""Bytes among which kubectl looks for the brace of JSON."""
+"""Bytes in which kubectl looks for the opening brace of JSON."""
 
 _BRACE = re.compile(rf"[{_BLANK}\n]*[{{[]")
 
@@ -185,7 +188,7 @@ def _document(chunk: str, first_line: int, file: str, index: int, skips: Skips) 
 
 
 def _parsed(chunk: str, first_line: int, repeats: list[Repeat] | None = None) -> tuple[Any, Mark]:
-    # Only aliases can make more values than the text has characters.
+    # only aliases can make more values than the text has characters
     most, repeats = max(MAX_VALUES, len(chunk)), [] if repeats is None else repeats
     return parse(chunk, first_line=first_line, alone=True, max_values=most, repeats=repeats)
 
@@ -214,7 +217,7 @@ class _Yaml(Source):
     def items(self) -> Sequence[Source]:
         """The sources of the items if they are written as kubectl does, with a line for each key.
 
-        The mark of an item in any other form, or of one with aliases into the rest, has only its first line.
+        An item in any other form, or with aliases into the rest, has a mark of only its first line.
         """
         if len(self._text) <= SMALL:
             return ()
@@ -247,8 +250,8 @@ _MARKER = re.compile(rf"---[{_BLANK}]*([^\n]*)\n")  # not ^---, which is looked 
 def _chunks(text: str, start: int) -> Iterator[tuple[int, str]]:
     """Yield the parts of YAML between markers with their first lines, so that an error affects one document only.
 
-    A marker that no text precedes belongs to the part after it. Raises Unreadable for a line that begins with `---` and
-    is no marker: kubectl reads no further.
+    A marker without text before it belongs to the part after it. Raises Unreadable for a line that begins with `---`
+    but is no marker, because kubectl stops reading there.
     """
     line = 1 + text.count("\n", 0, start)
     text = text[start:].replace("\r\n", "\n")
@@ -290,7 +293,7 @@ def _json_documents(text: str, file: str) -> Iterator[tuple[Document, int]]:
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
         if _HALF.search(text, position, end) and not _is_text(value):
-            raise Unreadable(first_line, "not JSON: half of a surrogate pair")  # of which Go makes another character
+            raise Unreadable(first_line, "not JSON: half of a surrogate pair")  # Go replaces it with another character
         source = text[position:end].replace("\t", " ")  # JSON allows tabs as white space, YAML not always
         repeats = _repeats(source, first_line, twice) if twice else ()
         yield Document(file, index, value, first_line, _Json(source, first_line), repeats=repeats), end
@@ -354,7 +357,7 @@ def _json_parsed(text: str, first_line: int, repeats: list[Repeat]) -> Mark:
 
 
 def _repeats(source: str, first_line: int, keys: Sequence[str]) -> tuple[Repeat, ...]:
-    """Return the repeated keys of a JSON text with their lines; with its first line if it is no YAML."""
+    """Return the repeated keys of a JSON text with their lines; the line is the first one if the text is not YAML."""
     repeats: list[Repeat] = []
     try:
         _json_parsed(source, first_line, repeats)

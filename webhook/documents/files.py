@@ -20,7 +20,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 class Item:
     """One Kubernetes object: a document, or the item at `base` of a List in it.
 
-    If something else would make the object, the document holds only its part `under` a path, at `base`.
+    For an object that another object would create, the document has only the part `under` a path, at `base`.
     """
 
     document: Document
@@ -41,13 +41,13 @@ class Item:
         return self.document.line((*self.base, *self.place(path)), text_line)
 
     def place(self, path: Path) -> Path:
-        """Return the path of a place of the object from the item's base; empty for what is not in the document."""
+        """Return the path of a place in the object from the item's base; empty for a place outside the document."""
         depth = len(self.under)
         return path[depth:] if path[:depth] == self.under else ()
 
 
 def alone(value: Object) -> Item:
-    """Return the item of an object without a file, such as one from a cluster. Its lines are 0."""
+    """Return an item for an object without a file, such as one from a cluster. Its lines are 0."""
     return Item(Document("", 0, value, 0, Source("", 0)), (), value)
 
 
@@ -115,7 +115,10 @@ def _within(name: str) -> Iterator[str | Problem]:
 
 
 def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
-    """Read the documents of a file, or of standard input (`-`), one by one; those that it `skips` by their kind."""
+    """Read the documents of a file, or of standard input (`-`), one by one.
+
+    `skips` says of which only the kind is read.
+    """
     try:
         data = _bytes(name)
     except OSError as error:
@@ -127,7 +130,7 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     if name == "-" and not data.strip():  # probably the program before the pipe failed
         yield Problem(name, 0, "standard input is empty")
         return
-    if data.startswith(_UTF16):  # of several documents in it kubectl reads one
+    if data.startswith(_UTF16):  # kubectl reads only one of several documents in it
         yield Problem(
             name, 1, "not text in UTF-8 but in UTF-16, as PowerShell writes it; save it by Out-File -Encoding utf8"
         )
@@ -167,7 +170,7 @@ def _is_templated(text: str) -> bool:
 
 
 def is_template(name: str) -> bool:
-    """Return whether a file that can be read has actions of templates."""
+    """Return whether a file is readable and has template actions."""
     try:
         return _is_templated(_bytes(name).decode("utf-8", "replace"))
     except (OSError, Unfit):
@@ -175,9 +178,9 @@ def is_template(name: str) -> bool:
 
 
 def may_hold_objects(name: str) -> bool:
-    """Return whether kubectl may find an object in a file that is broken for us: whether any key in it can be `kind`.
+    """Return whether kubectl may find an object in a file that we cannot read: whether any key in it can be `kind`.
 
-    Only the word itself, an escape in quotes or a tag for base64 can make that key. A link to nothing has no objects.
+    Only the word itself, an escape in quotes or a base64 tag can produce that key. A broken link has no objects.
     """
     try:
         data = _bytes(name).replace(b"\0", b"")  # every other byte in UTF-16
@@ -194,7 +197,7 @@ _TAG = re.compile(rb"binary|%")  # the tag `!!binary`, whose letters may be esca
 
 
 class Unfit(ValueError):
-    """The file is too large, or no regular file."""
+    """The file is too large, or not a regular file."""
 
 
 _STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -250,9 +253,9 @@ def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
 
 
 def _inside(item: Item) -> list[Item] | Problem | None:
-    """Return the items of a List, none for what is no object, None for one object, or the problem with it.
+    """Return the items of a List, nothing for a value that is no object, None for a single object, or the problem.
 
-    The kind is nothing to go by (apimachinery unstructured/helpers.go, unstructuredJSONScheme, and IsList).
+    The name of the kind does not decide (apimachinery unstructured/helpers.go, unstructuredJSONScheme, and IsList).
     """
     value, file = item.value, item.document.file
     if not _is_object(value):

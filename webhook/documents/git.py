@@ -11,7 +11,7 @@ from webhook.model import Problem, Unusable
 def load(path: str) -> list[Document]:
     """Read the file REV:PATH, or the files directly in that folder. PATH starts at the root, `./PATH` here.
 
-    Raises Unusable, even if only one document is unreadable: a policy is of no use in part.
+    Raises Unusable even if only one document is unreadable, because a policy cannot be used in part.
     """
     kind = _git(path, "cat-file", "-t").strip()
     if kind == "tree":

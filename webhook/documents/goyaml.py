@@ -16,7 +16,7 @@ from webhook.documents.goyaml_composer import MAX_DEPTH, MAX_VALUES, ODD_COLON, 
 from webhook.documents.marks import Mark, Repeat, Unreadable, UnsupportedText
 
 TOO_DEEP = "exceeded maximum nesting depth"
-"""The error of libyaml 0.2.6 and newer for a text that is a thousand deep. It reads ahead of the composer."""
+"""The error of libyaml 0.2.6 and newer for a text that is nested a thousand deep. It reads ahead of the composer."""
 
 
 def parse(
@@ -30,8 +30,8 @@ def parse(
 ) -> tuple[Any, Mark]:
     """Read the first YAML document of a text. Returns its JSON value, None if it is empty, and its marks.
 
-    Raises Unreadable; also for a repeated key in a map, unless the last one is to win or `repeats` is given, to which
-    they are added; and for content after the first document, if that has to be `alone`.
+    Raises Unreadable. A repeated key in a map also raises it, unless the last one is to win, or `repeats` collects
+    them. With `alone`, so does content after the first document.
     """
     if "\ufeff" in text and (mark_within := _BOM_WITHIN.search(text)):
         raise UnsupportedText(
@@ -93,12 +93,12 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800
 
 
 _BOM_WITHIN = re.compile("(?<=[\r\n\x85\u2028\u2029])\ufeff")
-"""A byte order mark that libyaml passes over and go-yaml reads as text (is_bom in yamlprivateh.go looks elsewhere)."""
+"""A byte order mark that libyaml skips and go-yaml reads as text (is_bom in yamlprivateh.go looks elsewhere)."""
 
 
 def is_clean(text: str) -> bool:
     """Return whether YAML allows every character of a text, and readers agree on it."""
-    if text.isascii():  # a third of the time
+    if text.isascii():  # takes a third of the time
         raw = text.encode()
         return len(raw.translate(None, _CONTROLS)) == len(raw)
     return not (_FORBIDDEN.search(text) or ("\ufeff" in text and _BOM_WITHIN.search(text)))

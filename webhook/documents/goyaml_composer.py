@@ -21,7 +21,7 @@ from webhook.text.words import shown
 
 MAX_DEPTH = 100
 MAX_VALUES = 200_000
-"""Values in a document, once its aliases are expanded."""
+"""Maximum values in a document after its aliases are expanded."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -274,7 +274,7 @@ def _is_merge(event: Any) -> bool:
 
 
 def _ratio(calls: int) -> float:
-    """Return the share of its work that go-yaml allows for aliases (allowedAliasRatio)."""
+    """Return the share of its work that go-yaml may spend on aliases (allowedAliasRatio)."""
     return 0.99 - 0.89 * min(max(calls - 400_000, 0), 3_600_000) / 3_600_000
 
 

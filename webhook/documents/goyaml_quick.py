@@ -1,7 +1,7 @@
-"""Reads YAML that has none of go-yaml's peculiarities, as nearly all manifests, in half the time of `goyaml.parse`.
+"""Reads YAML without go-yaml's peculiarities, as most manifests are, in half the time of `goyaml.parse`.
 
-It keeps few marks, and gives up on whatever needs a second look: `goyaml.parse` then reads the text from its start, and
-says what is wrong with it.
+It keeps few marks, and gives up on any unusual text. `goyaml.parse` then reads the text from its start, and reports any
+error.
 """
 
 import math
@@ -25,7 +25,7 @@ class Peculiar(Exception):
 def parse(text: str, first_line: int) -> tuple[dict[str, Any], Mark]:
     """Read the one map of a text, with the marks of its own keys and of the entries of its own lists.
 
-    Every character of the text is one that YAML allows. Raises Peculiar.
+    The text must have only characters that YAML allows. Raises Peculiar.
     """
     if "!" in text:  # libyaml does not report every tag
         raise Peculiar
@@ -63,7 +63,10 @@ def _document(following: Following, first_line: int) -> tuple[dict[str, Any], Ma
 
 
 def _value(following: Following, event: Any, depth: int, flow: bool | None) -> Any:
-    """Read the value that begins with an event, within so many others, of which the innermost is in `flow` style."""
+    """Read the value that begins with an event.
+
+    `depth` counts the values around it; the innermost has `flow` style or not.
+    """
     kind = type(event)
     if event.anchor or kind is yaml.AliasEvent:
         raise Peculiar

@@ -35,7 +35,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]+
 
 
 def _number(digits: str) -> int | float | None:
-    """Read an integer of 64 bits, signed or not, in one of Go's notations; else a decimal fraction."""
+    """Read a 64-bit integer, signed or unsigned, in one of Go's notations, or a decimal fraction."""
     if (integer := _INTEGER.fullmatch(digits)) and integer.lastgroup:
         significant = integer[integer.lastgroup].lstrip("0") or "0"
         if len(significant) <= 64:

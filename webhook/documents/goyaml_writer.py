@@ -44,7 +44,7 @@ def flow(value: str | Iterable[str]) -> str:
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_ ./-]*[A-Za-z0-9_./-])?")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")
-"""Numbers of YAML 1.2 (10.3.2, the core schema), of any size: one that is too large is a text to go-yaml alone."""
+"""Numbers of YAML 1.2 (10.3.2, the core schema), of any size: only go-yaml reads one that is too large as text."""
 
 _YAML_1_1 = yaml.resolver.Resolver()
 """YAML 1.1 as PyYAML reads it, with the timestamps that go-yaml v2 reads as texts."""
@@ -57,7 +57,7 @@ def _is_text(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Write a text in double quotes, in printable ASCII. JSON's escapes are YAML's, but for surrogate pairs."""
+    """Write a text in double quotes, in printable ASCII. YAML has JSON's escapes, except surrogate pairs."""
     return re.sub("[^ -~]", _escaped, json.dumps(text, ensure_ascii=False))
 
 

@@ -74,10 +74,10 @@ def template(chart: str, namespace: str | None = None, *, seconds: float = SECON
 
 
 def _astray(chart: str) -> str:
-    """Return a link below a chart's folder that leads to what a reader of its objects should not see; else nothing.
+    """Return a link in a chart's folder that leads to files which the chart must not show; empty if there is none.
 
     Helm follows links (internal/sympath/walk.go), and a template may write any file of its chart into an object
-    (`.Files.Get`). So a link may lead to no secret of whoever runs this, and to no credentials of a checkout.
+    (`.Files.Get`). So no link may lead to secrets of the user who runs this, or to credentials of a checkout.
     """
     roots, seen, left = (os.path.realpath("."), os.path.realpath(chart)), set[str](), [os.path.realpath(chart)]
     while left:
@@ -99,7 +99,7 @@ def _astray(chart: str) -> str:
 
 
 def _is_open(path: str, root: str) -> bool:
-    """Return whether a path lies below a folder, and in no hidden one there."""
+    """Return whether a path is inside a folder, but not in a hidden folder there."""
     below = os.path.relpath(path, root)
     return not any(part.startswith(".") for part in FilePath(below).parts)
 

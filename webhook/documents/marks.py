@@ -1,4 +1,4 @@
-"""Where the values of a document stand in its text, and why a text cannot be read."""
+"""The lines of a document's values in its text, and the errors for texts that cannot be read."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ class Mark:
 
 
 class Repeat(NamedTuple):
-    """A key that a map repeats, with its line and the line before on which it is."""
+    """A key that a map repeats, with its line and the line of its first occurrence."""
 
     key: str
     line: int
@@ -52,5 +52,5 @@ class Repeat(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line: what is repeated, and where it is first."""
+        """One line: the repeated key, and where it occurs first."""
         return f"duplicate key {shown(self.key)}, first at line {self.first}"

@@ -1,4 +1,4 @@
-"""Writes a text of YAML or JSON again with other values for some of its documents."""
+"""Replaces the values of some documents in a text of YAML or JSON."""
 
 import json
 from collections.abc import Mapping

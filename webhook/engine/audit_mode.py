@@ -1,4 +1,4 @@
-"""Audit mode: the engine judges as ever, and everything is let through unchanged."""
+"""Audit mode: the engine judges as usual, but allows every request unchanged."""
 
 from webhook.allowance import Late, no_deadline
 from webhook.engine.engine import Engine
@@ -10,8 +10,8 @@ from webhook.policy.model import Policy
 class AuditMode:
     """An engine whose every action is Audit at most: it denies nothing, warns of nothing and patches nothing.
 
-    A verdict says under `would` what the policy would have done. An object that cannot be judged is let through as
-    well, with the reason under `malformed`. Raises what the engine raises; then nothing is decided.
+    `would` in a verdict is what the policy would have done. An object that cannot be judged is allowed too, with the
+    reason under `malformed`. Raises the engine's errors; then there is no verdict.
     """
 
     mode = Mode.AUDIT
@@ -25,14 +25,14 @@ class AuditMode:
         return self._engine.policy
 
     def mutate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Answer `/mutate` without a patch. The patch is made all the same, so that it is known to be possible."""
+        """Answer `/mutate` without a patch. The patch is computed anyway, to show that it is possible."""
         verdict = self._engine.mutate(request, facts, late)
         return Verdict(malformed=verdict.malformed, would=_would(verdict))
 
     def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Answer `/validate` with every finding as a record; those that `/mutate` would repair are marked.
+        """Answer `/validate`, with every finding only recorded. Findings that `/mutate` would repair are marked.
 
-        No patch was made before, so a pod that a patch would put right is patched and judged a second time.
+        The pod was not patched before, so one that a patch would repair is patched and judged again.
         """
         verdict = self._engine.validate(request, facts, late)
         would = _would(verdict)
@@ -43,7 +43,7 @@ class AuditMode:
 
 
 Judge = Engine | AuditMode
-"""The object that answers reviews, in either mode."""
+"""The engine that answers reviews, in either mode."""
 
 
 def _would(verdict: Verdict) -> Would:

@@ -1,4 +1,4 @@
-"""What is installed, compared with what a policy needs: one value, which commands and the webhook show differently."""
+"""The result of comparing installed objects with those that a policy needs. Commands and the webhook present it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from webhook.model import Object
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A part of an installation as it was found, and its differences from what the policy needs.
+    """A part of an installation, and its differences from what the policy needs.
 
-    `digest` is the hash of the policy that the `wanted` objects bear. The `command` makes them again, with `options`.
+    `digest` is the policy hash in the `wanted` objects. `command` with `options` makes these objects again.
     `actions` says what the bindings of policies do; they are `mixed` if the command would lose some of them.
     """
 

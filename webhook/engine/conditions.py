@@ -17,7 +17,7 @@ from webhook.policy.scopes import Requesters
 
 
 def pods(policy: Policy) -> str:
-    """Return the expression for a pod that concerns a rule, or that an update takes a share of compute from."""
+    """Return the expression for a pod that concerns a rule, or that loses a limit on compute by an update."""
     concerned = _concerned(["[object]"], policy)
     return concerned if concerned == "true" else f"{concerned}|| {_LIFTED}"
 
@@ -44,9 +44,9 @@ def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
 
 
 def always_asked(workload: Workload) -> bool:
-    """Return whether every object of a kind goes to the webhook.
+    """Return whether every object of a kind must go to the webhook.
 
-    CEL cannot flatten lists of lists, read texts or find objects of any kind.
+    That is so if CEL would have to flatten lists of lists, parse texts, or find nested objects of any kind.
     """
     return workload.opaque or any(map(_deep, workload.templates))
 
@@ -64,7 +64,7 @@ def _concerned(pods: Iterable[str], policy: Policy) -> str:
 
 
 def _clauses(policy: Policy) -> Iterator[str]:
-    """Yield an expression for each property that brings a pod here; `pod` is the pod or a template."""
+    """Yield an expression for each property that sends a pod to the webhook; `pod` is the pod or a template."""
     annotations = " || ".join(_judged_annotation(policy))
     yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
     labels = " || ".join(_judged_label(policy))

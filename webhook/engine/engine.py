@@ -21,7 +21,7 @@ from webhook.text.words import line
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
 _REMAINS: Object = {}
-"""The object of a request that deletes: nothing remains of it."""
+"""The new object of a DELETE request: an empty one."""
 
 
 _WRITTEN_LATER = "nothing to do: Slicewarden writes it once the rule's action is Deny"
@@ -32,18 +32,18 @@ _LEFT_OUT = {
     Action.WARN: _WRITTEN_LATER,
     Action.AUDIT: _WRITTEN_LATER,
 }
-"""Why an object lacks what /mutate writes, and what to do."""
+"""A message: why an object lacks what /mutate writes, and what to do."""
 
 _TOO_LATE = "Slicewarden writes it only into what is created; delete the pod, and create it as it is to be"
-"""The same of the containers that a pod had before it was updated."""
+"""The same for containers that a pod had before it was updated."""
 
 
 Seen = Callable[[Review[Any]], None]
-"""Receives each review of an object before its rules are asked."""
+"""Receives each review of an object before its rules run."""
 
 
 class RuleBroke(RuntimeError):
-    """A rule raised an exception. There is no verdict, so `failurePolicy` decides."""
+    """A rule raised an exception. There is no verdict, so the registration's `failurePolicy` decides."""
 
     def __init__(self, rule: str) -> None:
         super().__init__(f"rule {rule} broke")
@@ -120,8 +120,8 @@ class Engine:
     def marked(self, request: Request, facts: Facts, verdict: Verdict, late: Late = no_deadline) -> Verdict:
         """Mark the results of a verdict on a request that `/mutate` would repair if every rule denied.
 
-        They are those that deny nothing once the patch is made. `Warn` and `Audit` patch nothing, and what runs was
-        perhaps never patched: most of such findings are no fault of their author. Raises TooLate.
+        These are findings that disappear when the patch is applied. Under `Warn` and `Audit` nothing is patched, and
+        running pods may never have been patched, so most such findings are not the author's fault. Raises TooLate.
         """
         if not any(map(_may_be_repaired, verdict.results)):
             return verdict
@@ -141,7 +141,10 @@ class Engine:
         return Engine(replace(self.policy, actions={}, overrides=(), unpatched=Action.DENY), self.rules)
 
     def _before(self, request: Request, old: Object, facts: Facts, allowance: Allowance) -> "_Case | None":
-        """Return the case of the object that is replaced. If it is too large, there is none, and the new one is new."""
+        """Return the case of the object that is replaced.
+
+        If it is too large, there is none, and the whole new object counts as new.
+        """
         if request.operation != UPDATE:
             return _Case(request, Counted(old), facts, allowance)
         own = allowance.again()
@@ -151,7 +154,7 @@ class Engine:
             return None
 
     def _judged(self, case: "_Case", before: "_Case | None") -> list[Result]:
-        """Judge an object against the one that it replaces."""
+        """Judge an object, taking into account the one that it replaces."""
         request, item, allowance = case.request, case.counted.item, case.allowance
         results = self._standing(case)
         # Raises TooLarge for a patch that is too long, so that the author sees why.
@@ -203,7 +206,7 @@ class Engine:
         ]
 
     def _tolerated(self, result: Result) -> Result:
-        """Give the policy's action to a denial of what another replica's `mutate` has left out."""
+        """Apply the policy's action (`unpatched`) to findings about a patch that another replica did not make."""
         if not result.finding.left_out or result.action is not Action.DENY:
             return result
         return result._replace(action=self.policy.unpatched)
@@ -230,7 +233,7 @@ class Engine:
     def _findings(
         self, review: Review[Any], rules: Callable[[Review[Any]], Iterable[Rule]]
     ) -> Iterator[tuple[Rule, list[Finding]]]:
-        """Yield each rule that has findings, with these as the rule gives them, but for their place in the object."""
+        """Yield each rule that has findings, with the findings at their places in the object."""
         allowance, late, rule = review.allowance, review.allowance.late, None
         try:
             for rule in rules(review):
@@ -240,7 +243,7 @@ class Engine:
                 for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
                     if finding.fixes and rule not in self._menders(review):
-                        # /mutate would not make it, and /validate would rely on it.
+                        # /mutate would not make this fix, and /validate would rely on it.
                         raise TypeError("a fix of a rule that does not say MENDS, or of a pod that can see no GPU")
                     findings.append(_located(finding, review.subject))
                 if findings:
@@ -260,7 +263,7 @@ class Engine:
         return self._looking[type(review.subject)](review.traits)
 
     def _menders(self, review: Review[Any]) -> Iterable[Rule]:
-        """Return the rules that have fixes: those of pods, for a pod that may see a GPU. No other needs any."""
+        """Return the rules that have fixes. Only pods that may see a GPU are asked about them."""
         return self._mending if isinstance(review, PodReview) and review.exposed else ()
 
     def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
@@ -280,7 +283,7 @@ class Engine:
 
 @immutable
 class _Case:
-    """An object that is judged, once it is paid for, and the one that it replaces. `seen` receives its reviews."""
+    """An object that has been paid for and is judged, and the one that it replaces. `seen` receives its reviews."""
 
     request: Request
     counted: Counted
@@ -291,13 +294,13 @@ class _Case:
 
 
 def _is_first(request: Request) -> bool:
-    """Return whether an object, or a debug container of a pod, comes into being. Only then is anything patched."""
+    """Return whether a request creates an object, or a debug container in a pod. Only such requests are patched."""
     asked = request.operation, request.subresource
     return asked in ((CREATE, ""), (UPDATE, "ephemeralcontainers"))
 
 
 def _located(finding: Finding, subject: Subject) -> Finding:
-    """Put a finding where its place is in the object; one in a text says where in the text it is."""
+    """Return a finding with its path in the object. A finding inside a text also says where in the text it is."""
     if not isinstance(subject, Pod) or not subject.elsewhere:
         return finding
     path, within = subject.located(finding.path)
@@ -305,7 +308,7 @@ def _located(finding: Finding, subject: Subject) -> Finding:
 
 
 def _is_added(fix: Fix, request: Request) -> bool:
-    """Return whether a fix is for a debug container that the update adds. Nothing else in a pod can change then."""
+    """Return whether a fix is for a debug container that the update adds: such an update can change nothing else."""
     if fix.path[:2] != ("spec", "ephemeralContainers"):
         return False
     before: Any = request.old_object or _REMAINS
@@ -324,7 +327,7 @@ def _why(action: Action, finding: Finding, subject: Subject, operation: str) -> 
 
 
 def _fixed_later(subject: Subject, result: Result) -> bool:
-    """Return whether `mutate` will fix this when a template's pods are created. It is then no fault of the template."""
+    """Return whether `mutate` will fix this in the template's pods, so that it is not a fault of the template."""
     template = isinstance(subject, Pod) and subject.template
     return template and result.action is Action.DENY and bool(result.finding.fixes)
 

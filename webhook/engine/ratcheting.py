@@ -8,7 +8,7 @@ from webhook.allowance import Allowance
 from webhook.model import Object, Path, Result
 
 Mark = tuple[str, Path, str]
-"""A rule, a place that does not depend on list indices, and one fault there."""
+"""Identifies a fault: the rule, a place that does not depend on list indices, and one part of the finding."""
 
 
 def added(

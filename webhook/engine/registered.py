@@ -1,6 +1,7 @@
 """Compares the webhook configurations that are registered with those that a policy needs.
 
-Objects that fail a condition never reach the webhook, so a registration of another policy leaves pods unjudged.
+Objects that fail a condition never reach the webhook, so if the registration was made from another policy, some pods
+are not judged.
 """
 
 import re
@@ -17,7 +18,7 @@ from webhook.text.words import listed, shown
 KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 NAMED = 3
-"""Webhooks, and words of a condition, that are named in a difference; of more, the number."""
+"""Maximum webhooks, and quoted words of a condition, that a difference names; the rest are counted."""
 
 _DEFAULTS: Mapping[str, Any] = {"namespaceSelector": {}, "objectSelector": {}}
 
@@ -28,7 +29,7 @@ def ours(items: Iterable[Object]) -> list[Object]:
 
 
 def differences(policy: Policy, found: Iterable[Object]) -> list[str]:
-    """Say what in the configurations that were found is not as the policy needs it; nothing if they are current.
+    """Describe how the installed configurations differ from those that the policy needs; nothing if they are current.
 
     The parts that an installation adds may differ: labels, other annotations and the caBundle. `failurePolicy` may
     differ if it is Ignore for all webhooks, as in audit mode.
@@ -92,19 +93,19 @@ def _differ(wanted: Object, found: Object, *, audit: bool) -> Iterator[str]:
 
 
 def _place(client: Any) -> Any:
-    """Leave out the caBundle, which the installation adds."""
+    """Return the address of a webhook without the caBundle, which the installation adds."""
     return {key: value for key, value in client.items() if key != "caBundle"} if isinstance(client, dict) else client
 
 
 def _rules(rules: Any) -> Any:
-    """Leave out the scope that the API server writes by default."""
+    """Return rules without the scope that the API server writes by default."""
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         return rules
     return [{key: value for key, value in rule.items() if (key, value) != ("scope", "*")} for rule in rules]
 
 
 def _conditions(wanted: Any, found: Any) -> str:
-    """Say which words of the policy two lists of conditions do not share."""
+    """Name the quoted words that only one of two lists of conditions has."""
     want, have = _words(wanted), _words(found)
     changes = (("lacks", want - have), ("still has", have - want))
     parts = [f"{verb} {listed([*map(shown, sorted(words))], NAMED)}" for verb, words in changes if words]

@@ -1,6 +1,7 @@
 """Makes the webhook configurations of an API server from the policy and the rules' tables.
 
-A request that fails the conditions (`engine/conditions.py`) never reaches the webhook, and does not depend on it.
+A request that fails the conditions (`engine/conditions.py`) never reaches the webhook, so it succeeds even while the
+webhook is down.
 """
 
 from collections.abc import Collection, Iterator
@@ -45,7 +46,7 @@ class Webhook:
 
     If it is `required`, a request fails while the webhook cannot be reached. `versions` are the API versions whose
     shapes the rules can read. `excluded` are the namespaces that it skips; None for cluster-scoped resources.
-    With `only` it is asked only about these namespaces.
+    With `only`, it receives only requests in these namespaces.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Webhook:
 
 
 def configurations(policy: Policy) -> tuple[Made, Made]:
-    """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration; neither has a caBundle yet."""
+    """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, both still without a caBundle."""
     return (
         _configuration("Mutating", policy, [{**_webhook(_mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
         _configuration("Validating", policy, [*map(_webhook, webhooks(policy))]),
@@ -67,7 +68,7 @@ def configurations(policy: Policy) -> tuple[Made, Made]:
 
 
 def bundles(policy: Policy, ca_bundle: str) -> tuple[Made, Made]:
-    """Make the part of the configurations that an installation adds: the caBundle of every webhook."""
+    """Make the patch of the configurations that an installation adds: the caBundle of every webhook."""
     mutating, validating = configurations(policy)
     for configuration in (mutating, validating):
         configuration["metadata"] = {"name": NAME}
@@ -121,7 +122,7 @@ ALONE = ("kube-system", NAMESPACE)
 
 
 def left_alone(policy: Policy) -> tuple[str, ...]:
-    """Return the namespaces whose pods do not go to the webhook: ALONE, and those that the policy leaves alone.
+    """Return the namespaces whose pods are not sent to the webhook: ALONE, and the policy's `leaveAlone`.
 
     Other components are exempted by service account, which a namespace selector cannot see.
     """
@@ -140,8 +141,8 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
     pods = (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),)
     yield Webhook("pods", pods, ("concerns-gpus", conditions.pods(policy)), system)
     yield _workloads("workloads", BUILT_IN.values(), policy)
-    # The pods of a custom workload are judged in any case, so an absent webhook need not stop its operator. But a
-    # controller creates them: a grant that names requesters can see the requester only here.
+    # The pods of a custom workload are judged anyway, so its operator can go on without the webhook. But a controller
+    # creates the pods, so a grant that names requesters sees the requester only here.
     by_requester = any(grant.requesters is not None for grant in policy.grants)
     others = [workload for key, workload in policy.workloads.items() if key not in BUILT_IN]
     for group, kinds in groupby(sorted(others, key=_group), key=_group):
@@ -150,7 +151,7 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
     if by_requester:
         revisions = (
             ("apps", ("controllerrevisions",), ("CREATE",)),
-        )  # the API server refuses every change of its data
+        )  # the API server refuses any change of its data
         yield Webhook("revisions", revisions, ("by-no-controller", conditions.others_than(policy.controllers)), system)
 
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)

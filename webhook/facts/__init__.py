@@ -1,1 +1,1 @@
-"""A snapshot of the cluster, as a value."""
+"""The facts: an immutable snapshot of the cluster, which rules read."""

@@ -1,7 +1,7 @@
-"""Which PYTHONPATH images set: reads what registries' tools print of them, and the ConfigMap that keeps it as a fact.
+"""Knows which PYTHONPATH each image sets: reads the output of registry tools, and the ConfigMap that stores it.
 
 A ConfigMap is read from files and watched in a cluster like those of the device plugin, so a list of images needs no
-object, right or watch of its own. Its texts are JSON: image references, each with its PYTHONPATH.
+further object, permission or watch. Its texts are JSON: image references, each with its PYTHONPATH.
 """
 
 import json
@@ -16,7 +16,7 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Object
 
 LIST = "slicewarden-images"
-"""The name of the ConfigMaps. They count in the namespaces where the policy has sharing configurations read."""
+"""The name of the ConfigMaps. They are read in the policy's sharing namespaces."""
 
 MAX_LIST = 1000 * 1024
 """Characters of all texts of a ConfigMap. The API server takes 1 MiB (kubernetes pkg/apis/core/validation)."""
@@ -28,7 +28,7 @@ _VARIABLE = "PYTHONPATH="
 
 
 class ImageSetting(NamedTuple):
-    """The entry of an image: the `path` that it sets, None if unknown, and `why` the lists do not help, or ""."""
+    """The PYTHONPATH (`path`) that an image sets, None if unknown; then `why` says why the lists do not help."""
 
     path: str | None
     why: str = ""
@@ -51,9 +51,9 @@ _REFERENCE = re.compile(
 
 
 def reference(text: str) -> str:
-    """Return the full form of a reference, as registries know it; empty for a text that is none.
+    """Return the full form of an image reference, as registries use it; empty for a text that is no reference.
 
-    Without a registry it is Docker Hub's, and without a tag `latest`. A tag beside a digest is dropped, since runtimes
+    Without a registry it is Docker Hub's, and without a tag `latest`. A tag next to a digest is dropped, since runtimes
     ignore it (distribution/reference normalize.go, regexp.go).
     """
     if len(text) > MAX_REFERENCE:
@@ -85,7 +85,7 @@ def _key(full: str) -> str:
 def find(facts: Facts, namespaces: Iterable[str], image: str) -> ImageSetting:
     """Find the PYTHONPATH that an image sets in the lists of some namespaces. `image` is its reference in a pod.
 
-    A list that cannot be read might have named the image, so then nothing is known of images that no other list names.
+    An unreadable list might have named the image, so then an image that no other list names is unknown.
     """
     full, why = reference(image), ""
     if not full:
@@ -105,7 +105,7 @@ def find(facts: Facts, namespaces: Iterable[str], image: str) -> ImageSetting:
 
 @lru_cache(maxsize=64)  # a snapshot keeps the texts of the one before, so each is read once
 def _known(text: str) -> Mapping[str, str] | None:
-    """Read one text of a list: the path of each image by its key; None if any of it cannot be read."""
+    """Read one text of a list: the path of each image by its key. None if any part of it cannot be read."""
     try:
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError):
@@ -127,7 +127,7 @@ class Unclear(ValueError):
 
 
 def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the full references in what a tool printed of an image, each with the PYTHONPATH. Raises Unclear.
+    """Yield the full references in a tool's output about an image, each with the PYTHONPATH. Raises Unclear.
 
     `skopeo inspect` prints the name and the digest, `docker image inspect` and podman's print tags and digests;
     `skopeo inspect --config` and `crane config` print neither, so they need the reference `named`.
@@ -159,7 +159,7 @@ def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _path(variables: Any) -> str:
-    """Return the PYTHONPATH in a list of NAME=VALUE, which is null where an image sets nothing. Raises Unclear."""
+    """Return the PYTHONPATH in a list of NAME=VALUE, which is null if an image sets no variables. Raises Unclear."""
     if not (variables is None or (isinstance(variables, list) and all(isinstance(one, str) for one in variables))):
         raise Unclear("has an Env that is no list of texts")
     paths = {one.removeprefix(_VARIABLE) for one in variables or () if one.startswith(_VARIABLE)}

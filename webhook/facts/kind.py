@@ -1,4 +1,4 @@
-"""The parts of which a file of `kinds/` is made: its table, and how far its objects are read."""
+"""The types that a file of `kinds/` uses: its table, and where its objects are read."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class Fact(NamedTuple):
-    """What one object says: the table that it belongs to, its key there, and the value; None if it says nothing."""
+    """The fact that one object states: its table, its key there, and the value; None if it states nothing."""
 
     table: str
     key: Any
@@ -32,7 +32,7 @@ class Table(Generic[K, V]):
 
 
 class Reach(Enum):
-    """How far objects are read in a cluster, and by whom."""
+    """Where the objects of a kind are read, and by which programs."""
 
     FILES = auto()
     """They are read only from files."""
@@ -45,15 +45,15 @@ class Reach(Enum):
 
 
 Read = Callable[[Object, str, str], Fact | None]
-"""Returns what an object says, given its namespace (`default` if it has none) and its name (empty if it has none)."""
+"""Returns the fact in an object, given its namespace (`default` if it has none) and name (empty if it has none)."""
 
 Part = Mapping[str, Any]
-"""Parts of an object by key. `metadata` has what is kept besides the namespace and the name."""
+"""Parts of an object by key. `metadata` has what is kept in addition to the namespace and the name."""
 
 
 @immutable
 class Kind:
-    """A kind of facts: the resources that it reads, and what it makes of an object. Its file lists them."""
+    """A kind of facts: the resources that it reads, and its functions. All of it comes from the kind's file."""
 
     name: str
     resources: tuple[Resource, ...]

@@ -1,4 +1,4 @@
-"""Reads the parts that objects of several kinds have: labels, amounts of resources, and what is kept of each in Git."""
+"""Reads parts that several kinds share: labels, amounts of resources, and the parts that are kept for Git."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -44,7 +44,7 @@ def home(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def variable(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep a variable, and of a reference only that it is one."""
+    """Keep a variable. Of a reference to another object, keep only that it is a reference."""
     if entry.get("valueFrom"):
         return {"name": entry["name"], "valueFrom": {"fieldRef": {}}}
     return filled(entry, "name", "value")

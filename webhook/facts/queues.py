@@ -52,7 +52,7 @@ def quotas(spec: Mapping[str, Any]) -> Iterator[Quota]:
 
 
 def leading(local: Mapping[tuple[str, str], str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the namespaces of LocalQueues, given by namespace and name, by the ClusterQueue that each leads to."""
+    """Return, for each ClusterQueue, the namespaces whose LocalQueues lead to it."""
     found: dict[str, set[str]] = {}
     for (namespace, _), cluster_queue in local.items():
         found.setdefault(cluster_queue, set()).add(namespace)

@@ -1,7 +1,7 @@
-"""Who holds the right of trust: to `use` `trustlevels/trusted` of the API group `slicewarden.dev`, as RBAC gives it.
+"""The right of trust in RBAC: to `use` `trustlevels/trusted` of the API group `slicewarden.dev`.
 
-There is no such resource in the API. RBAC gives rights to resources that do not exist, and a SubjectAccessReview asks
-for them (kubernetes pkg/apis/rbac/v1/evaluation_helpers.go).
+The API has no such resource. RBAC can grant rights to resources that do not exist, and a SubjectAccessReview can ask
+about them (kubernetes pkg/apis/rbac/v1/evaluation_helpers.go).
 """
 
 import re
@@ -64,7 +64,7 @@ _SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 def command(account: Account) -> str:
     """Return the command that gives an account the right in its namespace, for an administrator to run.
 
-    Names that no namespace and no account can have are left open: nobody should paste them into a shell.
+    Invalid names of namespaces and accounts become placeholders, so that nobody pastes them into a shell.
     """
     if not all(map(_SAFE.fullmatch, (account.namespace, account.name or account.namespace))):
         account = ANYONE
@@ -78,7 +78,7 @@ SHIPPED: Object = {
     "metadata": {"name": ROLE},
     "rules": [{"apiGroups": [GROUP], "resources": [RESOURCE], "resourceNames": [NAME], "verbs": [VERB]}],
 }
-"""That ClusterRole, as manifests/base/rbac.yaml has it."""
+"""The same ClusterRole as in manifests/base/rbac.yaml."""
 
 _OF_EVERY_CLUSTER = "cluster-admin"
 """The ClusterRole that every API server makes when it starts, with every right.
@@ -88,10 +88,10 @@ Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go, Cl
 
 
 def shipped(objects: Iterable[Object]) -> list[Object]:
-    """Return the ClusterRole of the manifests, which is known by itself; nothing if the objects speak of it.
+    """Return the ClusterRole of the manifests, which is assumed to exist; nothing if the objects decide about it.
 
-    They do if they have a ClusterRole of its name, or `cluster-admin`: then they list the roles of a cluster, and one
-    that is missing there was deleted.
+    They do if they include a ClusterRole with its name, or `cluster-admin`: then they list all roles of a cluster, and
+    a role that is missing was deleted.
     """
     spoken = {("ClusterRole", "", name) for name in (ROLE, _OF_EVERY_CLUSTER)}
     return [] if any(group_kind(item) in KINDS and _name(item) in spoken for item in objects) else [SHIPPED]
@@ -101,18 +101,18 @@ class Rights:
     """Knows which accounts have the right of trust. The base class knows none, as in facts without bindings."""
 
     unknown = "no Role or RoleBinding is among the facts; add them to the facts, or ask the cluster with --live"
-    """Why an answer is missing, and the way out, in a few words."""
+    """Why an answer is missing, and what to do, in a few words."""
 
     def held(self, _: Account) -> bool | None:
         """Whether an account has the right; None if that is unknown. Never waits."""
         return None
 
     def noting(self) -> list[Account]:
-        """Return a new list, to which `held` adds the accounts that this thread asks about in vain."""
+        """Return a new list, to which `held` adds the accounts that this thread finds no answer for."""
         return []
 
     def ask(self, accounts: Iterable[Account]) -> None:
-        """Wait until these accounts are known, or cannot be."""
+        """Wait until the rights of these accounts are known, or the request has failed."""
 
 
 UNREAD = Rights()
@@ -121,8 +121,8 @@ UNREAD = Rights()
 class GrantedRight(Rights):
     """The right as Roles, ClusterRoles and their bindings give it (kubernetes pkg/registry/rbac/validation/rule.go).
 
-    A binding to a role that is not there gives nothing, but for the ClusterRole of the manifests, which is known by
-    itself where no cluster's roles are listed (`shipped`). The rules of an aggregated ClusterRole are those written in
+    A binding to a missing role grants nothing. The exception is the ClusterRole of the manifests, which is assumed to
+    exist unless a cluster's roles are listed (`shipped`). An aggregated ClusterRole has the rules that are written in
     it.
     """
 
@@ -150,7 +150,7 @@ class GrantedRight(Rights):
         return any(not names.isdisjoint(self._holders.get(space, ())) for space in (account.namespace, ""))
 
     def somewhere(self, namespace: str) -> bool:
-        """Whether any account of a namespace has the right there."""
+        """Whether any account of a namespace has the right in that namespace."""
         groups = {("Group", group) for group in Account(namespace, "").groups}
         start = Account(namespace, " ").user.rstrip()
         return any(
@@ -182,7 +182,7 @@ _USER = "system:serviceaccount:"
 
 
 def _broadly(rules: Iterable[Mapping[str, Any]], holders: Iterable[Holder]) -> Iterator[str]:
-    """Yield the accounts, as `namespace:name`, that have the right only by `*`, and the group of all accounts."""
+    """Yield the accounts, as `namespace:name`, that have the right only through `*`, and the group of all accounts."""
     wild = all("*" in (*rule["verbs"], *rule["apiGroups"], *rule["resources"]) for rule in rules)
     for kind, name in holders:
         if kind == "Group" and name == ALL_ACCOUNTS:
@@ -205,7 +205,7 @@ def given_by(binding: Object) -> Named:
 def needed(objects: Iterable[Object], beside: Iterable[Object] = ()) -> list[Object]:
     """Leave out the bindings whose role does not give the right; objects of other kinds stay.
 
-    Roles in `beside` count too, but are not returned.
+    Roles in `beside` are considered too, but not returned.
     """
     items = [*objects]
     known = (item for item in (*items, *beside) if group_kind(item) in KINDS and item["kind"] in ROLES)
@@ -217,7 +217,7 @@ def needed(objects: Iterable[Object], beside: Iterable[Object] = ()) -> list[Obj
 def kept(item: Object) -> Object | None:
     """Return the part of a role or binding that is read; None if it gives nothing.
 
-    A ClusterRole with the name of the manifests' stays even so: it replaces the one that is known by itself.
+    A ClusterRole with the name of the one in the manifests is always kept, because it replaces the assumed one.
     """
     if item.get("kind") in ROLES:
         rules = giving(item)

@@ -32,18 +32,18 @@ def _merged(parts: Iterable[Mapping[K, V]]) -> dict[K, V]:
 
 
 def _mapping() -> Any:
-    """Make a field that is a table as it is."""
+    """Make a field that has a table's mapping."""
     return field(default_factory=dict, metadata={"gather": lambda table: table, "join": _merged})
 
 
 def _values(gather: Callable[[Mapping[Any, Any]], Any] = lambda table: tuple(table.values())) -> Any:
-    """Make a field with the values of a table."""
+    """Make a field that has only the values of a table."""
     return field(default=(), metadata={"gather": gather, "join": lambda parts: tuple(chain.from_iterable(parts))})
 
 
 @immutable
 class Facts:
-    """A snapshot: labels of namespaces by name, nodes, and the sharing and the holders of GPUs.
+    """A snapshot: namespaces with their labels, nodes, sharing configurations, and the pods that have GPUs.
 
     Snapshots compare by identity, so that results derived from one can be cached. A field is filled from the table of
     its name (`facts.kinds`).
@@ -94,7 +94,10 @@ class Facts:
         return known
 
     def trusts(self, namespace: str, account: str = "") -> bool | None:
-        """Whether an account, or all of a namespace without one, holds the right of trust; None if unknown."""
+        """Whether an account has the right of trust; without a name, whether all of its namespace do.
+
+        None if unknown.
+        """
         return self.rights.held(Account(namespace, account))
 
     @classmethod
@@ -108,14 +111,14 @@ class Facts:
 
 
 class _Adding(dict[Any, Any]):
-    """A table whose values are maps that add up."""
+    """A table whose values are maps that are merged."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, {**self[key], **value} if key in self else value)
 
 
 class _Tables(dict[str, dict[Any, Any]]):
-    """Tables by name, each of the kind that it has to be."""
+    """Tables by name, created with the right type."""
 
     def __missing__(self, table: str) -> dict[Any, Any]:
         self[table] = made = _Adding() if table in _ADD_UP else {}
@@ -123,7 +126,7 @@ class _Tables(dict[str, dict[Any, Any]]):
 
 
 def gathered(facts: Iterable[Fact]) -> Facts:
-    """Make a snapshot of what objects say. It reads none of them again.
+    """Make a snapshot from facts, without reading any object again.
 
     A later object replaces an earlier one with its name, or adds to it (`ADDS_UP` of its kind).
     """
@@ -137,7 +140,7 @@ def gathered(facts: Iterable[Fact]) -> Facts:
 
 
 def joined(parts: Iterable[Facts]) -> Facts:
-    """Join facts of different objects, all of kinds that are watched in a live cluster: none says who has a right."""
+    """Join snapshots of different objects. They must be of watched kinds, without RBAC rights."""
     each = tuple(parts)
     filled = {of.name: of.metadata["join"](getattr(part, of.name) for part in each) for of in _FILLED}
     names = dict.fromkeys(chain.from_iterable(part.tables for part in each))
@@ -148,4 +151,4 @@ _FILLED: tuple["Field[Any]", ...] = tuple(each for each in fields(Facts) if "gat
 """The fields that a table fills."""
 
 _ADD_UP = frozenset(kind.table.name for kind in kinds.walk() if kind.adds_up)
-"""The tables whose values are maps that add up."""
+"""The tables whose values are maps that are merged."""

@@ -1,4 +1,4 @@
-"""Sources of facts: with the day, and with a limit on their age."""
+"""Wraps sources of facts: adds the current day, and limits their age."""
 
 from collections.abc import Callable
 from dataclasses import replace

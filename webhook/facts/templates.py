@@ -37,7 +37,7 @@ def slim(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *
     }
     for part in ("containers", "initContainers"):
         read = [_container(each, mounted, plugin=plugin) for each in mappings(spec.get(part))]
-        # Only the order of init containers counts, and their number never does.
+        # only the order of init containers matters, never their number
         parts[part] = read if plugin or any(each.keys() - {"name"} for each in read) else []
     kept_parts = {key: value for key, value in parts.items() if value not in ({}, [], None)}
     return {**({"metadata": marks} if marks else {}), "spec": kept_parts}
@@ -95,10 +95,10 @@ def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool)
 
 
 LABELLER = "nfd-master"
-"""The program by which Node Feature Discovery writes labels of nodes."""
+"""The program with which Node Feature Discovery writes labels of nodes."""
 
 _PROGRAMS = ("nvidia-device-plugin", "gpu-feature-discovery", "mps-control-daemon", "config-manager")
-"""The programs in the device plugin's image, which `of_daemon_set` tells apart."""
+"""The programs in the device plugin's image, which `of_daemon_set` distinguishes."""
 
 _CONFIG_FILE = "--config-file"
 

@@ -10,14 +10,14 @@ RECORDED: Mapping[str, str] = {
 }
 """The rules whose findings the fallback only records under ByRule, each with the reason.
 
-The harm of such an object ends when the object is deleted, so it can wait until the webhook is back. The webhook's
+Such an object does no more harm after it is deleted, so its denial can wait until the webhook is back. The webhook's
 message also names the field and the value to change. The fallback refuses requests that any other rule denies, new
 rules included: they reach GPUs, memory or trust that were not granted, or their effect lasts.
 """
 
 
 class ValidationActions(StrEnum):
-    """The answer to a request that a rule denies. Each is written to the audit log too."""
+    """The answer to a request that a rule denies. Each answer is also written to the audit log."""
 
     DENY = "Deny"
     WARN = "Warn"
@@ -26,7 +26,7 @@ class ValidationActions(StrEnum):
     """AUDIT for the rules of RECORDED, and DENY for all others."""
 
     def to(self, rule: str) -> "ValidationActions":
-        """Return the answer to a request that a rule denies; never BY_RULE."""
+        """Return the answer to a request that this rule denies; never BY_RULE."""
         if self is not ValidationActions.BY_RULE:
             return self
         return ValidationActions.AUDIT if rule in RECORDED else ValidationActions.DENY

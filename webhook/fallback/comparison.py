@@ -25,12 +25,11 @@ def compare(
     config_map: bool = False,
     facts: Facts | None = None,
 ) -> Comparison:
-    """Compare a fallback. Without an answer or a ConfigMap that is wanted, those count with which it was made.
+    """Compare a fallback. Without a wanted answer or ConfigMap, those that the fallback was made with are used.
 
-    Without an answer the actions of bindings are the owner's choice, but for those of a fallback by rule. In
-    `audit` mode the fallback has to record only. The ConfigMap itself is compared if `config_map` says that it was
-    read. Mutations are compared where there are any; with `mutate` they have to be there. Their caps are those of
-    the cards among the facts.
+    Without a wanted answer, the actions of bindings may be anything, except in a fallback made by rule. In `audit` mode
+    the fallback must only record. The ConfigMap is compared if `config_map` says that it was read. Mutations are
+    compared if there are any, and are required with `mutate`. Their caps are computed from the cards among the facts.
     """
     wanted_answer = answer or current.answer_of(found)
     files, steers = static or current.of_files(found), current.steers(found)
@@ -69,7 +68,7 @@ def options_of(answer: ValidationActions, params: Params | None, *, static: bool
 
 
 def _steering(policy: Policy, found: Sequence[Object]) -> str:
-    """Write the options that make the mutations again: they need facts if they are not those of assumed cards."""
+    """Write the options that make the mutations again. They need facts unless the caps are those of assumed cards."""
     assumed = {name: capping.card for name, capping in mutations.cappings(policy, Facts()).items()}
     said = [mutations.recorded(item) for item in found if item["kind"] == mutations.POLICY]
     return " --mutate" + ("" if said == [assumed] else " --facts FACTS")

@@ -16,7 +16,7 @@ from webhook.text.words import listed, shown
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 MUTATING = (mutations.POLICY, mutations.BINDING)
-"""The kinds by which the API server steers, guards and caps, where a fallback was made with --mutate."""
+"""The kinds that steer, guard and cap pods, present if the fallback was made with --mutate."""
 
 CONFIG_MAP = "ConfigMap"
 
@@ -24,7 +24,7 @@ SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 """The label selector of the policies and bindings of a fallback."""
 
 LOST = "if the registration is removed, nothing holds what the policy denies (docs/fallback.md)"
-"""The rest of a sentence that says that there is no fallback."""
+"""The end of a sentence that says that there is no fallback."""
 
 NAMED = 5
 """Maximum number of names in a line."""
@@ -41,14 +41,14 @@ def ours(items: Iterable[Object]) -> list[Object]:
 
 
 def params(found: Iterable[Object]) -> Params | None:
-    """Return the ConfigMap that a fallback reads; None if it reads none, or not all of it reads the same."""
+    """Return the ConfigMap that a fallback reads; None if it reads none, or if its policies read different ones."""
     refs = [item["spec"]["paramRef"] for item in found if isinstance((item.get("spec") or {}).get("paramRef"), dict)]
     named = {Params(str(each.get("namespace")), str(each.get("name"))) for each in refs}
     return named.pop() if len(named) == 1 else None
 
 
 def without_params(made: Iterable[Object]) -> list[Object]:
-    """Leave out the ConfigMap of a fallback, where only its policies and bindings were read."""
+    """Leave out the ConfigMap of a fallback, for a comparison of only its policies and bindings."""
     return [each for each in made if each["kind"] != CONFIG_MAP]
 
 
@@ -57,7 +57,7 @@ def _named(item: Object) -> Params:
 
 
 def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
-    """Return the answers of a fallback's bindings, without its guard: the strictest first, each with its bindings."""
+    """Return the answers of a fallback's bindings except its guard: the strictest first, each with its bindings."""
     said: dict[ValidationActions, list[str]] = {}
     for item in ours(found):
         if item["kind"] == KINDS[1] and not _guards(item):
@@ -100,7 +100,7 @@ def only_records(found: Iterable[Object]) -> bool:
 
 
 def told(found: Iterable[Object]) -> str:
-    """Return in a few words what the bindings of a fallback do; empty if there are none."""
+    """Describe in a few words what the bindings of a fallback do; empty if there are none."""
     found = ours(found)
     has = answers(found)
     if only_records(found):
@@ -149,7 +149,7 @@ def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: b
 
 
 def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectState, int]:
-    """Count the policies and bindings of a fallback by their state; their actions count too."""
+    """Count the policies and bindings of a fallback by their state, which includes wrong actions."""
     by_state: dict[ObjectState, set[tuple[str, str]]] = {state: set() for state in ObjectState}
     for each in differing(wanted, found, actions=True):
         by_state[each.state].add((each.kind, each.name))
@@ -161,7 +161,7 @@ def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectSt
 def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> Iterator[Drift]:
     """Yield the parts of a fallback that differ from the ones that are needed.
 
-    Defaults of the API server may be there. The actions of bindings may differ without `actions`, but for the guard's.
+    Defaults of the API server are accepted. Without `actions`, the actions of bindings may differ, except the guard's.
     """
     there = {(item["kind"], name_of(item)): item for item in ours(found)}
     for each in wanted:
@@ -226,9 +226,9 @@ def _said(actions: Sequence[str]) -> str:
 
 
 def _holds(wanted: Any, found: Any) -> bool:
-    """Whether a value is present, with no additions except the API server's defaults.
+    """Whether a wanted value is present, with no additions except the API server's defaults.
 
-    Anything else could take requests away: a selector, a condition, an exception.
+    Any other addition, such as a selector or a condition, could exclude requests.
     """
     if isinstance(wanted, dict):
         same = isinstance(found, dict) and all(_holds(value, found.get(key)) for key, value in wanted.items())

@@ -1,7 +1,7 @@
-"""Makes a MutatingAdmissionPolicy, by which the API server itself steers, guards and caps pods as /mutate does.
+"""Makes a MutatingAdmissionPolicy, with which the API server itself steers, guards and caps pods as /mutate does.
 
-It does what is exact in CEL, and `unwritten` says what it leaves out. The fallback denies pods that lack what it does
-not write. So a pod on which an expression fails is left as it is.
+It writes only what CEL can compute exactly; `unwritten` lists the rest. The fallback denies pods that lack the rest. So
+if an expression fails for a pod, the pod is left unchanged.
 """
 
 import json
@@ -33,7 +33,7 @@ API_VERSION = "admissionregistration.k8s.io/v1"
 POLICY, BINDING = "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"
 
 CARDS = "slicewarden.dev/cards"
-"""The annotation with the card for which the caps of each pool are sized: JSON, `{pool: [product, MiB, slices]}`."""
+"""The annotation with the card that the caps of each pool are computed for: JSON, `{pool: [product, MiB, slices]}`."""
 
 STEERING, GUARDING, CAPPING = "unsteered-pod", "unguarded-container", "uncapped-memory"
 """The rules whose fixes are written."""
@@ -47,8 +47,8 @@ DONE = "[JSONPatch{op: 'test', path: '', value: ''}].filter(o, false)"
 class Caps(NamedTuple):
     """The variables that cap certain pods of a pool, by name, and the record of such a pod.
 
-    `when` tells in CEL which pods: those whose policy names the same release of PyTorch. Where the driver limits
-    memory a record names containers, and is empty here.
+    `when` is a CEL condition for these pods: those for which the policy names the same release of PyTorch. Where the
+    driver limits memory, records name containers, so `record` is empty here.
     """
 
     when: str
@@ -57,14 +57,14 @@ class Caps(NamedTuple):
 
 
 class Capping(NamedTuple):
-    """The caps of a pool's pods, and the card that they are sized by."""
+    """The caps of a pool's pods, and the card that they are computed for."""
 
     caps: tuple[Caps, ...]
     card: Card
 
     @property
     def words(self) -> str:
-        """The card, for people."""
+        """The card in words."""
         return f"{self.card.product}, {self.card.memory} MiB in {self.card.replicas} slices"
 
 
@@ -108,10 +108,10 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
 
 
 def again(policy: Policy, rules: Iterable[Rule], facts: Facts | None, found: Iterable[Object]) -> list[Made]:
-    """Make the mutations that are to stand where a fallback has any; nothing if it has none.
+    """Make the mutations that an installed fallback should have, if it has any; else nothing.
 
-    Their caps are those of the cards among the facts. Where no node is known, they are those of the cards that the
-    fallback says it was made for.
+    Their caps are computed from the cards among the facts. If no node is known, the cards recorded in the fallback are
+    used.
     """
     there = [item for item in found if item.get("kind") in (POLICY, BINDING)]
     if not there:
@@ -123,7 +123,7 @@ def again(policy: Policy, rules: Iterable[Rule], facts: Facts | None, found: Ite
 
 
 def recorded(made: Object) -> dict[str, Card] | None:
-    """Read the card of each pool that a policy or binding says it was made for; None if it says none that can be."""
+    """Read the card of each pool that a policy or binding was made for; None if its annotation has no valid card."""
     metadata = made.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     try:
@@ -139,9 +139,9 @@ def _assuming(policy: Policy, cards: Mapping[str, Card]) -> Policy:
 
 
 def cappings(policy: Policy, facts: Facts) -> dict[str, Capping]:
-    """Return what caps the pods of each pool whose known cards have the same caps, whatever the cards are called.
+    """Return the caps of each pool whose known cards all give the same caps, even if the cards have different names.
 
-    The card that the pool assumes may stand in. A pod may choose some of the nodes, and has these caps on them too.
+    The card that the pool assumes may be used instead. A pod that selects only some of the nodes has the same caps.
     """
     found = {}
     for pool in policy.pools:
@@ -272,7 +272,7 @@ def _variables(part: str, easing: Mapping[str, str], capped: Mapping[str, Cappin
 
 
 def _records(easing: Mapping[str, str], capped: Mapping[str, Capping]) -> Iterator[str]:
-    """Record the cap of a pod, of which each container with a GPU is capped here."""
+    """Record the cap of a pod whose containers with GPUs are all capped here."""
     if easing.get(CAPPING, "true") == "true":
         return
     all_ = "variables.containers.all(i, c, size(variables.asks[i]) == 0 || " + _silent() + ")"
@@ -361,7 +361,7 @@ def literal(path: str, value: Any) -> str:
 
 
 def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Capping]) -> Iterator[str]:
-    """Yield what a cluster lacks that has the fallback and these mutations, and no webhook: a sentence each."""
+    """Yield a sentence for each thing that a cluster with only the fallback and these mutations lacks."""
     yield "pods with required node affinity of their own, or with claims, are not steered: they have to name their pool"
     yield "debug containers get no variables: they have to set them"
     asked = [pool for pool in policy.pools if pool.resources.patterns]  # pods with claims are named above

@@ -1,9 +1,9 @@
-"""The part of a policy that a fallback may read from a ConfigMap: what an administrator changes most often.
+"""The part of a policy that a fallback may read from a ConfigMap: the settings that change most often.
 
-Those are grants by the names of namespaces, and how many GPUs a pool gives to one pod. A change of them changes only
-the ConfigMap. It takes effect at once, and no policy is compiled again. Only new pods read it: without the
-ConfigMap the API server refuses whatever a policy with params is asked about, before its conditions, so exemptions
-stay in the expressions. They are read of updates and bindings too, by which kubelets and schedulers work.
+They are grants by the names of namespaces, and how many GPUs a pool gives to one pod. Changing them changes only the
+ConfigMap: the change takes effect at once, and no policy is compiled again. If the ConfigMap is missing, the API server
+refuses every request that a policy with params matches, before it evaluates the conditions. So only policies for new
+pods read it, and exemptions stay in the expressions: updates and bindings by kubelets and schedulers need them.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def data(policy: Policy) -> dict[str, str]:
 
 
 def others(policy: Policy) -> Iterator[Grant]:
-    """Yield the grants, or parts of them, that stay in the expressions."""
+    """Yield the grants, or parts of grants, that stay in the expressions."""
     for grant in policy.grants:
         if not _by_name(grant):
             yield grant
@@ -77,7 +77,7 @@ def others(policy: Policy) -> Iterator[Grant]:
 
 
 def _by_name(grant: Grant) -> bool:
-    """Whether a grant applies to whatever its scope has, and its namespaces may be named in a ConfigMap."""
+    """Whether a grant has no further conditions, so that its namespaces can be listed in a ConfigMap."""
     scope = grant.scope
     plain = Scope(scope.namespaces, scope.selector, scope.service_accounts)
     return bool(scope.namespaces) and _same(scope, plain) and _same(grant, Grant(scope, grant.pools))
@@ -96,5 +96,5 @@ def granted() -> str:
 
 
 def fits() -> str:
-    """Whether pool `p`, which is not shared, gives as many GPUs to one pod as this one asks for."""
+    """Whether pool `p`, which is not shared, gives one pod as many GPUs as this pod requests."""
     return f"variables.count <= int(params.?data[?{text(MOST)} + p].orValue('{UNBOUNDED}'))"

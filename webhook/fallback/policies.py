@@ -22,7 +22,7 @@ Made = dict[str, Any]
 
 
 class MatchedWebhook(NamedTuple):
-    """The webhook of the registration that receives the same requests, and the operations that count here."""
+    """The webhook in the registration that receives the same requests, and the operations that are used here."""
 
     webhook: str
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
@@ -60,8 +60,8 @@ def fallback(
     An API server compiles what changed once a second, and only policies that are bound (apiserver
     pkg/admission/plugin/policy/generic/policy_source.go). In this order all of them are compiled at once.
 
-    A binding has the same answer for all validations of a policy, so a fallback that answers by rule has two policies
-    for a sort of requests: one that denies, and one with AUDITED at its name's end.
+    A binding has one answer for all validations of a policy. So a fallback that answers by rule has two policies for a
+    kind of requests: one that denies, and one whose name ends with AUDITED.
     """
     heard = {each.name: each for each in webhooks(policy)}
     some = [rule for rule in rules if rule.fallback is not None and policy.action(rule.id) is Action.DENY]
@@ -82,8 +82,8 @@ def fallback(
 def reading(made: Made, binding: Made, params: Params, webhook: Webhook) -> None:
     """Make a policy read a ConfigMap.
 
-    The API server looks for it before the conditions, so namespaces that are left alone are left out before that: a
-    ConfigMap that is deleted stops no part of the system.
+    The API server looks for it before it evaluates conditions. So namespaces that are left alone are excluded by a
+    selector: if the ConfigMap is deleted, the system keeps working.
     """
     made["spec"]["paramKind"] = KIND
     binding["spec"]["paramRef"] = params.ref
@@ -92,7 +92,7 @@ def reading(made: Made, binding: Made, params: Params, webhook: Webhook) -> None
 
 
 def _stamped(made: list[Made], params: Params | None) -> list[Made]:
-    """Leave the policy's hash to the ConfigMap, so that a change of it alone changes nothing else."""
+    """Move the policy's hash to the ConfigMap, so that a change of only the ConfigMap changes no other object."""
     if params is None:
         return made
     return [{**each, "metadata": {**each["metadata"], "annotations": {}}} for each in made]
@@ -106,7 +106,7 @@ STATIC = ".static.k8s.io"
 """The end of the names of policies in files (k8s.io/apiserver pkg/admission/plugin/policy/manifest)."""
 
 GUARD = f"{NAME}-guard"
-"""The name, before STATIC, of the policy that keeps our own configurations, and of its binding. It always denies."""
+"""The name, before STATIC, of the policy that protects our own objects, and of its binding. It always denies."""
 
 OWN = (
     "mutatingwebhookconfigurations",
@@ -114,7 +114,10 @@ OWN = (
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 )
-"""The resources that the guard protects. Only a policy in a file is asked about policies (policy/generic/plugin.go)."""
+"""The resources that the guard protects.
+
+Only policies in files are evaluated for requests about policies (policy/generic/plugin.go).
+"""
 
 
 def static(made: Iterable[Made], policy: Policy) -> list[Made]:
@@ -174,7 +177,7 @@ def _validations(asked: RequestKind, policy: Policy, rules: Iterable[Rule]) -> I
 
 
 def matching(asked: RequestKind, webhook: Webhook) -> Made:
-    """Write which requests a policy is asked about: those that the webhook of the registration hears of."""
+    """Write the match constraints of a policy: the requests that the webhook in the registration receives."""
     condition, expression = webhook.condition
     elsewhere = f"!({variables.namespace(asked)} in {array(webhook.excluded or ())})"
     conditions = [{"name": "not-left-alone", "expression": elsewhere}] if webhook.excluded else []
@@ -234,7 +237,7 @@ def _policy(
 
 
 def _numbered(expressions: Iterable[str]) -> dict[str, str]:
-    """Name the expressions of where rules are eased: most rules share one."""
+    """Give names to the expressions that say where rules are eased: most rules share one."""
     return {each: f"eased_{number}" for number, each in enumerate(sorted(expressions), start=1)}
 
 
@@ -259,11 +262,11 @@ def _binding(name: str, policy: Policy, answer: ValidationActions) -> Made:
 
 
 def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables.willing") -> str:
-    """Tell where the policy does less than to refuse what a rule finds, as Engine._action does.
+    """Write where the policy does less than deny a rule's findings, as in Engine._action.
 
-    CEL has no clock, so an exemption with an end holds until the fallback is made again. It is not certain that an
-    override for certain pools is the pod's: one that eases counts for every pod that may be its, and one that denies
-    does not count. `pools` is an expression for the pools that may be the pod's.
+    CEL has no clock, so an exemption with an end holds until the fallback is made again. It is not certain whether an
+    override for certain pools applies to a pod. So one that eases applies to every pod that may be in these pools, and
+    one that denies does not apply. `pools` is an expression for the pools that may be the pod's.
     """
     if policy.action(rule) is not Action.DENY:
         return "true"
@@ -288,5 +291,5 @@ def _exempts(exemption: Exemption, rule: str, asked: RequestKind) -> str:
     if exemption.rules and rule not in exemption.rules:
         return "false"
     if not exemption.rules and asked in (RequestKind.NAMESPACES, RequestKind.NODES):
-        return "false"  # or a namespace could grant itself labels that outlast it
+        return "false"  # otherwise a namespace could give itself labels that outlast the exemption
     return covers(exemption.scope)

@@ -1,8 +1,8 @@
 """Writes the variables that clauses share: what the API server computes of a request once, and when it is first read.
 
-A pod's pool is not chosen here as the engine chooses it (webhook/gpu/placement.py). Those pools are listed that are
-willing to take the pod, and those whose nodes the pod is held to. The engine's choice is among them where it lets a pod
-pass, so what it lets pass passes here.
+A pod's pool is not chosen here as the engine chooses it (webhook/gpu/placement.py). Instead, the variables list the
+pools that would take the pod, and the pools whose nodes the pod is restricted to. If the engine allows a pod, the pool
+that it chose is in these lists, so the pod is allowed here too.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
 
 Variable = tuple[str, str]
-"""A name and an expression. One may read those before it."""
+"""A name and an expression. An expression may read earlier variables."""
 
 
 def of(asked: RequestKind, policy: Policy, *, reads: bool = False) -> tuple[Variable, ...]:
-    """Write the variables of one sort of requests. With `reads`, those of new pods read a ConfigMap (params)."""
+    """Write the variables of one kind of requests. With `reads`, those of new pods read a ConfigMap (params)."""
     return (("space", namespace(asked)), *_of(asked, policy, reads))
 
 
@@ -74,10 +74,10 @@ def _new_pod(policy: Policy) -> Iterator[Variable]:
 
 
 def _changed_pod(policy: Policy) -> Iterator[Variable]:
-    """What an update adds, and what counts as new by it: all of a pod that may see a GPU, and could see none before.
+    """What an update adds, and what counts as new: the whole pod if it may see a GPU now and could not before.
 
     An update can add tolerations and debug containers, and can change images (tests/evaluator/test_updates.py asks
-    Kubernetes' own validation). A pod that has a node stays there, whatever it tolerates later.
+    Kubernetes' own validation). A pod that has a node stays there, whatever it tolerates afterwards.
     """
     yield "old_debug", "oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield "added", "object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old_debug))"
@@ -98,7 +98,7 @@ def _changed_pod(policy: Policy) -> Iterator[Variable]:
 
 
 def _read(policy: Policy) -> Iterator[Variable]:
-    """The requests of each of `containers`, and the names of its variables."""
+    """The requests of each container in `containers`, and the names of its variables."""
     yield "asks", f"variables.containers.map(c, {_asks(policy)})"
     yield "names", "variables.containers.map(c, c.?env.orValue([]).map(e, e.name))"
 
@@ -134,7 +134,7 @@ def _waits(pod: str) -> str:
 
 
 def _unguarded(policy: Policy, pod: str) -> str:
-    """Whether nothing keeps a pod that names no node off the nodes with GPUs, as guard.kept_off does."""
+    """Whether nothing keeps a pod without a node name off the nodes with GPUs, as guard.kept_off does."""
     taint = policy.guard.taint if policy.guard else None
     if taint is None:
         return "true"
@@ -147,7 +147,7 @@ def _unguarded(policy: Policy, pod: str) -> str:
 
 
 def _placed(policy: Policy, reads: bool) -> Iterator[Variable]:
-    # Containers and sidecars together, or the largest init container beside the sidecars before it.
+    # Containers and sidecars together, or the largest init container plus the sidecars before it.
     amount = "int(quantity({0}.?resources.?limits[?n].orValue('0')).asInteger())"
     sidecar = "{0}.?restartPolicy.orValue('') == 'Always'"
     sidecars = f"map(s, {sidecar.format('s')} ? {amount.format('s')} : 0).sum()"
@@ -223,7 +223,7 @@ RIGHT_HELD = (
     f".group({text(rights.GROUP)}).resource({text(rights.RESOURCE)}).name({text(rights.NAME)})"
     f".namespace(variables.space).check({text(rights.VERB)}).allowed()"
 )
-"""Whether the pod's service account has the right of trust. A question costs a third of what an expression may."""
+"""Whether the pod's service account has the right of trust. Asking uses a third of the cost limit of an expression."""
 
 
 def _held_by_account(grant: Grant) -> str:
@@ -232,7 +232,7 @@ def _held_by_account(grant: Grant) -> str:
 
 
 def _willing(pool: Pool) -> str:
-    """Whether a pool takes the pod, whatever the number of GPUs, as placement._refusal does."""
+    """Whether a pool takes the pod, regardless of the number of GPUs, as in placement._refusal."""
     trusted = f"(variables.trusted && {text(pool.name)} in variables.granted)"
     levels = {TRUSTED: trusted, UNTRUSTED: f"!{trusted}"}
     level = any_of(levels[each] for each in pool.trust) if len(pool.trust) == 1 else "true"
@@ -241,7 +241,7 @@ def _willing(pool: Pool) -> str:
 
 
 def _held(pool: Pool) -> str:
-    """Whether the pod has what unsteered-pod would add to hold it to a pool (unsteered_pod._steering)."""
+    """Whether the pod already has what unsteered-pod would add to restrict it to a pool (unsteered_pod._steering)."""
     clauses = [f"variables.selector[?{text(key)}].orValue('') == {text(v)}" for key, v in pool.nodes.labels.items()]
     for requirement in pool.nodes.expressions:
         key, values = text(requirement.key), array(sorted(requirement.values))
@@ -275,7 +275,7 @@ def tolerates(wanted: Object) -> str:
 def _labels(asked: RequestKind) -> Iterator[Variable]:
     yield "now", "object.metadata.?labels.orValue({})"
     yield "before", "request.operation == 'CREATE' ? {} : oldObject.metadata.?labels.orValue({})"
-    # A scope speaks of a namespace by the labels that it had before: those that it is given prove nothing.
+    # A scope uses the labels that a namespace had before the request: new labels prove nothing.
     yield "labels", "variables.before" if asked is RequestKind.NAMESPACES else "{}"
     yield "account", "''"
 

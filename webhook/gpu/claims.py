@@ -17,10 +17,10 @@ from webhook.policy.scopes import Grant
 def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> TrustRequest:
     """Read the trust of a claim, or of the claims of a template, as that of a pod is read.
 
-    No account runs a claim, so a grant reaches it in each of the grant's namespaces; the account of a pod is judged
-    with the pod. The right of trust counts where all accounts of the namespace hold it. A grant with requesters applies
-    if one of them wrote the claim, or a controller made it from a judged template, or an update leaves its trust as it
-    is: what it requests can never change.
+    No account runs a claim, so a grant covers it in each of the grant's namespaces; the account of a pod is judged with
+    the pod. The right of trust counts if all accounts of the namespace have it. A grant with requesters applies if one
+    of them wrote the claim, if a controller made it from a judged template, or if an update leaves its trust unchanged:
+    a claim's requests can never change.
     """
     asked = claim.annotations.get(policy.annotation)
     labels = facts.namespaces.get(claim.namespace)
@@ -53,7 +53,7 @@ def of_scheduler(claim: DeviceClaim, policy: Policy) -> bool:
 
 
 def opens(claim: DeviceClaim, pools: Iterable[Pool], policy: Policy, facts: Facts) -> tuple[Pool | None, list[str]]:
-    """Return the first of some pools that takes a claim, or the reasons why none does."""
+    """Return the first of these pools that takes a claim, or the reasons why none does."""
     claimed, refusals = trust(claim, policy, facts), []
     for pool in pools:
         refusal = closed(pool, claim.namespace, claimed, facts, "claim")
@@ -64,9 +64,9 @@ def opens(claim: DeviceClaim, pools: Iterable[Pool], policy: Policy, facts: Fact
 
 
 def counted(requests: Iterable[DeviceRequest], policy: Policy) -> Mapping[str, int]:
-    """Return how many devices of each class that a pool offers some requests take at most.
+    """Return the maximum number of devices that some requests take of each class that a pool offers.
 
-    The scheduler takes one alternative of each request. Requests that are kept on cards of their own count as the
+    The scheduler takes one alternative of each request. Requests whose devices must be on different cards count as the
     largest of them: each is one slice of a card. `adminAccess` takes nothing from others.
     """
     found: dict[str, dict[object, int]] = {}
@@ -81,10 +81,11 @@ def counted(requests: Iterable[DeviceRequest], policy: Policy) -> Mapping[str, i
 
 
 def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Return whether the account of a pod may use any claim that its namespace may have written.
+    """Return whether the account of a pod may use every claim that its namespace is allowed to have.
 
-    A claim is judged where it is written, by the grants of its namespace; a pod says only its name. So every grant that
-    the namespace's claims may use has to cover the pod's account, unless others cover the account in the same pools.
+    A claim is judged when it is written, by the grants of its namespace; a pod has only its name. So every grant that
+    the namespace's claims may use has to cover the pod's account, unless other grants cover the account in the same
+    pools.
     """
     labels = facts.namespaces.get(pod.namespace)
     near = policy.grants_reaching(pod.namespace, labels)
@@ -102,7 +103,7 @@ class ClaimUse(NamedTuple):
     """A pod's use of a claim that is among the facts and requests devices of pools.
 
     `path` is the pod's entry for it. `kind` and `name` are those of the claim, or of the template that makes it.
-    `containers` are those that are given its devices.
+    `containers` are those that get its devices.
     """
 
     path: Path
@@ -118,14 +119,14 @@ class ClaimUse(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The memory of a shared device that one process of a pod has by its claim, in MiB, and the claim in words."""
+    """The memory (MiB) of a shared device that a pod's claim gives to one process, and the claim in words."""
 
     mib: int
     by: str
 
 
 def uses(pod: Pod, policy: Policy, facts: Facts) -> tuple[ClaimUse, ...]:
-    """Return the known claims of a pod for devices of pools; none where the policy lets the pod claim anything."""
+    """Return the known claims of a pod for devices of pools; none if the policy lets the pod claim any device."""
     if not pod.spec.get("resourceClaims") or not pod.namespace or free(pod, policy, facts):
         return ()
     return tuple(_uses(pod, policy, facts))
@@ -138,7 +139,7 @@ def free(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 
 def unknown(pod: Pod, facts: Facts) -> Iterator[tuple[Path, Object]]:
-    """Yield the pod's entries for claims of which nothing is known, with their paths."""
+    """Yield the pod's entries for unknown claims, with their paths."""
     for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
         named = source(entry)
         if named is None or facts.requested(named[0], pod.namespace, named[1]) is None:
@@ -162,7 +163,7 @@ def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[ClaimUse]:
 
 
 def totals(used: Iterable[ClaimUse], policy: Policy) -> Mapping[str, int]:
-    """Return how many devices of each class some claims take, by the implicit resource of the class."""
+    """Return how many devices some claims take of each class, by the class's implicit resource."""
     found: dict[str, int] = {}
     for use in used:
         for name, number in counted(use.requests, policy).items():

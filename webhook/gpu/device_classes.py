@@ -42,21 +42,21 @@ def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
 
 
 def _is_named(driver: str, selectors: str) -> bool:
-    """Whether selectors have a driver's name in quotes, of which CEL takes both kinds."""
+    """Whether selectors contain a driver's name in single or double quotes."""
     return f'"{driver}"' in selectors or f"'{driver}'" in selectors
 
 
 _ONLY = re.compile(r"""\s*device\.driver\s*==\s*(["'])(?P<driver>[^"'\\]+)\1\s*(?:&&|$)""")
-"""Selectors that begin with the driver which a device has to have, and go on with no more than further conditions."""
+"""Matches selectors that begin with a required driver and only add further conditions."""
 
 _LOOSE = re.compile(r"\|\||\?")
-"""Operators of CEL that could undo such a beginning."""
+"""CEL operators after which the driver would no longer be required."""
 
 
 def drivers_of(name: str, facts: Facts) -> frozenset[str]:
     """Return the drivers of the known devices that a class may select, by the drivers that its selectors name.
 
-    A class that names none of them may select any, unless it has to be of one that is not there.
+    A class that names none of these drivers may select any device, unless it requires a driver without devices.
     """
     known = facts.device_classes.get(name)
     drivers = frozenset(device.driver for device in facts.devices)
@@ -73,7 +73,7 @@ def devices_of(name: str, facts: Facts) -> tuple[Device, ...]:
 
 
 def uncounted(name: str, facts: Facts) -> bool:
-    """Return whether a claim for a class may share a device without being counted against its memory."""
+    """Return whether a claim for a class may share a device without using up any of its memory."""
     return any(device.uncounted for device in devices_of(name, facts))
 
 
@@ -85,7 +85,7 @@ def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str,
 
 
 def claims_others(claim: Object | None, namespace: str, policy: Policy, facts: Facts) -> bool:
-    """Return whether a pod's claim is among the facts, and is for devices that are known to be no GPUs."""
+    """Return whether a pod's claim is among the facts and is only for devices that are known not to be GPUs."""
     classes = classes_of(claim, namespace, facts)
     return bool(classes) and all(sort_of(name, policy, facts) is Class.OTHER for name in classes)
 

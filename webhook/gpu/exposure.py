@@ -1,4 +1,4 @@
-"""Finds the ways to GPUs that a pod opens. One pass looks for everything that the tables in `catalog/` list."""
+"""Finds the ways in which a pod could reach GPUs. One pass looks for everything in the tables of `catalog/`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
@@ -12,7 +12,7 @@ from webhook.model import Malformed, Object, Path
 
 
 class Opening(NamedTuple):
-    """A place where a pod opens a way: the key or variable that opens it (`name`) and its value, None if unknown."""
+    """A place in a pod that opens a way to a GPU: the key or variable (`name`) and its value, None if unknown."""
 
     path: Path
     name: str
@@ -39,11 +39,11 @@ Way = Literal[
     "device_annotations",
     "placements",
 ]
-"""A kind of places where a pod opens ways: the name of their list in an Exposure."""
+"""The kind of such a place: the name of its list in an Exposure."""
 
 
 class Exposure:
-    """The ways that a pod opens, in a list for each kind of place. Most pods open none, and have no lists."""
+    """The ways to a GPU that a pod opens, in a list for each kind of place. Most pods open none, and have no lists."""
 
     variables: Sequence[Opening] = ()
     limit_variables: Sequence[Opening] = ()
@@ -56,17 +56,17 @@ class Exposure:
     placements: Sequence[Opening] = ()
 
     def add(self, way: Way, opening: Opening | HostPath) -> None:
-        """Add a place where the pod opens a way."""
+        """Add a place that opens a way to a GPU."""
         vars(self).setdefault(way, []).append(opening)
 
     @property
     def ways(self) -> Collection[Way]:
-        """The ways that the pod opens."""
+        """Every way to a GPU that the pod opens."""
         return cast("Collection[Way]", vars(self).keys())
 
 
 def of(pod: Pod) -> Exposure:
-    """Find every way that the pod opens."""
+    """Find every way to a GPU that the pod opens."""
     exposure = Exposure()
     _annotations(pod, exposure)
     at = pod.at("spec")
@@ -120,7 +120,7 @@ def _accesses(pod: Pod) -> Mapping[str, Access]:
 
 
 def _security(holder: Object, at: Path, container: Container | None, exposure: Exposure) -> None:
-    """Find the privileges in a security context. Only Windows' part can give any in the context of a whole pod."""
+    """Find the privileges in a security context. In the context of a whole pod, only `windowsOptions` can give any."""
     if holder.get("securityContext") is None:
         return
     security, at = section(holder, "securityContext", at), (*at, "securityContext")

@@ -31,10 +31,10 @@ def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
 
 
 def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = None) -> bool:
-    """Return whether the effect of a toleration may match a taint of the pools: the taint with this key, or any taint.
+    """Return whether a toleration's effect may match the pools' taint with this key, or any taint if no key is given.
 
-    A taint may have the effects that pools tolerate and those that it has on nodes. If a pool names no effect, it may
-    have any.
+    The effects of a taint are those that pools tolerate and those on known nodes. If a pool names no effect, any is
+    possible.
     """
     effect, taints = toleration.get("effect"), _taints(policy, facts)
     effects = taints.get(key, frozenset()) if key is not None else frozenset().union(*taints.values())
@@ -42,7 +42,7 @@ def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = 
     return not named or not effects or not effects.isdisjoint(("", effect))
 
 
-@lru_cache(maxsize=2)  # once a snapshot, which may have ten thousand nodes
+@lru_cache(maxsize=2)  # once per snapshot, which may have ten thousand nodes
 def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
     """Return the effects of the taints that pools tolerate, by key. An empty effect stands for any."""
     found: dict[str, frozenset[str]] = {}
@@ -106,4 +106,4 @@ def unguarded(policy: Policy, facts: Facts) -> str | None:
 
 
 _NAMED = 5
-"""The number of nodes that a line names."""
+"""Maximum number of nodes named on one line."""

@@ -16,7 +16,7 @@ from webhook.text.words import listed
 
 
 class TrustRequest(NamedTuple):
-    """The trust that a pod asks for (`asked`, None without the annotation), and the `pools` in which it was granted.
+    """The trust that a pod requests (`asked`, None without the annotation), and the `pools` in which it is granted.
 
     `level` is the pod's trust in those pools. `withheld` is true if a grant covers the pod but not its requester.
     """
@@ -38,7 +38,7 @@ def trust_request(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
     it. The right of trust is looked up last, and only for a pod that wants to be trusted.
     """
     asked = pod.annotations.get(policy.annotation)
-    if not pod.namespace:  # of a cluster-scoped object: each namespace that uses it has its own trust
+    if not pod.namespace:  # a cluster-scoped object: each namespace that uses it has its own trust
         return TrustRequest(asked, policy.pool_names, UNTRUSTED if asked == UNTRUSTED else TRUSTED, withheld=False)
     labels = facts.namespaces.get(pod.namespace)
     account = pod.service_account if policy.grants else ""
@@ -89,7 +89,7 @@ class Clash(NamedTuple):
 class Placement:
     """The pool that a pod belongs to, and the GPUs that it requests: `totals`, by resource.
 
-    `pool` is None if no pool takes the pod; `refusals` then has one reason for each pool, or one that holds for all.
+    `pool` is None if no pool takes the pod; `refusals` then has a reason for each pool, or a common one.
     `clash` is set if the pod's own node selection keeps it out of the pool.
     """
 
@@ -108,21 +108,21 @@ class Placement:
 
     @property
     def count(self) -> Amount:
-        """The number of GPUs or slices that the pod requests in all."""
+        """The total number of GPUs or slices that the pod requests."""
         return sum(self.totals.values())
 
 
 NAMED = 5
-"""The number of resources that a message names. A pod may request thousands."""
+"""Maximum number of resources named in a message. A pod may request thousands."""
 
 
 def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: TrustRequest) -> Placement:
     """Find the pool of a pod that requests these amounts of GPU resources.
 
     A trusted pod that requests one GPU goes to a shared pool. Every other pod goes to a pool that is not shared. If no
-    such pool takes the pod, one of the other sort may. A pool with `tenants` takes only pods of its namespaces. The
-    first pool counts that the pod's own node selection allows. If only the number of GPUs is too large for every pool,
-    the result is the pool that would take the most; other rules flag the number.
+    such pool takes the pod, a pool of the other kind may. A pool with `tenants` takes only pods of its namespaces. The
+    result is the first such pool that the pod's own node selection allows. If only the number of GPUs is too large for
+    every pool, the result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
     willing = [
@@ -184,8 +184,8 @@ def offers(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest) -> tup
 def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, excluded: Pool) -> tuple[str, ...]:
     """The names of resources that other pools offer where a pod's own node selection excludes none of their nodes.
 
-    Only pools with a label that the pod selects by count: any other pool would do for the wrong reason. If the pool
-    is known, these are the names that its nodes have.
+    Only pools are considered that have a label which the pod selects by: other pools would match by accident. If the
+    pool is known, these are the names that its nodes have.
     """
     found: dict[str, None] = {}
     for pool in policy.pools:
@@ -225,7 +225,7 @@ def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]
 def clash(pod: Pod, pool: Pool) -> Clash | None:
     """Return the pod's own node selection if it excludes every node of a pool; None if it does not.
 
-    A selection that contradicts itself is no clash: it selects no node in any pool.
+    A selection that contradicts itself is not a clash: it selects no node in any pool.
     """
     needed, labels = pool.nodes.requirements, pod.node_selector
     if pod.node_terms is None and all(r.matches(labels) for r in needed if r.key in labels):
@@ -247,7 +247,7 @@ def clash(pod: Pod, pool: Pool) -> Clash | None:
 def _selected(pod: Pod, requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
     """Return the pod's nodeSelector as requirements, reduced to the labels that the given requirements name.
 
-    They are in the order of these, so that each process names the same one of several that exclude a pool.
+    They keep the order of the given requirements, so that every process names the same one if several exclude a pool.
     """
     keys = dict.fromkeys(r.key for r in requirements)
     return equals({key: pod.node_selector[key] for key in keys if key in pod.node_selector})

@@ -22,7 +22,7 @@ class ResourceEntry(NamedTuple):
 
     @property
     def requested(self) -> bool:
-        """Whether it is listed under `requests`. It then has no limit, or another one."""
+        """Whether it is listed under `requests`. It then has no limit, or a different one."""
         return self.path[-2] == "requests"
 
 
@@ -42,7 +42,7 @@ class GPURequest(NamedTuple):
 
     @property
     def placeholder(self) -> bool:
-        """Whether the quantity is a text that a shell, a template engine or a reader replaces by a number: `$GPUS`."""
+        """Whether the quantity is a placeholder such as `$GPUS`, which a template or a person replaces by a number."""
         return isinstance(self.quantity, str) and _PLACEHOLDER.search(self.quantity) is not None
 
     @property
@@ -52,7 +52,7 @@ class GPURequest(NamedTuple):
 
 
 FILLED_IN = ("{{", "${trialParameters.", "${trialSpec.")
-"""How placeholders begin that a controller fills in when it creates pods: those of Argo, and of Katib."""
+"""The first characters of placeholders that a controller (Argo, Katib) fills in when it creates pods."""
 
 _PLACEHOLDER = re.compile(r"\$[A-Za-z_{(]|\{\{|^<[^<>]+>$|^__\w+__$|^%[A-Za-z_]+%$")
 

@@ -1,4 +1,4 @@
-"""The review of a pod, with what rules share about it."""
+"""The review of a pod, with values that several rules need."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ Trait = (
     | Literal["gpu", "exposed", "mark", "extended resource", "claim", "trust", "node name", "host namespace", "spread"]
     | Literal["old", "daemon", "unread"]
 )
-"""A property that few pods have: a way that they open, a part that they name, or what they are."""
+"""A property that few pods have, such as a way to a GPU, a field that they set, or their type."""
 
 
 class PodReview(Review[Pod]):
@@ -29,7 +29,7 @@ class PodReview(Review[Pod]):
 
     @shared
     def traits(self) -> frozenset[str]:
-        """The traits of the pod. A rule says by `LOOKS_AT` without which of them it has nothing to look at."""
+        """The traits of the pod. A rule with `LOOKS_AT` runs only if the pod has one of the traits listed there."""
         pod, spec = self.subject, self.subject.spec
         found: list[Trait] = [*self.exposure.ways]
         if self.extended_resources:
@@ -75,7 +75,7 @@ class PodReview(Review[Pod]):
 
     @shared
     def claims(self) -> tuple[ClaimUse, ...]:
-        """Every known claim of the pod for devices of pools."""
+        """The pod's known claims for devices of pools."""
         return claims.uses(self.subject, self.policy, self.facts)
 
     @shared
@@ -90,12 +90,12 @@ class PodReview(Review[Pod]):
 
     @shared
     def sharing_containers(self) -> frozenset[Path]:
-        """The paths of the containers that are given a GPU, by a request or by a claim."""
+        """The paths of the containers that get a GPU, by a request or by a claim."""
         return self.gpu_containers | {one.path for use in self.claims for one in use.containers}
 
     @shared
     def trust_request(self) -> TrustRequest:
-        """The trust that the pod asks for, and where it was granted."""
+        """The trust that the pod requests, and the pools in which it is granted."""
         return placement.trust_request(self.subject, self.policy, self.facts)
 
     @shared

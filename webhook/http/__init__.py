@@ -1,1 +1,1 @@
-"""HTTP/1.1 within limits, for every port that is opened: connections, requests, and who is next."""
+"""HTTP/1.1 with limits, for every port that is opened: connections, requests, and the order of answers."""

@@ -1,4 +1,4 @@
-"""One connection of HTTP/1.1, whose requests are read by aiohttp and answered one after the other."""
+"""One HTTP/1.1 connection. aiohttp reads its requests, which are answered one after another."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ from webhook.http.messages import HttpRequest, Reply
 from webhook.http.queue import Exchange, RequestQueue
 
 BUFFERED = 64 * 1024
-"""Bytes of a body that are waited for at once. aiohttp holds twice as many before it stops reading."""
+"""Bytes of a body that are buffered before reading stops. aiohttp buffers twice as many."""
 
 
 class Watch(Protocol):
@@ -27,14 +27,14 @@ class Watch(Protocol):
         """Count an answer, with the seconds since the first byte of the request."""
 
     def refused(self, status: int) -> None:
-        """Count a request that was refused without a look at its body."""
+        """Count a request that was refused before its body was read."""
 
     def shed(self) -> None:
         """Count a request that was turned away because too much waited."""
 
 
 class ServingPort(Protocol):
-    """The port of a connection, as the connection sees it."""
+    """The parts of a port that a connection uses."""
 
     limits: ServerLimits
     watch: Watch
@@ -54,10 +54,10 @@ class ServingPort(Protocol):
         """Remove a connection that has ended."""
 
     def rests(self, connection: "Connection") -> None:
-        """Count one among those that are idle."""
+        """Record that a connection is idle."""
 
     def waits_for(self, connection: "Connection") -> None:
-        """Count one that is to read its answer among those that may be closed."""
+        """Record that a connection waits for its peer to read the answer, so it may be closed."""
 
 
 def _names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
@@ -102,7 +102,7 @@ class Answer(web.StreamResponse):
         return not self._last
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Write all of it. Raises ConnectionError when the peer is gone."""
+        """Write the whole answer. Raises ConnectionError when the peer is gone."""
         connection = cast("Connection", request.protocol)
         self._last = self._last or not connection.keeps(request)
         await connection.write(self._reply, request, last=self._last)
@@ -197,10 +197,10 @@ class Connection(web.RequestHandler):
         self._head_bytes, self._end = 0, b""
 
     def _read_head(self, data: bytes) -> bytes:
-        """Detect the end of the head, or a head that is too long: aiohttp limits only its single lines.
+        """Detect the end of the head, or a head that is too long: aiohttp limits only single lines.
 
-        Return what aiohttp may read: it would parse every head that comes with this one. So a port that takes no body
-        drops what follows a head.
+        Return the bytes that aiohttp may read. It would also parse any further heads among them, so a port that takes
+        no bodies drops everything after the first head.
         """
         self._end += data
         end = self._end.find(b"\r\n\r\n")

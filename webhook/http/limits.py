@@ -16,9 +16,11 @@ class ServerLimits:
     body: float = 10.0
     idle: float = 120.0
     age: float = 300.0
-    """Seconds, a quarter more or less, after which a connection ends with its next answer. The client's next connection
-    may go to another replica: otherwise one that comes back would have no share of the calls. Go's client takes the
-    answer and reconnects (net/http transport.go: a response with `Connection: close` does not go back to its pool).
+    """Seconds (plus or minus a quarter) after which a connection ends with its next answer.
+
+    The client's next connection may go to another replica: otherwise a restarted replica would get no share of the
+    calls. Go's client takes the answer and reconnects (net/http transport.go: a response with `Connection: close` does
+    not go back to its pool).
     """
     parting: float = 2.0
     """Seconds for which an ending connection is still read from, so that the peer can read our answer."""
@@ -47,7 +49,7 @@ OPEN = ServerLimits(
     connections=64,
     waiting=64,
 )
-"""The limits of a port for health and metrics, which anyone may reach: a connection has one small request and answer.
+"""The limits of a port for health and metrics, which anyone may reach: one small request per connection.
 
-So nobody stays there, and all heads together have 1 MiB.
+So no connection stays open, and all heads together take at most 1 MiB.
 """

@@ -1,4 +1,4 @@
-"""Listening: a socket, the connections that wait at it, and what is done several times a second."""
+"""Listening sockets: accepting their connections, and calling functions at intervals."""
 
 import asyncio
 import os
@@ -16,10 +16,10 @@ TICK = 0.25
 """Seconds between two checks for slow peers."""
 
 LEFT, LOOK_AGAIN = 0.01, 0.001
-"""Seconds that a worker leaves connections to workers with fewer, and seconds between two checks meanwhile."""
+"""Seconds that a worker leaves connections to workers that have fewer, and seconds between checks meanwhile."""
 
 AT_ONCE = 16
-"""Connections accepted in one go. A handshake takes as long as several reviews, and all handshakes come first."""
+"""Maximum connections accepted at once. A handshake takes as long as several reviews, and handshakes come first."""
 
 
 def listener(host: str, port: int) -> socket.socket:
@@ -41,7 +41,7 @@ async def accept(
     context: Callable[[], ssl.SSLContext | None],
     share: Callable[[int], int] = lambda waiting: waiting,
 ) -> None:
-    """Accept connections for ever. Each gets the TLS context of that moment.
+    """Accept connections forever. Each gets the current TLS context.
 
     A worker takes its share of the waiting connections at once. It leaves the rest to other workers for a moment.
     Clients keep their connections, so the worker that wakes first in a burst would otherwise do most of the work.
@@ -85,7 +85,7 @@ async def _readable(listener: socket.socket) -> None:
 
 
 async def every(seconds: float, act: Callable[[], None]) -> None:
-    """Call a function again and again, so many seconds apart, even if it fails."""
+    """Call a function repeatedly, with this many seconds between calls, even if it fails."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -95,7 +95,7 @@ async def every(seconds: float, act: Callable[[], None]) -> None:
 
 
 class Unwatched:
-    """Counts nothing: requests to a port of health are no reviews."""
+    """Counts nothing: requests to a health port are no reviews."""
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Do nothing."""

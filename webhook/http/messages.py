@@ -17,7 +17,7 @@ class HttpRequest(NamedTuple):
     body: Sequence[bytes] = ()
     """The body in the parts that were received; joining 7 MiB takes time."""
     final: bool = False
-    """Whether it was answered with Later before, and must be answered now."""
+    """Whether it has been answered with Later before, and must be answered now."""
 
     @property
     def length(self) -> int:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 by aiohttp, within limits, so that a slow, silent or hostile peer costs others nothing.
+"""HTTP/1.1 by aiohttp, with limits, so that a slow, silent or hostile peer does not affect others.
 
 aiohttp reads requests with llhttp, the parser of Node.js, and refuses ambiguous ones. This module adds what aiohttp
 leaves to its users: limits of time, size and number, and the order of answers.
@@ -30,7 +30,7 @@ SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
 
 
 LATER, ASIDE = 64, 4
-"""Requests of one port that may wait for what their answers need, and threads in which they do."""
+"""Maximum requests of a port that wait for data that their answers need, and threads in which they wait."""
 
 
 class Port:
@@ -77,8 +77,9 @@ class Port:
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         """Serve an accepted connection.
 
-        At the limit, the oldest one that says or reads nothing is closed instead, else the one that is idle longest:
-        a peer that asked once and stays must not keep others out. One with a request under way is never closed.
+        At the limit, an older connection is closed to make room: first the oldest whose peer sends or reads nothing,
+        then the one that has been idle longest. Idle peers must not keep others out. A connection with a request under
+        way is never closed.
         """
         if len(self.connections) >= self.limits.connections:
             if not self.unverified and not self.idle:
@@ -103,7 +104,7 @@ class Port:
             }
         try:
             await self.loop.connect_accepted_socket(lambda: connection, peer, **limits)
-        except OSError:  # no handshake, or none in time
+        except OSError:  # the handshake failed or took too long
             self.forget(connection)
         finally:
             connection.arriving = None
@@ -116,17 +117,17 @@ class Port:
         self.idle.pop(connection, None)
 
     def rests(self, connection: "Connection") -> None:
-        """Count one among those that may be closed for others, until its next request begins."""
+        """Record that a connection may be closed to make room, until its next request begins."""
         if connection in self.connections:
             self.idle[connection] = None
 
     def waits_for(self, connection: "Connection") -> None:
-        """Count one that is to read its answer among those that may be closed, unless it has ended meanwhile."""
+        """Record that a connection waits for its peer to read the answer, unless it has ended meanwhile."""
         if connection in self.connections:
             self.unverified[connection] = None
 
     def tick(self) -> None:
-        """Close or refuse the connections whose time is over. To be called several times a second."""
+        """Close or refuse the connections whose time is over. Called several times a second."""
         self.date = formatdate(usegmt=True)
         now = monotonic()
         for connection in [connection for connection in self.connections if connection.until < now]:
@@ -141,7 +142,7 @@ class Port:
     # Requests
 
     async def _handle(self, asked: web.BaseRequest) -> "Answer":
-        """Refuse a request by its head, or read its body and have it wait for its turn."""
+        """Refuse a request by its head, or read its body and queue it."""
         connection = cast("Connection", asked.protocol)
         request, large = connection.begin(asked), 0
         length, reply = request.length, self._refusal(connection, asked, request)
@@ -172,7 +173,7 @@ class Port:
             connection.exchange = None
 
     async def _turn(self, exchange: Exchange) -> Reply | Later:
-        """Have a request answered when it is its turn; SHED if too many wait."""
+        """Wait until it is a request's turn, and answer it; SHED if too many wait."""
         reply = self.queue.at_once(exchange)
         if reply is not None:
             return reply
@@ -182,7 +183,7 @@ class Port:
         return await exchange.reply
 
     async def _after(self, later: Later, exchange: Exchange, connection: "Connection") -> Reply:
-        """Wait in a thread for what an answer needs, then have the request answered; SHED if too many wait."""
+        """Wait in a thread for the data that an answer needs, then answer the request; SHED if too many wait."""
         request, large = exchange.request._replace(final=True), 0
         if request.length > self.limits.small_bytes:
             large = request.length

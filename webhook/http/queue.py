@@ -11,7 +11,7 @@ from webhook.http.messages import Application, HttpRequest, Later, Reply
 from webhook.http.turns import FairQueue
 
 MOMENT = 0.002
-"""Seconds for which reviews are answered before new data is read. A single review may take longer."""
+"""Seconds spent answering reviews before new data is read. A single review may take longer."""
 
 
 class Exchange:
@@ -54,7 +54,7 @@ class RequestQueue:
         return len(self._small) + len(self._large)
 
     def at_once(self, exchange: Exchange) -> Reply | Later | None:
-        """Answer a small request if no other waits; else return None."""
+        """Answer a small request immediately if no other waits; else return None."""
         if not self._free or exchange.large:
             return None
         self._free = False
@@ -101,7 +101,7 @@ class RequestQueue:
             return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _turn_aside(self) -> None:
-        """Have a thread answer the next large request, one at a time, while small ones are answered here.
+        """Let a thread answer the next large request, one at a time, while small ones are answered here.
 
         A large review takes as long as a thousand others. The interpreter switches between the two threads
         (`sys.setswitchinterval`), so the small ones keep at least half their speed.

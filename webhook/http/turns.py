@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 ORDINARY = 16 * 1024
-"""Bytes up to which all requests count as one size, as most reviews do. Above, a size class is twice the one before."""
+"""Requests up to this many bytes are one size class, as most reviews are. Each larger class is twice the one before."""
 
 OLDEST = 8
 """One turn in this many goes to the oldest request, whatever its size."""
@@ -15,8 +15,8 @@ Waiting = TypeVar("Waiting", bound=Hashable)
 class FairQueue(Generic[Waiting]):
     """A queue that serves the smallest size first, and the oldest of one size. No request waits for ever.
 
-    The work of a review grows with its bytes, which are known in advance. So an ordinary review waits for one large
-    review at most: the one under way, or the oldest one in its turn.
+    The work of a review grows with its bytes, which are known in advance. So an ordinary review waits for at most one
+    large review: the one under way, or the oldest one when its turn comes.
     """
 
     def __init__(self, capacity: int) -> None:

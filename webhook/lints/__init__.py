@@ -1,8 +1,8 @@
 """Lints: likely mistakes in a policy, in one file for each topic.
 
 A lint is a generator that takes a policy and the facts. Its function's name is its id. Its docstring is its page, and
-the last paragraph begins with `Way out:`. Its action is its severity: Deny for what will do harm, Warn for a likely
-mistake, Audit for what is worth knowing. A lint that needs facts reports nothing without them.
+the last paragraph begins with `Way out:`. Its action is its severity: Deny for a setting that will do harm, Warn for a
+likely mistake, Audit for information. A lint that needs facts reports nothing without them.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Lints of what the agent of a node does in a pool (`memoryLimit`, `node`)."""
+"""Lints of the settings for the agent in a pool (`memoryLimit`, `node`)."""
 
 from collections.abc import Iterator
 
@@ -12,17 +12,17 @@ NAMESPACE = "slicewarden-node"
 """Where components/agent runs."""
 
 USUAL_BOUND = 20
-"""Seconds that a liveness probe bears which says nothing of its own: it may fail at two of three times, each 10 s."""
+"""Seconds of freeze that a liveness probe with default settings tolerates: it may fail twice, 10 s apart."""
 
 
 def agent_without_effect(of: Linted) -> Iterator[LintFinding]:
-    """A pool says what the agent of its nodes does, and something else in the policy takes the effect away.
+    """A pool has settings for the agent of its nodes, but another part of the policy makes them ineffective.
 
-    The policy refuses the agent's pods if no exemption covers their namespace, `slicewarden-node`: they have the node's
-    PIDs and all of its GPUs. Without the agent no limit of the driver, eviction or turn happens. Words of turns have no
-    effect while there are none, and `turnSeconds` has one with mode Turns alone.
+    If no exemption covers the namespace `slicewarden-node`, the policy refuses the agent's pods, because they have the
+    node's PIDs and all of its GPUs. Without the agent there are no driver limits, evictions or turns. Settings of turns
+    have no effect while the mode is Off, and `turnSeconds` has an effect only with the mode Turns.
 
-    Way out: take the exemption from the sample policy, and remove the words that do nothing.
+    Way out: copy the exemption from the sample policy, and remove the settings that have no effect.
     """
     labels = {NAME_LABEL: NAMESPACE}
     exempt = any(each.scope.reaches(NAMESPACE, labels) for each in of.policy.exemptions if each.until is None)
@@ -44,12 +44,13 @@ def agent_without_effect(of: Linted) -> Iterator[LintFinding]:
 
 
 def turn_longer_than_probes(of: Linted) -> Iterator[LintFinding]:
-    """A turn is longer than those who wait for its end may stand still.
+    """A turn is longer than other containers may be frozen.
 
-    A pod that waits is let run when its time is over, in the middle of another one's turn: both have the GPU at once.
-    Its time is `longestSeconds`, or what its liveness and startup probes bear: 20 s by Kubernetes' defaults.
+    A frozen container is thawed when its time is over, even in the middle of another container's turn; then both use
+    the GPU at once. Its time is `longestSeconds`, or less if its liveness and startup probes tolerate less: 20 s by
+    Kubernetes' defaults.
 
-    Way out: set `turnSeconds` to less than `longestSeconds`, and to at most 20 unless the pods' probes bear more.
+    Way out: set `turnSeconds` to less than `longestSeconds`, and to at most 20 unless the pods' probes tolerate more.
     """
     for path, pool in at("pools", of.policy.pools):
         rules = pool.contention

@@ -15,7 +15,7 @@ from webhook.policy.scopes import Scope
 class Linted:
     """The input of a lint: a policy, its `spec` as written, and the facts.
 
-    `soon` is how long before its end something ends soon.
+    `soon` is how long before an end a lint warns of it.
     """
 
     policy: Policy
@@ -26,7 +26,7 @@ class Linted:
 
     @property
     def pools(self) -> Iterator[tuple[Path, Pool, list[Node]]]:
-        """Every pool that has nodes, with its path and those known; nothing if no nodes are known."""
+        """Every pool that has nodes, with its path and its known nodes; nothing if no nodes are known."""
         if self.facts.nodes:
             for path, pool in at("pools", self.policy.pools):
                 if not pool.has_nodes:
@@ -76,7 +76,7 @@ Table = Mapping[Lint, Action]
 
 
 def within(narrow: Scope, wide: Scope) -> bool:
-    """Whether a scope covers only namespaces that another covers too, for any labels that namespaces may have."""
+    """Whether another scope covers all that this one covers, whatever labels namespaces have."""
     if narrow.everywhere or wide.everywhere:
         return wide.everywhere
     if narrow.selector:

@@ -11,14 +11,14 @@ from webhook.text.words import listed, shown
 
 
 def shared_device(of: Linted) -> Iterator[LintFinding]:
-    """A pool that does not share its GPUs has a device class whose devices several claims may have at once.
+    """A pool of unshared GPUs has a device class whose devices several claims may use at once.
 
-    Such claims, of any namespace, are given one GPU without isolation. Drivers publish such devices with
+    Such claims, from any namespace, get the same GPU without isolation. Drivers publish such devices with
     `allowMultipleAllocations`, as NVIDIA's does with `--consumable-shares`. Only where ResourceSlices are among the
     facts.
 
-    Way out: set the pool's `sharing` to time-slicing, with the trust that it asks for, or let the class select devices
-    that are not shared.
+    Way out: set the pool's `sharing` to time-slicing, with the trust that this requires, or let the class select
+    devices that are not shared.
     """
     for path, pool in at("pools", of.policy.pools):
         for place, name in enumerate(pool.device_classes):
@@ -34,9 +34,9 @@ def shared_device(of: Linted) -> Iterator[LintFinding]:
 
 
 def uncounted_device(of: Linted) -> Iterator[LintFinding]:
-    """A shared pool has a device class whose devices count nothing for a claim that says nothing, and no `maxMemory`.
+    """A shared pool without `maxMemory` has a device class where claims that request no memory take none of a device.
 
-    Any number of claims are given one GPU then, as with `--consumable-shares=unlimited` of NVIDIA's driver. Only where
+    Then any number of claims may share one GPU, as with `--consumable-shares=unlimited` of NVIDIA's driver. Only where
     ResourceSlices are among the facts.
 
     Way out: set `maxMemory` for the pool, so that every claim has to say how much it takes.
@@ -79,9 +79,9 @@ _LABELS = f"{VENDOR}gpu."
 def missing_class(of: Linted) -> Iterator[LintFinding]:
     """A device class of a pool does not exist.
 
-    Claims for it wait until it does: it was deleted, has another name now, or its driver is not installed. A class of
-    that name decides which devices the pool's claims get, so only administrators may write one
-    (`foreign-device-class`). Only where DeviceClasses are among the facts, and for names without `*`.
+    Claims for it wait until it exists: it was deleted or renamed, or its driver is not installed. A class with that
+    name decides which devices the pool's claims get, so only administrators may write one (`foreign-device-class`).
+    Only where DeviceClasses are among the facts, and for names without `*`.
 
     Way out: install the driver, correct the name, or remove the class from the pool.
     """

@@ -13,7 +13,7 @@ from webhook.policy.model import Policy
 def ended_exemption(of: Linted) -> Iterator[LintFinding]:
     """An exemption has ended.
 
-    It has no effect any more, and misleads its readers.
+    It no longer has any effect, and misleads readers.
 
     Way out: remove it.
     """
@@ -25,7 +25,7 @@ def ended_exemption(of: Linted) -> Iterator[LintFinding]:
 def ending_exemption(of: Linted) -> Iterator[LintFinding]:
     """An exemption ends soon.
 
-    After its last day, its findings count again.
+    After its last day, the policy acts on its findings again.
 
     Way out: correct the workload, or set a later day.
     """
@@ -35,10 +35,9 @@ def ending_exemption(of: Linted) -> Iterator[LintFinding]:
 
 
 def every_rule_exempted(of: Linted) -> Iterator[LintFinding]:
-    """An exemption names no rules, so it is from all of them.
+    """An exemption names no rules, so it applies to all of them.
 
-    Whoever may create pods that it covers has every GPU of a node. A program that needs all GPUs needs this, and few
-    others do.
+    Anyone who may create pods that it covers can use every GPU of a node. Only programs that need all GPUs need this.
 
     Way out: name the `rules` that refuse the program; `slicewarden check` shows them.
     """
@@ -50,11 +49,11 @@ def every_rule_exempted(of: Linted) -> Iterator[LintFinding]:
 
 
 def exempted_default(of: Linted) -> Iterator[LintFinding]:
-    """An exemption names the account `default`, which each pod has that names no account.
+    """An exemption names the account `default`, which every pod has that names no account.
 
-    So it is for most pods of its namespaces, whatever they run, while it seems to be for one program.
+    So it covers most pods of its namespaces, whatever they run, although it seems to be for one program.
 
-    Way out: give the program an account of its own, and name that under `serviceAccounts`.
+    Way out: give the program its own account, and name that account under `serviceAccounts`.
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if "default" in Names(each.scope.service_accounts):
@@ -68,7 +67,7 @@ def exempted_default(of: Linted) -> Iterator[LintFinding]:
 def idle_override(of: Linted) -> Iterator[LintFinding]:
     """An override changes nothing: it repeats an action, or a wider override comes before it.
 
-    The first override counts that fits and names the rule or `"*"`.
+    The first matching override that names the rule or `"*"` decides.
 
     Way out: remove it, or move it up.
     """
@@ -110,11 +109,11 @@ def _overrides(wide: Override, narrow: Override) -> bool:
 
 
 def newer_rule(of: Linted) -> Iterator[LintFinding]:
-    """A rule came after the release that `rulesAsOf` names, so it only records.
+    """A rule is newer than the release in `rulesAsOf`, so it only records.
 
-    An upgrade of Slicewarden brings it, and refuses nothing by it until the policy says so.
+    An upgrade of Slicewarden brought it. It denies nothing until the policy says so.
 
-    Way out: see what it finds, then give it an action under `rules`. To take up all new rules, raise `rulesAsOf`.
+    Way out: see what it finds, then give it an action under `rules`. To adopt all new rules, raise `rulesAsOf`.
     """
     named = set(of.policy.actions).union(*(one.actions for one in of.policy.overrides))
     for rule, (major, minor) in sorted(of.policy.newer.items()):
@@ -125,7 +124,7 @@ def newer_rule(of: Linted) -> Iterator[LintFinding]:
 
 
 class ClosedWay(NamedTuple):
-    """A way around the policy. It is open if at least one rule of every set does not deny."""
+    """A way around the policy. It is closed if all rules of at least one set deny."""
 
     sets: tuple[frozenset[str], ...]
     open: str
@@ -159,13 +158,13 @@ WAYS = (
         (frozenset(("claimed-gpu", "foreign-device-class", "unlisted-claim")),), "GPUs can be claimed past the pools"
     ),
 )
-"""The rules that shut each way; docs/evidence/ways-to-a-gpu.md has all of them."""
+"""The rules that close each way; docs/evidence/ways-to-a-gpu.md lists all of them."""
 
 
 def open_way(of: Linted) -> Iterator[LintFinding]:
     """Rules that only warn or record leave a way around the policy open.
 
-    Each such rule may be right while a cluster is brought under the policy. This lint reports their combined effect.
+    Each such setting may be right while a policy is introduced. This lint reports their combined effect.
 
     Way out: set the rules to Deny, and use an override for those who still need the exception.
     """
@@ -178,10 +177,10 @@ def open_way(of: Linted) -> Iterator[LintFinding]:
 
 
 def unpatched_pods(of: Linted) -> Iterator[LintFinding]:
-    """A pod that lacks what `/mutate` writes is let in.
+    """Pods that lack what `/mutate` writes are allowed.
 
-    That is right while replicas of two releases answer, or of audit mode and of enforce: one patches a pod and another
-    judges it. Afterwards nothing but `/mutate` itself holds a pod to its pool, its cap and its guard.
+    That is right during a rollout, when one replica patches a pod and another replica, of another release or mode,
+    judges it. Afterwards only `/mutate` itself keeps pods to their pool, cap and guard.
 
     Way out: remove `unpatched` when the rollout is done.
     """

@@ -14,13 +14,13 @@ from webhook.text.words import listed
 def broad_grant(of: Linted) -> Iterator[LintFinding]:
     """A grant covers nearly everyone: every namespace, or every namespace without a certain label.
 
-    A namespace that is created tomorrow is then trusted, although no one decided it.
+    Then a namespace that is created tomorrow is trusted, although nobody decided that.
 
     Way out: grant by a label that only administrators may write, or by names.
     """
     for path, grant in at("trust.grants", of.policy.grants):
         selector = grant.scope.selector
-        if grant.scope.everywhere:  # it asks for a right
+        if grant.scope.everywhere:  # it also requires an RBAC right
             continue
         if selector and all(r.operator in _OPEN or _is_any_name(r.key, r.operator) for r in selector.requirements):
             said = " and ".join(map(str, selector.requirements))
@@ -83,7 +83,7 @@ def overlapping_grants(of: Linted) -> Iterator[LintFinding]:
     """
     for (first, one), (second, other) in combinations(enumerate(of.policy.grants), 2):
         for number, narrow, by, wide in ((first, one, second, other), (second, other, first, one)):
-            if narrow.scope.everywhere:  # it is to add to the others
+            if narrow.scope.everywhere:  # it is meant to add to the others
                 continue
             both = of.reached(narrow.scope) & of.reached(wide.scope)
             asked = list(_restrictions(narrow, wide))
@@ -109,10 +109,11 @@ def useless_grant(of: Linted) -> Iterator[LintFinding]:
 
 
 def broad_right(of: Linted) -> Iterator[LintFinding]:
-    """Service accounts hold the right of trust by a rule with `*`, or all accounts of the cluster hold it.
+    """Service accounts have the right of trust through a rule with `*`, or all accounts of the cluster have it.
 
     Nobody decided that their pods may share GPUs. A user who may create pods in their namespace can run them as these
-    accounts. Only where a grant has `rbac`, and Roles and bindings are among the facts; accounts of kube-system aside.
+    accounts. Only where a grant has `rbac`, and Roles and bindings are among the facts; accounts of kube-system are not
+    reported.
 
     Way out: name verbs and resources in the role, or bind the role to fewer.
     """

@@ -11,7 +11,7 @@ from webhook.policy.model import FORBIDDEN, REQUIRED, Policy, Pool
 
 
 def unknown_card(of: Linted) -> Iterator[LintFinding]:
-    """No card is known of a pool whose pods are capped.
+    """No card is known for a pool whose pods are capped.
 
     A cap cannot be computed without the card's memory and its replicas.
 
@@ -38,7 +38,7 @@ def thin_slice(of: Linted) -> Iterator[LintFinding]:
 
 
 def broken_limit(of: Linted) -> Iterator[LintFinding]:
-    """Nodes share their GPUs further than the policy's own limits allow.
+    """Nodes share their GPUs among more pods than the policy's limits allow.
 
     The next change of the sharing configuration will be refused. Until then its pods have less than the policy intends.
 
@@ -78,7 +78,7 @@ def _limit(pool: Pool, policy: Policy, product: str) -> tuple[str, int]:
 
 
 def contradicted_limit(of: Linted) -> Iterator[LintFinding]:
-    """A pool needs what the limits under `sharing` forbid.
+    """A pool needs a setting that the limits under `sharing` forbid.
 
     A sharing configuration that makes such nodes would be refused.
 

@@ -16,7 +16,7 @@ from webhook.policy.resources import ResourceNames
 def empty_pool(of: Linted) -> Iterator[LintFinding]:
     """No node is in a pool.
 
-    Pods that are steered there wait for ever. A pool that scales from zero has `assume`, and is not reported.
+    Pods that are steered there wait forever. A pool that scales from zero has `assume`, and is not reported.
 
     Way out: correct the labels under `nodes`, label the nodes, or remove the pool.
     """
@@ -63,7 +63,7 @@ def other_sharing(of: Linted) -> Iterator[LintFinding]:
 def unoffered_resource(of: Linted) -> Iterator[LintFinding]:
     """A pool offers a resource that none of its nodes has.
 
-    Pods that request it are steered there, and wait for ever.
+    Pods that request it are steered there, and wait forever.
 
     Way out: remove the resource from the pool, or set up the device plugin on the nodes.
     """
@@ -92,7 +92,7 @@ def unlisted_offer(of: Linted) -> Iterator[LintFinding]:
         idle: dict[str, list[Node]] = {}
         for node in found:
             for name, count in node.resources.items():
-                if name in ALL_CARDS:  # for programs that watch a node, and no tenant's
+                if name in ALL_CARDS:  # for programs that monitor a node, not for tenants
                     continue
                 if count and name in of.policy.gpu_resources and name not in pool.resources:
                     idle.setdefault(name, []).append(node)
@@ -120,9 +120,9 @@ def _elsewhere(name: str, pool: Pool, policy: Policy) -> str:
 
 
 def unguarded_node(of: Linted) -> Iterator[LintFinding]:
-    """A node with GPUs has nothing that keeps off pods that request none.
+    """Nothing keeps pods without a GPU request off a node with GPUs.
 
-    The image of such a pod alone may give it GPUs there.
+    There, the image of such a pod may be enough to give it GPUs.
 
     Way out: taint all nodes with GPUs and name the taint in `guard`, or set `guard: every-pod`.
     """
@@ -133,7 +133,7 @@ def unguarded_node(of: Linted) -> Iterator[LintFinding]:
 def unreachable_request(of: Linted) -> Iterator[LintFinding]:
     """A pool lets pods request more GPUs than any of its nodes has.
 
-    Such a pod is admitted and waits for ever.
+    Such a pod is admitted and waits forever.
 
     Way out: lower `maxRequest` to the number of the largest node.
     """

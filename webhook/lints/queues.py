@@ -17,12 +17,12 @@ def flavor_against_pool(of: Linted) -> Iterator[LintFinding]:
     """A flavour of Kueue and the pools do not agree on the nodes of its quota.
 
     Kueue writes a flavour's labels into the jobs that it admits. If they exclude the pool that the job's pods belong
-    to, Kueue admits the job, holds the quota, and Slicewarden refuses every pod. A namespace with a grant is taken for
-    one of trusted pods. A flavour that fits shared and whole GPUs alike counts a slice as a card. A taint of a flavour
-    that its own tolerations do not cover keeps jobs out of it: Slicewarden writes tolerations into pods, not into jobs.
-    Only where ResourceFlavors, ClusterQueues and LocalQueues are among the facts.
+    to, Kueue admits the job, holds the quota, and Slicewarden refuses every pod. The pods of a namespace with a grant
+    are assumed to be trusted. A flavour that fits shared and whole GPUs alike counts a slice as a card. A taint of a
+    flavour that its own tolerations do not cover keeps jobs out of it: Slicewarden writes tolerations into pods, not
+    into jobs. Only where ResourceFlavors, ClusterQueues and LocalQueues are among the facts.
 
-    Way out: give the flavour the labels of one pool, and each sort of trust a queue of its own. Add the pool's
+    Way out: give the flavour the labels of one pool, and each trust level its own queue. Add the pool's
     tolerations to the flavour.
     """
     queues = of.facts.queues
@@ -45,7 +45,7 @@ Offering = list[tuple[Path, Pool]]
 def _excluded(
     of: Linted, offering: Offering, flavor: Flavor, resource: str, where: str, namespaces: tuple[str, ...]
 ) -> Iterator[LintFinding]:
-    """Tell of namespaces whose pods belong to a pool that the flavour excludes, or to none."""
+    """Describe the namespaces whose pods belong to a pool that the flavour excludes, or to no pool."""
     found: dict[tuple[Path, str, str, str], list[str]] = {}
     for namespace in namespaces:
         level = _level(namespace, of)
@@ -75,7 +75,7 @@ def _level(namespace: str, of: Linted) -> str:
 
 
 def _granted(grant: Grant, namespace: str, of: Linted) -> bool:
-    """Return whether a grant reaches a namespace; by RBAC where some account is known to hold the right there."""
+    """Return whether a grant covers a namespace; with `rbac`, whether some account there is known to have the right."""
     if grant.rbac and not (isinstance(of.facts.rights, GrantedRight) and of.facts.rights.somewhere(namespace)):
         return False
     return grant.scope.reaches(namespace, of.facts.namespaces.get(namespace))
@@ -120,12 +120,13 @@ def _tainted(offering: Offering, flavor: Flavor, where: str) -> Iterator[LintFin
 
 
 def evicting_default(of: Linted) -> Iterator[LintFinding]:
-    """The cluster's default priority class evicts, and pods without trust may not.
+    """The cluster's default priority class evicts other pods, but pods without trust may not.
 
-    With `untrusted: {preempt: Never}` each pod without trust that asks for a GPU and names no class is refused then.
+    So with `untrusted: {preempt: Never}`, every pod without trust that requests a GPU and names no class is refused.
     Only where PriorityClasses are among the facts.
 
-    Way out: give the default class `preemptionPolicy: Never`, or a value of 0. Or tell users which class to name.
+    Way out: give the default class `preemptionPolicy: Never`, or a value of 0. Or document which class users should
+    name.
     """
     if of.policy.untrusted_preempt or not any(UNTRUSTED in pool.trust for pool in of.policy.pools):
         return

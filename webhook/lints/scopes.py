@@ -12,7 +12,7 @@ from webhook.text.words import listed
 def unknown_namespace(of: Linted) -> Iterator[LintFinding]:
     """A namespace that the policy names does not exist.
 
-    Anyone who may create it would have what the policy gives to it.
+    Anyone who may create it would get what the policy gives to it.
 
     Way out: correct the name, create the namespace, or remove it from the policy.
     """
@@ -24,11 +24,12 @@ def unknown_namespace(of: Linted) -> Iterator[LintFinding]:
 
 
 def absent_agent(of: Linted) -> Iterator[LintFinding]:
-    """An exemption of the system speaks of namespaces that do not exist.
+    """An exemption for system components names namespaces that do not exist.
 
-    A sample policy exempts the agents of several clouds. Users who may create such a namespace could use it.
+    The sample policy exempts the agents of several clouds. Users who may create such a namespace could use its
+    exemption.
 
-    Way out: remove the exemptions of what your cluster does not run.
+    Way out: remove the exemptions for agents that your cluster does not run.
     """
     if not of.facts.namespaces:
         return
@@ -45,7 +46,7 @@ def absent_agent(of: Linted) -> Iterator[LintFinding]:
 
 
 def _systems(spec: Object) -> set[Path]:
-    """The paths of the system's exemptions, which `absent_agent` checks."""
+    """The paths of exemptions for system components, which `absent_agent` checks."""
     return {("spec", "exemptions", index) for index, each in enumerate(spec.get("exemptions", ())) if "system" in each}
 
 
@@ -66,20 +67,20 @@ def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
 def unjudged_namespace(of: Linted) -> Iterator[LintFinding]:
     """No pod of a namespace is ever judged, because the policy leaves it alone.
 
-    Whoever may create a pod there has every GPU of the cluster. `kube-system` and `slicewarden-system` are left alone
-    under every policy.
+    Anyone who may create a pod there can use every GPU of the cluster. Every policy leaves `kube-system` and
+    `slicewarden-system` alone.
 
-    Way out: see that no tenant may create a pod there. If none of the components there has to start before the webhook,
-    remove the namespace from `leaveAlone`, and exempt them by account.
+    Way out: make sure that no tenant may create pods there. If no component there has to start before the webhook,
+    remove the namespace from `leaveAlone`, and exempt the components by account.
     """
     for path, name in at("leaveAlone", of.policy.leave_alone):
         yield LintFinding(path, f"no pod of namespace {name} is ever judged; see that no tenant may create one there")
 
 
 def idle_scope(of: Linted) -> Iterator[LintFinding]:
-    """A grant, tenants, override or exemption covers no existing namespace.
+    """A grant, a pool's `tenants`, an override or an exemption covers no existing namespace.
 
-    It has no effect until someone gives a namespace the labels.
+    It has no effect until a namespace gets the labels.
 
     Way out: correct the labels, or remove it.
     """
@@ -88,9 +89,9 @@ def idle_scope(of: Linted) -> Iterator[LintFinding]:
 
 
 def waiting_grant(of: Linted) -> Iterator[LintFinding]:
-    """A grant waits for the first namespace with Slicewarden's own label.
+    """A grant selects namespaces by Slicewarden's own label, which none has yet.
 
-    `slicewarden policy init` writes it, so that an administrator can grant trust by the label of the policy's own name.
+    `slicewarden policy init` writes it, so that an administrator can grant trust by setting that label.
 
     Way out: label the namespaces whose pods may share cards, or remove the grant.
     """
@@ -101,7 +102,7 @@ def waiting_grant(of: Linted) -> Iterator[LintFinding]:
 def _idle(linted: Linted, *, waiting: bool) -> Iterator[tuple[Path, str]]:
     """Yield the selectors that no known namespace fits, with their words: grants that wait for their label, or others.
 
-    Such a grant is one by the label with the key of the policy's own annotation and the value `trusted`.
+    Such a grant selects the label whose key is the policy's trust annotation, with the value `trusted`.
     """
     for path, scope in linted.scopes:
         if not linted.facts.namespaces or scope.selector is None or linted.reached(scope):

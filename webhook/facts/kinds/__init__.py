@@ -1,12 +1,12 @@
-"""The kinds of facts: one file each, found by walking this folder. A file says all that is known of its objects.
+"""The kinds of facts: one file each, found by walking this folder. A file has all knowledge about its objects.
 
-A file has the `RESOURCES` that it reads, the `TABLE` of its facts, and `read`, which returns what an object says. A
+A file has the `RESOURCES` that it reads, the `TABLE` of its facts, and `read`, which returns the fact in an object. A
 table with the name of a field of `Facts` fills that field; `Facts.table` returns any other. A file may also have
-`REACH` (how far its objects are read in a cluster; by default they come only from files), `needed` (under which
-policies; the first line of its docstring stands in the manifests with the rights), `kept` (the parts that `read` needs,
-or None; by default the spec), `slim` (the parts for a file in Git, or None; by default those of `kept` without the
-configuration of drivers), `ORDER` (their place in that file; by default the last) and `ADDS_UP` (a later object adds
-its labels to an earlier namesake, as `kubectl apply` does, and does not replace it).
+`REACH` (where its objects are read in a cluster; by default they come only from files), `needed` (under which
+policies; the first line of its docstring is written into the manifests next to the rights), `kept` (the parts that
+`read` needs, or None; by default the spec), `slim` (the parts for a file in Git, or None; by default those of `kept`
+without the configuration of drivers), `ORDER` (their position in that file; by default the last) and `ADDS_UP` (a later
+object adds its labels to an earlier namesake, as `kubectl apply` does, and does not replace it).
 """
 
 import importlib
@@ -26,7 +26,7 @@ from webhook.model import Object
 from webhook.policy.model import Policy
 
 LAST = 99
-"""The order of the kinds that have none."""
+"""The order of the kinds that declare none."""
 
 
 def always(_: Policy) -> bool:
@@ -69,12 +69,12 @@ def _kind(name: str) -> Kind:
 
 
 KINDS: Mapping[tuple[str, str], Kind] = {resource.of: kind for kind in walk() for resource in kind.resources}
-"""The kinds of facts by the group and kind of their objects."""
+"""The kinds of facts, by the group and kind of their objects."""
 
 RESOURCES: Mapping[tuple[str, str], Resource] = {
     resource.of: resource for kind in walk() for resource in kind.resources
 }
-"""The resources that are read, by the same."""
+"""The resources that are read, by group and kind."""
 
 CLUSTER_SCOPED = frozenset(
     (
@@ -86,24 +86,27 @@ CLUSTER_SCOPED = frozenset(
 
 
 def resources(*reaches: Reach) -> tuple[Resource, ...]:
-    """Return the resources that are read so far under any policy."""
+    """Return the resources that are read in one of these ways under any policy."""
     return tuple(resource for kind in walk() if kind.reach in reaches for resource in kind.resources)
 
 
 def usual(*reaches: Reach) -> tuple[Resource, ...]:
-    """Return the resources that are read so far under every policy."""
+    """Return the resources that are read in one of these ways under every policy."""
     kinds = (kind for kind in walk() if kind.reach in reaches and kind.needed is always)
     return tuple(resource for kind in kinds for resource in kind.resources)
 
 
 def needed(policy: Policy, *reaches: Reach) -> tuple[Resource, ...]:
-    """Return the resources that are read so far under a policy."""
+    """Return the resources that are read in one of these ways under a given policy."""
     kinds = (kind for kind in walk() if kind.reach in reaches and kind.needed(policy))
     return tuple(resource for kind in kinds for resource in kind.resources)
 
 
 def read(item: Object) -> Fact | None:
-    """Read what one API object says, whatever the others say; None for other kinds, and for a node without a name."""
+    """Read the fact in one API object, without regard to others.
+
+    None for other kinds, and for a node without a name.
+    """
     kind = KINDS.get(group_kind(item))
     if kind is None:
         return None
@@ -125,7 +128,7 @@ def kept(item: Object) -> Object | None:
 
 
 def in_namespace(item: Object) -> bool:
-    """Whether an object is in a namespace; so is one of a kind that is not known here."""
+    """Whether an object is in a namespace. Objects of unknown kinds count as being in one."""
     return group_kind(item) not in CLUSTER_SCOPED
 
 

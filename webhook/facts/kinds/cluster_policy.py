@@ -22,7 +22,7 @@ def read(item: Object, _: str, name: str) -> Fact:
 
 
 def kept(item: Object) -> Part:
-    """Keep what is said of the device plugin, and of MIG."""
+    """Keep the settings of the device plugin and of MIG."""
     spec = mapping(item.get("spec"))
     return {"spec": {key: spec.get(key) for key in ("devicePlugin", "mig")}}
 

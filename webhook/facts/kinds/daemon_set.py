@@ -1,6 +1,6 @@
 """DaemonSets of the device plugin: how it is installed without the GPU Operator, or by it.
 
-A file in Git has every DaemonSet, reduced to what rules judge: an exemption is written from it.
+A file in Git has every DaemonSet, reduced to what rules judge, because exemptions are written from it.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ ORDER = 3
 
 
 def read(item: Object, namespace: str, name: str) -> Fact:
-    """Read the installation; None if it is none, or has no ConfigMap."""
+    """Read the installation; None if the DaemonSet is no device plugin, or uses no ConfigMap."""
     found = of_daemon_set(namespace, name, _pod(item))
     return TABLE.row(("DaemonSet", namespace, name), found)
 
 
 def kept(item: Object) -> Part | None:
-    """Keep the parts of the pods that say how the plugin is installed; nothing of any other DaemonSet."""
+    """Keep the parts of the pod template that say how the plugin is installed; nothing of other DaemonSets."""
     pod = _pod(item)
     if of_daemon_set("", "", pod) is None:
         return None

@@ -16,7 +16,7 @@ ADDS_UP = True
 
 
 def read(item: Object, _: str, name: str) -> Fact:
-    """Read the labels. The API server labels every namespace with its own name (KEP-2161)."""
+    """Read the labels. The API server gives every namespace a label with its name (KEP-2161)."""
     return TABLE.row(name, {"kubernetes.io/metadata.name": name, **parts.labels(item)})
 
 

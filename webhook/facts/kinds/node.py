@@ -62,7 +62,7 @@ def kept(item: Object) -> Part:
 
 
 def slim(item: Object, policy: Policy) -> Part:
-    """Keep the labels that may be read, the taints in order, and the amounts of any vendor's resources."""
+    """Keep the labels that may be read, the taints in order, and the amounts of every vendor's resources."""
     spec, status = mapping(item.get("spec")), mapping(item.get("status"))
     taints = [parts.filled(taint, "key", "value", "effect") for taint in mappings(spec.get("taints"))]
     taints.sort(key=lambda taint: (string(taint.get("key")), string(taint.get("effect"))))
@@ -77,7 +77,7 @@ def slim(item: Object, policy: Policy) -> Part:
 
 
 _UNREAD_LABELS = Names(("feature.node.kubernetes.io/cpu-cpuid.*", "nvidia.com/gfd.timestamp"))
-"""Labels of nodes that are dropped unless the policy selects by them: a hundred flags of a CPU, and a clock."""
+"""Labels of nodes that are dropped unless the policy selects by them: about a hundred CPU flags, and a timestamp."""
 
 
 def _is_read(label: str, policy: Policy) -> bool:

@@ -1,6 +1,6 @@
 """Running pods that are allocated some of NVIDIA's resources.
 
-A file in Git also has the pods that open a way to a GPU, reduced to what rules judge: an exemption is written from it.
+A file in Git also has pods that could reach a GPU in another way, reduced to what rules judge, for exemptions.
 """
 
 from collections.abc import Mapping
@@ -44,13 +44,13 @@ def read(item: Object, namespace: str, name: str) -> Fact:
 
 
 def kept(item: Object) -> Part | None:
-    """Keep the node and the amounts; nothing of a pod that holds nothing."""
+    """Keep the node and the amounts; nothing of a pod that is allocated nothing."""
     holder = _holder("", "", item)
     return None if holder is None else {"spec": _held(holder.node, tuple(holder.asks.items()))}
 
 
 def slim(item: Object, policy: Policy) -> Part | None:
-    """Keep a pod that runs, if it holds a GPU or opens a way to one. A mirror pod without a GPU is the kubelet's."""
+    """Keep a running pod if it has a GPU or could reach one in another way. Skip mirror pods without a GPU."""
     metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
     if mapping(item.get("status")).get("phase") in ("Succeeded", "Failed") or not string(spec.get("nodeName")):
         return None
@@ -64,7 +64,7 @@ def slim(item: Object, policy: Policy) -> Part | None:
 
 
 def _made_by_daemon_set(metadata: Mapping[str, Any]) -> bool:
-    """Whether a DaemonSet makes a pod: its template stands for all of its pods."""
+    """Whether a DaemonSet created a pod: then its template represents all of its pods."""
     return any(owner.get("kind") == "DaemonSet" for owner in mappings(metadata.get("ownerReferences")))
 
 
@@ -73,7 +73,7 @@ _OPENED = frozenset(("securityContext", "env", "volumeMounts", "command"))
 
 
 def _opens(pod: Object) -> bool:
-    """Whether a reduced pod has anything that a rule may refuse, be it right or wrong."""
+    """Whether a reduced pod has anything that a rule might refuse."""
     spec = pod["spec"]
     return (
         bool(_WAYS & spec.keys() or pod.get("metadata"))
@@ -91,7 +91,7 @@ def _containers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _holder(namespace: str, name: str, item: Object) -> Holder | None:
     spec = mapping(item.get("spec"))
-    node = intern(string(spec.get("nodeName")))  # as a hundred pods of the node have it
+    node = intern(string(spec.get("nodeName")))  # a hundred pods of a node have the same name
     asks = _asks(spec) if node and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed") else {}
     return Holder(namespace, name, node, _shared(tuple(asks.items()))) if asks else None
 
@@ -107,6 +107,6 @@ def _held(node: str, asks: tuple[tuple[str, int], ...]) -> Object:
 
 
 def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the resources that a pod holds, without those of which it requests none."""
+    """Return the resources that a pod is allocated, without zero amounts."""
     asked = requests.of_spec(spec, VENDOR)
     return {name: ceil(amount) for name, amount in asked.items() if amount > 0}

@@ -8,7 +8,7 @@ from webhook.model import Object
 
 
 class PriorityClass(NamedTuple):
-    """A PriorityClass: its value, whether its pods evict others, and whether it is that of pods which name none."""
+    """A PriorityClass: its value, whether its pods evict others, and whether it is the cluster's default."""
 
     value: int
     preempts: bool = True
@@ -16,7 +16,7 @@ class PriorityClass(NamedTuple):
 
 
 SYSTEM_CLASS = PriorityClass(2_000_000_000)
-"""The least of the classes `system-*`, which every cluster has (kubernetes pkg/apis/scheduling/v1/helpers.go)."""
+"""The lowest value of `system-*` classes, which every cluster has (kubernetes pkg/apis/scheduling/v1/helpers.go)."""
 
 RESOURCES = (Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass"),)
 TABLE = Table[str, PriorityClass]("priority_classes")

@@ -1,4 +1,4 @@
-"""Roles and their bindings: who may be trusted."""
+"""Roles and their bindings: which accounts may be trusted."""
 
 from webhook.api.resources import Resource
 from webhook.facts import rights
@@ -16,12 +16,12 @@ REACH = Reach.LISTED
 
 
 def needed(policy: Policy) -> bool:
-    """For grants with `rbac`; without one nothing of this is read."""
+    """For grants with `rbac`; without such a grant, no Roles or bindings are read."""
     return policy.asks_rbac
 
 
 def read(item: Object, namespace: str, name: str) -> Fact:
-    """Read a role or a binding as it is: one means nothing without the other."""
+    """Read a role or a binding unchanged, because one means nothing without the other."""
     return TABLE.row((item["kind"], namespace, name), item)
 
 

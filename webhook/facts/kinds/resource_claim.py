@@ -41,10 +41,10 @@ def _claimed(kind: str, item: Object) -> tuple[DeviceRequest, ...] | None:
 
 
 _READ = ("requests", "constraints")
-"""The parts of a claim's `devices` by which it says what it requests."""
+"""The parts of a claim's `devices` that define what it requests."""
 
 MAX_ALIKE = 2048
-"""The longest text of requests, as JSON, whose reading is shared."""
+"""Maximum characters of requests, as JSON, whose parsed form is shared between claims."""
 
 
 @lru_cache(maxsize=1024)  # a template makes a claim for each pod, and all of them request the same

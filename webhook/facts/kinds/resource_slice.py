@@ -16,7 +16,7 @@ class Device(NamedTuple):
     """A device in a ResourceSlice of a driver, on a node (empty for devices of several nodes).
 
     `memory` is in MiB, 0 if unknown. It is `shared` if several claims may have it at once, and `uncounted` if a claim
-    that says nothing of its memory takes none of it (resource/v1 Device, CapacityRequestPolicy).
+    that does not request memory takes none of it (resource/v1 Device, CapacityRequestPolicy).
     """
 
     driver: str
@@ -36,7 +36,7 @@ REACH = Reach.EVERYWHERE
 
 
 def needed(policy: Policy) -> bool:
-    """For pools of device classes; without one nothing of this is read."""
+    """For pools of device classes; without such a pool, no ResourceSlices are read."""
     return policy.has_device_pools
 
 
