@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def immutable(cls: type[T]) -> type[T]:
-    """Make a dataclass whose fields are set once, and that is equal to itself alone.
+    """Make a dataclass whose fields are set once, and whose instances are equal only to themselves.
 
-    mypy refuses to write to a field. A frozen dataclass refuses it at run time too: it takes three times as long to
-    make an object of, and to define.
+    mypy refuses writes to a field. A frozen dataclass would refuse them at run time too, but takes three times as long
+    to define and to instantiate.
     """
     cls.__repr__ = _fields  # type: ignore[method-assign]
     return dataclass(eq=False, repr=False)(cls)
@@ -95,7 +95,7 @@ class Request:
 
 
 class Fix(NamedTuple):
-    """A change that puts one place of the object right.
+    """A change that corrects one place in the object.
 
     The value is merged in: a map adds its keys, a list adds its items, anything else is set. Missing parents are
     created.
@@ -108,7 +108,7 @@ class Fix(NamedTuple):
 class Finding(NamedTuple):
     """A rule's report about one place in an object.
 
-    `fixes` put the place right; without any, the author has to correct the object. `advice` warns at most, whatever
+    `fixes` correct the place; without any, the author has to correct the object. `advice` warns at most, whatever
     the policy's action is. `text_line` is a line (from 1) within the text at `path`, or 0 for the whole value.
 
     `parts` are the separate faults there; an update may correct them one by one. The default is one part, the message
@@ -147,7 +147,7 @@ class Result(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """Words on why less comes of it than its rule says; empty in most cases."""
+        """Why the finding has less effect than its rule says; empty in most cases."""
         return f"exempted by {self.exemption}" if self.exemption else "would be repaired" if self.repaired else ""
 
     @property
@@ -159,8 +159,8 @@ class Result(NamedTuple):
 class Verdict(NamedTuple):
     """All results for one request, and their JSON Patch (RFC 6902 operations).
 
-    `malformed` is the reason why the object could not be judged; such an object is refused, but for audit mode. `would`
-    is set in audit mode alone, where everything is allowed.
+    `malformed` is the reason why the object could not be judged; such an object is refused, except in audit mode.
+    `would` is set only in audit mode, where everything is allowed.
     """
 
     results: tuple[Result, ...] = ()

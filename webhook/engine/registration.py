@@ -149,9 +149,7 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
         yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=by_requester, versions=("*",))
 
     if by_requester:
-        revisions = (
-            ("apps", ("controllerrevisions",), ("CREATE",)),
-        )  # the API server refuses any change of its data
+        revisions = (("apps", ("controllerrevisions",), ("CREATE",)),)  # the API server refuses any change of its data
         yield Webhook("revisions", revisions, ("by-no-controller", conditions.others_than(policy.controllers)), system)
 
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)

@@ -31,7 +31,7 @@ MAX_PROCESSES = 64
 
 
 class Wish(NamedTuple):
-    """The part of its slice that a pod asks for: MiB for all its processes together, or None for the whole slice.
+    """The part of its slice that a pod requests: MiB for all its processes together, or None for the whole slice.
 
     A `claimed` slice is what the pod's claim takes of a device, whatever the replicas of the card.
     """
@@ -194,7 +194,7 @@ class Selection(NamedTuple):
         return cls(labels, frozenset(own) if all(map(any, own)) else None)
 
     def allows(self, node: Node) -> bool:
-        """Return whether the pod may run on a node, as far as its labels and its name say."""
+        """Return whether the pod may run on a node, judged by the node's labels and name."""
         return self._labelled(node) and (
             self.terms is None or any(t.matches(node.name, node.labels) for t in self.terms)
         )
@@ -251,7 +251,7 @@ def _cards(facts: Facts, pool: Pool) -> Cards:
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
     """Return the nodes of a pool that decide the cap of a pod, with their cards.
 
-    Where the pod lands is another question: the node that it waits for may not exist yet.
+    These are not always nodes where the pod can land: the node that it waits for may not exist yet.
     """
     known = _computed(facts).cards(pool)
     return known if selection == ANY else selection.among(known)

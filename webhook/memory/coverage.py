@@ -1,4 +1,4 @@
-"""Says how each framework in each container of a pod is capped: its record for people, and the ways to a cap."""
+"""Describes how each framework in each container of a pod is capped, and how to get a missing cap."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -27,7 +27,7 @@ class By(StrEnum):
 class Capped(NamedTuple):
     """How one framework or program is capped in one container.
 
-    Where nothing caps it, `why` says the reason, and `way` the line that turns a cap on; empty if there is none.
+    If nothing caps it, `why` is the reason, and `way` the line that turns a cap on, or empty.
     """
 
     container: str
@@ -41,14 +41,14 @@ ALL = "all frameworks"
 """The framework of a cap that reaches every process."""
 
 REST = "other CUDA programs"
-"""Memory outside of these frameworks' allocators: programs in C++, raw allocations of other libraries."""
+"""The name for memory outside these frameworks' allocators: C++ programs, raw allocations of other libraries."""
 
 _ONNX = "onnxruntime"
 PER_SESSION = f"{_ONNX} by session"
 
 
 def coverage(plan: CapPlan) -> Iterator[Capped]:
-    """Yield how each framework that can be capped, and each program that is seen, is capped in each container."""
+    """Yield, for each container, how every framework that can be capped and every recognised program is capped."""
     for part in plan.containers:
         if plan.cap.driver:
             yield Capped(part.shown, ALL, By.DRIVER)

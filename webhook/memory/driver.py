@@ -3,9 +3,9 @@
 A hook of NVIDIA's container toolkit gives them to the driver before a container starts: the limit is hard, the request
 soft. The container is not created if one is no whole number of MiB, or if the request is above the limit
 (nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits; seen with the hook itself). Newer
-sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request. No
-fact says which hook a node has, so values have to be good for both. The driver counts all of a container's processes
-with their contexts, so the slice is the bound and not a framework's share of it.
+sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request. Which
+hook a node has is unknown, so values have to be valid for both. The driver counts all of a container's processes with
+their contexts, so the slice is the bound and not a framework's share of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ NAMES = DRIVER_LIMITS
 HARD = frozenset({MEMORY_LIMIT, MEMORY_LIMITS})
 
 READ = (((MEMORY_REQUEST,), (MEMORY_LIMIT,)), ((MEMORY_REQUESTS, MEMORY_REQUEST), (MEMORY_LIMITS, MEMORY_LIMIT)))
-"""For each hook the names of the request and of the limit; the first that is there counts."""
+"""For each hook, the names of the request and of the limit; the first name that is set counts."""
 
 NOT_KNOWN = Words(
     "{name} is not known before the pod runs, and may be more than the slice; write its value down, or remove it"

@@ -71,9 +71,9 @@ class Landing(NamedTuple):
     """The pool that a pod belongs to, the nodes there on which it may land, and its cap.
 
     `path` is the path of its spec in the object, `trust` its level, and `asks` its amount of each resource. `where`
-    says in words which nodes these are, or why there are none. `reason` says why it lands there; `uncapped`, why it has
-    no cap; `capped`, how each framework in each container is capped, if that was asked for. `whole_gpu_way` is what to
-    do for a whole GPU, for a pod that shares by the policy's default alone.
+    describes these nodes, or says why there are none. `reason` says why it lands there; `uncapped`, why it has no cap;
+    `capped`, how each framework in each container is capped, if that was asked for. `whole_gpu_way` says how to get a
+    whole GPU, for a pod that shares only because of the policy's default.
     """
 
     path: Path

@@ -24,7 +24,7 @@ from webhook.policy.model import Pool
 from webhook.text.words import listed, shown
 
 Shim = Callable[[Container, Mapping[str, EnvVar]], Delivery | None]
-"""Gives the shim to a container with these variables, as far as it can; None where the pod is to have none."""
+"""Gives the shim to a container with these variables, if possible; None if the pod gets no shim."""
 
 
 class CapRefusal(NamedTuple):
@@ -108,7 +108,7 @@ class CapPlan(NamedTuple):
         )
 
     def missing(self, names: Sequence[str]) -> str:
-        """Say that variables are missing, and what that leads to."""
+        """Describe the missing variables and the effect."""
         may = "learns only from the driver's refusal that it has" if self.cap.driver else "may take more than its"
         return (
             f"the container does not set {listed(names, 3)}, so a process {may} {self.budget.least} MiB of a GPU in "
@@ -133,7 +133,7 @@ class CapPlan(NamedTuple):
 
 
 def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRefusal:
-    """Plan the caps of a pod that belongs to a pool with capped pods. Its settings are paid for. Raises TooLarge."""
+    """Plan the caps of a pod in a pool with capped pods. Reading its settings costs units. Raises TooLarge."""
     pod, cap = review.subject, size(review, pool)
     if isinstance(cap, CapRefusal):
         return cap
@@ -159,7 +159,7 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
 
 
 def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]]:
-    """Return what the record says of containers, by its lists."""
+    """Return the entries of the record about containers, by list."""
     lists: dict[str, list[str]] = {name: [] for name in annotation.LISTS}
     for part in containers:
         for step in part.all_steps:
@@ -184,7 +184,7 @@ def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]
 def _shim(review: PodReview, pool: Pool, cap: Cap) -> Shim:
     """Return the function that gives the shim to the containers of a pod. Raises Refused.
 
-    The pod's own word on its images counts first, then the list of images, then the policy.
+    The PYTHONPATH of an image comes from the pod's annotation, else from the list of images, else from the policy.
     """
     pod, policy = review.subject, cap.policy
     stated = delivery.image_path(pod)
@@ -320,4 +320,4 @@ _READ = environment.KNOWN | delivery.READ | hami.READ
 """The variables of a container that a plan looks at."""
 
 _BY_VARIABLE_ALONE = frozenset({StepKind.DEFEAT, StepKind.UNSURE})
-"""The steps for a cap by variable that is lost or uncertain, which does no harm if the driver limits."""
+"""The steps for a variable's cap that is lost or uncertain, which does no harm if the driver limits memory."""

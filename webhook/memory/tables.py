@@ -30,7 +30,7 @@ class Variable(NamedTuple):
     """A variable that a framework reads.
 
     `text` is its value if that is always the same. If it is not `written`, it is never added where it is absent. A
-    `default` is no cap: its text is added wherever it is absent, and any other value stands.
+    `default` is no cap: its text is added if the variable is absent, and any other value is kept.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""On which nodes pods would land: the cluster's objects, played through kube-scheduler's rules."""
+"""Predicts on which nodes pods would land, by simulating kube-scheduler's rules on the cluster's objects."""

@@ -1,4 +1,4 @@
-"""Compares kinds of sharing: how the same workloads would fare on the same GPUs."""
+"""Compares kinds of sharing: what would become of the same workloads on the same GPUs."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,7 +72,7 @@ class OptionResult:
 
 
 def compare(placing: Placing, policy: Policy) -> tuple[OptionResult, ...]:
-    """Play the pods that ask for GPUs against the cluster's cards, divided in each way."""
+    """Simulate the pods that request GPUs on the cluster's cards, divided in each way."""
     cards = _cards(placing, policy)
     players = [player for player in placing.players if player.gpus]
     limit = policy.limits.max_replicas
@@ -104,7 +104,7 @@ def _count(node: GPUNode, policy: Policy) -> int:
 
 
 def _mig(cards: Iterable[NodeCards]) -> Iterator[SharingOption]:
-    """Yield the divisions by MIG: all cards that can be are cut into so many devices."""
+    """Yield the divisions by MIG: every card that supports it is divided into this many devices."""
     known = [_profiles(card) for card in cards]
     for devices in sorted({profile.devices for profiles in known for profile in profiles}):
         names = sorted({profile.name for profiles in known if (profile := _profile(profiles, devices))})

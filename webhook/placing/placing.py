@@ -1,4 +1,4 @@
-"""Plays the pods of manifests against a cluster's nodes: where each lands, with whom it shares, what can hurt it."""
+"""Simulates the pods of manifests on a cluster's nodes: where each lands, with whom it shares, what can harm it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from webhook.scan.results import Judged
 from webhook.text.words import listed, several
 
 MAX_PODS = 10_000
-"""Pods that a run plays at most: each is tried on every node."""
+"""Maximum pods of a run: each is tried on every node."""
 
 Priorities = Mapping[str, tuple[int, bool]]
 
@@ -46,10 +46,10 @@ SYSTEM: Priorities = {"system-cluster-critical": (2_000_000_000, True), "system-
 
 @immutable
 class Player:
-    """A pod that plays: as it is admitted (`info`) and as it is written (`bare`).
+    """A pod in the simulation: as admitted (`info`) and as written (`bare`).
 
-    `memory` is the MiB of a GPU that it asks for by annotation, or None. `refused` says why admission denies it; it
-    then plays no further. `unplayed` lists the parts of it that the scheduler counts and this play does not.
+    `memory` is the MiB of a GPU that it asks for by annotation, or None. `refused` says why admission denies it; it is
+    then not simulated. `unplayed` lists parts of it that the scheduler considers and this simulation does not.
     """
 
     name: str
@@ -98,7 +98,7 @@ RISKS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Left:
-    """The rest of a resource on the nodes of a pool: `largest` is the most on one node."""
+    """The free amount of a resource on the nodes of a pool: `largest` is the most on one node."""
 
     pool: str
     resource: str
@@ -109,7 +109,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Placing:
-    """A whole play: the fate of each pod in the order of the files, the devices left, and the parts not counted."""
+    """The result of a simulation: each pod in the order of the files, the free devices, and the parts not counted."""
 
     places: tuple[PodPlacement, ...]
     left: tuple[Left, ...]
@@ -139,7 +139,7 @@ def placing(
     at_once: bool = False,
     strategy: Strategy = Strategy.SPREAD,
 ) -> Placing:
-    """Admit the pods of the items, and play them against the nodes and the pods of a cluster.
+    """Admit the pods of the items, and simulate them on the nodes of a cluster next to its pods.
 
     In the order of the items, or `at_once` by priority.
     """
@@ -172,7 +172,9 @@ def placing(
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """The surroundings of all pods of a play. `services` are the namespaces and selectors of Services.
+    """The objects that all pods of a simulation have in common.
+
+    `services` are the namespaces and selectors of Services.
 
     `denied` are the claims and templates of the files that admission denies, each with the reasons.
     """
@@ -290,7 +292,7 @@ def _of_pod(
     *,
     alone: bool,
 ) -> Iterator[Player]:
-    """Yield the pods that a Pod is, or that a template makes: as many as the numbers around it say.
+    """Yield a Pod, or the pods that a template makes: as many as its replicas and parallelism say.
 
     `refused` says why admission denies the workload that has the template.
     """
@@ -445,7 +447,7 @@ def _uncounted(claims: Claims, policy: Policy) -> Iterator[str]:
 
 
 _POOLS = 3
-"""Pools that a line names."""
+"""Maximum number of pools named on one line."""
 
 
 def _left_of_classes(stage: ClusterState, policy: Policy) -> Iterator[Left]:

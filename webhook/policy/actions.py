@@ -1,4 +1,4 @@
-"""The actions of a policy on findings, where they differ by rule, pod or release."""
+"""The actions of a policy on findings, which may differ by rule, pod and release."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -7,7 +7,7 @@ from webhook.model import Action, immutable
 from webhook.policy.scopes import Scope
 
 EVERY_RULE = "*"
-"""The key among a policy's rules for every rule that is not named there."""
+"""The key in a policy's `rules` that stands for every rule not named there."""
 
 Release = tuple[int, int]
 """A release of Slicewarden by its first two numbers: 0.1 is (0, 1)."""
@@ -28,7 +28,7 @@ class Override:
     actions: Mapping[str, Action]
 
     def action(self, rule: str) -> Action | None:
-        """Return its action on the findings of a rule; None if it leaves the rule alone."""
+        """Return its action on the findings of a rule; None if it does not mention the rule."""
         return self.actions.get(rule, self.actions.get(EVERY_RULE))
 
 
@@ -45,7 +45,7 @@ class Exemption:
     until: date | None
 
     def holds(self, rule: str, today: date | None) -> bool:
-        """Return whether it is in force for a rule. One that ends is not in force if today's date is unknown."""
+        """Return whether it applies to a rule now. One with an end does not apply if today's date is unknown."""
         if self.rules and rule not in self.rules:
             return False
         return self.until is None or (today is not None and today <= self.until)

@@ -12,7 +12,7 @@ from webhook.text.words import shown
 
 
 def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
-    """Find errors that a schema cannot express: quantities, names that occur twice, pools that overlap."""
+    """Find errors that a schema cannot express: invalid quantities, duplicate names, overlapping pools."""
     pools = spec["pools"]
     for path, value in _quantities(spec):
         try:

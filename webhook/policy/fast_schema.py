@@ -1,4 +1,4 @@
-"""Tells whether a value clearly fits a JSON Schema, without the library that names what does not fit.
+"""Checks quickly whether a value fits a JSON Schema. Only the library used for errors can say what does not fit.
 
 jsonschema takes longer to import than a whole check does; jsonschema-rs, which validates as fast as this, adds a tenth
 to a check of one file, and 15 MB to the image. This knows the keywords of JSON Schema draft 2020-12 that the policy's
@@ -20,7 +20,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
 }
 _SILENT = frozenset(("$schema", "$id", "$defs", "title", "description", "examples", "default", "then", "else"))
-"""Keywords that demand nothing; `then` and `else` are read with `if`."""
+"""Keywords that require nothing; `then` and `else` are read with `if`."""
 
 
 def fits(value: Any, schema: Any) -> bool:
@@ -123,9 +123,9 @@ _KNOWN = frozenset(
         *("minimum", "maximum"),
     )
 )
-"""Keywords that demand nothing of a value of another type than theirs."""
+"""Keywords that require nothing of values of other types."""
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two values are clearly equal: a boolean is no number."""
+    """Return whether two values are equal; a boolean never equals a number."""
     return type(one) is type(other) and bool(one == other)

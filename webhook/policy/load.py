@@ -16,7 +16,7 @@ from webhook.text.words import shown
 
 
 def load(documents: Iterable[Document], rules: Iterable[str], where: str, *, frameworks: Iterable[str] = ()) -> Policy:
-    """Read the one policy among the documents. Other kinds are ignored, but not a misspelt kind of ours.
+    """Read the single policy among the documents. Other kinds are ignored, but a misspelt kind of ours is an error.
 
     Raises Unusable with every error, each with its file and line.
     """
@@ -49,7 +49,7 @@ def load_with_document(
 
 
 def misspellings(documents: Iterable[Document]) -> list[Problem]:
-    """Find documents with a kind that is nearly ours. They would have no effect, and their author would not notice."""
+    """Find documents whose kind is almost ours: they would have no effect, and their author would not notice."""
     misspelt, guesses = [], Guesses()
     for document in documents:
         if not isinstance(document.value, dict):
@@ -67,7 +67,7 @@ def misspellings(documents: Iterable[Document]) -> list[Problem]:
 
 
 MOST = 100
-"""The number of errors that are named for a file.
+"""Maximum number of errors named for a file.
 
 A file with more is likely no policy at all, and every hint takes time.
 """

@@ -76,7 +76,7 @@ class PythonPath(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A GPU as a pool hands it out: its whole memory in MiB, and the number of slices."""
+    """A card as a pool offers it: its whole memory in MiB, and the number of slices."""
 
     product: str
     memory: int
@@ -112,21 +112,22 @@ OFF, FIRST_COME, TURNS = "Off", "FirstCome", "Turns"
 """How containers take turns on a contended card: not at all, each until it ends, or each for a while."""
 
 OPT_IN, ALL = "OptIn", "All"
-"""The pods that may be paused: those that say so themselves, or all that can bear it."""
+"""Which pods may be paused: those that opt in, or all that tolerate it."""
 
 PAUSABLE = "slicewarden.dev/pausable"
-"""The annotation by which a pod says whether it may be paused: `true` or `false`."""
+"""The annotation with which a pod says whether it may be paused: `true` or `false`."""
 
 ARRIVAL, PRIORITY_CLASS = "Arrival", "PriorityClass"
 """The order of a card's queue: by arrival, or by priority and then by arrival."""
 
 
 class Contention(NamedTuple):
-    """How the agent of a node lets containers take turns on a card that they want all of. Times are in seconds.
+    """How a node's agent makes containers take turns on a contended card. Times are in seconds.
 
-    One that runs keeps the card for `turn`, with TURNS. One that is paused for `longest` runs for at least `rest`.
-    Another one is let run when the card has had time for `settle`, and each that runs has used the card or was waited
-    for so long as `patience`. Above `full` percent of the card's memory, the one that was let run last is paused.
+    With TURNS, a running container keeps the card for `turn`. One that has been paused for `longest` runs for at least
+    `rest`. Another container is started when the card has been idle for `settle`, and each running one has used the
+    card or has been given `patience` to do so. Above `full` percent of the card's memory, the last started one is
+    paused.
     """
 
     mode: str = OFF
@@ -141,7 +142,7 @@ class Contention(NamedTuple):
 
 
 NO_TURNS = Contention()
-"""Where a policy says nothing: all run."""
+"""The default: all containers run."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """The name of Kubernetes' own scheduler, for pods that name none (k8s.io/api core/v1 types.go)."""
@@ -151,10 +152,10 @@ KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 class Queue(NamedTuple):
-    """How what asks for a pool's GPUs names its queue: by a `label` or an annotation with this `key`.
+    """How pods and workloads that request a pool's GPUs name their queue: in a `label` or annotation with this `key`.
 
-    `kueue` says that the label is Kueue's, which reads it on the workload and not on its pods. `names` are the queues
-    that may be named; None for any.
+    `kueue` is whether it is Kueue's label, which Kueue reads on the workload and not on its pods. `names` are the
+    queues that may be named; None for any.
     """
 
     key: str
@@ -165,7 +166,7 @@ class Queue(NamedTuple):
 
 @immutable
 class PriorityScope:
-    """Lets certain pods with GPUs name some priority classes: by trust, scope and pools, as far as they are said."""
+    """Lets certain pods with GPUs name some priority classes. Trust, scope and pools restrict the pods, if given."""
 
     classes: Names
     trust: frozenset[str] = frozenset()
@@ -175,7 +176,7 @@ class PriorityScope:
 
 @immutable
 class Pool:
-    """GPUs that are handed out in the same way. With `tenants`, only pods of its namespaces may use them.
+    """GPUs that are offered in the same way. With `tenants`, only pods of its namespaces may use them.
 
     Pods ask for them by `resources`, and by claims for `device_classes`, whose implicit names are resources too. A pool
     of classes alone may have no `nodes`: there the claim decides where a pod runs. `max_memory` is how many MiB one
@@ -216,7 +217,7 @@ class Pool:
 
 
 REQUIRED, FORBIDDEN, ALLOWED = "Required", "Forbidden", "Allowed"
-"""The demands that a policy may make of an option."""
+"""The values that a policy may require of an option."""
 
 
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
@@ -285,7 +286,7 @@ class Guard(NamedTuple):
 class Policy:
     """A GPUSharingPolicy that has been checked.
 
-    `written` is its content as JSON with sorted keys: the same for all files that differ in comments and order alone.
+    `written` is its content as JSON with sorted keys: the same for all files that differ only in comments and order.
     """
 
     name: str
@@ -352,7 +353,7 @@ class Policy:
 
     @cached_property
     def has_device_pools(self) -> bool:
-        """Whether a pool is of device classes."""
+        """Whether any pool has device classes."""
         return any(pool.device_classes.patterns for pool in self.pools)
 
     def action(self, rule: str) -> Action:
@@ -379,7 +380,7 @@ class Policy:
         return ByNamespace(self.grants, lambda grant: grant.scope)
 
     def grants_reaching(self, namespace: str, labels: Mapping[str, str] | None) -> tuple[Grant, ...]:
-        """Return the grants that have pods of any account in a namespace with these labels (None: unknown)."""
+        """Return the grants that cover pods of some account in a namespace with these labels (None: unknown)."""
         return tuple([g for g in self.grants_by_namespace.near(namespace) if g.scope.reaches(namespace, labels)])
 
     @cached_property
@@ -406,7 +407,7 @@ class Policy:
     def namespace_keys(self) -> frozenset[str]:
         """The labels of namespaces that decide what a namespace may have, without the label that the API server sets.
 
-        One of them does so under every policy: the label that lets claims take devices of others.
+        One label is always included: the one that lets claims take devices that others use.
         """
         scopes = (
             *(grant.scope for grant in self.grants),
@@ -434,7 +435,7 @@ class Policy:
         return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
 
     def python_path(self, namespace: str, pool: str, image: str) -> str | None:
-        """Return the PYTHONPATH that an image sets, by the first entry that holds for it, or None."""
+        """Return the PYTHONPATH that an image sets, by the first entry that applies to it, or None."""
         return next((one.path for one in self.python_paths if one.holds(namespace, pool, image)), None)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The pods and users that a part of a policy is about: pods by namespace and account, users by name and group."""
+"""The pods and users that a part of a policy covers: pods by namespace and account, users by name and group."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -18,8 +18,8 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 class Scope:
     """Pods: those in named or selected namespaces, and only those of certain service accounts if any are given.
 
-    Only in an exemption may an account end in `*`, and stand for all that begin so. One that is `everywhere` has every
-    namespace, known or not.
+    Only in an exemption may an account end in `*` as a wildcard. A scope that is `everywhere` covers every namespace,
+    known or not.
     """
 
     namespaces: frozenset[str]
@@ -28,7 +28,7 @@ class Scope:
     everywhere: bool = False
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
-        """Return whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
+        """Return whether it covers pods of a service account in a namespace with these labels (None: unknown)."""
         if namespace not in self.namespaces and not self.reaches(namespace, labels):
             return False  # most scopes: by their namespaces alone
         return not self.service_accounts or service_account in self._accounts
@@ -38,14 +38,17 @@ class Scope:
         return Names(self.service_accounts)
 
     def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Return whether it has pods of any account in a namespace. This is for objects that run under no account."""
+        """Return whether it covers pods of some account in a namespace. For objects that run under no account."""
         if namespace in self.namespaces or self.everywhere:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
 
 
 class ByNamespace(Generic[T]):
-    """Things with scopes (None: for all), so that those which only name other namespaces need no look."""
+    """An index of items by the namespaces that their scopes name, to skip items for other namespaces.
+
+    A None scope covers all.
+    """
 
     def __init__(self, things: Iterable[T], scope_of: Callable[[T], Scope | None]) -> None:
         self._things = tuple(things)
@@ -61,7 +64,7 @@ class ByNamespace(Generic[T]):
         self._for_most = self._at(self._others)
 
     def near(self, namespace: str) -> tuple[T, ...]:
-        """Return the things whose scope may have a namespace, in their order."""
+        """Return the items whose scope may cover a namespace, in their order."""
         naming = self._naming.get(namespace)
         return self._for_most if naming is None else self._at(sorted((*naming, *self._others)))
 

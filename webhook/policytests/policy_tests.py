@@ -202,7 +202,7 @@ def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, f
 
 
 def verdict_of(verdict: Verdict) -> str:
-    """Sum up a verdict in a word."""
+    """Summarise a verdict in one word."""
     if not verdict.allowed:
         return DENIED
     return WARNED if verdict.having(Action.WARN) else ALLOWED

@@ -113,7 +113,7 @@ def _where(source: RootOwner, finding: SourceFinding) -> tuple[str, str]:
 
 
 _NAMED = 2
-"""The number of objects that a line names."""
+"""Maximum number of objects named on one line."""
 
 
 def write(report: Report, _: Look, count: int) -> str:

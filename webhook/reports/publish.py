@@ -18,7 +18,7 @@ LABEL, COMPONENT = "app.kubernetes.io/component", "audit"
 
 @dataclass(frozen=True, slots=True)
 class ReportForm:
-    """A form of reports, with its resources for namespaced and for cluster-scoped objects."""
+    """A report API, with its resources for namespaced and for cluster-scoped objects."""
 
     kind: report_objects.ReportKind
     within: Resource
@@ -65,7 +65,7 @@ def name_of(uid: str) -> str:
 
 
 def report(audited: Audited, policy: str, form: ReportForm) -> dict[str, Any]:
-    """Make the report on an object. It stays the same as long as the findings do."""
+    """Make the report on an object. It stays the same while the findings do."""
     made = report_objects.of(audited, policy, form.kind)
     owner = {"apiVersion": audited.api_version, "kind": audited.kind, "name": audited.name, "uid": audited.uid}
     labels = {**made["metadata"]["labels"], LABEL: COMPONENT}

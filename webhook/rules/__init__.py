@@ -30,7 +30,7 @@ Check = Callable[[Any], Iterator[Finding]]
 Fallback = Callable[[Policy], Iterator[Clause]]
 
 REVIEWS: Mapping[type[Subject], type[Review[Any]]] = {Pod: PodReview, ConfigMap: ConfigMapReview}
-"""The class of a subject's review, where that is more than `Review`."""
+"""The review classes of subjects that need more than `Review`."""
 
 
 def review_of(subject: Subject, policy: Policy, facts: Facts, allowance: Allowance | None = None) -> Review[Any]:
@@ -42,8 +42,8 @@ def review_of(subject: Subject, policy: Policy, facts: Facts, allowance: Allowan
 class Rule:
     """A rule: its id, what it judges, the function that judges, and its page (the module's docstring).
 
-    Only one that `mends` is asked for fixes, and only its findings may have any. `since` is the release that brought
-    it. About a pod without any of the traits that it `looks_at` it is not asked; None stands for every pod.
+    Only a rule that `mends` is asked for fixes, and only its findings may have fixes. `since` is the release that added
+    it. It runs only on pods with at least one of the traits that it `looks_at`; None stands for every pod.
     """
 
     id: str
@@ -94,7 +94,7 @@ def asked(rules: Iterable[Rule], traits: frozenset[str] | None) -> tuple[Rule, .
 
 
 def _subjects(annotation: Any) -> Iterator[type[Subject]]:
-    """Yield the subjects that a type of review speaks of: `Review[Binding]`, a union, or a class made of one."""
+    """Yield the subjects in a review type: `Review[Binding]`, a union, or a subclass of one."""
     if annotation in get_args(Subject):
         yield annotation
     for inner in get_args(annotation) or getattr(annotation, "__orig_bases__", ()):

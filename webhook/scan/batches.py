@@ -1,6 +1,6 @@
 """Judges many files on all cores, in two passes: the facts of a run are complete only when every file has been read.
 
-Between the passes the objects are packed, to about a tenth of their text. After the second only the verdicts are kept.
+Between the passes the objects are compressed to about a tenth of their text. After the second only verdicts are kept.
 So memory grows with the findings and the largest file, and hardly with the number of files. A few objects that one
 process reads and judges are not packed, since that would cost more than judging them.
 """
@@ -68,7 +68,7 @@ Pack = bytes | list[Item]
 class Read:
     """The contents of some files: packs of objects, those among them that are facts, problems and warnings.
 
-    `kinds` are the kinds of objects that were read no further. Files that are `apart` were not judged.
+    `kinds` are the kinds of objects of which only the kind was read. Files that are `apart` were not judged.
     """
 
     packs: list[Pack] = field(default_factory=list)
@@ -101,7 +101,7 @@ class ReadRun(NamedTuple):
 
     @property
     def kinds(self) -> Iterator[GroupKind]:
-        """The kinds of objects that were read no further, once for each object."""
+        """The kinds of the objects of which only the kind was read, one entry per object."""
         return chain.from_iterable(read.kinds.elements() for read in self.read)
 
     @property
@@ -129,7 +129,7 @@ class ReadRun(NamedTuple):
         diffs: bool = False,
         system: bool = False,
     ) -> Report:
-        """Judge every object; also those about which the webhook is never asked if `system`. Raises check.Broke."""
+        """Judge every object; with `system`, also those that are never sent to the webhook. Raises check.Broke."""
         results = list(self.each(partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system)))
         problems = [*self.problems, *(result for result in results if isinstance(result, Problem))]
         return Report(

@@ -1,4 +1,4 @@
-"""Finds the files of a folder that are no manifests by themselves: a chart's templates, and kustomize's patches."""
+"""Finds the files of a folder that are not complete manifests: a chart's templates, and kustomize's patches."""
 
 import os
 import shlex
@@ -71,7 +71,7 @@ class Apart:
 
 
 _NAMED = 3
-"""Files or charts that a line names."""
+"""Maximum files or charts named on one line."""
 
 
 def chart_of(name: str) -> str:

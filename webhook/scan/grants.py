@@ -12,7 +12,7 @@ from webhook.text.words import listed, shown
 def brought(policy: Policy, before: Facts, after: Facts, judged: Iterable[Judged]) -> Iterator[Problem]:
     """Yield a warning for each namespace with objects in a run whose Namespace there has labels that grant it trust.
 
-    `before` are the facts without those of the run, and `after` all of them. Who writes a file may write both; in a
+    `before` are the facts without those of the run, and `after` all of them. The author of a file can write both; in a
     cluster only administrators of the policy may write these labels.
     """
     first = dict[str, Judged]()

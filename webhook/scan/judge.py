@@ -28,8 +28,8 @@ def judge(
     """Judge an object as if it were created, or an AdmissionReview as its request.
 
     An object of a live cluster is judged as it was created. Returns None for a kind that is not judged, and a Problem
-    for a malformed object, which an API server would not send. Objects that the webhook is never asked about are left
-    alone, unless `system` is set. Raises Broke.
+    for a malformed object, which an API server would not send. Objects that are never sent to the webhook are skipped,
+    unless `system` is set. Raises Broke.
     """
     value, policy = item.value, engine.policy
     reviewed = group_kind(value) == REVIEW

@@ -80,7 +80,7 @@ def is_live(item: Object) -> bool:
 def among_facts(objects: Iterable[Object], namespace: str | None) -> Iterator[Object]:
     """Yield the objects of the facts that are judged; with a `namespace`, only that Namespace.
 
-    Pods and sharing ConfigMaps are left out: they are judged whole, and facts keep only parts of them.
+    Pods and sharing ConfigMaps are left out, because facts keep only parts of them and they are judged whole.
     """
     for item in objects:
         kind, name = group_kind(item), item["metadata"]["name"]

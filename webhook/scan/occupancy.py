@@ -107,7 +107,7 @@ def _listed(tenants: Iterable[Tenant]) -> str:
 
 
 _NAMED = 3
-"""Pods that a line names."""
+"""Maximum number of pods named on one line."""
 
 
 def _node(review: PodReview) -> Node | None:

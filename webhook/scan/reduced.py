@@ -1,8 +1,8 @@
 """Reduces a cluster's objects to the parts that are read, as a file for Git.
 
-The parts are those of `Facts.of`, and what decides whether a rule lets a DaemonSet or a running pod through: that is
-what an exemption is written from. Everything else is left out: images of pods, variables, most annotations, and
-ConfigMaps that share no GPU.
+The parts are those that `Facts.of` reads, and those by which rules judge DaemonSets and running pods: exemptions are
+written from them. Everything else is left out: images of pods, variables, most annotations, and ConfigMaps that share
+no GPU.
 """
 
 import json

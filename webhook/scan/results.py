@@ -82,7 +82,7 @@ class GroupKind(NamedTuple):
 
 
 class LeftAlone(NamedTuple):
-    """An object about which the webhook is never asked, because of its namespace."""
+    """An object that is never sent to the webhook, because of its namespace."""
 
     namespace: str
 
@@ -143,10 +143,10 @@ class Report:
     `explained` says whether reports show the reasoning behind each landing, and `everything` whether tables list also
     the objects without findings and patches. `pages` describe findings that no rule in
     `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `at` is the time of
-    the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the
-    numbers of objects by namespace about which the webhook is never asked. `warnings` are places of files that were
-    read as kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged.
-    `fallback` is that of the cluster, if it was read.
+    the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` counts
+    objects that are never sent to the webhook, by namespace. `warnings` are places in files that were read as kubectl
+    reads them, but probably not as meant. `unread` are lines on files that were not judged. `fallback` is that of the
+    cluster, if it was read.
     """
 
     judged: tuple[Judged, ...]
@@ -194,7 +194,7 @@ class Report:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Lines on what was judged otherwise than a new object of a file, or not at all."""
+        """Lines about objects that were not judged, or not as new objects."""
         if self.unjudged:
             yield passed_over(self.unjudged)
         named = [note for kind in self.unjudged for note in kind.notes]
@@ -240,7 +240,7 @@ def only(judged: AnyJudged, rules: Container[str], *, patched: bool = True) -> A
 
 
 _NAMED = 5
-"""Kinds that a line names."""
+"""Maximum number of kinds named on one line."""
 
 _OBJECTS = 20
 """Objects that are not judged and get a line of their own, because they have containers or name GPUs."""

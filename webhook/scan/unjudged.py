@@ -1,4 +1,4 @@
-"""Finds containers and GPUs in objects of kinds that are not judged, so that none is passed over in silence."""
+"""Finds containers and GPUs in objects of kinds that are not judged, so that none is skipped silently."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -40,13 +40,13 @@ class UnjudgedPlace(NamedTuple):
 
 
 MOST = 10
-"""Places of one object that are kept: the GPUs first."""
+"""Maximum number of places reported per object; GPUs come first."""
 
 
 def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
     """Return the places of an object where it has a container or names one of the resources that are GPUs.
 
-    The work is linear in the text of the object: a value that anchors repeat is looked at once.
+    The work is linear in the text of the object: a value that anchors repeat is examined once.
     """
     metadata = mapping(item.value.get("metadata"))
     name = "/".join(filter(None, (string(metadata.get("namespace")), string(metadata.get("name")))))
@@ -62,7 +62,7 @@ def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
 
 
 def may_have_places(text: str, gpus: GPUResources) -> bool:
-    """Tell by a look at the YAML of an object whether it may have such places; true where only a parse can tell.
+    """Check quickly whether the YAML of an object may have such places; true if only a parser can decide.
 
     Escapes and tags may hide a key. Without them every key is in the text as it is.
     """

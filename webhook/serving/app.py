@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.telemetry.metrics import Metrics
 
 MAX_LOGGED = 253
-"""Characters of a name in a log line: the most that a name in Kubernetes has."""
+"""Maximum characters of a name in a log line: the longest name in Kubernetes."""
 
 PATHS = ("/mutate", "/validate")
 """The paths for reviews."""
@@ -50,10 +50,10 @@ Told = Callable[[Request, Verdict], None]
 """Receives every verdict. It must not wait for anything."""
 
 Followed = tuple[Source, Told | None]
-"""The parts of a worker's own: the source of facts, and the receiver of verdicts."""
+"""The parts that each worker has for itself: the source of facts, and the receiver of verdicts."""
 
 Condition = Callable[[], tuple[bool, str]]
-"""Returns whether something allows the worker to be ready, and a line about it, or an empty text."""
+"""Returns whether a condition for readiness is met, and a line about it, or an empty text."""
 
 
 class Health:
@@ -171,13 +171,13 @@ class ReviewApplication:
         late: Callable[[], bool],
         noted: Sequence[Account] = (),
     ) -> Reply | Later:
-        """Judge a request. If rights were looked up in vain, which are `noted` then, they are to be asked for first."""
+        """Judge a request. If rights are missing from the cache, they are `noted` and must be requested first."""
         try:
             verdict = self.halves[path](request, facts, late)
             answer = admission.encode(request, verdict, self.policy, self.support)
         except TooLate:
             return self._late(path, _line(path, request))
-        except Exception as error:  # whatever it is, failurePolicy has to decide
+        except Exception as error:  # after any error, failurePolicy has to decide
             rule = error.rule if isinstance(error, RuleBroke) else None
             self.log({**_line(path, request), "error": rule or type(error).__name__, "trace": _trace(error)})
             if self.metrics is not None:

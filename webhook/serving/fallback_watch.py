@@ -47,8 +47,8 @@ def kept(item: Object) -> Object | None:
 class FallbackWatch:
     """Compares the watched fallback with the one that a policy needs, whenever it changes.
 
-    The ConfigMap that a fallback reads is not compared. A change is logged once: what is not as it has to be, or that
-    all is. In `audit` mode the fallback has to record only, and the log has a caution if it denies.
+    The ConfigMap that a fallback reads is not compared. Each change is logged once: either the differences, or that
+    there are none. In `audit` mode the fallback must only record, and a warning is logged if it denies.
     """
 
     def __init__(self, heard: Heard, compares: Compares, log: Log, metrics: Metrics, *, audit: bool = False) -> None:

@@ -31,7 +31,7 @@ PAUSE = 0.5
 """Seconds before a worker that ended is replaced."""
 
 TO_END = 35.0
-"""Seconds that workers have to end after they were asked to and have stopped accepting."""
+"""Seconds that workers have to end after they were asked to stop and accept no more connections."""
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,13 @@ RELOAD = 1.0
 """Seconds between two checks of the certificate's files."""
 
 WITHOUT_FACTS = 10.0
-"""Seconds for which a worker takes no caller while no worker has facts. After that it answers that it has none."""
+"""Seconds that a worker without facts accepts no connection.
+
+After that it accepts them, and answers that it has none.
+"""
 
 LEAVES, HAS, LACKS = 0, 1, 2
-"""The states of a worker: it leaves callers to others, has facts to answer by, or answers that it has none."""
+"""The states of a worker: it leaves callers to others, has facts, or answers that it has none."""
 
 LAST_WORD = 30.0
 """Seconds for requests in flight after the worker has stopped accepting."""
@@ -85,7 +88,7 @@ class Loaded:
 
 
 class Alone:
-    """A lock that one worker has at a time, among those with this file open. A worker that dies releases it."""
+    """A lock that one of the workers with this open file holds at a time. A worker that dies releases it."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -173,7 +176,7 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
 
 
 async def when_ready(facts: Source, loaded: Loaded, taking: Awaitable[None], patience: float = WITHOUT_FACTS) -> None:
-    """Accept no connection while this worker has no facts and another has, or all have waited too short a time."""
+    """Wait with accepting while this worker has no facts and another has some, or until the waiting time is over."""
 
     def tell() -> None:
         loaded.takes_callers(facts=facts() is not None)

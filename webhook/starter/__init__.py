@@ -1,1 +1,1 @@
-"""Writes a policy, and tests of it, that fit a cluster: what `slicewarden policy init` prints."""
+"""Writes a policy that fits a cluster, and tests of it, for `slicewarden policy init`."""

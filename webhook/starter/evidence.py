@@ -1,4 +1,4 @@
-"""Selects the objects that a policy may be built on: those that no tenant can have written.
+"""Selects the objects that a policy may be based on: those that no tenant can have written.
 
 A tenant is whoever has Kubernetes' role `edit` in a namespace (kubernetes
 plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go). Tenants write DaemonSets, pods, accounts and ConfigMaps
@@ -27,7 +27,7 @@ class Sources(NamedTuple):
 
 
 def sources(objects: Iterable[Object], no_tenants: Iterable[str] = ()) -> Sources:
-    """Part the objects. Those of the whole cluster are firm, and those in namespaces without tenants."""
+    """Divide the objects. Cluster-scoped objects, and objects in namespaces without tenants, are firm."""
     objects = list(objects)
     kept = {*no_tenants, *administered(objects)}
     parts = Sources([], [])
@@ -38,7 +38,7 @@ def sources(objects: Iterable[Object], no_tenants: Iterable[str] = ()) -> Source
 
 
 def administered(objects: Iterable[Object]) -> Iterator[str]:
-    """Yield the namespaces that administrators keep for themselves.
+    """Yield the namespaces in which only administrators write.
 
     They are kube-system, the GPU Operator's, and those whose pods may do anything: such a pod can have its whole node.
     """

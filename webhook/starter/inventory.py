@@ -1,4 +1,4 @@
-"""Reads from facts which GPUs a cluster has, how nodes hand them out, and which labels tell these nodes apart."""
+"""Reads from facts which GPUs a cluster has, how nodes offer them, and which labels distinguish these nodes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class GPUNode:
 
     @property
     def resources(self) -> dict[str, int]:
-        """The resources that it offers more than none of, but for those that are no GPUs."""
+        """The GPU resources of which it offers at least one."""
         return {name: count for name, count in self.node.resources.items() if count > 0 and name not in _NO_GPUS}
 
 
@@ -53,7 +53,7 @@ _NO_GPUS = Names(OTHER_RESOURCES)
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes whose GPUs are handed out alike, and the requirements that they fit and no other group does."""
+    """Nodes that offer their GPUs in the same way, and requirements that only these nodes meet."""
 
     nodes: tuple[GPUNode, ...]
     requirements: tuple[Requirement, ...] = ()
@@ -204,7 +204,7 @@ def _read(node: Node, facts: Facts, readers: Policy, taints: frozenset[Taint]) -
 
 
 def _product(said: str, known: CardType | None) -> str:
-    """Return the product as GPU Feature Discovery writes it, where the name that a label says is of another sort."""
+    """Return the product as GPU Feature Discovery writes it, even if a label uses another vendor's name for it."""
     return known.product if known and not said.startswith(("NVIDIA-", "Tesla-")) else said
 
 

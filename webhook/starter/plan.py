@@ -38,7 +38,7 @@ class StarterPlan:
 
 
 class Doubts(NamedTuple):
-    """What tenants may have written, and the policy therefore does not say: comments for its reader.
+    """Findings that tenants may have faked, so the policy mentions them only in comments.
 
     `sharing` are the namespaces whose pods share cards today and that no label trusts, `homes` those that seem to have
     a device plugin, and `labellers` the accounts that seem to write labels of nodes.
@@ -50,7 +50,7 @@ class Doubts(NamedTuple):
 
 
 def doubts_of(objects: Sequence[Object], plan: StarterPlan) -> Doubts:
-    """Return what all objects say beyond a plan that firm ones made."""
+    """Return what all objects suggest beyond the plan that was made from firm ones."""
     shared = {each.node.name for group in plan.groups if group.shared for each in group.nodes}
     facts = Facts.of(objects)
     here = {holder.namespace for holder in facts.holders if holder.node in shared}

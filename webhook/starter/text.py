@@ -26,14 +26,14 @@ SUGGESTED = Taint(GPU, "present", "NoSchedule")
 """The taint that GKE gives to its nodes with GPUs, and that the GPU Operator's components tolerate."""
 
 MAX_NAMED = 10
-"""Objects or namespaces that a comment names."""
+"""Maximum objects or namespaces named in a comment."""
 
 
 class Said(NamedTuple):
     """Text that the policy has only in comments.
 
-    `seeming` have DaemonSets that tenants may have written, `strangers` are no agents; both would be refused. `refused`
-    and `moved` name pods with GPUs.
+    `seeming` have DaemonSets that tenants may have written, and `strangers` are not agents; the policy would refuse
+    both. `refused` and `moved` name pods with GPUs.
     """
 
     doubts: Doubts = Doubts()

@@ -1,4 +1,4 @@
-"""Writes log lines to standard output, such that no reader of them can delay or fail a review."""
+"""Writes log lines to standard output without ever blocking: no reader of the log can delay or fail a review."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ MAX_LINE = select.PIPE_BUF
 """Bytes that a pipe writes atomically, so that the lines of several workers never mix."""
 
 SHORT, FEW = 48, 16
-"""Characters of a text, and items of a list, that remain of an entry which is too long."""
+"""Characters of a text, and items of a list, that are kept if an entry is too long."""
 
 
 class Lines:

@@ -42,7 +42,10 @@ OUTCOMES = {"/mutate": ("allowed", "malformed", "failed"), "/validate": ("allowe
 """The outcomes of a review, by endpoint."""
 
 BUILD = release.known(), platform.python_version()
-"""The releases of the webhook and of Python. Read before workers are forked: reading copies what they would share."""
+"""The releases of the webhook and of Python.
+
+They are read before workers are forked, so that workers share the memory.
+"""
 
 _HEARD = "slicewarden_facts_heard"
 
@@ -181,7 +184,7 @@ class Metrics:
         self._events.labels(outcome).inc(times)
 
     def broke(self, kind: str) -> None:
-        """Count a break of the watch of a kind."""
+        """Count a broken watch of a kind."""
         self._breaks.labels(kind).inc()
 
     def heard(self, kind: str, at: float) -> None:
@@ -194,7 +197,7 @@ class Metrics:
         self._loaded.set(whether)
 
     def judging_by(self, policy: str, mode: Mode) -> None:
-        """Set the policy in force, by its hash, and the mode."""
+        """Set the hash of the policy in force, and the mode."""
         self._policy.labels(policy).set(1)
         for each in Mode:
             self._mode.labels(each).set(each is mode)

@@ -1,11 +1,11 @@
-"""The installed release of Slicewarden; files that are only copied have none."""
+"""The installed release of Slicewarden; there is none if the files were only copied."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 from webhook.model import Problem, Unusable
 
 UNKNOWN = "unknown"
-"""Stands where a release is only recorded, and the package is not installed."""
+"""The release that is recorded if the package is not installed."""
 
 
 def known() -> str:
@@ -17,7 +17,7 @@ def known() -> str:
 
 
 def needed() -> str:
-    """Return the release. Raises Unusable, with what installs the package, where it is not installed."""
+    """Return the release. Raises Unusable if the package is not installed, with the command that installs it."""
     if (release := known()) == UNKNOWN:
         way = "run 'python -m pip install .' in the folder of its pyproject.toml"
         raise Unusable((Problem("slicewarden", 0, f"the package is not installed, so its version is unknown; {way}"),))

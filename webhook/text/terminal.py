@@ -10,8 +10,8 @@ from webhook.text.words import one_line
 class Look(NamedTuple):
     """How a text is shown.
 
-    `width` is that of a terminal in characters, None for a file or a pipe; `quiet` leaves out what is no finding and
-    no error.
+    `width` is that of a terminal in characters, None for a file or a pipe; `quiet` leaves out everything except
+    findings and errors.
     """
 
     width: int | None = None
@@ -44,7 +44,7 @@ class Look(NamedTuple):
             yield (indent if number else head) + self.paint(row[len(indent) :], style)
 
     def beside(self, head: str, whole: str, indent: str, style: str = "") -> Iterator[str]:
-        """Write text that people copy after a head; or below it, wrapped, if it does not fit."""
+        """Write text for copying after a head, or wrapped below it if it does not fit."""
         whole = one_line(whole)
         if self.width is None or _width(head) + 2 + len(whole) <= self.width:
             yield f"{head}  {self.paint(whole, style)}"
@@ -57,7 +57,7 @@ class Look(NamedTuple):
         yield from self.hang(f"{self.paint('error', 'denied')}    ", text)
 
     def warning(self, text: str) -> Iterator[str]:
-        """Write what may be a fault in the column of the verdicts."""
+        """Write a possible fault in the column of the verdicts."""
         yield from self.hang(f"{self.paint('warning', 'warned')}  ", text)
 
 

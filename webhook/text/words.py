@@ -53,7 +53,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a stranger's text as one line of printable characters, without commands of build servers."""
+    """Return an untrusted text as one line of printable characters, without commands of build servers."""
     return quelled(printable(text))
 
 

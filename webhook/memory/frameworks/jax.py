@@ -1,4 +1,4 @@
-"""JAX: one of two variables sets the fraction of the card that its BFC allocator takes; both together stop it."""
+"""JAX: one of two variables sets the fraction of the card that its BFC allocator takes; it fails if both are set."""
 
 from collections.abc import Iterator
 
@@ -74,7 +74,7 @@ _FLAGS = {
     _TEMPORARY_FLAG: (("0", "false"), _TEMPORARY_BUFFERS),
     _UPDATE_FLAG: (("always_update",), _OTHER_ALLOCATOR),
 }
-"""XLA's flags that take the cap away, the values with which they do not, and the effect of the others."""
+"""XLA's flags that can take the cap away, the values that leave it, and the effect of all other values."""
 
 
 def _create_options(value: str) -> str:
@@ -166,5 +166,5 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
         yield from stricter_fraction("jax", OLD, old, budget)
     else:
         yield Step(StepKind.ADD, OLD, value=budget.fraction)
-    if NEW not in env:  # written empty, so that an image cannot set it beside the older name
+    if NEW not in env:  # written empty, so that an image cannot set it next to the older name
         yield Step(StepKind.ADD, NEW, value="")

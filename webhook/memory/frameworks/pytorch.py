@@ -165,10 +165,10 @@ def version(text: str) -> Torch:
 
 
 def release(annotations: Mapping[str, object], stated: Torch, *, strict: bool) -> tuple[Torch, bool]:
-    """Return the release that a pod runs, and whether it is doubted. Raises Refused.
+    """Return the release that a pod runs, and whether it is in doubt. Raises Refused.
 
     The pod's annotation takes precedence over the release that the policy `stated`. Under a `strict` policy, which
-    refuses what takes a cap away, an older release that only the pod names is doubted.
+    refuses settings that take a cap away, an older release that only the pod names is in doubt.
     """
     named = annotations.get(TORCH_VERSION)
     if named is None:
@@ -180,7 +180,7 @@ def release(annotations: Mapping[str, object], stated: Torch, *, strict: bool) -
 
 
 def uncapped(cap: Cap) -> Iterator[str]:
-    """Yield what no cap reaches: older releases, unless the pod runs none."""
+    """Name what no cap limits: older releases, unless the pod runs none of them."""
     if not cap.shim and not cap.budget.unified and (cap.torch is None or cap.torch < CAPPED_SINCE):
         yield SHIMMED
 

@@ -1,4 +1,4 @@
-"""TensorFlow: no variable caps it. It is only kept from taking the whole card at its start."""
+"""TensorFlow: no variable caps it. A variable only keeps it from taking the whole card at its start."""
 
 from collections.abc import Iterator
 
@@ -60,7 +60,7 @@ GROWS_NOT = Words("{name} is {old}, so TensorFlow takes the whole GPU when it st
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
-    """Have memory taken when it is needed."""
+    """Make TensorFlow take memory only when it needs it."""
     if GROWTH not in env:
         yield Step(StepKind.ADD, GROWTH, value=GROWS)
         return
@@ -72,6 +72,6 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
 
 
 def uncapped(cap: Cap) -> Iterator[str]:
-    """Name what no cap reaches: every release, without the shim."""
+    """Name what no cap limits: without the shim, every release."""
     if not cap.shim:
         yield SHIMMED

@@ -1,4 +1,4 @@
-"""Delivers the shim with a pod, and proves that a pod has it: one volume of the downward API, which needs nothing else.
+"""Delivers the shim in a volume of the downward API, which needs no other object, and checks that a pod has it.
 
 The text travels in an annotation. Containers mount it by subPath, so a container keeps the file that it started with
 when the annotation changes (kubernetes/website, "Expose Pod Information to Containers Through Files").
@@ -30,7 +30,7 @@ IMAGE_PATH = "slicewarden.dev/python-path"
 
 VOLUME = "slicewarden-memory-shim"
 FOLDER = "/slicewarden"
-"""A folder of the container's root file system, where no image and no other volume has anything."""
+"""A folder of the container's root file system that no image and no other volume uses."""
 FILE = "sitecustomize.py"
 NAMES = (FILE, "usercustomize.py")
 """Python runs the file by its second name where another sitecustomize is found first."""
@@ -71,9 +71,9 @@ def mounts() -> list[dict[str, Any]]:
 
 
 class Delivery(NamedTuple):
-    """How one container is given the shim: `findings` with their fixes, and a `note` where it is not given.
+    """How one container gets the shim: `findings` with their fixes, and a `note` if it does not get it.
 
-    `given` says that the container has the shim once the fixes are made.
+    `given` is whether the container has the shim after the fixes.
     """
 
     given: bool
@@ -82,10 +82,10 @@ class Delivery(NamedTuple):
 
 
 def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
-    """Return whether containers of a pod are to have the shim. Raises Refused for an unknown choice.
+    """Return whether containers of a pod should get the shim. Raises Refused for an unknown choice.
 
-    A fraction of memory that is the host's is no cap, so the shim is not delivered there. A pod that runs without it
-    cannot be given it.
+    On a card that uses the host's memory a fraction is no cap, so the shim is not delivered there. A pod that runs
+    without it cannot be given it.
     """
     choice = pod.annotations.get(CHOICE)
     if choice not in (None, "off"):
@@ -100,7 +100,7 @@ def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
 
 
 def image_path(pod: Pod) -> str | None:
-    """The PYTHONPATH that a pod says its images set; None where it says nothing. Raises Refused."""
+    """Return the PYTHONPATH that a pod's annotation says its images set; None without one. Raises Refused."""
     path = pod.annotations.get(IMAGE_PATH)
     if path is None or is_path(path):
         return path
@@ -114,8 +114,8 @@ def deliver(
 ) -> Delivery:
     """Compare a container with one that has the shim. `known` is the PYTHONPATH that its image sets.
 
-    `env` has those of its variables that READ names. `runs` says that the pod is there already, so that its container
-    cannot be given more.
+    `env` has those of its variables that READ names. `runs` is whether the pod already exists, so that its containers
+    cannot be changed.
     """
     own = env.get(PYTHONPATH)
     if own is not None and own.value is None:
@@ -189,7 +189,7 @@ def _mounts(container: Container, refused: list[Finding]) -> Iterator[dict[str, 
 
 
 def _skipped(container: Container, home: bool, *, strict: bool) -> Iterator[Finding]:
-    """Yield what keeps Python from reading the shim, as far as the pod shows it."""
+    """Yield the reasons, visible in the pod, why Python would not read the shim."""
     if home:
         message = f"{PYTHONHOME} may name a Python that does not read the memory shim; remove it"
         yield Finding((*container.path, "env"), message, advice=not strict, parts=(message,))
@@ -214,7 +214,7 @@ def _ignoring(words: Sequence[str]) -> str:
             if set(letters) & set("IES"):
                 return word
             last = word[len(letters) + 1 : len(letters) + 2]
-            if last in ("c", "m"):  # all that follows is the program's
+            if last in ("c", "m"):  # everything after this belongs to the program
                 return ""
             value = bool(last) and len(word) == len(letters) + 2
     return ""

@@ -1,1 +1,1 @@
-"""Plays kube-scheduler: on which node a pod lands, whom it evicts, and why it waits."""
+"""Simulates kube-scheduler: on which node a pod lands, which pods it evicts, and why it waits."""

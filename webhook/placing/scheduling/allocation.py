@@ -1,7 +1,7 @@
-"""Plays the scheduler's allocator: which devices the claims of a pod get on a node.
+"""Simulates the scheduler's allocator: which devices the claims of a pod get on a node.
 
 Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go. Like it, this takes
-the first devices that do, in the order of pools, slices and devices, and goes back where a later request finds none.
+the first suitable devices, in the order of pools, slices and devices, and backtracks if a later request finds none.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ STEPS = 20_000
 class AllocationError(Exception):
     """A selector that cannot be evaluated, a search without an end, or all devices where a constraint refuses one.
 
-    The scheduler gives the pod up then, whatever other nodes have (allocator_incubating.go, errors of Allocate).
+    The scheduler then gives up the pod, whatever other nodes have (allocator_incubating.go, errors of Allocate).
     """
 
 
@@ -106,7 +106,7 @@ class Stock:
 
 
 def held_at(held: Sequence[AllocatedDevice], node: NodeInfo) -> Where:
-    """Return the nodes from which devices can be used that were taken on a node."""
+    """Return the nodes that can use the devices which were allocated on this node."""
     choices = tuple(each for one in held for each in one.device.where.choices)
     if any(one.device.where.node or one.device.binds for one in held):
         return Where(node.name)

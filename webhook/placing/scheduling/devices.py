@@ -1,4 +1,4 @@
-"""The devices that drivers publish, and the claims that take them, as kube-scheduler counts both.
+"""Devices that drivers publish, and claims for them, as kube-scheduler counts both.
 
 Source: k8s.io/api resource/v1 types.go, and k8s.io/dynamic-resource-allocation structured/internal/incubating.
 """
@@ -90,7 +90,7 @@ class AllocatableDevice:
     taints: tuple[Taint, ...] = ()
     uses: Mapping[tuple[str, str], Amount] = field(default_factory=dict)
     binds: bool = False
-    """Whether its claim is bound to the node, wherever the device could be used from."""
+    """Whether its claim is bound to the node, even if other nodes could use the device."""
 
     @property
     def driver(self) -> str:

@@ -15,7 +15,7 @@ _NOT_THERE, _NOT_MET = "resourceclaim not available on the node", "cannot alloca
 
 
 def obstacle(pod: PodInfo, node: NodeInfo) -> str:
-    """Say why a node is closed to a pod, whatever runs there; empty if it is open.
+    """Say why a node can never take a pod, whatever runs there; empty if it can.
 
     These are the filters whose refusal no eviction can lift, in their order (plugins/registry.go): the node is
     cordoned, the pod names another node, a taint, node affinity.
@@ -32,7 +32,7 @@ def obstacle(pod: PodInfo, node: NodeInfo) -> str:
 
 
 class Filters:
-    """The filters for one pod, as the stage is now, and what its claims would get on each node."""
+    """Filters one pod against the current state, and records what its claims would get on each node."""
 
     def __init__(self, pod: PodInfo, stage: ClusterState) -> None:
         self.pod, self._stage = pod, stage
@@ -45,7 +45,7 @@ class Filters:
         return not any(self.reasons(node))
 
     def may_fit(self, node: NodeInfo) -> bool:
-        """Whether the pod could fit a node if others left it: only reasons that an eviction removes refuse it."""
+        """Whether the pod would fit a node after evictions: every obstacle is one that an eviction can remove."""
         if self.pod.missing or obstacle(self.pod, node):
             return False
         return any(node.lacks(self.pod)) or not UNRESOLVED.union((_NOT_THERE, _NOT_MET)).intersection(

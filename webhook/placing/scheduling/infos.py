@@ -29,10 +29,10 @@ UNSAID = {CPU: "100m", MEMORY: "200Mi"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodAffinityTerm:
-    """A term of affinity between pods: which pods it means, and the label that groups nodes.
+    """A term of affinity between pods: the pods that it selects, and the node label that groups nodes.
 
-    It means pods of `namespaces`, and of those with labels that `of` matches. `weight` counts in scores, and is
-    negative for pods that should be apart.
+    It selects pods in `namespaces`, and in namespaces whose labels `of` matches. `weight` is used in scores, and is
+    negative for anti-affinity.
     """
 
     key: str
@@ -42,14 +42,14 @@ class PodAffinityTerm:
     weight: int = 0
 
     def matches(self, pod: "PodInfo") -> bool:
-        """Whether it means a pod."""
+        """Whether it selects a pod."""
         there = pod.namespace in self.namespaces or self.of.matches(pod.namespace_labels)
         return there and self.selector.matches(pod.labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """A constraint on the spread of pods over the values of a node's label; a `hard` one closes nodes.
+    """A constraint on the spread of pods over the values of a node's label; a `hard` one excludes nodes.
 
     Nodes that the pod does not select count if `everywhere`; those with taints that it does not tolerate, unless
     `tolerated`.
@@ -104,11 +104,11 @@ class PodInfo:
     by_class: Mapping[str, str] = field(default_factory=dict)
     """The device classes that stand for resources it asks for, by the resource: nodes without it give it a claim."""
     missing: str = ""
-    """Why no node can take it at all: a claim of it is not there."""
+    """Why no node at all can take it: one of its claims does not exist."""
 
     @property
     def bound(self) -> bool:
-        """Whether its place depends on where other pods are."""
+        """Whether its placement depends on where other pods are."""
         return bool(self.together or self.apart or self.liked)
 
     def selects(self, node: "NodeInfo") -> bool:
@@ -239,7 +239,7 @@ def pod_info(
 
 
 def _term(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], weight: int = 0) -> PodAffinityTerm:
-    """Read a term of a pod's affinity. Without namespaces it means those of the pod's own (framework/types.go)."""
+    """Read a term of a pod's affinity. Without namespaces it selects pods in the pod's own (framework/types.go)."""
     names = frozenset(each for each in sequence(value.get("namespaces")) if isinstance(each, str))
     of = label_selector(value.get("namespaceSelector"))
     own = frozenset((namespace,)) if not names and of is NOTHING else names
@@ -281,7 +281,7 @@ def _spread(value: Mapping[str, Any], labels: Mapping[str, str]) -> Spread:
 
 
 def _spread_by_default(peers: Selector) -> tuple[Spread, ...]:
-    """Return the spread that the scheduler prefers where a pod says nothing (podtopologyspread/plugin.go)."""
+    """Return the spread that the scheduler prefers by default (podtopologyspread/plugin.go)."""
     return Spread(HOSTNAME, 3, peers, hard=False), Spread(ZONE, 5, peers, hard=False)
 
 

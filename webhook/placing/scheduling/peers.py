@@ -1,4 +1,4 @@
-"""Plays affinity between pods and topology spread: which nodes the pods on other nodes close, and how they score.
+"""Simulates pod affinity and topology spread: which nodes are excluded by pods on other nodes, and the scores.
 
 Source: kubernetes pkg/scheduler/framework/plugins, interpodaffinity and podtopologyspread.
 """
@@ -19,14 +19,14 @@ _ANTI = "node(s) didn't match pod anti-affinity rules"
 _OTHERS_ANTI = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 UNRESOLVED = frozenset((_NO_LABEL, _AFFINITY))
-"""The reasons that no eviction lifts."""
+"""The reasons that no eviction can remove."""
 
 Pair = tuple[str, str]
 """A label of nodes: its key and its value."""
 
 
 class Peers:
-    """The meaning for one pod of the pods that are on nodes now."""
+    """How the pods that are on nodes now affect one pod."""
 
     def __init__(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> None:
         self.pod = pod
@@ -58,7 +58,7 @@ class Peers:
                     counts[value] = counts.get(value, 0) + _matching(spread, node, pod)
 
     def refusal(self, node: NodeInfo) -> str:
-        """Say why the pods of other nodes, or its own, close a node to the pod; empty if they do not."""
+        """Say why other pods keep the pod off a node; empty if they do not."""
         for spread, counts in zip(self._spreads, self._counts, strict=True):
             if spread.key not in node.labels:
                 return _NO_LABEL

@@ -1,4 +1,4 @@
-"""Plays a queue of pods against nodes: each lands, waits, or evicts pods of a lower priority."""
+"""Simulates scheduling a queue of pods on nodes: each lands, waits, or evicts pods of a lower priority."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from webhook.placing.scheduling.stage import ClusterState
 class SchedulingResult:
     """The result for a pod: the node it landed on, or why it waits.
 
-    `others` are the nodes that were as good, among which the scheduler chooses by chance. `evicted` had to go for it.
+    `others` are equally good nodes, among which the scheduler chooses at random. `evicted` are the pods evicted for it.
     `reasons` counts the nodes by why they did not take it. `evictor` is the pod for which this one lost its node.
     """
 
@@ -34,7 +34,7 @@ def queued(pods: Iterable[PodInfo]) -> list[PodInfo]:
 
 
 def play(pods: Iterable[PodInfo], stage: ClusterState, strategy: Strategy = Strategy.SPREAD) -> list[SchedulingResult]:
-    """Play pods in their order; the stage changes. Returns the result for each, in that order.
+    """Schedule pods in their order, and update the state. Returns the result for each, in that order.
 
     The first of several equally good nodes takes the pod. An evicted pod of the queue joins its end again, as a
     controller would create it again. Since evictions make room, pods that wait are tried again at the end.
@@ -59,7 +59,7 @@ def play(pods: Iterable[PodInfo], stage: ClusterState, strategy: Strategy = Stra
 
 
 def step(pod: PodInfo, stage: ClusterState, strategy: Strategy, evictor: str = "") -> SchedulingResult:
-    """Play one pod; the stage changes. A pod with a selector that cannot be read waits."""
+    """Schedule one pod, and update the state. A pod with an unreadable selector waits."""
     filters = Filters(pod, stage)
     try:
         refused = {node.name: [*filters.reasons(node)] for node in stage.nodes}
@@ -84,7 +84,7 @@ def step(pod: PodInfo, stage: ClusterState, strategy: Strategy, evictor: str = "
 
 
 def victims_on(pod: PodInfo, node: NodeInfo, stage: ClusterState) -> list[PodInfo] | None:
-    """Return the pods that have to leave a node for a pod, the most important first; None if that would not do.
+    """Return the pods to evict from a node for a pod, the most important first; None if evictions do not help.
 
     All pods of a lower priority leave at first; then each comes back, the most important first, if the pod still fits
     (plugins/defaultpreemption, SelectVictimsOnNode). With equal priority, the earlier pod is more important.
@@ -121,7 +121,7 @@ def cheapest(candidates: Sequence[tuple[NodeInfo, list[PodInfo]]]) -> list[tuple
 
 
 def candidates_for(pod: PodInfo, stage: ClusterState) -> list[tuple[NodeInfo, list[PodInfo]]]:
-    """Return the nodes that a pod would fit if others left, each with those that have to."""
+    """Return the nodes that a pod would fit after evictions, each with the pods to evict."""
     filters = Filters(pod, stage)
     found = ((node, victims_on(pod, node, stage)) for node in stage.nodes if filters.may_fit(node))
     return [(node, victims) for node, victims in found if victims]

@@ -1,6 +1,6 @@
 """Scores nodes as kube-scheduler does with its default plugins (pkg/scheduler/apis/config/v1/default_plugins.go).
 
-Not played is the score of images that a node has already.
+The score of images that a node already has is not simulated.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The stage of a play: nodes with their pods, and devices with their claims."""
+"""The state of a simulation: nodes with their pods, and devices with their claims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from webhook.placing.scheduling.infos import NodeInfo, PodInfo
 
 @dataclass(eq=False)
 class ClusterState:
-    """Nodes and devices; a play changes both."""
+    """Nodes and devices; a simulation changes both."""
 
     nodes: Sequence[NodeInfo]
     stock: Stock = field(default_factory=Stock)

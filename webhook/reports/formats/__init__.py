@@ -1,10 +1,10 @@
 """The formats of a report: one file each, found by walking this folder; the file's name is the format's name.
 
-A file has `render(report, look)` and a `PURPOSE`, and says with True or False what its format shows: `PROBLEMS` (what
-could not be read, and what looks wrong in what could), `NOTES` (what was not judged, or otherwise than a new object of
-a file), `EXEMPTED` (findings that an exemption lets through, with its name) and `REPAIRED` (which findings `/mutate`
-would repair). Every format shows every other finding, also one without a file or a line. The first line of its
-docstring, after "Writes", stands in docs/check.md.
+A file has `render(report, look)` and a `PURPOSE`, and says with True or False what its format shows: `PROBLEMS` (files
+that could not be read, and likely faults in others), `NOTES` (objects that were not judged, or not as new objects),
+`EXEMPTED` (findings that an exemption lets through, with its name) and `REPAIRED` (which findings `/mutate` would
+repair). Every format shows every other finding, also one without a file or a line. The first line of its docstring,
+after "Writes", is copied to docs/check.md.
 """
 
 import importlib

@@ -33,7 +33,7 @@ PURPOSE = "a page for a browser"
 PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
 
 MOST = 500
-"""Nodes of a pool that the page names. Those with the most namespaces come first."""
+"""Maximum nodes of a pool that the page names. Those with the most namespaces come first."""
 
 
 class Headline(NamedTuple):
