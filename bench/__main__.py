@@ -37,7 +37,7 @@ from bench.runs import Result
 
 
 class Options(NamedTuple):
-    """How long to measure, and programs of peers that are there already."""
+    """How long to measure, and existing programs of peers."""
 
     rounds: int
     seconds: float
@@ -45,7 +45,7 @@ class Options(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part's heading, and what measures it."""
+    """A part of the benchmarks: its heading, and the function that measures it."""
 
     title: str
     run: Callable[[Options], Result]
@@ -75,7 +75,7 @@ PAGE = "page"
 
 
 def main() -> int:
-    """Run what was asked for. Exit status: 0, 1 a server answered wrongly or a part broke, 2 something is missing."""
+    """Run the requested parts. Exit status: 0 success, 1 a wrong answer or a failed part, 2 something is missing."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of docs/evidence/speed.md.")
     parser.add_argument("which", nargs="*", help=f"some of {', '.join(PARTS)}, or {PAGE}; all parts without it")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def _run(name: str, options: Options) -> int:
-    """Run one part and keep its figures; a part that fails leaves those of the others, and its own of before."""
+    """Run one part and store its figures. If it fails, its earlier figures and those of other parts stay."""
     part, machine, start = PARTS[name], runs.machine(), time.monotonic()
     print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr, flush=True)
     try:

@@ -1,7 +1,7 @@
 """Measures the cost of a node's agent: its share of a core at one and at ten looks a second, its memory, and a look.
 
-The card is pretended (tests/support/card): real processes in real cgroups, NVIDIA's own binding, and a library that
-answers at once. So the time of a look has none of a real driver's.
+The card is simulated (tests/support/card): real processes in real cgroups, NVIDIA's own binding, and a library that
+answers immediately. So the time of a look does not include a real driver's.
 """
 
 import os
@@ -26,14 +26,14 @@ from tests.support.card.library import CannotCompile, library
 from webhook.agent.observe.cgroups import mount
 
 LOADS = ((0, 1), (50, 1), (50, 10))
-"""Containers, and looks a second: once a second, or ten times while containers take turns."""
+"""Numbers of containers, and looks a second: one, or ten while containers take turns."""
 AIMS = {1: 0.5, 10: 4.0}
 """Percent of a core with 50 containers, by looks a second."""
 AIM_MEMORY = 80
 """MiB."""
 SECONDS = 20.0
 LOOKS = 20
-"""Looks of which the time is taken, after the CPU was."""
+"""Number of looks that are timed, after the CPU has been measured."""
 WARM = 3.0
 """Seconds between the first look and the first measurement."""
 
@@ -69,7 +69,7 @@ def run() -> Result:
 
 
 def _measured(root: Path, count: int, rate: int) -> tuple[float, float, list[float]]:
-    """Return the part of a core, MiB, and the seconds of some looks, with so many containers and looks a second."""
+    """Return the share of a core, MiB, and seconds of some looks, for this many containers and looks a second."""
     with tempfile.TemporaryDirectory() as folder, _containers(root, count) as pids, socket.socket() as free:
         card = state.State(Path(folder) / "card")
         for pid in pids:
@@ -94,7 +94,7 @@ def _measured(root: Path, count: int, rate: int) -> tuple[float, float, list[flo
 
 
 def _begun(at: str) -> None:
-    """Wait for the first look: until then a busy machine still imports."""
+    """Wait for the first look, after which all imports are done."""
     for _ in range(600):
         try:
             _look(at)
@@ -105,7 +105,7 @@ def _begun(at: str) -> None:
 
 
 def _look(at: str) -> float:
-    """Return the seconds of the newest look, a second later."""
+    """Wait a second, and return the seconds of the newest look."""
     time.sleep(1)
     with urllib.request.urlopen(f"http://{at}/metrics") as answer:
         text = answer.read().decode()
@@ -115,7 +115,7 @@ def _look(at: str) -> float:
 
 @contextmanager
 def _containers(root: Path, count: int) -> Iterator[list[int]]:
-    """Make cgroups named as containers', each with a process."""
+    """Make cgroups that are named like containers', each with a process."""
     top = root / "kubepods-slicewarden-bench"
     jobs: list[subprocess.Popen[bytes]] = []
     folders = [top]

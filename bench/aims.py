@@ -1,4 +1,4 @@
-"""Says what figures should be, and why one that misses its aim does."""
+"""The aims of the figures, and the reasons why some figures miss them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Aim(NamedTuple):
     bound: float
     reason: str
     least: bool = False
-    """The bound is the least that will do, not the most."""
+    """Whether the bound is a minimum and not a maximum."""
 
     def met(self, figure: Figure) -> bool:
         """Whether a figure keeps the bound."""
@@ -87,7 +87,9 @@ AIMS = (
     Aim("agent", "50 containers, 10 looks a second: of a core", 4, "each look reads the cgroups of all containers"),
     Aim("agent", "50 containers, 1 looks a second: memory", 80, "it is Python with the binding of NVML"),
 )
-"""In the order of the page. A reason says what the time or the memory goes to, so it stays right when figures change.
+"""The aims in the order of the page.
+
+A reason names what takes the time or memory, so it stays true when figures change.
 
 Those of `check` are for two cores.
 """

@@ -32,7 +32,7 @@ CALLS = re.compile(
     r'^apiserver_admission_webhook_admission_duration_seconds_(count|sum)\{name="([^"]+)",.*\} (\S+)$',
     re.MULTILINE,
 )
-"""Where the API server counts the calls of each webhook, and the seconds it took over them.
+"""The API server's metric with the number and the seconds of calls of each webhook.
 
 kubernetes/kubernetes staging/src/k8s.io/apiserver/pkg/admission/metrics/metrics.go
 """
@@ -40,22 +40,27 @@ kubernetes/kubernetes staging/src/k8s.io/apiserver/pkg/admission/metrics/metrics
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods of one sort, by so many connections at once."""
+    """Pods of one kind, created over this many connections at once."""
 
     payload: Payload
     connections: int
 
     @property
     def webhooks(self) -> tuple[str, ...]:
-        """The webhooks that it is measured with: a pod without a GPU causes no call, so none to the yardstick."""
+        """The webhooks to measure with.
+
+        A pod without a GPU causes no call, so it is not measured with the minimal webhook.
+        """
         return (NONE, OURS, YARDSTICK) if self.payload.gpu else (NONE, OURS)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measured round. Latencies in milliseconds, `calls` too: what the API server took over its webhooks, a pod.
+    """One measured round.
 
-    CPU time in microseconds a pod, of the API server and of the webhook.
+    Latencies are in milliseconds; `calls` is the API server's time in webhooks per pod, also in ms.
+
+    CPU time of the API server and of the webhook is in microseconds per pod.
     """
 
     rps: float
@@ -68,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Hold the things that every round needs."""
+    """The things that every round needs."""
 
     folder: Path
     cluster: Cluster
@@ -78,7 +83,7 @@ class Bench:
     seconds: float
 
     def round(self, load: Load, webhook: str) -> Round:
-        """Put one webhook in force, or none; warm up; measure once; delete the pods."""
+        """Register one webhook, or none; warm up; measure once; delete the pods."""
         self.register(webhook)
         calls, took = self.calls()
         pods = self.create(load, webhook, WARM_UP).requests
@@ -103,7 +108,7 @@ class Bench:
         )
 
     def create(self, load: Load, webhook: str, seconds: float) -> generator.Report:
-        """Create pods; raises Wrong if a single one came back other than it should."""
+        """Create pods. Raises Wrong if any pod comes back different from the expected one."""
         slug = load.payload.name.replace(" ", "-")
         body, expect = self.folder / f"{slug}.pod", self.folder / f"{slug}.{webhook}.selector".replace("/", "-")
         pod = sent(load.payload)
@@ -123,7 +128,7 @@ class Bench:
         )
 
     def register(self, webhook: str) -> None:
-        """Register a webhook in place of what is registered, and wait until the API server acts by it."""
+        """Register a webhook in place of any other, and wait until the API server uses it."""
         self.cluster.do("delete", "--ignore-not-found", *REGISTRATION)
         self.cluster.wait_until("no webhook is called", lambda: self.probe() == 0)
         if webhook in self.registrations:
@@ -133,7 +138,7 @@ class Bench:
             self.cluster.wait_until("both webhooks are called", lambda: self.probe() == 2)
 
     def probe(self) -> float:
-        """Tell how many webhooks are called when a GPU pod is created for show."""
+        """Return how many webhooks are called for a dry run of a GPU pod."""
         before, _ = self.calls()
         pod = orjson.dumps(sent(payloads.small())).decode()
         self.cluster.do("create", "--dry-run=server", "--filename=-", stdin=pod)
@@ -141,12 +146,12 @@ class Bench:
         return after - before
 
     def calls(self) -> tuple[float, float]:
-        """How many webhooks the API server has called so far, and how many seconds it took over them."""
+        """Return how many webhooks the API server has called so far, and how many seconds the calls took."""
         return called(self.cluster, lambda name: name.endswith(".slicewarden.dev"))
 
 
 def called(cluster: Cluster, chosen: Callable[[str], bool]) -> tuple[float, float]:
-    """Return how often the API server has called webhooks of such names, and how many seconds it took over them."""
+    """Return how often the API server has called webhooks with these names, and how many seconds the calls took."""
     found = CALLS.findall(cluster.do("get", "--raw=/metrics"))
     count, total = (
         sum(float(value) for what, name, value in found if what == each and chosen(name)) for each in ("count", "sum")
@@ -178,7 +183,7 @@ def run(rounds: int, seconds: float) -> Result:
 
 
 def sent(payload: Payload) -> dict[str, Any]:
-    """The pod of a payload as a ReplicaSet's controller sends it: without what the API server writes."""
+    """Return a payload's pod as a ReplicaSet's controller sends it, without fields that the API server writes."""
     pod: dict[str, Any] = orjson.loads(payload.body)["request"]["object"]
     del pod["metadata"]["managedFields"]
     return pod
@@ -216,7 +221,7 @@ def _bench(programs: Path, seconds: float) -> Iterator[Bench]:
 
 
 def _registration(built: str, port: int, bundle: str) -> list[dict[str, Any]]:
-    """The project's own registration, of a webhook on loopback instead of one behind a Service."""
+    """Return the project's own registration, for a webhook on loopback instead of one behind a Service."""
     found = [each for each in yaml.safe_load_all(built) if each["kind"].endswith("WebhookConfiguration")]
     for hook in (hook for each in found for hook in each["webhooks"]):
         path = hook["clientConfig"]["service"]["path"]
@@ -228,7 +233,7 @@ Measured = dict[Load, list[dict[str, Round]]]
 
 
 def _kept(measured: Measured) -> Iterator[Figure]:
-    """With each webhook to without, within each repeat."""
+    """Return the figures as ratios with and without each webhook, within each repeat."""
     for load, repeats in measured.items():
         for webhook in load.webhooks:
             name = f"{load.payload.name}, {load.connections} connections, {webhook}"
@@ -262,7 +267,7 @@ def _figures(measured: Measured) -> str:
 
 
 def _ratios(measured: Measured) -> str:
-    """With a webhook to without, within each repeat: its rounds were measured one right after the other."""
+    """Return the ratios with and without a webhook, within each repeat, whose rounds follow each other directly."""
     names = ("rps", "p50", "p99", "api_server")
     rows = [
         (

@@ -31,7 +31,7 @@ from webhook.rules import walk
 NAMESPACE = "vision"
 THREADS = 8
 KINDS = 4
-"""Of four pods two ask for no GPU, one was steered to its pool, and one was not."""
+"""Every four pods: two request no GPU, one was steered to its pool, and one was not."""
 
 
 def run(pods: int, rounds: int) -> Result:

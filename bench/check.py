@@ -55,7 +55,7 @@ spec:
         httpGet: {{path: /healthz, port: 8000}}
         periodSeconds: 10
 """
-"""What a pod is to be."""
+"""The kind of pod to make."""
 
 MANIFEST = """\
 apiVersion: apps/v1
@@ -78,7 +78,7 @@ spec:
       annotations:
         slicewarden.dev/trust: trusted
 """ + textwrap.indent(SPEC, "    ")
-"""One in ten asks for two GPUs, and is found fault with for its trust."""
+"""One in ten requests two GPUs, and has a finding about its trust."""
 
 
 def run() -> Result:
@@ -138,7 +138,7 @@ OTHERS = (
     "    - matches:\n        - path:\n            type: PathPrefix\n            value: /\n      backendRefs:\n"
     "        - name: web-{number}\n          port: 80\n",
 )
-"""Objects that are not judged: of two kinds that hold no pod, and of one of which nothing is known."""
+"""Objects that are not judged: two kinds without pods, and one unknown kind."""
 
 
 def mixed(folder: Path) -> int:
@@ -156,7 +156,7 @@ def mixed(folder: Path) -> int:
 
 
 def _reading(folder: Path, skips: Skips) -> float:
-    """Return the seconds of CPU in which one process reads a folder, with a look at the objects that it skips."""
+    """Return the CPU seconds of one process reading a folder, including the check of skipped objects."""
     taken = []
     for _ in range(ROUNDS):
         begun = time.process_time()
@@ -169,7 +169,7 @@ def _reading(folder: Path, skips: Skips) -> float:
 
 
 def manifests(folder: Path, count: int) -> None:
-    """Write so many Deployments, one a file."""
+    """Write this many Deployments, one per file."""
     folder.mkdir()
     for number in range(count):
         (folder / f"{number}.yaml").write_text(_manifest(number), "utf-8")
@@ -189,7 +189,7 @@ def _start_row(costs: Sequence[Cost]) -> tuple[str, str]:
 
 
 def _together(folder: Path, count: int) -> Iterator[tuple[str, Path]]:
-    """Write so many Deployments into one file in each way that people have them."""
+    """Write this many Deployments into one file, in each of the usual forms."""
     texts = [_manifest(number) for number in range(count)]
     (folder / "stream.yaml").write_text("---\n".join(texts), "utf-8")
     yield "one YAML stream", folder / "stream.yaml"

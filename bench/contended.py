@@ -1,7 +1,7 @@
-"""A contended card in the model of the study that the turns follow: its Table 1, and what the planner makes of it.
+"""A model of a contended card, from the study that the turns are based on (Table 1), with the agent's planner.
 
 SIMULATION, fitted to Table 1 of the study (RTX 3090, one product of two matrices of 13,312² in each container). Nothing
-here was measured on a card. The planner is the agent's own; its looks, NVML's sample period and freezes are played.
+here was measured on a card. The planner is the agent's own; its looks, NVML's sample period and freezes are simulated.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from webhook.agent.turns import plan
 from webhook.policy.model import FIRST_COME, Contention
 
 TABLE_1 = {1: 11.30, 2: 23.84, 3: 35.46, 5: 58.97, 10: 117.09}
-"""Seconds until the last of so many containers has ended that run at once, by the study."""
+"""The study's result: seconds until the last of this many containers has ended, all running at once."""
 
 START, COPY, KERNEL, END = 0.083, 0.106, 10.7946, 0.3185
-"""Seconds that one container needs alone: of its host, of the one copy engine, of the card, and of its host again."""
+"""Seconds that a single container needs: on the host, the copy engine, the card, and the host again."""
 
 SWITCH = 0.0735
 """Part of the card's time that is lost while kernels of several containers take turns by time-slicing."""
@@ -48,22 +48,22 @@ class Job:
 
 
 Manager = Callable[[float, int, dict[str, Job], dict[str, int]], None]
-"""Freezes and thaws, given the time, the card's use, and those that are left, with the use of each."""
+"""Freezes and thaws containers, given the time, the card's use, and the remaining containers with their use."""
 
 
 def together(count: int) -> Ends:
-    """All run at once."""
+    """Run all containers at once."""
     return _run(count, lambda *_: None)
 
 
 def one_after_the_other(count: int) -> Ends:
-    """Each is started when the one before it has ended."""
+    """Start each container when the one before it has ended."""
     alone = together(1).last
     return Ends(count * alone, alone * (count + 1) / 2)
 
 
 def managed(count: int) -> Ends:
-    """The agent's planner freezes those that wait."""
+    """Let the agent's planner freeze the waiting containers."""
     state = plan.TurnState(found=frozenset())
 
     def look(now: float, busy: int, left: dict[str, Job], shares: dict[str, int]) -> None:
@@ -80,7 +80,7 @@ def managed(count: int) -> Ends:
 
 
 def to_the_letter(count: int) -> Ends:
-    """The study's algorithm as it is written (tests/agent/literal.py)."""
+    """Use the study's algorithm as published (tests/agent/literal.py)."""
     running = 0
 
     def look(_now: float, busy: int, left: dict[str, Job], _shares: dict[str, int]) -> None:
@@ -94,7 +94,7 @@ def to_the_letter(count: int) -> Ends:
 
 
 def _run(count: int, manager: Manager) -> Ends:
-    """Play so many containers that arrive together, and a manager that looks at them."""
+    """Simulate this many containers that start together, and the manager that observes them."""
     jobs = {f"{number:03d}": Job() for number in range(count)}
     now, worked, since = 0.0, dict[str, float](), 0.0
     busy, shares, looked = 0, dict[str, int](), -1.0

@@ -32,7 +32,7 @@ Call = Callable[[bytes], object]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One line of the table: what is called with which bytes."""
+    """One line of the table: the function to call, and the bytes to give it."""
 
     payload: str
     half: str
@@ -41,7 +41,7 @@ class Case:
 
 
 def mutated(engine: Engine, facts: Facts, body: bytes) -> bytes:
-    """Write the review that the API server sends to `/validate` once `/mutate` has answered this one."""
+    """Write the review that the API server sends to `/validate` after `/mutate` has answered this one."""
     whole = orjson.loads(body)
     verdict = engine.mutate(admission.decode(body), facts)
     whole["request"]["object"] = jsonpatch.apply(whole["request"]["object"], verdict.patch)
@@ -61,7 +61,7 @@ def run() -> Result:
 
 
 def cases(engine: Engine, facts: Facts) -> list[Case]:
-    """Return the lines of the table. Raises AssertionError for a decision that is not the one that is meant."""
+    """Return the lines of the table. Raises AssertionError if a decision is not the expected one."""
 
     def mutate(body: bytes) -> bytes:
         request = admission.decode(body)
@@ -83,14 +83,14 @@ def cases(engine: Engine, facts: Facts) -> list[Case]:
 
 
 def _by_rule(engine: Engine, facts: Facts) -> str:
-    """Time each rule of pods alone: on a pod without a GPU, and on one that opens no way; µs, the least of many."""
+    """Time each pod rule on a pod without a GPU and on one with no way to a GPU: µs, the minimum of many runs."""
     columns = []
     for payload in (payloads.plain(), payloads.small()):
         request = admission.decode(mutated(engine, facts, payload.body))
         (review,) = pods_of(request, request.object or {}, engine.policy, facts)
         rules = [rule for rule in engine.rules if issubclass(Pod, rule.subject)]
         for rule in rules:
-            list(rule.check(review))  # what rules share is there: each is charged for its own part alone
+            list(rule.check(review))  # shared values exist already, so a rule pays only for itself
         columns.append([min(_timed(list, rule.check(review)) for _ in range(ROUNDS)) for rule in rules])
     rows = [(rule.id, *(f"{cost:.2f}" for cost in costs)) for rule, *costs in zip(rules, *columns, strict=True)]
     rows.append(("all", *(f"{sum(column):.1f}" for column in columns)))
@@ -98,7 +98,7 @@ def _by_rule(engine: Engine, facts: Facts) -> str:
 
 
 def _check(engine: Engine, facts: Facts, payload: payloads.Payload, after: bytes) -> None:
-    """Make sure that what is timed is the decision that is meant."""
+    """Check that the timed decision is the expected one."""
     request = admission.decode(payload.body)
     operations = engine.mutate(request, facts).patch
     if bool(operations) != payload.gpu:
@@ -117,7 +117,7 @@ def parse_only(body: bytes) -> bytes:
 
 
 def timed_both(case: Case) -> tuple[list[float], list[float]]:
-    """Time the case and the parse-only baseline in turns, so that both see the same machine; µs."""
+    """Time the case and the parse-only baseline alternately, so that both see the same conditions. Returns µs."""
     for _ in range(WARM_UP):
         case.call(case.body)
         parse_only(case.body)
@@ -129,7 +129,7 @@ def timed_both(case: Case) -> tuple[list[float], list[float]]:
 
 
 def _figures(case: Case, ours: list[float], baseline: list[float]) -> list[Figure]:
-    """The ratio of medians with that of each of ten parts of the run, and the p99 in the same way."""
+    """Return the ratio of medians for the whole run and for each tenth of it, and the same for the p99."""
     parts = [(ours[at::PARTS], baseline[at::PARTS]) for at in range(PARTS)]
     name = f"{case.payload}, {case.half}"
     ratios = [statistics.median(one) / statistics.median(other) for one, other in parts]

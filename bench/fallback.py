@@ -29,10 +29,10 @@ from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import fallback
 
 TIMES, ROUNDS = 200, 15
-"""How often the API server's own code judges a pod, in how many rounds."""
+"""How often the API server's own code judges a pod in a round, and the number of rounds."""
 
 AIM = 1.05
-"""The most that p99 with the fallback may be, in those without."""
+"""The maximum ratio of the p99 with the fallback to that without."""
 
 WITH_FALLBACK, BARE = "with_fallback", "bare"
 """The namespaces of pods with the fallback and without it."""
@@ -48,7 +48,7 @@ SPENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measured round: pods of both namespaces, created by turns, and the API server's own ms in policies a pod."""
+    """One measured round: pods created alternately in both namespaces, and the API server's ms in policies per pod."""
 
     bare: Report
     with_fallback: Report
@@ -84,7 +84,7 @@ def run(rounds: int, seconds: float) -> Result:
 
 
 def _spent(some: Iterable[Payload]) -> str:
-    """Say what the API server's own code takes for the policies of one pod, by what is printed and what is shipped."""
+    """Measure the API server's own code on one pod, with the fallback as printed and as shipped."""
     policy, rows = load_policy(str(POLICY)), []
     facts = Facts({WITH_FALLBACK: {"slicewarden.dev/trust": "trusted"}})
     with evaluator.running() as running:
@@ -105,7 +105,7 @@ def _spent(some: Iterable[Payload]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """An API server with a fallback that is bound to one of two namespaces."""
+    """An API server with a fallback that applies to one of two namespaces."""
 
     folder: Path
     cluster: Cluster
@@ -122,7 +122,7 @@ class Bench:
         return Round(bare, with_fallback, 1000 * took / with_fallback.requests)
 
     def create(self, payload: Payload, connections: int, seconds: float) -> tuple[Report, Report]:
-        """Create pods by turns; raises Wrong if a single one was refused."""
+        """Create pods alternately. Raises Wrong if any was refused."""
         pod = steered(payload)
         body, expect = self.folder / "pod.json", self.folder / "selector.json"
         body.write_bytes(orjson.dumps(pod))

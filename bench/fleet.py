@@ -1,4 +1,4 @@
-"""Plays API servers that call the replicas of a webhook: a simulation of events, the same for each seed.
+"""Simulates API servers that call the replicas of a webhook. The simulation is event-based, and repeatable by seed.
 
 A pod's creation calls the webhook twice, one call after the other. An API server speaks HTTP/1.1 to a webhook behind a
 Service, so each call in flight has a connection to itself; it takes the idle one that it used last, or makes a new one
@@ -26,7 +26,7 @@ CALLS = 2
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Replicas and those who call them. `timeout` and `handshake` are in seconds."""
+    """Replicas and the API servers that call them. `timeout` and `handshake` are in seconds."""
 
     replicas: int
     workers: int = 2
@@ -42,22 +42,22 @@ class Fleet:
     age: float = math.inf
     """Seconds, a quarter more or less, after which a connection ends with an answer (webhook/http/limits.py)."""
     away: tuple[float, float] | None = None
-    """When the first replica is away: its connections are closed, and it comes back without any."""
+    """When the first replica is down. Its connections are closed, and it restarts without any."""
 
 
 @dataclass(slots=True)
 class Played:
-    """What came of it: seconds of each answered call, calls that were refused, and answered calls by replica."""
+    """The result of a simulation: seconds of each answered call, refused calls, and answered calls by replica."""
 
     taken: list[float] = field(default_factory=list)
     refused: int = 0
     answered: list[int] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
-    """Answered calls by replica, once the one that was away is back."""
+    """Answered calls by replica after the restart."""
 
     @property
     def busiest(self) -> float:
-        """The calls of the busiest replica, in those of an equal share."""
+        """The calls of the busiest replica as a multiple of an equal share."""
         return max(self.answered) * len(self.answered) / max(1, sum(self.answered))
 
     def late(self, timeout: float) -> int:
@@ -74,7 +74,7 @@ class _Worker:
         self._ends: deque[float] = deque()
 
     def end(self, now: float, work: float, waiting: int) -> float | None:
-        """Return when it will have done this work too; None if too many wait."""
+        """Return when this call will be done; None if too many wait."""
         while self._ends and self._ends[0] <= now:
             self._ends.popleft()
         if len(self._ends) > waiting:

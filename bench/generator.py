@@ -10,7 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 WARM_UP = 0.3
-"""Seconds of load before each measured round, so that connections, caches and clocks are up."""
+"""Seconds of load before each measured round, to warm up connections, caches and CPU clocks."""
 
 
 class CannotRun(RuntimeError):
@@ -18,7 +18,7 @@ class CannotRun(RuntimeError):
 
 
 class Wrong(RuntimeError):
-    """A server did not answer as it should, so that no figure means anything."""
+    """A server gave a wrong answer, so the figures would be meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Report:
 
 
 def build(name: str, folder: Path) -> Path:
-    """Build one of the Go programs beside this file into `folder` and return it. Raises CannotRun."""
+    """Build one of the Go programs next to this file into `folder`, and return its path. Raises CannotRun."""
     needed = "Go 1.24 or newer: https://go.dev/dl/"
     go = shutil.which("go")
     if go is None:
@@ -45,7 +45,7 @@ def build(name: str, folder: Path) -> Path:
 
 
 def load(program: Path, what: str, *flags: str) -> Report:
-    """Run the load generator; raises Wrong, naming the load, if a single reply was not as expected."""
+    """Run the load generator. Raises Wrong, with the load's name, if any reply was not as expected."""
     (report,) = by_turns(program, what, *flags)
     return report
 

@@ -1,4 +1,4 @@
-"""How the cost of a decision grows: with what is in a pod, in the policy and in the facts."""
+"""How the cost of a decision grows with the sizes of the pod, the policy and the facts."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ ROUNDS, TIMES, PARTS = 200, 3, 5
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A decision, at one size of what grows."""
+    """A decision at one size."""
 
     engine: Engine
     facts: Facts
@@ -58,7 +58,7 @@ class Point:
             admission.encode(self.request, half(self.request, self.facts))
 
     def cost(self) -> float:
-        """Microseconds of CPU of both halves, once what is remembered of a snapshot is of its own."""
+        """Return CPU microseconds of both halves, after the snapshot's caches have been filled."""
         self.decide()
         start = thread_time_ns()
         for _ in range(TIMES):
@@ -95,7 +95,10 @@ def run() -> Result:
 
 
 def measured(points: Sequence[Point]) -> list[tuple[float, ...]]:
-    """The least costs of each point in every part of the run; the points take turns, so that all see one machine."""
+    """Return the minimum cost of each point in each part of the run.
+
+    Points alternate, so all see the same conditions.
+    """
     parts = []
     for _ in range(PARTS):
         rounds = [[point.cost() for point in points] for _ in range(ROUNDS // PARTS)]
@@ -126,13 +129,13 @@ def containers(count: int) -> Request:
 
 
 def repeated(engine: Engine, count: int) -> Engine:
-    """An engine of so many rules: five, each as often as it takes."""
+    """Return an engine with this many rules: five rules, repeated."""
     rules = [rule for rule in engine.rules if rule.id in FIVE]
     return Engine(engine.policy, [rules[index % len(rules)] for index in range(count)])
 
 
 def with_nodes(facts: Facts, count: int) -> Facts:
-    """The facts with so many nodes: those that there are, under other names."""
+    """Return facts with this many nodes: copies of the given ones with other names."""
     nodes: Sequence[Node] = facts.nodes
     return replace(
         facts, nodes=tuple(replace(nodes[index % len(nodes)], name=f"node-{index}") for index in range(count))
@@ -140,19 +143,19 @@ def with_nodes(facts: Facts, count: int) -> Facts:
 
 
 def with_namespaces(facts: Facts, count: int) -> Facts:
-    """The facts with so many namespaces more than there are."""
+    """Return the facts with this many more namespaces."""
     more = {f"namespace-{index}": {"team": f"team-{index % 50}"} for index in range(count)}
     return replace(facts, namespaces={**more, **facts.namespaces})
 
 
 def with_grants(engine: Engine, count: int) -> Engine:
-    """The engine with so many grants before those that there are."""
+    """Return the engine with this many grants before the existing ones."""
     more = tuple(Grant(_scope(index)) for index in range(count))
     return _with(engine, replace(engine.policy, grants=(*more, *engine.policy.grants)))
 
 
 def with_pools(engine: Engine, count: int) -> Engine:
-    """The engine with so many pools before those that there are: each on nodes of its own, for tenants of its own."""
+    """Return the engine with this many pools before the existing ones, each with its own nodes and tenants."""
     (first, *_) = engine.policy.pools
     more = tuple(
         replace(first, name=f"pool-{index}", tenants=_scope(index), nodes=Selector({"pool": str(index)}))
@@ -162,7 +165,7 @@ def with_pools(engine: Engine, count: int) -> Engine:
 
 
 def with_exemptions(engine: Engine, count: int) -> Engine:
-    """The engine with so many exemptions before those that there are."""
+    """Return the engine with this many exemptions before the existing ones."""
     more = tuple(Exemption(f"exemption-{index}", _scope(index), frozenset(), None) for index in range(count))
     return _with(engine, replace(engine.policy, exemptions=(*more, *engine.policy.exemptions)))
 
@@ -177,7 +180,7 @@ def _scope(index: int) -> Scope:
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """The power of the size by which the cost grows from one size to another."""
+    """Return the exponent with which the cost grows between two sizes."""
     return math.log(costs[1] / costs[0]) / math.log(sizes[1] / sizes[0])
 
 

@@ -47,7 +47,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Reviews over so many connections: one after the other on each, or at a fixed rate a second in all."""
+    """Reviews over several connections: one after another on each, or at a fixed total rate per second."""
 
     payload: Payload
     connections: int
@@ -55,7 +55,7 @@ class Load:
 
     @property
     def words(self) -> str:
-        """How the tables call it."""
+        """Its name in tables."""
         return f"{self.connections} at {self.rate}/s" if self.rate else str(self.connections)
 
 
@@ -73,14 +73,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Hold the things that every round needs: the load generator and where its files are."""
+    """The things that every round needs: the load generator and its files."""
 
     folder: Path
     rounds: int
     seconds: float
 
     def load(self, server: Server, load: Load, seconds: float) -> Report:
-        """Load a server; raises Wrong if a single reply was not as expected."""
+        """Load a server. Raises Wrong if any reply was not as expected."""
         slug = load.payload.name.replace(" ", "-")
         body, expect = self.folder / f"{slug}.json", self.folder / f"{slug}.{server.port}.patch"
         patch = server.patches[load.payload.name]
@@ -189,7 +189,7 @@ def serving(name: str, command: list[str], folder: Path, asked: tuple[Payload, .
 
 
 def _asked(port: int, trust: ssl.SSLContext, payload: Payload) -> str | None:
-    """The patch that a server writes for a payload; None if it is not the same each time."""
+    """Return the patch that a server writes for a payload; None if it varies."""
     first, *others = (_ask(port, trust, payload) for _ in range(5))
     return first if set(others) == {first} else None
 
@@ -230,7 +230,7 @@ Measured = dict[Load, list[dict[str, Round]]]
 
 
 def measure(bench: Bench, servers: Sequence[Server], load: Load) -> list[dict[str, Round]]:
-    """Measure all servers in turns, by name; who goes first changes from round to round."""
+    """Measure all servers alternately, by name; the first one changes from round to round."""
     rounds = []
     for number in range(bench.rounds):
         first = number % len(servers)
@@ -242,7 +242,7 @@ RATIOS = {"reviews a second": "rps", "p99": "p99", "CPU a request": "cpu"}
 
 
 def _kept(load: Load, by_round: list[dict[str, Round]]) -> Iterator[Figure]:
-    """Ours by itself, and its ratios to each other server."""
+    """Return our own figures, and their ratios to each other server's."""
     name = f"{load.payload.name}, {load.words} connections" if not load.rate else f"{load.payload.name}, {load.rate}/s"
     ours = [each[OURS] for each in by_round]
     yield figure(f"{name}: reviews a second", "1/s", [each.rps for each in ours])
@@ -279,7 +279,7 @@ def _figures(measured: Measured) -> str:
 
 
 def _ratios(measured: Measured, other: str) -> str:
-    """Ours to another's, round by round: those of a round were measured one right after the other."""
+    """Return the ratios of ours to another server's in each round, in which they were measured in direct sequence."""
     names = ("rps", "p50", "p99", "cpu", "charged")
     rows = []
     for load, by_round in measured.items():

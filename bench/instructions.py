@@ -1,4 +1,4 @@
-"""How many machine instructions a decision takes: the same on a busy machine, where times are not."""
+"""Counts the machine instructions of a decision, which do not depend on how busy the machine is."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def _counted(file: Path) -> str:
 
 
 def main() -> None:
-    """Run each case in a child of its own, which has counted all that its parent did; the first child does nothing.
+    """Run each case in its own child process, whose count includes the parent's work; the first child does nothing.
 
     Writes a line for each: its process, the review and the call.
     """

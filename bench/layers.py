@@ -1,4 +1,4 @@
-"""Where the CPU of a review goes in a worker: servers that each do one thing more, asked the same reviews in turns."""
+"""What uses the CPU of a review in a worker: compares servers that each do one thing more, on the same reviews."""
 
 import asyncio
 import functools
@@ -49,7 +49,7 @@ LAYERS = {
     "log": "writes a line",
     "metrics": "counts the outcome and the time",
 }
-"""What each server does that the one before it does not. The last one is the whole worker, between its timers."""
+"""What each server does in addition to the one before. The last is the whole worker, except its timers."""
 
 CONNECTIONS = 8
 WARM_UP = 4
@@ -58,14 +58,14 @@ ASKED = 10
 """Requests on each connection that are counted."""
 ROUNDS = 25
 OPENED = 20
-"""Connections that are opened to see what one costs."""
+"""Connections that are opened to measure the cost of one."""
 PATIENCE = 600.0
 """Seconds that every step may take: under valgrind one is fifty times as slow."""
 _HEAD = b"POST /mutate?timeout=10s HTTP/1.1\r\nHost: slicewarden\r\nUser-Agent: kube-apiserver-admission\r\n"
 _ACCEPT = b"Accept: application/json, */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n"
 
 Figures = dict[tuple[str, str], float]
-"""By review and layer: a request's cost to a server that does that and all before it. Layer "" is a connection's."""
+"""By review and layer: the cost of a request with all layers up to this one. Layer "" is the cost of a connection."""
 
 
 def run() -> Result:
@@ -105,7 +105,10 @@ def _figures(written: str) -> Figures:
 
 
 def _counts(folder: Path) -> Figures:
-    """Return machine instructions: half of the servers were asked less, so the difference is that of the requests."""
+    """Return machine instructions.
+
+    Half of the servers got fewer requests, so the difference is the cost of requests.
+    """
     tool = ["valgrind", "--quiet", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={folder}/%p"]
     figures: Figures = {}
     for line in _program(folder, [*tool, sys.executable], "counts").splitlines():
@@ -293,7 +296,7 @@ def _nothing(_: object) -> None:
 
 
 class _Fixed:
-    """An application that does something with the body, and always answers the same."""
+    """An application that processes the body in one way, and always gives the same answer."""
 
     def __init__(self, whole: Application, act: Callable[[bytes], None], answer: bytes) -> None:
         self.refusal = whole.refusal
@@ -306,7 +309,7 @@ class _Fixed:
 
 
 class _Bare(asyncio.Protocol):
-    """Answers whenever as many bytes have come as a request has."""
+    """Answers whenever it has received as many bytes as a request has."""
 
     def __init__(self, size: int, reply: bytes) -> None:
         self._size, self._reply, self._left = size, reply, size
@@ -325,7 +328,7 @@ class _Bare(asyncio.Protocol):
 def _clients(
     scene: Scene, layer: str, payload: payloads.Payload, port: int, connections: int = CONNECTIONS
 ) -> Iterator[Callable[[int], None]]:
-    """Connect while the block runs. What is yielded asks on all connections together, so many times."""
+    """Connect while the block runs. Yields a function that sends a number of requests on all connections at once."""
     request = _request(payload)
     with ExitStack() as stack:
         opened: list[socket.socket] = []

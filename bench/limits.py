@@ -1,4 +1,4 @@
-"""Measure the largest reviews, those that are judged and those that are refused; each is mostly one thing."""
+"""Measure the largest reviews that are judged, and ones that are refused; each consists mostly of one kind of entry."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -19,7 +19,7 @@ from webhook.serving.processes import settle
 Object = dict[str, Any]
 
 MOST = 3 * 1024 * 1024
-"""Bytes of an object that an API server takes."""
+"""Maximum bytes of an object that an API server accepts."""
 
 SETTINGS = ",".join(f"a{n}:1" for n in range(580))[:4000].rpartition(",")[0]
 
@@ -128,11 +128,11 @@ KINDS: dict[str, Callable[[int], Object]] = {
     "keys of a ConfigMap": _config_map,
     "entries of nothing": lambda n: pod(future=[0] * n),
 }
-"""Objects that hold so many of one thing, made to cost as much as they can."""
+"""Makers of objects with a number of equal entries, made as expensive as possible."""
 
 
 def accepted(engine: Engine, facts: Facts, make: Callable[[int], Object]) -> tuple[int, Object]:
-    """The largest object of its kind that is judged, and how many it holds."""
+    """Return the largest object of this kind that is judged, and its number of entries."""
 
     def fits(size: int) -> bool:
         item = make(size)
@@ -149,7 +149,7 @@ def accepted(engine: Engine, facts: Facts, make: Callable[[int], Object]) -> tup
 
 
 def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, float]:
-    """CPU seconds of both halves of a creation, of an update, and between two looks at the clock."""
+    """Return CPU seconds of both halves of a creation, of an update, and between two checks of the clock."""
     body = admission.wrap(item)
     looks = [process_time()]
 
@@ -176,7 +176,7 @@ def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, f
 
 
 def refused_at(engine: Engine, facts: Facts, make: Callable[[int], Object], size: int, length: int) -> float:
-    """CPU seconds of an object as large as an API server takes, or as can be read at all."""
+    """Return CPU seconds of an object of the maximum size that an API server accepts, or that can be read."""
     times = MOST / length
     while times > 1:
         try:
@@ -187,7 +187,7 @@ def refused_at(engine: Engine, facts: Facts, make: Callable[[int], Object], size
 
 
 def run() -> Result:
-    """Measure each kind, at the largest that is judged and at the largest that an API server takes."""
+    """Measure each kind at the largest size that is judged, and the largest that an API server accepts."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     settle()
     rows, judged, gaps = [], [], []

@@ -28,7 +28,7 @@ with the run that gave the figures, whose ratios are to the CPython 3.11.7 that 
   reviews of 4 KB a second, with 1.18, 1.19 and 1.33 times the memory. The image stays on 3.13.
 - **Can workers be threads without the GIL?** Not yet: orjson 3.13 has no wheel for a CPython 3.13 or 3.14 without it.
 """
-"""Questions whose benchmark was removed: what it found, and where its code is."""
+"""Benchmarks that were removed: what they found, and where their code is."""
 
 
 def write() -> None:
@@ -49,7 +49,7 @@ def pages(kept: Mapping[str, Run]) -> dict[Path, str]:
 
 
 def filled(text: str, figures: str) -> str:
-    """Put figures between the two marks of a text. Raises ValueError unless each stands in it once."""
+    """Put figures between the two marks in a text. Raises ValueError unless each mark occurs once."""
     return parts.filled(text, BEGIN, END, figures)
 
 
@@ -138,7 +138,10 @@ SENTENCES = (
     "{check/10,000, a file each}.",
     "- **A replica** uses {https/4 KB, 32 connections: memory}.",
 )
-"""What README.md says. `{PART/FIGURE}` stands for a figure; a sentence with one that was not measured is left out."""
+"""The sentences for README.md. `{PART/FIGURE}` stands for a figure.
+
+Sentences with an unmeasured figure are left out.
+"""
 
 
 def readme(kept: Mapping[str, Run]) -> str:
@@ -151,7 +154,7 @@ def readme(kept: Mapping[str, Run]) -> str:
 
 
 def _said(sentence: str, kept: Mapping[str, Run]) -> str | None:
-    """Put figures into a sentence, with two digits that count; None if one of them was not measured."""
+    """Put figures into a sentence, with two significant digits; None if one of them was not measured."""
     words = []
     for text, part, name in re.findall(r"([^{}]+)(?:\{([^/{}]+)/([^{}]+)\})?", sentence):
         words.append(text)

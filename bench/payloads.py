@@ -21,7 +21,7 @@ _GPU = {
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One review's bytes. `gpu` tells whether the pod asks for a GPU, and so whether it is patched."""
+    """One review's bytes. `gpu` is whether the pod requests a GPU, and so is patched."""
 
     name: str
     body: bytes
@@ -42,7 +42,7 @@ def large() -> Payload:
 
 
 def plain() -> Payload:
-    """A pod of one container without a GPU: 4 KB. Most pods of a cluster are of this sort."""
+    """A pod of one container without a GPU: 4 KB. Most pods of a cluster are like this."""
     pod = _pod("storefront", [_container("server", 0, env=4, **_PAUSE)], trusted=False)
     return _payload("4 KB, no GPU", pod, 4096, gpu=False)
 
@@ -157,7 +157,7 @@ def _pod(name: str, containers: list[dict[str, Any]], *, trusted: bool) -> dict[
 
 
 def _managed(labels: dict[str, str], containers: list[dict[str, Any]]) -> dict[str, Any]:
-    """List the fields of the pod that kube-controller-manager owns, as the API server books them."""
+    """List the fields of the pod that kube-controller-manager owns, as in `managedFields`."""
     fields: dict[str, Any] = {
         f'k:{{"name":"{container["name"]}"}}': {
             ".": {},

@@ -1,4 +1,4 @@
-"""Webhooks that people run today, to be measured beside ours: built from the pins beside this file, or given."""
+"""Webhooks in common use, measured next to ours. They are built from the pins in this folder, or given."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ PEERS = {"eks": EKS, "hami": HAMI}
 
 
 def find(given: Mapping[str, Path]) -> tuple[dict[str, Path], list[str]]:
-    """The programs of the peers by name, and a line on each that cannot be had. Raises CannotRun for a wrong path."""
+    """Return the programs of peers by name, and a line for each missing one. Raises CannotRun for a wrong path."""
     found, missing = {}, []
     for folder, name in PEERS.items():
         if folder in given:

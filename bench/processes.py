@@ -63,7 +63,7 @@ def cost(
 def running(command: list[str], cwd: Path, errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server while the block lasts; then stop it and every process it started.
 
-    It gets a process group of its own, so that Ctrl-C reaches it through here alone, once.
+    It gets its own process group, so that Ctrl-C reaches it only through this process, once.
     """
     null = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=cwd, stdin=null, stdout=null, stderr=errors, start_new_session=True)
@@ -80,7 +80,7 @@ def running(command: list[str], cwd: Path, errors: IO[bytes]) -> Iterator[subpro
 
 
 def tree(root: int) -> list[int]:
-    """The process and all that descend from it."""
+    """Return the process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):

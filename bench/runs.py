@@ -25,7 +25,7 @@ MEASURED = ("webhook", "certs", "bench", "policies", "tests", ":!bench/runs")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a part: the median of what was measured, and the least and the most of it."""
+    """One figure of a part: the median of the measured values, their minimum and maximum."""
 
     name: str
     unit: str
@@ -142,5 +142,5 @@ def _cpu() -> str:
 
 
 def _rounded(value: float) -> float:
-    """Keep four digits that count."""
+    """Round to four significant digits."""
     return float(f"{value:.4g}")

@@ -1,7 +1,7 @@
-"""Measures what the facts of a large cluster cost one worker, and plays how many replicas a restart of it needs.
+"""Measures the cost of a large cluster's facts for one worker, and simulates how many replicas a restart needs.
 
 An API server of our own lists and watches nodes and pods, made from those that a real one sent (tests/recorded). A
-worker in a process of its own follows it as `serve --live` does. `bench/fleet.py` plays the calls.
+worker in a process of its own follows it as `serve --live` does. `bench/fleet.py` simulates the calls.
 """
 
 import json
@@ -58,13 +58,13 @@ RECORDED = ROOT / "tests" / "recorded"
 HEARTBEATS, CHANGES, BUILDS = 2_000, 5, 5
 SAMPLES, HANDSHAKES, SERVED = 1_000, 200, 2.0
 RATE, RATES, PLAYED = 1_000, (50, 200, 500, 1_000), 12.0
-"""Pods a second, and seconds of each play."""
+"""Pods a second, and seconds of each simulation."""
 MOST, AWAY, WORKERS = 32, 4, 2
 CORES = {2.0: (1, 2, 3, 6), 0.25: (3, 6, 9, 12)}
-"""Cores that a replica has, and how many there are: as many as it can use, or what the manifests request."""
+"""Cores of a replica, with their description: as many as it can use, or as many as the manifests request."""
 WAYS = {False: "by connection", True: "by call"}
 GOOD, TIMEOUT = 20, 5.0
-"""Milliseconds of a good p99, and the seconds that our registration lets an API server wait."""
+"""Milliseconds of a good p99, and the timeout in our registration in seconds."""
 CHURN = 3.0
 """Seconds of reviews with changes, and without."""
 
@@ -87,7 +87,7 @@ class Cost:
 
 
 def run() -> Result:
-    """Measure each size, and play what a restart asks of the replicas."""
+    """Measure each size, and simulate the load of a restart on the replicas."""
     measured = {}
     for size in SIZES:
         print(f"{size:,} nodes", file=sys.stderr, flush=True)
@@ -194,11 +194,11 @@ class Call:
 
 
 Plays = dict[tuple[float, int, bool], Played]
-"""By cores a replica, replicas, and whether each call is spread."""
+"""Simulations by cores per replica, number of replicas, and whether each call chooses a replica."""
 
 
 def _call() -> Call:
-    """Measure the CPU of a call: the decisions of both halves one by one, and what a server needs beside them."""
+    """Measure the CPU of a call: the decisions of both halves separately, and the server's work in addition."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     cases = [each for each in decision.cases(engine, facts) if each.payload == payloads.small().name]
     taken = {case.half: [_used(case) for _ in range(SAMPLES)] for case in cases}
@@ -221,7 +221,7 @@ def _used(case: decision.Case) -> float:
 
 
 def _handshake(server: https.Server, folder: Path) -> float:
-    """Seconds of a server's CPU for a connection that asks nothing."""
+    """Return a server's CPU seconds for a connection without requests."""
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     pids = processes.tree(server.process.pid)
     before = processes.cpu(pids)
@@ -232,7 +232,7 @@ def _handshake(server: https.Server, folder: Path) -> float:
 
 
 def _play(call: Call, rate: int, cores: float, fleet: Fleet) -> Played:
-    """Play with so many cores for each replica; its workers share them."""
+    """Simulate replicas with this many cores each, which their workers share."""
     slower = fleet.workers / cores
     fleet = replace(fleet, handshake=slower * call.handshake)
     return play(fleet, rate, PLAYED, lambda random: slower * random.choice(call.seconds))
@@ -279,7 +279,7 @@ def _loads(call: Call, played: Plays) -> str:
 
 
 def _least(call: Call) -> str:
-    """Find how few replicas keep the p99, by rate."""
+    """Find the smallest number of replicas that keep the p99, by rate."""
     columns = [(cores, by_call) for cores in CORES for by_call in WAYS]
     rows = []
     for rate in RATES:
@@ -300,7 +300,7 @@ def _least(call: Call) -> str:
 
 
 def _returns(call: Call) -> str:
-    """Play a replica that is away for a while."""
+    """Simulate a replica that is down for a while."""
     rows = []
     for by_call in WAYS:
         away = PLAYED / 3, PLAYED / 2
@@ -373,7 +373,7 @@ class Listed:
         return f'{{"metadata":{json.dumps(metadata)},"items":[{items}]}}'.encode()
 
     def change(self, number: int, labels: dict[str, str] | None = None) -> None:
-        """Let the watch tell of a change; without labels it is a heartbeat."""
+        """Send a change through the watch; without labels it is a heartbeat."""
         text = f'{{"type":"MODIFIED","object":{self.one(number, labels)}}}\n'
         self.events.put(text.encode())
 
@@ -510,7 +510,7 @@ def _pid() -> int:
 
 
 def _peak() -> float:
-    """MiB that this process held at most."""
+    """Return the peak memory of this process in MiB."""
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 

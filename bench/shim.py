@@ -15,9 +15,9 @@ ROUNDS = 60
 
 
 def run(interpreters: Iterable[str] = (sys.executable,)) -> Result:
-    """Start each interpreter with and without the shim by turns.
+    """Start each interpreter alternately with and without the shim.
 
-    The least CPU time of the rounds counts: what else runs on the machine only adds to it. The file cannot be cached as
+    The minimum CPU time of the rounds counts, because other load only adds to it. The file cannot be cached as
     bytecode, as in a pod, where it lies on a read-only mount.
     """
     with tempfile.TemporaryDirectory() as folder:

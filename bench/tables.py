@@ -11,11 +11,11 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """The smallest value that so many percent of the values do not exceed."""
+    """Return a percentile: the smallest value that this percentage of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * int(percent * 100) // 10000) - 1)]
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """The median, and between which values the others lie."""
+    """Write the median, and the range of the values."""
     return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"

@@ -1,4 +1,4 @@
-"""Measures the worth of turns on a contended card in a simulation, and how soon the agent and the thawer really act."""
+"""Measures the benefit of turns on a card in a simulation, and the real delays of the agent and the thawer."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ SILENCE = 3.0
 
 
 def run() -> Result:
-    """Play and measure. Raises CannotRun without a C compiler or a cgroup v2 to write to."""
+    """Simulate and measure. Raises CannotRun without a C compiler or a writable cgroup v2."""
     taken = measured()
     rows = [(each.name, f"{each.median:.0f} ms", f"{each.max:.0f} ms") for each in taken]
     table = markdown(("by real freezes, on a pretended card", "median", "longest"), rows)

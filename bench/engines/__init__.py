@@ -37,19 +37,19 @@ from tests.support.policies import FACTS
 
 NONE = "none"
 STEERED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-"""What every engine has to write into the GPU pod."""
+"""The fields that every engine must write into the GPU pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods of one sort, by so many connections at once."""
+    """Pods of one kind, created over this many connections at once."""
 
     payload: Payload
     connections: int
 
     @property
     def words(self) -> str:
-        """How a table names it."""
+        """Its name in a table."""
         return f"{self.payload.name}, {self.connections}"
 
 
@@ -67,7 +67,7 @@ class Round:
 
 
 Measured = dict[Load, list[dict[str, Round]]]
-"""By load the repeats, each with a round of every engine by its name."""
+"""For each load its repeats, each with a round of every engine by name."""
 
 
 def run(rounds: int, seconds: float) -> Result:
@@ -98,7 +98,7 @@ def run(rounds: int, seconds: float) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """An API server, the engines that are registered there, each for its own namespace, and the load generator."""
+    """An API server, the engines that are registered for their own namespaces, and the load generator."""
 
     folder: Path
     cluster: Cluster
@@ -107,7 +107,7 @@ class Bench:
     seconds: float
 
     def order(self, number: int) -> list[str]:
-        """The engines by name and none, with another one first in each repeat."""
+        """Return the names of the engines and "none", starting with a different one in each repeat."""
         names = [NONE, *(each.name for each in self.engines)]
         first = number % len(names)
         return [*names[first:], *names[:first]]
@@ -138,7 +138,7 @@ class Bench:
         )
 
     def create(self, load: Load, name: str, seconds: float) -> generator.Report:
-        """Create pods; raises Wrong if a single one came back other than it should."""
+        """Create pods. Raises Wrong if any pod comes back different from the expected one."""
         steered = load.payload.gpu and name != NONE
         body, expect = self.folder / "pod.json", self.folder / "selector.json"
         body.write_bytes(orjson.dumps(_pod(load.payload)))
@@ -159,7 +159,7 @@ class Bench:
         return apiserver.called(self.cluster, names.__contains__)
 
     def prove(self, engine: Engine) -> None:
-        """See that it denies two slices, steers a GPU pod, and lets a plain pod through. Raises Wrong."""
+        """Check that it denies two slices, steers a GPU pod, and allows a plain pod. Raises Wrong."""
         two = _pod(payloads.small())
         two["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu.shared": "2"}}
         gpu, plain = _pod(payloads.small()), _pod(payloads.plain())
@@ -174,7 +174,7 @@ class Bench:
             raise Wrong(f"{engine.name} does not let a plain pod through: {said or made['nodeSelector']}")
 
     def _tried(self, name: str, pod: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """The spec of a pod that is created for show, or what was said against it."""
+        """Return the spec of a pod that is created as a dry run, or the denial."""
         arguments = ("create", "--dry-run=server", "--output=json", "--filename=-", f"--namespace={NAMESPACES[name]}")
         done = self.cluster.kubectl(*arguments, stdin=orjson.dumps(pod).decode())
         return (orjson.loads(done.stdout)["spec"] if done.stdout else {}), done.stderr.strip()
@@ -246,7 +246,7 @@ def _figures(measured: Measured) -> str:
 
 
 def _added(measured: Measured) -> str:
-    """What each adds to the latency without any, in ms, and how many pods a second are left of those without."""
+    """Write how much each engine adds to the latency (ms), and the rate of pods as a share of that without engines."""
     rows = []
     for load, repeats in measured.items():
         for name in _names(measured):
@@ -295,7 +295,7 @@ def _each(measured: Measured) -> Iterator[Figure]:
 
 
 def _to_the_better(measured: Measured) -> Iterator[Figure]:
-    """Yield what ours takes of what the better other one takes, within each repeat."""
+    """Yield our cost as a ratio to the better of the other engines, within each repeat."""
     others = [name for name in _names(measured) if name != OURS]
     if not others:
         return

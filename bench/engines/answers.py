@@ -1,4 +1,4 @@
-"""How the engines answer our fixtures: each is asked as an API server would ask it, by what it has registered."""
+"""How the engines answer our fixtures: each receives requests as from an API server, according to its registration."""
 
 import base64
 import fnmatch
@@ -24,14 +24,14 @@ from webhook.api import jsonpatch
 from webhook.model import Action
 
 RULES = ("multiple-slices", "unsteered-pod", "visible-devices", "chosen-node")
-"""Our rules that the others have an equal of: one slice, steering, visible devices, node name."""
+"""Our rules that the other engines also have: one slice, steering, visible devices, node name."""
 PLACES = ("nodeSelector", "affinity", "tolerations")
 REASONS = Path(__file__).with_name("misses.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an engine answered a fixture of a rule: as its verb says (`right`), or why not."""
+    """An engine's answer to a fixture of a rule: whether it matches the verb (`right`), or why not."""
 
     engine: str
     rule: str
@@ -42,12 +42,12 @@ class Answer:
 
     @property
     def verb(self) -> str:
-        """What the fixture's name says: allow, deny, warn or patch."""
+        """The first word of the fixture's name: allow, deny, warn or patch."""
         return self.fixture.partition("-")[0]
 
 
 def ask(engines: Sequence[Engine]) -> list[Answer]:
-    """Ask every engine about every fixture of the rules: ours by each rule alone, as the fixtures are written of it."""
+    """Send every fixture to every engine. Ours uses only the fixture's own rule, as the fixtures expect."""
     files = [file for rule in RULES for file in fixtures.files_of(rule)]
     others = [each for each in engines if each.name != OURS]
     return [*(_ours(file) for file in files), *(_answer(engine, file) for engine in others for file in files)]
@@ -86,7 +86,7 @@ def _at(pod: Any, key: str) -> Any:
 
 
 def _review(engine: Engine, request: Object) -> tuple[Any, list[str], list[str]]:
-    """The object after all mutating webhooks, what validating ones said against it, and the warnings."""
+    """Return the object after all mutating webhooks, the denials of validating ones, and the warnings."""
     denials: list[str] = []
     warnings: list[str] = []
     for hook in engine.hooks:
@@ -125,7 +125,7 @@ def _post(hook: Object, request: Object) -> Object:
 
 
 def _reason(engine: str, rule: str, fixture: str) -> str:
-    """The class of a miss; the first pattern that fits tells it."""
+    """Return the class of a wrong answer, from the first matching pattern."""
     for each in yaml.safe_load(REASONS.read_text("utf-8")):
         if each.get("engine", engine) == engine and any(
             fnmatch.fnmatch(f"{rule}/{fixture}", pattern) for pattern in each["fixtures"]
@@ -135,7 +135,7 @@ def _reason(engine: str, rule: str, fixture: str) -> str:
 
 
 def table(answers: Sequence[Answer]) -> str:
-    """How many fixtures each answers as they say."""
+    """Write how many fixtures each engine answers as expected."""
     engines = list(dict.fromkeys(each.engine for each in answers))
     rows = []
     for rule in RULES:
@@ -155,7 +155,7 @@ def table(answers: Sequence[Answer]) -> str:
 
 
 def figures(answers: Sequence[Answer]) -> Iterator[Figure]:
-    """Yield the share of fixtures that each answers as they say, by rule."""
+    """Yield the share of fixtures that each engine answers as expected, by rule."""
     for engine in dict.fromkeys(each.engine for each in answers):
         for rule in RULES:
             right = [each.right for each in answers if (each.engine, each.rule) == (engine, rule)]
@@ -163,7 +163,7 @@ def figures(answers: Sequence[Answer]) -> Iterator[Figure]:
 
 
 def misses(answers: Sequence[Answer]) -> str:
-    """The misses by their reason."""
+    """Write the wrong answers by reason."""
     engines = list(dict.fromkeys(each.engine for each in answers))
     wrong = [each for each in answers if not each.right]
     reasons = Counter((each.rule, each.reason) for each in wrong)

@@ -24,21 +24,21 @@ Object = dict[str, Any]
 HERE = Path(__file__).parent
 OURS, GATEKEEPER, KYVERNO = "slicewarden", "Gatekeeper", "Kyverno"
 NAMESPACES = {"none": "pods-none", OURS: "pods-slicewarden", GATEKEEPER: "pods-gatekeeper", KYVERNO: "pods-kyverno"}
-"""Where each engine is asked about pods. Only the namespace tells them apart, so all stand ready all the time."""
+"""The namespace of each engine. All engines run all the time, and the namespace decides which one is called."""
 TRUST = {"slicewarden.dev/trust": "trusted"}
 HOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where engines run: a folder with certificates for loopback, and an API server that knows the namespaces."""
+    """The place where engines run: a folder with certificates for loopback, and an API server with the namespaces."""
 
     folder: Path
     cluster: Cluster
     facts: Path
 
     def client_config(self, url: str) -> Object:
-        """The way to a webhook on loopback that has the folder's certificate."""
+        """Return the clientConfig of a webhook on loopback with the folder's certificate."""
         return {"url": url, "caBundle": certs.ca_bundle((self.folder / "ca.crt").read_bytes())}
 
 
@@ -53,12 +53,12 @@ class Engine:
 
     @property
     def namespace(self) -> str:
-        """Where it is asked about pods."""
+        """The namespace of the pods that it judges."""
         return NAMESPACES[self.name]
 
 
 def find() -> dict[str, Path]:
-    """The programs of Gatekeeper and Kyverno; of one that cannot be had a line says why not."""
+    """Return the programs of Gatekeeper and Kyverno, and a line for each one that is not available."""
     asked = {
         GATEKEEPER: ("gatekeeper", "gatekeeper", _GATEKEEPER, "some minutes"),
         KYVERNO: ("kyverno", "kyverno-server", f"{_KYVERNO}/cmd/kyverno", "six to twenty minutes"),
@@ -105,7 +105,7 @@ def gatekeeper(site: Site, program: Path) -> Engine:
 
 
 def kyverno(site: Site, program: Path) -> Engine:
-    """Kyverno's admission controller alone, with the policies of kyverno.yaml. It registers its webhooks itself."""
+    """Only Kyverno's admission controller, with the policies of kyverno.yaml. It registers its webhooks itself."""
     site.cluster.do("create", "namespace", "kyverno")
     installed = ("CustomResourceDefinition", "ConfigMap")
     for each in _manifests("kyverno", _KYVERNO, "config/install-latest-testing.yaml", installed):
@@ -164,7 +164,7 @@ def _only(namespace: str) -> Object:
 
 
 def _manifests(pins: str, module: str, file: str, kinds: Sequence[str]) -> list[Object]:
-    """Objects out of a file of a pinned module."""
+    """Read objects from a file of a pinned module."""
     command = ["go", "mod", "download", "-json", module]
     environment = {**os.environ, "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
     done = subprocess.run(command, cwd=rivals.HERE / pins, env=environment, capture_output=True, text=True, check=False)
@@ -176,7 +176,7 @@ def _manifests(pins: str, module: str, file: str, kinds: Sequence[str]) -> list[
 
 
 def _apply(cluster: Cluster, each: Object, *, patient: bool = False) -> None:
-    """Create an object; `patient`: as soon as its kind is known and the webhook that checks it answers."""
+    """Create an object. With `patient`, wait until its kind exists and the webhook that checks it answers."""
     text, what = json.dumps(each), f"{each['kind']} {each['metadata']['name']}"
     said = ""
 
@@ -204,7 +204,7 @@ def _started(site: Site, name: str, port: int, command: Sequence[str | Path]) ->
 
 
 def _ports(number: int) -> list[int]:
-    """Free ports: nobody else is given them for a while."""
+    """Return free ports, which no other process gets for a while."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     try:
         return [each.getsockname()[1] for each in held]

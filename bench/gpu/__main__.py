@@ -1,4 +1,4 @@
-"""`python -m bench.gpu`: on a real card, the injected caps, what the agent tells, and the driver's limits."""
+"""`python -m bench.gpu`: on a real card, tests the injected caps, the agent's readings, and the driver's limits."""
 
 import argparse
 import json
@@ -20,17 +20,17 @@ GREEDY = Path(__file__).with_name("greedy.py")
 MODULES = {"pytorch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cupy": "cupy"}
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 PAGE = 2
-"""MiB by which a pool may be larger than it was told: it is rounded up to the card's pages."""
+"""MiB by which a pool may exceed its limit, because it is rounded up to the card's pages."""
 PATIENCE = 600
 """Seconds that a program may take to fill its slice."""
 
 
 class Broke(Exception):
-    """A program ended otherwise than by its framework's own error."""
+    """A program did not end with its framework's own error."""
 
 
 class Row(NamedTuple):
-    """The end of the programs of one framework. All memory in MiB; `least` and `most` are single programs'."""
+    """The result for one framework's programs. Memory is in MiB; `least` and `most` are for single programs."""
 
     framework: str
     version: str
@@ -103,7 +103,7 @@ def main() -> int:
 
 
 def _of_containers(card: nvml.Card, which: str) -> int:
-    """Measure what needs processes in cgroups, and no framework."""
+    """Run the measurements that need processes in cgroups but no framework."""
     try:
         from bench.gpu import contention, limits, truth
         from webhook.agent.observe.nvml import Unavailable
@@ -133,7 +133,7 @@ def _installed(python: str) -> list[str]:
 
 
 def _measure(python: str, framework: str, env: dict[str, str], card: nvml.Card, slices: int) -> Row:
-    """Fill the card with programs of one framework; before, see what a single one takes beside its allocator."""
+    """Measure what one program takes outside its allocator, then fill the card with programs of one framework."""
     idle = card.used
     with _greedy(python, framework, env, "--chunks", "1") as program:
         report = _report(program)
@@ -173,7 +173,7 @@ def _report(program: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def _held(report: dict[str, Any]) -> float:
-    """MiB of the allocator: what the framework says it took from the card, or the chunks where it does not say."""
+    """Return the allocator's MiB: as reported by the framework, or else the sum of the chunks."""
     return max(float(report["reserved"]), float(report["taken"]))
 
 

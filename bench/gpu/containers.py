@@ -1,4 +1,4 @@
-"""Containers without a runtime: cgroups of version 2 under the names that a kubelet gives them, with real processes."""
+"""Containers without a runtime: real processes in cgroups v2 that are named as by a kubelet."""
 
 import os
 import subprocess
@@ -44,11 +44,11 @@ class Program:
         return self.process.poll() is None
 
     def take(self, mib: int) -> bool:
-        """Have it take memory of the card; tell whether the card gave it."""
+        """Make it allocate memory on the card. Returns whether that succeeded."""
         return self.ask(f"take {mib}") == 0
 
     def ask(self, line: str) -> int:
-        """Tell it something, and return CUDA's error."""
+        """Send it a command, and return CUDA's error."""
         if self.process.stdin is not None:
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
@@ -67,7 +67,7 @@ class Program:
 
 
 class Containers:
-    """Makes containers below a folder of its own, each in a pod of its own. Programs have an `environment`, or ours."""
+    """Makes containers in its own folder, each in its own pod. Programs get `environment`, by default ours."""
 
     def __init__(self, root: Path, environment: Mapping[str, str] | None) -> None:
         self.root, self.environment = root, environment

@@ -1,4 +1,4 @@
-"""Measures the worth of turns on a real card: programs that compute in steps, together, in a row, and by the agent."""
+"""Measures the benefit of turns on a real card: programs compute at once, in sequence, or in the agent's turns."""
 
 import tempfile
 import threading
@@ -25,7 +25,7 @@ from webhook.policy.model import FIRST_COME, Contention, Over
 COUNTS = (2, 3)
 MIB = 256
 STEP, ALONE = 0.02, 6.0
-"""Seconds of a step, and of all steps of a program that has the card to itself."""
+"""Seconds of a step, and of all steps of a program that runs by itself on the card."""
 ENOUGH = 2**44
 """Rounds that take longer than a step on every card."""
 RULES = Contention(FIRST_COME, longest=600)
@@ -73,7 +73,7 @@ def _started(made: Containers, count: int) -> list[Program]:
 
 
 def _ends(made: Containers, count: int, work: str) -> list[float]:
-    """Let all run at once; return when each has ended."""
+    """Run all programs at once, and return when each has ended."""
     programs, begin = _started(made, count), time.monotonic()
 
     def end(program: Program) -> float:
@@ -87,7 +87,7 @@ def _ends(made: Containers, count: int, work: str) -> list[float]:
 
 
 def _in_turn(made: Containers, count: int, work: str) -> list[float]:
-    """Let each start its work when the one before has ended; return when each has ended."""
+    """Start each program when the one before it has ended, and return when each has ended."""
     programs, begin, ends = _started(made, count), time.monotonic(), list[float]()
     for program in programs:
         program.ask(work)
@@ -97,7 +97,7 @@ def _in_turn(made: Containers, count: int, work: str) -> list[float]:
 
 @contextmanager
 def _managed(count: int, rules: Contention) -> Iterator[None]:
-    """Let the agent give turns to the containers to come, until the block ends."""
+    """Let the agent give turns to new containers until the block ends."""
     root = mount()
     if root is None:
         raise Unwritable("no cgroup v2")

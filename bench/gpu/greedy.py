@@ -17,7 +17,10 @@ CHUNK = 16 * 2**20
 
 
 class Source(NamedTuple):
-    """How a framework gives memory: `take` takes so many bytes, until `full` with `text` in it. `reserved` is bytes."""
+    """How to allocate in a framework: `take` allocates bytes until it raises `full` with `text`.
+
+    `reserved` is in bytes.
+    """
 
     version: str
     take: Callable[[int], object]
@@ -81,7 +84,7 @@ FRAMEWORKS = {each.__name__: each for each in (pytorch, jax, tensorflow, cupy)}
 
 
 def main() -> None:
-    """Take, report, and hold if asked to."""
+    """Allocate, report, and keep the memory if requested."""
     parser = argparse.ArgumentParser(description="Take GPU memory until there is no more.")
     parser.add_argument("framework", choices=FRAMEWORKS)
     parser.add_argument("--chunks", type=int, default=sys.maxsize, help="stop after so many of 16 MiB")

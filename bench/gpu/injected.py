@@ -31,7 +31,7 @@ def injected(
     written: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a trusted pod's only container, of which its author wrote some variables.
+    """Return the environment of a trusted pod's only container, whose author has set some variables.
 
     The pod lands on a node whose cards have so many MiB and are time-sliced into so many replicas; the policy is the
     sample, with every framework capped. Raises Denied.

@@ -1,4 +1,4 @@
-"""Whether the driver of a real card holds a container to a limit: the whole of it, and nobody else."""
+"""Tests whether the driver of a real card limits a whole container, and no other container."""
 
 from bench.gpu.containers import Program, containers
 from bench.gpu.nvml import Card
@@ -6,13 +6,13 @@ from bench.gpu.tables import table
 from webhook.agent.observe.nvml import Cards
 
 LIMIT, CHUNK = 2048, 64
-"""MiB: of all of a container's processes together, and of each allocation."""
+"""MiB of the limit for a whole container, and of each allocation."""
 
 HEAD = ("limit (MiB)", "two processes took", "NVML tells", "a neighbour took", "after the limit's end", "verdict")
 
 
 def run(card: Card) -> tuple[str, bool]:
-    """Return the table, and whether the limit held or there can be none. Raises Unwritable and Unavailable."""
+    """Return the table, and whether the limit worked or is not supported. Raises Unwritable and Unavailable."""
     with containers() as made:
         cards = Cards()
         try:
@@ -35,7 +35,7 @@ def run(card: Card) -> tuple[str, bool]:
 
 
 def _fill(programs: tuple[Program, ...], most: int = LIMIT + 8 * CHUNK) -> int:
-    """Have programs take memory in turn until none gets more; return the MiB that they took, at most so many each."""
+    """Make programs allocate in turn until none gets more, with a maximum for each. Returns the MiB of each."""
     took = 0
     for _ in range(most // CHUNK):
         given = [program.take(CHUNK) for program in programs]

@@ -1,4 +1,4 @@
-"""A program on a card: takes memory and works as it is told on its standard input, and answers each line with one.
+"""A program on a card: allocates memory and computes by commands on its standard input, and answers each with a line.
 
 `take MIB` answers with CUDA's error (0, or 2 for out of memory), `give` frees what was taken last, `work ROUNDS` queues
 a kernel of so many rounds, and `wait` answers when all that was queued is done. `steps COUNT ROUNDS` does both so
@@ -34,7 +34,7 @@ again:
 
 
 def done(error: int) -> None:
-    """End this program at an error that nobody asked for."""
+    """End this program after an unexpected error."""
     if error:
         sys.exit(f"CUDA error {error}")
 

@@ -1,4 +1,4 @@
-"""Whether the agent tells what containers take of a real card: programs of known sizes, in cgroups made by hand."""
+"""Tests whether the agent reports the use of a real card correctly, with programs of known sizes in cgroups."""
 
 import time
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ HEAD = ("processes in", "took (MiB)", "NVML tells", "beside what they took", "se
 
 
 class Told(NamedTuple):
-    """The agent's words on a process: the id of its container, empty for none, and MiB."""
+    """The agent's report on a process: the id of its container (empty for none), and MiB."""
 
     container: str
     mib: int
 
 
 def run(card: Card) -> tuple[str, bool]:
-    """Return the table, and whether all was told rightly. Raises Unwritable and Unavailable."""
+    """Return the table, and whether every report was correct. Raises Unwritable and Unavailable."""
     with containers() as made:
         cards, processes = Cards(), Processes()
         try:
@@ -68,7 +68,7 @@ def _told(cards: Cards, processes: Processes) -> Mapping[int, Told]:
 
 
 def _gone(cards: Cards, processes: Processes, programs: list[Program]) -> float | None:
-    """Kill programs, and return the seconds until no look tells of them any more; None if that takes too long."""
+    """Kill programs, and return the seconds until no look shows them; None if that takes too long."""
     begin, pids = time.monotonic(), {program.pid for program in programs}
     for program in programs:
         program.end()

@@ -1,4 +1,4 @@
-"""Other programs that check manifests, with the same pods and the rule of theirs that is nearest to one of ours."""
+"""Compares other programs that check manifests, on the same pods, with their rule that is closest to one of ours."""
 
 import json
 import os
@@ -46,7 +46,7 @@ metadata:
 class Checker:
     """A program that checks the manifests of a folder.
 
-    `rule` says what it holds them to, `command` runs it, and `found` reads out of its output which pods violate that.
+    `rule` names its rule, `command` runs it, and `found` reads the violating pods from its output.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Checker:
 
 
 def run(rounds: int) -> Result:
-    """Let all of them check the same pods, in turns. Raises Wrong where one finds other pods."""
+    """Run all of them alternately on the same pods. Raises Wrong if one finds different pods."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "pods"
         violating = _write(folder)
@@ -78,7 +78,7 @@ def run(rounds: int) -> Result:
 
 
 def _write(folder: Path) -> set[str]:
-    """Write the pods, one a file, and name those that ask for two slices: every second one."""
+    """Write the pods, one per file. Returns the names of those that request two slices: every second one."""
     folder.mkdir()
     for number in range(PODS):
         text = POD.format(name=f"web-{number}", resource="nvidia.com/gpu.shared", gpus=1 + number % 2)
@@ -126,7 +126,7 @@ def _ours(folder: str) -> Checker:
 
 
 def _rivals(folder: str) -> Iterator[Checker]:
-    """Those that can be had; of the others one line says why not."""
+    """Return the available programs, and a line for each that is missing."""
     command: tuple[str, ...]
     package = "github.com/open-policy-agent/gatekeeper/v3"
     if program := built("gatekeeper", "gator", f"{package}/cmd/gator", "seven minutes"):

@@ -1,4 +1,4 @@
-"""Asks the application without a server, as a port asks it."""
+"""Sends requests to the application without a server, as a port does."""
 
 import time
 
@@ -8,7 +8,7 @@ from webhook.http.messages import Application, HttpRequest, Later, Reply
 def ask(
     app: Application, target: str, body: bytes = b"", method: str = "POST", arrived: float | None = None, **headers: str
 ) -> Reply:
-    """The answer to a request; a header is named with _ for -, and one that is empty is left out."""
+    """Return the answer to a request. Header names have `_` for `-`, and empty headers are left out."""
     path, _, query = target.partition("?")
     known = {"Host": "a", "Content-Type": "application/json", "Content-Length": str(len(body)) if body else ""}
     named = {**known, **{name.replace("_", "-"): value for name, value in headers.items()}}

@@ -1,4 +1,4 @@
-"""Clusters of our own making, as kubectl prints them, with all that a file of facts must leave out."""
+"""Invented clusters, as kubectl prints them, with everything that a file of facts must leave out."""
 
 import random
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 Object = dict[str, Any]
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105 - a word to look for
-"""Stands wherever something secret may stand in what kubectl prints."""
+"""The text in every place where kubectl's output may contain a secret."""
 
 
 def _noise(name: str, namespace: str, **more: Any) -> Object:

@@ -1,4 +1,4 @@
-"""Tells whether an API server sends a request to a webhook: by its rules, its namespaces and its conditions.
+"""Decides whether an API server sends a request to a webhook: by its rules, its namespaces and its conditions.
 
 As kubernetes/apiserver does it in pkg/admission/plugin/webhook: predicates/rules/rules.go,
 predicates/namespace/matcher.go and matchconditions/matcher.go. The conditions are evaluated by Google's own CEL.
@@ -23,7 +23,7 @@ NOBODY = {"username": "nobody", "groups": ["system:authenticated"]}
 
 
 def request_of(document: Object) -> Object:
-    """The request that an API server makes: what a review holds, or an object's creation, by nobody in particular."""
+    """Return the request in a review, or a request that creates an object, without a particular user."""
     if document["kind"] != "AdmissionReview":
         document = json.loads(admission.wrap(document))
     given = {key: value for key, value in document["request"].items() if value is not None}
@@ -40,7 +40,7 @@ def _plural(group: str, kind: str) -> str:
 
 
 def receivers(webhooks: Iterable[Object], request: Object) -> list[str]:
-    """The webhooks that hear of a request, or that have it refused because they are required and cannot be asked."""
+    """Return the webhooks that receive a request, or without which it fails because they are required."""
     return [
         hook["name"]
         for hook in webhooks

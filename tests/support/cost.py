@@ -7,7 +7,7 @@ from typing import Any
 
 
 def calls(work: Callable[[], object]) -> int:
-    """Count the calls of functions that some work makes, without those of a garbage collection that falls into it."""
+    """Count the function calls of some work, except those of garbage collection."""
     count = 0
 
     def counted(_: Any, event: str, __: Any) -> None:

@@ -21,7 +21,7 @@ FIXTURES = ROOT / "tests" / "fixtures"
 RULES = {rule.id: rule for rule in rules.walk()}
 FOLDERS = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir())
 REFUSED = re.compile(r"^# refused: .+\n\Z", re.MULTILINE)
-"""The last line of a fixture that an API server refuses by itself, so that nobody is asked: it says why."""
+"""The last line of a fixture that an API server does not send to the webhook, with the reason."""
 SETTINGS = ("policy.yaml", "facts.yaml")
 FILES = sorted(file for file in FIXTURES.glob("*/*.yaml") if file.name not in SETTINGS)
 
@@ -46,7 +46,7 @@ WAYS = frozenset(
 
 @cache
 def settings(rule: str) -> tuple[Policy, Facts]:
-    """The policy and facts of a rule's folder, each the sample's where the folder has none."""
+    """Return the policy and facts of a rule's folder, or the sample's if the folder has none."""
     policy, facts = (FIXTURES / rule / name for name in SETTINGS)
     return (
         policies.policy_of(policy if policy.exists() else policies.POLICY),
@@ -66,7 +66,7 @@ def fixture(file: Path) -> tuple[Document, Place, Request]:
 
 @cache
 def engine_of(rule: str, *, alone: bool = True) -> tuple[Engine, Facts]:
-    """The rule alone, or all of them, judges a rule's fixtures."""
+    """Return the engine for a rule's fixtures: with only that rule, or with all rules."""
     chosen, facts = settings(rule)
     return Engine(chosen, [RULES[rule]] if alone else [*RULES.values()]), facts
 
@@ -77,7 +77,7 @@ def files_of(rule: str) -> list[Path]:
 
 
 def judged(file: Path) -> Verdict:
-    """Return what its rule alone makes of a fixture."""
+    """Return the verdict of only the fixture's rule."""
     engine, facts = engine_of(file.parent.name)
     return engine.judge(fixture(file)[2], facts)
 

@@ -1,4 +1,4 @@
-"""Programs that tests need: built from the pins in a folder's go.mod, where that was not done before."""
+"""Programs that tests need, built once from the pins in a folder's go.mod."""
 
 import fcntl
 import hashlib
@@ -92,12 +92,12 @@ def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process build at a time; the lock goes with the process."""
+    """Let only one process build at a time; the lock ends with the process."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def say(message: str) -> None:
-    """Tell whoever waits."""
+    """Print a line for people who wait."""
     print(message, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""A kubeconfig for an API server that is pretended."""
+"""A kubeconfig for a simulated API server."""
 
 import json
 from pathlib import Path

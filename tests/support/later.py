@@ -62,7 +62,7 @@ def updates(pod: Object, policy: Policy) -> Iterator[Later]:
 
 
 def may_see(pod: Object, policy: Policy, facts: Facts) -> bool:
-    """Whether the engine takes a pod for one that may see a GPU."""
+    """Whether the engine considers that a pod may see a GPU."""
     request = admission.decode(admission.wrap(pod))
     assert request.object is not None
     (subject,) = unpaid(request, request.object)

@@ -1,4 +1,4 @@
-"""An HTTP server on loopback, for tests that write down what it answers."""
+"""An HTTP server on loopback whose answers a test defines."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ class Asked(BaseHTTPRequestHandler):
 
 @contextmanager
 def listening(answer: Callable[[Asked], None]) -> Iterator[str]:
-    """Let each request be answered so, every connection in a thread of its own; yields http://127.0.0.1:PORT."""
+    """Answer each request with this function, each connection in its own thread. Yields http://127.0.0.1:PORT."""
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), partial(Asked, answer))
     httpd.daemon_threads = True
     thread = threading.Thread(target=httpd.serve_forever, args=(POLL,))

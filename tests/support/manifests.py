@@ -1,4 +1,4 @@
-"""The manifests as they stand in Git."""
+"""Reads the manifests of the repository."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tests.support.objects import Object
 BASE, OVERLAYS, COMPONENTS = (ROOT / "manifests" / name for name in ("base", "overlays", "components"))
 
 REGISTRATION = ROOT / "policies" / "registration.yaml"
-"""What is registered for the sample policy."""
+"""The registration of the sample policy."""
 
 
 def read(file: Path) -> list[Object]:

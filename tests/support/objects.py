@@ -6,14 +6,14 @@ Object = dict[str, Any]
 
 
 def pod(**spec: Any) -> Object:
-    """A pod of vision that asks for one GPU and may be trusted, with more in its spec."""
+    """Return a pod of vision that requests one GPU and may be trusted. `more` is added to its spec."""
     gpu = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     metadata = {"name": "p", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [gpu], **spec}}
 
 
 def untrusted_pod(**metadata: Any) -> Object:
-    """A pod of vision that asks for one GPU and says nothing of trust, with more in its metadata."""
+    """Return a pod of vision that requests one GPU without a trust annotation. `more` is added to its metadata."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -10,7 +10,7 @@ POD_SPEC = "io.k8s.api.core.v1.PodSpec"
 RECORDED = ROOT / "tests/openapi/pod-spec.json"
 
 Fields = dict[str, dict[str, str]]
-"""Of each type that a PodSpec leads to the fields, with the types that these have."""
+"""The fields, with their types, of each type that a PodSpec refers to."""
 
 
 def fields_of(document: dict[str, Any]) -> Fields:

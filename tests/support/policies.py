@@ -1,4 +1,4 @@
-"""The policy and the facts that the project ships as an example, and others out of a text or a file."""
+"""The policy and the facts that the project ships as an example, and readers for others."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""List what an API server asks of a registration, one check a line; `broken` tells which lines are not kept.
+"""The requirements of an API server on a registration, one check per line; `broken` returns those that are not met.
 
 Sources: kubernetes/api admissionregistration/v1/types.go, kubernetes/kubernetes
 pkg/apis/admissionregistration/validation/validation.go, kubernetes/apiserver pkg/endpoints/handlers/rest.go, and
@@ -68,7 +68,7 @@ def _timeouts(found: Sequence[Object]) -> Iterable[str]:
 
 
 def _sum(found: Sequence[Object]) -> Iterable[str]:
-    """Asked a second time after others, every one of them may take its time twice; half is left to others."""
+    """A webhook may be called twice, so each may take its timeout twice; half of the time is left for others."""
     twice = 2 * sum(hook.get("timeoutSeconds", 10) for hook in webhooks(found, "Mutating"))
     return [f"{twice} s"] if twice > WHOLE_REQUEST / 2 else []
 
@@ -146,7 +146,7 @@ LINES: dict[int, tuple[str, Check]] = {
 
 
 def broken(configurations: Iterable[Object]) -> list[str]:
-    """Say which lines two webhook configurations do not keep, and where."""
+    """Return the lines that two webhook configurations do not meet, with the places."""
     found = [each for each in configurations if each["kind"].endswith("WebhookConfiguration")]
     if {each["kind"][: -len("WebhookConfiguration")] for each in found} != {"Mutating", "Validating"}:
         return ["there have to be a mutating and a validating configuration"]

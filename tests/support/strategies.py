@@ -1,4 +1,4 @@
-"""Draw what the properties are tried on: JSON values, pods as tenants write them, reviews gone wrong."""
+"""Hypothesis strategies: JSON values, pods as tenants write them, broken reviews."""
 
 import copy
 import json
@@ -71,7 +71,7 @@ EXTRA: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 @st.composite
 def _with(draw: st.DrawFn, required: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
-    """A map of these fields, some of the optional ones, and fields nobody knows."""
+    """A map of these fields, some of the optional ones, and unknown fields."""
     value: dict[str, Any] = draw(st.fixed_dictionaries(required, optional=optional))
     return {**draw(EXTRA), **value}
 
@@ -401,7 +401,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """A copy of a value with another one at the path."""
+    """Return a copy of a value with another value at the path."""
     if not path:
         return new
     outcome = copy.copy(value)

@@ -1,14 +1,14 @@
-"""Waiting for what has to come to hold."""
+"""Waits until a condition is true."""
 
 import time
 from collections.abc import Callable
 
 LONG = 30.0
-"""Seconds after which a test gives up; nothing takes them."""
+"""Seconds after which a test gives up; normally nothing takes that long."""
 
 
 def until(holds: Callable[[], bool], what: str = "it holds", seconds: float = LONG, pause: float = 0.01) -> None:
-    """Wait for something to hold; AssertionError, with the words for it, when it does not in time."""
+    """Wait until a condition is true. Raises AssertionError with its description if that takes too long."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"not after {seconds:.0f} s: {what}"

@@ -1,1 +1,1 @@
-"""Pretended cards: one library under the names of NVML, CUDA's driver and its runtime, above a file of their state."""
+"""Simulated cards: one library that replaces NVML, CUDA's driver and its runtime, and keeps its state in a file."""

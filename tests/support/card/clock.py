@@ -1,4 +1,4 @@
-"""The time of a pretended card, which its processes share as the study measured it (its Table 1, RTX 3090).
+"""The time of a simulated card, which its processes share as measured in the study (its Table 1, RTX 3090).
 
 SIMULATION. Processes that have queued work take turns of 2 ms; each turn costs 147 µs when there is another process,
 which is what the table's kernel times ask for. Queued work is done whether its process runs or is frozen. All times
@@ -20,7 +20,7 @@ TICK = 0.002
 
 
 class Clock:
-    """Gives the time of one card to its processes."""
+    """Divides the time of one card among its processes."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -30,7 +30,7 @@ class Clock:
         state.start(1)
 
     def step(self, microseconds: int) -> None:
-        """Let so much time of the card pass."""
+        """Advance the card's time."""
         left = microseconds
         while left > 0 and (due := self.state.due()):
             slot = next((each for each in due if each > self._last), min(due))
@@ -48,7 +48,7 @@ class Clock:
             self._sample()
 
     def _sample(self) -> None:
-        """Tell NVML how busy the card was, and each process's part."""
+        """Record for NVML how busy the card was, and each process's share."""
         stamp = time.time_ns() // 1000
         self.state.set(busy=min(100, round(100 * self._busy / self._window)))
         for slot, work in self._worked.items():
@@ -58,7 +58,7 @@ class Clock:
 
 @contextmanager
 def running(state: State) -> Iterator[None]:
-    """Let the card's time go with the wall's until the block ends."""
+    """Advance the card's time with the wall clock until the block ends."""
     clock, ended = Clock(state), threading.Event()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Compile the pretended cards' library."""
+"""Compile the library of the simulated cards."""
 
 import functools
 import hashlib
@@ -39,7 +39,7 @@ NAMES = (
     "libnvToolsExt.so.1",
     "libnvshmem_host.so.3",
 )
-"""One library under the names of all: what several of them count is then counted once."""
+"""One library under all names, so that things which several libraries count are counted once."""
 
 
 class CannotCompile(Exception):

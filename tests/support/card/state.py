@@ -1,4 +1,4 @@
-"""The file that the pretended cards' library works on; its layout is card.h's."""
+"""The state file of the simulated cards' library, with the layout of card.h."""
 
 import fcntl
 import mmap
@@ -49,7 +49,7 @@ def start_of(pid: int) -> int:
 
 
 class State:
-    """The cards of a node, each of so many MiB. The file is made anew, and every user may use it."""
+    """The cards of a node, each with this many MiB. The file is created again, and every user may use it."""
 
     def __init__(
         self, file: Path, cards: int = 1, mib: int = 24576, *, name: str = NAME, uuids: Sequence[str] = ()
@@ -95,7 +95,7 @@ class State:
         self, pid: int, mib: int, *, card: int = 0, sm: int = 0, stamp: int = 1, instance: int = 0, mps: int = 0,
         slot: int | None = None, start: int | None = None,
     ) -> int:  # fmt: skip
-        """Let a process hold memory that it never asked for. Returns the slot, by which it is changed."""
+        """Record memory for a process that did not allocate it. Returns the slot, with which it can be changed."""
         base = self._card(card) + SLOTS_AT
         if slot is None:
             slot = next(i for i in range(SLOTS) if self._word(base + SLOT.size * i) == 0)
@@ -105,14 +105,14 @@ class State:
         return slot
 
     def free(self, slot: int, card: int = 0) -> None:
-        """Let a process hold nothing any more."""
+        """Remove a process's memory."""
         at = self._card(card) + SLOTS_AT + SLOT.size * slot
         self._map[at : at + SLOT.size] = bytes(SLOT.size)
 
     # Time of the first card that clock.py gives out, in microseconds.
 
     def start(self, microseconds: int) -> None:
-        """Let the clock go on."""
+        """Start the clock."""
         self._map[WORD:HEAD] = struct.pack("=Q", self._word(WORD) + microseconds)
 
     def due(self) -> dict[int, int]:
