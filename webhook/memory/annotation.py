@@ -55,7 +55,7 @@ class Record:
         return json.dumps(value, separators=(",", ":"))
 
     def history(self, container: str, env: Mapping[str, str | None], whole: int = 0) -> Iterator[tuple[str, str, str]]:
-        """Yield entry, name and former value of each variable that still has the value it was lowered to.
+        """Yield the entry, name and original value of each lowered variable that has not been changed since.
 
         `whole` is the MiB of the whole slice, to which the driver's own limit is lowered.
         """

@@ -164,7 +164,7 @@ def _row(division: SharingOption, cards: Sequence[NodeCards], players: Sequence[
 
 
 _WHOLE, _MIB, _DEVICE = "slice/whole", "slice/memory", "slice/device"
-"""The resource of a divided node, and the labels that pods select it with."""
+"""Names for the simulation: the resources of a divided node, and the label that pods select it with."""
 
 
 def _node(cut: _Cut) -> NodeInfo:

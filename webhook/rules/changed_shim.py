@@ -2,9 +2,9 @@
 
 The annotation `slicewarden.dev/memory-shim-code` holds a Python file that runs in the pod's containers, and a container
 that restarts reads it again. A user who may write only annotations, or only a pod's status, could run their own code
-there, or take the memory cap away. So the text stays as it was, through whichever subresource it is written.
+there, or take the memory cap away. So nobody may change the text, through any subresource.
 
-Way out: leave the annotation as it is; for another text delete the pod, and create it again.
+Way out: leave the annotation unchanged. To use another text, delete the pod and create it again.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ LOOKS_AT = ("old",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag a text that is not what it was."""
+    """Flag a changed text."""
     pod = review.subject
     if pod.template or pod.old is None or pod.annotations.get(CODE) == pod.old.annotations.get(CODE):
         return

@@ -2,7 +2,7 @@
 
 A pod's pool, its node selection and its memory caps follow from the trust it was created with, and cannot change while
 it runs. A raised level would claim what was never judged. A lowered level would leave an untrusted pod on a GPU that
-trusted pods share. So the annotation stays as it is, for every user and every subresource. Workloads may change it in
+trusted pods share. So no user may change the annotation, through any subresource. Workloads may change it in
 their templates, because that makes new pods.
 
 Way out: delete the pod, and create it again with the other annotation.
@@ -23,7 +23,7 @@ LOOKS_AT = ("old",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag a trust annotation that is not what it was."""
+    """Flag a changed trust annotation."""
     pod, key = review.subject, review.policy.annotation
     if pod.template or pod.old is None:
         return

@@ -26,7 +26,7 @@ LOOKS_AT = ("node name",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag pods that come with a node; one that the scheduler has put on a node had none before."""
+    """Flag pods that are created with a node name. Pods that the scheduler assigns were created without one."""
     pod = review.subject
     name = text(pod.spec, "nodeName", pod.at("spec"))
     if not name or (pod.old is not None and pod.old.spec.get("nodeName") == name):

@@ -1,17 +1,17 @@
 """A claim asks for GPUs that no pool gives to its namespace.
 
-A ResourceClaim, or what a ResourceClaimTemplate makes, holds devices by a device class, and the pod that uses it says
-only its name (resource/v1). So claims for GPUs are judged where they are written. A class belongs to the pools that
-list it under `deviceClasses`. Such a pool takes a claim as it takes a pod: by the trust that the claim has, by its
-tenants, and with at most `maxRequest` devices. A claim asks for trust by the annotation, and a template by the
-annotation of the claims it makes (`spec.metadata.annotations`); the grants of the namespace decide. A request counts
-with all its alternatives (`firstAvailable`), since the scheduler may choose any.
+A ResourceClaim, or a claim made from a ResourceClaimTemplate, gets devices by a device class, and the pod that uses it
+only names it (resource/v1). So claims for GPUs are judged when they are written. A class belongs to the pools that list
+it under `deviceClasses`. Such a pool takes a claim as it takes a pod: by the trust that the claim has, by its tenants,
+and with at most `maxRequest` devices. A claim asks for trust by the annotation, and a template by the annotation of the
+claims it makes (`spec.metadata.annotations`); the grants of the namespace decide. A request counts with all its
+alternatives (`firstAvailable`), since the scheduler may choose any.
 
-A class of no pool is past every pool: no trust is asked for, and nothing is counted. Claims for it are written where
-`gpus.claims` lets pods claim devices. Which classes are for GPUs is known from the policy, from the drivers that a
-DeviceClass among the facts selects, and from the names that drivers publish. Classes of network cards, channels, TPUs
-and other known devices pass. A class of which nothing is known may be one of GPUs, so it is refused as unknown until
-the policy lists it. Claims that a scheduler makes for pods with an extended resource pass: those pods were judged.
+A class of no pool bypasses every pool: no trust is required, and nothing is counted. Claims for it may be written only
+where `gpus.claims` lets pods claim devices. The policy, the drivers that a DeviceClass among the facts selects, and the
+names that drivers publish show which classes are for GPUs. Classes of network cards, channels, TPUs and other known
+devices pass. An unknown class may be for GPUs, so it is refused until the policy lists it. Claims that a scheduler
+makes for pods with an extended resource pass: those pods were judged.
 
 Way out: ask for a class that a pool offers, with the trust that the pool takes, or for a resource. Or have an
 administrator list the class under a pool's `deviceClasses`, the namespace under `gpus.claims`, or the class under
@@ -85,7 +85,7 @@ def _too_many(requests: tuple[DeviceRequest, ...], taken: dict[str, Pool], polic
 
 
 def _way(review: Review[DeviceClaim]) -> str:
-    """Say how the claim may get a pool: by trust that it does not ask for, or by an administrator."""
+    """Say how the claim can get a pool: by requesting trust, or by asking an administrator."""
     claim, policy, facts = review.subject, review.policy, review.facts
     claimed = claims.trust(claim, policy, facts)
     if claimed.pools and claimed.level != TRUSTED:
@@ -98,7 +98,7 @@ def _way(review: Review[DeviceClaim]) -> str:
 
 
 def _offered(review: Review[DeviceClaim]) -> str:
-    """Name classes of pools that take the claim, or a usual resource where none does."""
+    """Name classes of pools that take the claim, or a usual resource if none does."""
     claim, policy, facts = review.subject, review.policy, review.facts
     open_ = (pool for pool in policy.pools if claims.opens(claim, [pool], policy, facts)[0])
     names = [name for pool in open_ for name in pool.device_classes]

@@ -25,7 +25,7 @@ LOOKS_AT = ("device_mounts",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag mounts whose place begins as the folder does that is read as a list of devices."""
+    """Flag mounts whose path begins like the folder that the toolkit reads as a list of devices."""
     for path, _, value, _ in review.exposure.device_mounts:
         yield Finding(
             path,

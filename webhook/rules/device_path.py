@@ -1,21 +1,21 @@
 """A pod mounts a path of its node that leads to GPUs.
 
-Such paths are device files and what the kernel tells of them (/dev, /proc, /sys), the sockets of the device plugin, of
+Such paths are device files and the kernel's files about them (/dev, /proc, /sys), the sockets of the device plugin, of
 MPS and of NVIDIA's daemons, CDI's descriptions of devices, the files of the kubelet and of the container runtime, and
-all that makes its writer root on the node or holds its keys (/etc, /usr, /root, /home and others). With one of these a
-container takes a GPU. A folder above such a path is the same. Some harm nothing while no container can write them, such
-as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. `/sys` and `/proc/sys` have other file systems
-below them, so they harm nothing only with `recursiveReadOnly: Enabled`.
+files with which a writer becomes root on the node or gets its keys (/etc, /usr, /root, /home and others). With one of
+these a container takes a GPU. A folder above such a path is the same. Some are harmless if no container can write them,
+such as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. `/sys` and `/proc/sys` have other file
+systems below them, so they are harmless only with `recursiveReadOnly: Enabled`.
 
-Where containers may write, only folders of data pass: what lies below /mnt, /media, /srv and /tmp, folders at the root
-such as /data, /scratch, /models and /nvme0, and few others. Nodes start programs and read settings from all over /opt,
-/run and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path
-passes. Judged are pods that ask for a GPU, and those that nothing keeps off the nodes with GPUs (the policy's guard).
+Containers may write only to folders of data: those below /mnt, /media, /srv and /tmp, folders at the root such as
+/data, /scratch, /models and /nvme0, and a few others. Nodes start programs and read settings from all over /opt, /run
+and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path passes.
+The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
-(`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy. A part
-of the system is exempted, by namespace and service account.
+(`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy. System
+components can be exempted, by namespace and service account.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         (f" ({below} is below {name})" for name, below in zip(names, map(_below, found), strict=True) if below), ""
     )
     yield Finding(
-        review.subject.at("spec", "volumes"),  # and not the first of them, so that an update may remove it
+        review.subject.at("spec", "volumes"),  # not the first of them, so that an update may remove it
         f"hostPath {'' if one else 'volumes '}{listed(names, _NAMED)} {harm}; {_way_out(found)}",
         parts=tuple(f"{each.name} {each.access.name}" for each in found),
     )

@@ -1,15 +1,15 @@
 """An account that is no scheduler binds a pod to a GPU node, or adds annotations on the way.
 
-A binding (`pods/binding`, or the older `bindings`) sets a pod's node without a look at taints. It also merges its
+A binding (`pods/binding`, or the older `bindings`) sets a pod's node without regard to taints. It also merges its
 annotations and labels into the pod, which is not judged again (kubernetes pkg/registry/core/pod/storage/storage.go).
 So only the schedulers that the policy names may bind pods to nodes of the pools, because they respect the node
-selection that Slicewarden writes. No binding may carry what pods are judged by: the trust annotation, or devices for a
-runtime to add (CDI, NRI and CRI-O annotations). Only a scheduler may write which GPU was chosen, or ask another one.
+selection that Slicewarden writes. No binding may have annotations that pods are judged by: the trust annotation, or
+devices for a runtime to add (CDI, NRI and CRI-O annotations). Only a scheduler may write the annotations for a chosen
+GPU, or for other schedulers.
 
-A pool may name its one `scheduler`. Then no other may bind pods to its nodes: Kubernetes' own where the pool names
-another, and any other where the pool names Kubernetes' own.
+A pool may name its one `scheduler`. Then no other scheduler may bind pods to its nodes.
 
-A binding says only the pod's name. The scheduler and the kubelet check that the pod suits the node: both compare node
+A binding has only the pod's name. The scheduler and the kubelet check that the pod fits the node: both compare node
 selector and affinity.
 
 Way out: leave the pod to its scheduler, or ask an administrator to add the account to `schedulers` in the policy.
@@ -34,7 +34,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[Binding]) -> Iterator[Finding]:
-    """Flag a binding by no scheduler to a node that has GPUs, or may have, and annotations that are judged."""
+    """Flag bindings by non-schedulers to nodes that have or may have GPUs, and judged annotations in bindings."""
     binding, policy = review.subject, review.policy
     for key in binding.annotations:
         if key in (policy.annotation, CODE) or adds_devices(key):

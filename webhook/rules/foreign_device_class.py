@@ -26,7 +26,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
-    """Flag classes of pools or with a pool's resource that a stranger writes, and those that no pool expects."""
+    """Flag a pool's classes, and classes with a pool's resource, that a non-administrator writes or no pool lists."""
     claim, policy = review.subject, review.policy
     if claim.kind != CLASS or (claim.old is not None and claim.old.devices == claim.devices):
         return

@@ -26,7 +26,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[Labelled]) -> Iterator[Finding]:
-    """Flag a label that is set, changed or removed by a requester whom the policy does not call an administrator."""
+    """Flag a label that a requester other than an administrator of the policy sets, changes or removes."""
     subject, policy = review.subject, review.policy
     requester = subject.requester
     if subject.kind != "Node" or requester is None or policy.administrators.include(requester):

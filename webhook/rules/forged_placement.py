@@ -1,15 +1,15 @@
-"""A pod comes with an annotation or a label by which another scheduler says which GPU it chose.
+"""A pod is created with an annotation or a label in which another scheduler writes the GPU that it chose.
 
 HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
-what they read there, whoever wrote it (HAMi#3041). A pod that brings its own is given another's card, past
-every count. kai-gpu-fractioning turns `nvidia.com/container.NAME.gpus.devices` into the `NVIDIA_VISIBLE_DEVICES` of a
+what they read there, whoever wrote it (HAMi#3041). A pod that brings its own annotation gets another pod's card, and is
+not counted. kai-gpu-fractioning turns `nvidia.com/container.NAME.gpus.devices` into the `NVIDIA_VISIBLE_DEVICES` of a
 container, `all` too, in any pod and in place of `void` (fractioning-manager/fractiond/internal/plugin.go). KAI writes
-labels (`runai-gpu-group`), so labels count too. No pod has a reason to come with one.
+labels (`runai-gpu-group`), so labels count too. No pod has a reason to be created with one.
 
 A tenant may keep or remove what a scheduler wrote; only schedulers change it. A share of compute
-(`nvidia.com/container.NAME.gpu-compute.portion`) is a limit, so only they remove it from a pod, whatever else goes with
-it. An agent that notes its progress there needs its account named too. Annotations that users are told to write, such
-as `hami.io/gpu-scheduler-policy`, are no choice of a GPU and pass.
+(`nvidia.com/container.NAME.gpu-compute.portion`) is a limit, so only schedulers may remove it from a pod. The account
+of an agent that writes its progress there must be listed too. Annotations that users are told to write, such as
+`hami.io/gpu-scheduler-policy`, are no choice of a GPU and pass.
 
 Way out: remove the annotation or the label. Updates by a scheduler, and by its agents, pass where the policy names
 their accounts under `schedulers`.
@@ -33,7 +33,7 @@ LOOKS_AT = ("placements", "old")
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag what only a scheduler writes, from anyone but one that the policy names, or an administrator."""
+    """Flag a scheduler's annotations and labels, unless a listed scheduler or an administrator writes them."""
     pod, placements = review.subject, review.exposure.placements
     writers = (review.policy.schedulers, review.policy.administrators)
     lifted = [] if pod.old is None or pod.template else [*_lifted(pod.old.annotations, pod.annotations)]

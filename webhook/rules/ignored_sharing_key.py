@@ -1,7 +1,7 @@
-"""The device plugin ignores a part of a sharing configuration, or reads it in another way than it looks.
+"""The device plugin ignores a part of a sharing configuration, or reads it differently from how it looks.
 
 The plugin does not read strictly. A key that it does not know, a misspelt key and a key in the wrong place are no
-errors: the GPU is handed out whole, the limit does not hold, or all GPUs are shared where some were meant
+errors: the GPU is handed out whole, the limit has no effect, or all GPUs are shared instead of some
 (k8s-device-plugin#1433, #1786). The plugin also ignores names that no node has, parts that it drops (`rename`,
 `devices`), the second of two documents, and flags that the DaemonSet's environment overrides (k8s-device-plugin
 v0.20.0 api/config/v1, cmd/nvidia-device-plugin/main.go).
@@ -32,13 +32,13 @@ Said = tuple[Path, str]
 """A place in the configuration, and the message about it."""
 
 _MAX_UNKNOWN = 20
-"""Unknown keys of a text that are named."""
+"""Maximum unknown keys of a text that are named."""
 
 _IGNORES = "the device plugin ignores it"
 
 
 def check(review: ConfigMapReview) -> Iterator[Finding]:
-    """Flag what the plugin takes and then ignores, overrides, or reads in its own way."""
+    """Flag settings that the plugin accepts and then ignores, overrides, or reads differently."""
     guesses = review.allowance.guesses
     for config in review.configs:
         yield from _unselectable(config, review.readers)
@@ -80,7 +80,7 @@ def _lines(config: Config) -> Iterator[Finding]:
 
 
 def _unknown(value: Any, guesses: Guesses) -> Iterator[Said]:
-    """Find keys that the plugin does not know where they stand, and keys in two spellings."""
+    """Find keys that the plugin does not know at their places, and keys in two spellings."""
     yield from _unknown_in(value, (), SCHEMA, guesses)
 
 
@@ -121,7 +121,7 @@ def _unknown_of(value: Any, path: Path, known: tuple[str, ...], guesses: Guesses
 
 
 def _hint(key: str, value: Any, known: tuple[str, ...], path: Path, guesses: Guesses) -> str:
-    """Say what was meant: a key of this place, a key of another, or the place itself."""
+    """Suggest what was meant: a key of this place, a key of another place, or the place itself."""
     if not path and key in ("apiVersion", "kind", "metadata", "data"):
         return "a whole manifest stands here, and only the text of one of its keys belongs here"
     if not path and isinstance(value, dict) and {"version", "sharing", "flags"} & set(map(folded, value)):

@@ -6,8 +6,8 @@ text; so is `replicas: 1` (k8s-device-plugin v0.20.0 api/config/v1). The rule re
 YAML, the section that is not in use, flags, and values that only GPU Feature Discovery reads.
 
 The rule assumes a GPU on the node, and MPS_ROOT as the Helm chart and the GPU Operator set it. It does not know other
-variables that override a flag of the text. It does not read what no configuration needs, and says so: more than 100
-levels or 5,000 values, and forms that YAML readers read differently.
+variables that override a flag of the text. It does not read texts that no configuration needs, and says so: more than
+100 levels or 5,000 values, and YAML that readers interpret differently.
 
 Way out: correct the place that the message names. To share nothing, leave `sharing` out.
 """

@@ -1,9 +1,9 @@
 """A container on a shared GPU lifts a limit that a library or a daemon sets.
 
 MPS limits the clients of its server, and CUDA_MPS_PIPE_DIRECTORY can lead a client elsewhere. HAMi-core, vgpu-manager
-and cGPU are libraries that load before the program. They read their limits from the environment, and whether limits
-hold at all; there a pod's own variable overrides the device plugin's (HAMi#1678). LD_PRELOAD, LD_AUDIT and
-/etc/ld.so.preload load a library before theirs.
+and cGPU are libraries that load before the program. They read from the environment their limits, and whether to enforce
+them; a pod's own variable overrides the device plugin's (HAMi#1678). LD_PRELOAD, LD_AUDIT and /etc/ld.so.preload load a
+library before theirs.
 
 In a pool that shares nothing a container harms only itself, and is not judged. Time-slicing sets no limit by a
 library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc), so LD_PRELOAD and LD_AUDIT only warn
@@ -33,7 +33,7 @@ _WAY = "remove it, and build what has to be loaded into the image"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag variables and mounts by which limits on a shared GPU are lifted."""
+    """Flag variables and mounts that lift limits on a shared GPU."""
     variables, mounts = review.exposure.limit_variables, review.exposure.limit_mounts
     if not variables and not mounts:
         return

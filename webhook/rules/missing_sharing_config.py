@@ -23,7 +23,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[ClusterPolicy | Labelled]) -> Iterator[Finding]:
-    """Flag names of ConfigMaps and of keys that are not there."""
+    """Flag names of missing ConfigMaps and keys."""
     subject, policy, facts = review.subject, review.policy, review.facts
     if isinstance(subject, ClusterPolicy):
         yield from _of_cluster_policy(subject, policy, facts)

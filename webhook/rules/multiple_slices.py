@@ -7,16 +7,16 @@ pods without end (kubernetes#70010). Requests are summed as Kubernetes does it: 
 sidecars together, or the largest init container. 0 asks for none.
 
 An extended resource cannot be overcommitted: where it is requested it needs a limit, and an equal one (kubernetes
-pkg/apis/core/validation/validation.go, validateResourceRequirements). The API server refuses anything else; of a
-kind that an operator brings it refuses only the pods, when the template has long been taken.
+pkg/apis/core/validation/validation.go, validateResourceRequirements). The API server refuses anything else. For an
+operator's own kinds it refuses only the pods, long after it has accepted the template.
 
-A claim may be for two slices as well, by two requests of a class that a shared pool offers, or by a count. The
+A claim may also be for two slices, by two requests for a class that a shared pool offers, or by a count. The
 scheduler may take both from one card. With a constraint by `distinctAttribute` on the cards' uuid it takes them from
 several cards.
 
 A placeholder such as `$GPUS` or `{{ gpus }}` is text that nothing has filled in yet.
 
-Way out: substitute placeholders first. Ask for 1, under `limits` alone, which are also the request. A pod that needs
+Way out: substitute placeholders first. Request 1, only under `limits`, which also set the request. A pod that needs
 several GPUs belongs on a pool that hands them out whole.
 """
 
@@ -95,7 +95,7 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
 
 
 def _overcommitted(resource: ResourceEntry) -> Iterator[Finding]:
-    """Flag a request without a limit, or with another one. A quantity that is not a number is flagged elsewhere."""
+    """Flag a request without a limit, or with a different one. A quantity that is not a number is flagged elsewhere."""
     resources = section(resource.container.spec, "resources", resource.container.path)
     limits = section(resources, "limits", resource.path[:-2])
     if resource.name not in limits:

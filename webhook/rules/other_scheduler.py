@@ -1,9 +1,9 @@
 """A pod belongs to a pool of one scheduler and names another.
 
-Two schedulers on one node count its GPUs apart. kube-scheduler does not see the fractions that KAI hands out, and
-neither sees what the other is about to bind: the same GPU is given twice (KAI-Scheduler#416). So a pool may name its
-`scheduler`, and every pod of the pool has to name it too. Slicewarden does not write the name, since it decides about
-queues and gangs as well. `foreign-binding` keeps other schedulers from binding pods to the pool's nodes.
+Two schedulers on one node count its GPUs separately. kube-scheduler does not see the fractions that KAI hands out, and
+neither sees what the other is about to bind: so the same GPU is assigned twice (KAI-Scheduler#416). So a pool may name
+its `scheduler`, and every pod of the pool has to name it too. Slicewarden does not write the name, because it also
+decides about queues and gangs. `foreign-binding` keeps other schedulers from binding pods to the pool's nodes.
 
 Way out: set `schedulerName` to the scheduler of the pool, or ask for a GPU of another pool.
 """
@@ -24,7 +24,7 @@ LOOKS_AT = ("gpu",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag a `schedulerName` other than that of the pool. An absent one is that of Kubernetes' own scheduler."""
+    """Flag a `schedulerName` other than the pool's. Without one, a pod uses Kubernetes' own scheduler."""
     pod, placement = review.subject, review.placement
     if placement is None or placement.pool is None or placement.pool.scheduler is None:
         return

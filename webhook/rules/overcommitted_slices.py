@@ -1,10 +1,10 @@
 """A sharing configuration leaves fewer slices than running pods hold.
 
 A running pod keeps its slice. With fewer replicas, or with another key on a node, GPUs stay as crowded as they were,
-the node offers less than is in use, and no new pod starts there. The message says how many pods on how many nodes. The
-rule only warns: to lower replicas is often right.
+the node offers less than is in use, and no new pod starts there. The message says how many pods and nodes are
+concerned. The rule only warns, because lowering replicas is often right.
 
-Way out: lower the replicas when the pods are gone, or delete some pods first.
+Way out: lower the replicas after the pods have ended, or delete some pods first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ SINCE = "0.1"
 
 
 def check(review: ConfigMapReview | Review[Labelled]) -> Iterator[Finding]:
-    """Flag nodes on which pods hold more than there would be."""
+    """Flag nodes on which pods have more slices than there would be."""
     policy, facts = review.policy, review.facts
     if isinstance(review, ConfigMapReview):
         for path, now in changed(review.subject):

@@ -1,7 +1,7 @@
 """A container has a privilege that gives it devices it did not request.
 
 A privileged container has every device of its node. A Windows host process is no container at all. Some capabilities
-let a container help itself: with SYS_ADMIN, NVIDIA's toolkit trusts variables that it is told to ignore
+let a container help itself: with SYS_ADMIN, NVIDIA's toolkit accepts variables that it is configured to ignore
 (nvidia-container-toolkit internal/config/image/privileged.go); BPF rewrites the program that keeps devices from
 containers; DAC_READ_SEARCH opens any file of the node, such as the kubelet's key (open_by_handle_at(2)). The rule
 judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).

@@ -1,14 +1,13 @@
 """A pod under gVisor claims a GPU, and may get every GPU of its node.
 
-gVisor's runtime (runsc, with nvproxy) does not keep to what a claim allocates: a container with a claim for one GPU saw
-all GPUs of its node, where runc kept it to one (google/gvisor#13621, open). Where a CDI hook of NVIDIA's is in the
-container, runsc lets the variable of the image count, which many images set to `all`, and creates a device file for
-each GPU that is there (gvisor runsc/specutils/nvidia.go, runsc/boot/vfs.go).
+gVisor's runtime (runsc, with nvproxy) does not respect what a claim allocates: a container with a claim for one GPU saw
+all GPUs of its node, while runc gave it one (google/gvisor#13621, open). If the container has a CDI hook of NVIDIA's,
+runsc uses the image's variable, which many images set to `all`, and creates a device file for each GPU of the node
+(gvisor runsc/specutils/nvidia.go, runsc/boot/vfs.go).
 
-The policy names the runtime classes of gVisor (`gpus.sandboxes`): a pod names a class, and no fact says which runtime
-stands behind it. A resource that a device class stands for is a claim as well. GPUs of a device plugin pass. A claim
-that is known to hold no GPU passes too. One of which nothing is known only warns where the policy lets the pod claim
-any device.
+The policy names the runtime classes of gVisor (`gpus.sandboxes`): a pod names a class, and the facts do not show which
+runtime it uses. A resource that is offered by a device class counts as a claim too. GPUs of a device plugin pass. A
+claim that is known to hold no GPU passes too. An unknown claim only warns if the policy lets the pod claim any device.
 
 Way out: remove `runtimeClassName`, or request a GPU by a resource of the device plugin.
 """

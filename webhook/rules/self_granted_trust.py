@@ -2,8 +2,8 @@
 
 Grants, exemptions, overrides, tenants of pools, and the lists of who may claim devices select namespaces by labels.
 A user who writes one of these labels could give a namespace trust, or take it away. So only administrators may create a
-namespace with such a label, change the label, or remove it: a selector may also want a label to be absent. The rule
-also guards `resource.kubernetes.io/admin-access`, whatever the policy selects by. In a namespace with that label
+namespace with such a label, change the label, or remove it: a selector may also require that a label is absent. The
+rule also guards `resource.kubernetes.io/admin-access`, whatever the policy selects by. In a namespace with that label
 claims may take devices that others hold, and the API server checks the label, not its author (kubernetes
 pkg/registry/resource/utils.go). A controller that makes namespaces with such labels has to be an administrator.
 
@@ -26,7 +26,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[Labelled]) -> Iterator[Finding]:
-    """Flag every label that decides what a namespace may have and somebody else writes."""
+    """Flag labels that decide what a namespace may have, unless an administrator writes them."""
     item, policy = review.subject, review.policy
     requester = item.requester
     if item.kind != "Namespace" or requester is None or policy.administrators.include(requester):

@@ -1,9 +1,9 @@
 """A sharing configuration, or a key of it, is deleted while it is in use.
 
-Nothing happens at first: what runs has read it. At the next restart, which may be weeks later, the device plugin's
-pods do not start because their volume is missing, or the config-manager exits because the key is missing, and starts
-over without end (k8s-device-plugin cmd/config-manager/main.go, #364). The rule allows the deletion of a whole
-namespace: that was decided elsewhere, and would only hang.
+Nothing happens at first, because running plugins have read it already. At the next restart, which may be weeks later,
+the device plugin's pods do not start because their volume is missing, or the config-manager exits because the key is
+missing, and starts over without end (k8s-device-plugin cmd/config-manager/main.go, #364). The rule allows the deletion
+of a whole namespace: that was decided elsewhere, and a refusal would only make it hang.
 
 Way out: point the ClusterPolicy, the DaemonSet or the nodes that the message names at another configuration first.
 """
@@ -21,7 +21,7 @@ NAMESPACE_CONTROLLER = "system:serviceaccount:kube-system:namespace-controller"
 
 
 def check(review: ConfigMapReview) -> Iterator[Finding]:
-    """Flag the deletion of what is read, and keys that go while they are used."""
+    """Flag the deletion of ConfigMaps that are read, and of keys that are used."""
     config_map = review.subject
     old = config_map.old
     if old is None or (config_map.requester and config_map.requester.username == NAMESPACE_CONTROLLER):

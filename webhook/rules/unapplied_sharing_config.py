@@ -19,7 +19,7 @@ SINCE = "0.1"
 
 
 def check(review: ConfigMapReview) -> Iterator[Finding]:
-    """Flag keys that nodes use and that are given another text."""
+    """Flag changed keys that nodes use."""
     config_map = review.subject
     if config_map.old is None or not review.readers:
         return

@@ -1,11 +1,11 @@
 """A container on a time-sliced GPU has no limit on its GPU memory.
 
-Time-slicing divides time, not memory: one process can take the whole GPU, and the others on it fail. Each framework
-has a limit of its own, which needs no change to an image. Slicewarden sets it by environment variables, sized so that
-all slices fit on the smallest GPU that the pod may land on. The limit is cooperative: it binds a framework's own
-allocator in one process, and a program can lift it. Variables cap PyTorch from 2.10 on, JAX, CuPy and PaddlePaddle.
-Where the policy has `memory.shim: Inject`, a short Python file caps older PyTorch and TensorFlow too. Only an argument
-limits vLLM and SGLang.
+Time-slicing divides time, not memory: one process can take the whole GPU, and the others on it fail. Each framework has
+its own limit, which needs no change to an image. Slicewarden sets it by environment variables, sized so that all slices
+fit on the smallest GPU that the pod may land on. The limit is cooperative: it binds a framework's own allocator in one
+process, and a program can lift it. Variables cap PyTorch from 2.10 on, JAX, CuPy and PaddlePaddle. Where the policy has
+`memory.shim: Inject`, a short Python file caps older PyTorch and TensorFlow too. Only an argument limits vLLM and
+SGLang.
 
 If the tenant set a limit too, the stricter one is used; everything else that the tenant wrote is kept. The annotation
 `slicewarden.dev/memory-caps` says what was lowered and what is not capped. `slicewarden.dev/gpu-memory` asks for less
@@ -20,8 +20,8 @@ larger than the slice, and a larger one is lowered. A request without a limit, a
 not start, are refused.
 
 A slice by a claim is as large as what the claim takes of the device (`capacity.requests.memory`), whatever the pool's
-replicas are. The containers that use a claim share it, and the record names the claim. A pod with a claim of which
-nothing is known gets no cap by it and a warning; with `memory.defeats: Deny` it is refused until the claim is known.
+replicas are. The containers that use a claim share it, and the record names the claim. A pod with an unknown claim gets
+no cap from it, and a warning; with `memory.defeats: Deny` it is refused until the claim is known.
 
 Way out: leave the variables to Slicewarden, or set a limit that is no larger than the message names.
 """
@@ -67,7 +67,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def _unsized(review: PodReview) -> Iterator[Finding]:
-    """Tell that a pod with claims gets no cap because nothing is known of them, where they may be slices.
+    """Report that a pod gets no cap because its claims, which may be slices, are unknown.
 
     A template only warns: its claim may come later, and before its pods, which are judged again.
     """
@@ -83,7 +83,7 @@ def _unsized(review: PodReview) -> Iterator[Finding]:
 
 
 def _recorded(findings: list[Finding], planned: CapPlan) -> Iterator[Finding]:
-    """Have the record written together with the first change, or by itself where nothing else changes."""
+    """Add the record to the first change, or make it a separate change if there is no other."""
     first = next((index for index, finding in enumerate(findings) if finding.fixes), None)
     if planned.records(changes=first is not None):
         fix = Fix(planned.pod.at("metadata", "annotations"), {annotation.KEY: planned.record.text})
@@ -120,7 +120,7 @@ def _container(part: ContainerPlan, planned: CapPlan) -> Iterator[Finding]:
 
 
 def _variable(step: Step, part: ContainerPlan, planned: CapPlan) -> Iterator[Finding]:
-    """Turn a step for a variable that is there, or that nothing sets, into findings."""
+    """Turn a step for an existing or a missing variable into findings."""
     message = describe(step, planned.budget)
     advice = step.kind is StepKind.UNSURE or not planned.cap.policy.strict
     if step.name not in part.env:

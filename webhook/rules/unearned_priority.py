@@ -2,13 +2,13 @@
 
 Any pod of any namespace may name any PriorityClass (kubernetes plugin/pkg/admission/priority). On a shared pool a pod
 of higher priority evicts its neighbours: a tenant without trust could drive out those who have it. So the policy says
-under `priorities` who may name which classes with a GPU: by trust, by namespace, by pool. A class in no entry is free,
-and so is every class for pods without a GPU. A PodGroup or a Workload (scheduling.k8s.io) has a class of its own, by
-which its whole gang evicts. It is judged by its namespace, since its pods are not known yet.
+under `priorities` who may name which classes with a GPU: by trust, by namespace, by pool. A class in no entry may be
+used by all, and pods without a GPU may use every class. A PodGroup or a Workload (scheduling.k8s.io) has a class of its
+own, by which its whole gang evicts. It is judged by its namespace, since its pods are not known yet.
 
 With `untrusted: {preempt: Never}` a pod without trust evicts nobody: its class has to have `preemptionPolicy: Never`,
 unless its value is 0 or less. The API server writes both into pods. For a template the class has to be among the facts;
-of one that is not the rule only warns.
+otherwise the rule only warns.
 
 Way out: name a class that the message does not refuse, or none. Or ask an administrator to add your namespace to an
 entry of `priorities`.

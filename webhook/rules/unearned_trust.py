@@ -5,16 +5,16 @@ annotation only asks. The policy's grants decide, and tenants cannot write those
 policy's default trust.
 
 A grant is for a namespace, and for service accounts if it names some. A grant that names users or groups is narrower:
-it counts only if one of them asks, be it for a workload or for a bare pod, or if a controller of Kubernetes makes the
-pod of a workload. Any other account that makes pods, a tenant's own or an operator's, has to be named too. Other users
-may not give a trusted pod another image or a debug container, which would be another program in its place. Other users
-may not write a ControllerRevision either: a StatefulSet's controller makes pods of the revision that
-`status.currentRevision` names, whoever wrote it (kubernetes pkg/controller/statefulset/stateful_set_control.go).
+it applies only if one of them creates the workload or the bare pod, or if a controller of Kubernetes makes the pod of a
+workload. Any other account that makes pods, a tenant's own or an operator's, has to be named too. Other users may not
+give a trusted pod another image or a debug container, which would be another program in its place. Other users may not
+write a ControllerRevision either: a StatefulSet's controller makes pods of the revision that `status.currentRevision`
+names, whoever wrote it (kubernetes pkg/controller/statefulset/stateful_set_control.go).
 
 A grant with `rbac` counts where the pod's service account may `use` `trustlevels/trusted` of the API group
 `slicewarden.dev` in its namespace. The API server is asked for that, and a pod is refused while it does not answer. The
-account is asked about and not the user: most pods come from a controller, which may do everything. A user who may
-create pods in a namespace may run them as any account there.
+question is about the account and not the user: most pods come from a controller, which may do everything. A user who
+may create pods in a namespace may run them as any account there.
 
 A claim for devices of a pool, or a template's claims, ask for trust by the same annotation, and the grants of its
 namespace bound it. No account runs a claim, so with `rbac` all accounts of the namespace have to hold the right.
@@ -99,12 +99,12 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
             f"policy {policy.name} grants no trust to service account {shown(pod.service_account)} of namespace "
             f"{shown(pod.namespace)}{unknown}; remove the annotation, or ask an administrator for a grant"
             f"{_bound(review, pod.namespace, pod.service_account)}",
-            parts=("runs another image",) if runs_another else (),  # excused by no finding of the old object
+            parts=("runs another image",) if runs_another else (),  # no finding of the old object excuses it
         )
 
 
 def _bound(review: PodReview | Review[Revision | DeviceClaim], namespace: str, account: str = "") -> str:
-    """Say how RBAC would give the right of trust, or why it is not known to; empty if no grant asks for it there."""
+    """Say how RBAC could give the right of trust, or why that is unknown; empty if no grant there uses RBAC."""
     policy, labels = review.policy, review.facts.namespaces.get(namespace)
     scopes = [grant.scope for grant in policy.grants_reaching(namespace, labels) if grant.rbac]
     if not any(not account or each.covers(namespace, labels, account) for each in scopes):
@@ -116,7 +116,7 @@ def _bound(review: PodReview | Review[Revision | DeviceClaim], namespace: str, a
 
 
 def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> Iterator[Finding]:
-    """A revision is merged into its workload, so that one without the annotation may run in a trusted pod too."""
+    """A revision is merged into its workload, so even one without the annotation may run in a trusted pod."""
     policy, requester, old = review.policy, revision.requester, revision.old
     if requester is None or policy.controllers.include(requester) or (old is not None and old.data == revision.data):
         return

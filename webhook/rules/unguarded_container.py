@@ -4,7 +4,7 @@ Where the node's default runtime is NVIDIA's, or the pod names one of NVIDIA's r
 GPUs that its environment names. An old image (with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA) gets all GPUs of the
 node (nvidia-container-toolkit internal/config/image). A variable in `env` takes precedence over the image and over
 `envFrom`. So Slicewarden writes `NVIDIA_VISIBLE_DEVICES=void` into every container without a GPU request: in pods
-where another container requests a GPU, in pods that name something which opens GPUs, and in pods that nothing keeps
+where another container requests a GPU, in pods with another way to a GPU, and in pods that nothing keeps
 off GPU nodes (the policy's guard). It never writes the variable into a container with a request, where it would hide
 the GPU that the device plugin gives.
 

@@ -1,9 +1,9 @@
 """A pod with a GPU request has an annotation under `slicewarden.dev/` that Slicewarden does not read.
 
 A misspelt `slicewarden.dev/trsut` asks for no trust, and `slicewarden.dev/gpu-memroy` leaves the pod its whole slice.
-Neither fault shows. The message guesses the right name. The rule only warns: an annotation that is not read opens
-nothing, and a newer Slicewarden may read it. If the policy reads trust from another annotation,
-`slicewarden.dev/trust` is unknown too.
+Neither fault is visible. The message suggests the right name. The rule only warns: an annotation that is not read does
+no harm, and a newer Slicewarden may read it. If the policy reads trust from another annotation, `slicewarden.dev/trust`
+is unknown too.
 
 Way out: correct the name, or remove the annotation.
 """
@@ -30,7 +30,7 @@ MOST = 10
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag annotations under the prefix that are none of those read or written here."""
+    """Flag annotations under the prefix that Slicewarden neither reads nor writes."""
     pod = review.subject
     known = (review.policy.annotation, *SAID)
     strange = [key for key in pod.annotations if key.startswith(PREFIX) and key not in (*known, KEY, CODE)]

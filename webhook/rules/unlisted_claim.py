@@ -1,16 +1,15 @@
 """A pod claims devices that its own object does not show.
 
-A claim (dynamic resource allocation) may be for a whole GPU, for all of them or for a network card: what it holds is
-in another object, which may be exchanged before the pod runs. So the policy lists who may claim devices at all.
+A claim (dynamic resource allocation) may be for a whole GPU, for all of them or for a network card: its contents are in
+another object, which may be replaced before the pod runs. So the policy lists who may claim devices at all.
 
 Where pools list device classes, claims for them are judged where they are written (`claimed-gpu`), and pods may use the
-claims of their namespace. Three things are still asked of the pod. It has to name the claim or a template of its
-namespace: another source, as a later Kubernetes may have, is not read here. Its account has to have every trust that
-claims of the namespace may have. And no scope of `gpus.claims` may reach the namespace for other accounts, since claims
-there may hold anything. A device class that is asked for as an extended resource,
-`deviceclass.resource.kubernetes.io/...`, is a request as any other, and a pool may offer it. A claim or a template that
-is among the facts, as in one run of `slicewarden check`, is read: one for other devices than GPUs warns, and its pod is
-judged as one without a GPU.
+claims of their namespace. Three conditions remain for the pod. It must name the claim or a template of its namespace:
+other sources, which a later Kubernetes may add, are not read. Its account must have every trust that claims of the
+namespace may have. And `gpus.claims` must not cover the namespace for other accounts, since their claims may be for any
+device. A device class that is asked for as an extended resource, `deviceclass.resource.kubernetes.io/...`, is a request
+like any other, and a pool may offer it. A claim or a template that is among the facts, as in one run of `slicewarden
+check`, is read: if it is for other devices than GPUs, the rule warns, and its pod is judged as one without a GPU.
 
 Way out: ask for GPUs by a resource that a pool offers; for other devices have an administrator list the namespace
 under `gpus.claims` in the policy.
@@ -70,7 +69,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Whether all that the claims of a pod's namespace may hold is judged where they are written, for this pod."""
+    """Whether, for this pod, all claims of its namespace are judged when they are written."""
     labels = facts.namespaces.get(pod.namespace)
     if not policy.has_device_pools:
         return False
@@ -80,7 +79,7 @@ def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 
 def _readable(claim: Object | None) -> bool:
-    """Whether a pod's entry names a claim or a template of its namespace, which are judged where they are written.
+    """Whether a pod's entry names a claim or a template of its namespace, which are judged when they are written.
 
     A template of the cluster (KEP-5978), for example, is not sent here.
     """
@@ -88,7 +87,7 @@ def _readable(claim: Object | None) -> bool:
 
 
 def _of_pools(classes: tuple[str, ...], policy: Policy, facts: Facts) -> bool:
-    """Whether every class that a claim is known to request is of a pool or of no GPU; nothing known is fine."""
+    """Whether every known class of a claim belongs to a pool or to no GPU. True if no class is known."""
     return all(policy.pools_of_class(name) or sort_of(name, policy, facts) is Class.OTHER for name in classes)
 
 
@@ -99,14 +98,14 @@ def _why(policy: Policy, judged: bool) -> str:
 
 
 def _reaches_out(review: PodReview) -> bool:
-    """Whether a pod has what is refused to those that may see a GPU."""
+    """Whether a pod has something that is refused in pods that may see a GPU."""
     spec, found = review.subject.spec, review.exposure
     chosen = any(spec.get(key) for key in ("hostPID", "hostIPC", "nodeName"))
     return chosen or bool(found.privileges or found.host_paths)
 
 
 def _claims(pod: Pod) -> Iterator[tuple[Path, Object | None]]:
-    """The pod's claims, and those of containers for which it has none: of a source that is not known here."""
+    """The pod's claims, and claims that only its containers name: their source is unknown."""
     at, known = pod.at("spec"), set()
     for index, claim in entries(pod.spec, "resourceClaims", at):
         known.add(text(claim, "name", (*at, "resourceClaims", index)))

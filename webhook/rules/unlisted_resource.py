@@ -28,7 +28,7 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
     claim, policy = review.subject, review.policy
     known = policy.gpu_resources
     if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in known:
-        # A domain that two names share makes them much alike.
+        # a domain that two names share makes them similar
         near = review.allowance.guesses.nearest(claim.resource, known.patterns, 0.9)
         yield Finding(
             ("spec", "extendedResourceName"),

@@ -1,13 +1,13 @@
-"""A pod asks to be spread, or to be beside others, by a label that no node of its pool has.
+"""A pod has a spread or affinity constraint on a label that no node of its pool has.
 
 The scheduler keeps such a pod waiting: a node without the `topologyKey` of a constraint with `DoNotSchedule`, or of a
 required pod affinity, takes no pod (kubernetes pkg/scheduler/framework/plugins/podtopologyspread, interpodaffinity).
 Before steering, other nodes may have had the label. With `minDomains` above the number of domains in the pool, the
-scheduler places no more than `maxSkew` pods in each of them, and the others of a workload wait. Only where nodes of the
-pool are known, and only as a warning: a node may come that has the label.
+scheduler places no more than `maxSkew` pods in each of them, and the others of a workload wait. The rule needs known
+nodes of the pool, and only warns: a node with the label may be added.
 
-Way out: use a label that the pool's nodes have, such as `kubernetes.io/hostname`. Or say
-`whenUnsatisfiable: ScheduleAnyway`.
+Way out: use a label that the pool's nodes have, such as `kubernetes.io/hostname`. Or set `whenUnsatisfiable:
+ScheduleAnyway`.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def _required(pod: Pod) -> Iterator[tuple[Path, str, Object]]:
 
 
 def _too_few(constraint: Object, domains: set[str], known: list[Node], pod: Pod) -> str:
-    """Say that a workload has more pods than `minDomains` lets the scheduler place; empty if it has not."""
+    """Say that a workload has more pods than `minDomains` lets the scheduler place; empty if it does not."""
     least, skew, spec = constraint.get("minDomains"), constraint.get("maxSkew"), mapping(pod.whole.get("spec"))
     wanted = spec.get("replicas", spec.get("parallelism"))
     if not (isinstance(least, int) and isinstance(skew, int) and isinstance(wanted, int)):

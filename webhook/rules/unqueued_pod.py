@@ -1,13 +1,14 @@
 """A pod or a workload asks for a GPU of a pool with queues and names no queue.
 
-Kueue manages only what names a queue: leaving its label out is the known way around a quota (kueue#2119, #3637). A
-scheduler with queues of its own, such as KAI or Volcano, puts such a pod into a default queue, where another team pays.
+Kueue manages only objects that name a queue, so leaving out the label is a known way around a quota (kueue#2119,
+#3637). A scheduler with queues of its own, such as KAI or Volcano, puts such a pod into a default queue, where another
+team pays.
 
-The queue has to be named where it is read. Kueue reads its label on the workload of a kind that it manages, and on the
-pod of any other. Other schedulers read a label or an annotation of the pod; Volcano's own jobs say it in `spec.queue`.
-Pods that a controller makes from a judged workload pass. Those of an account that the policy does not name under
-`controllers` need the label themselves. The labels that Kueue writes into pods prove nothing: anyone may copy them.
-Slicewarden never writes a queue, for a queue says who pays.
+The queue has to be named in the place where it is read. Kueue reads its label on the workload of a kind that it
+manages, and on the pod of any other. Other schedulers read a label or an annotation of the pod; Volcano's own jobs name
+it in `spec.queue`. Pods that a controller makes from a judged workload pass. Those of an account that the policy does
+not name under `controllers` need the label themselves. The labels that Kueue writes into pods prove nothing: anyone may
+copy them. Slicewarden never writes a queue, because the queue decides who pays.
 
 Way out: name a queue as the message says. `kubectl get localqueues` lists those of Kueue in your namespace.
 """
@@ -42,7 +43,7 @@ VOLCANO = "scheduling.volcano.sh/queue-name"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag what asks for a GPU of a pool with a queue and names none, or one that it may not."""
+    """Flag objects that request a GPU of a pool with a queue, and name no queue or a forbidden one."""
     pod, placement = review.subject, review.placement
     if placement is None or placement.pool is None or placement.pool.queue is None:
         return
@@ -110,11 +111,11 @@ def _labels(pod: Pod) -> Object:
 
 
 def _place(pod: Pod, queue: Queue) -> tuple[str, Path]:
-    """Return what has to name the queue, in words, and the place for it."""
+    """Return which object has to name the queue, in words, and the place for it."""
     part = "labels" if queue.label else "annotations"
     if not queue.kueue or pod.kind in ON_PODS:
         return "template" if pod.template else "pod", pod.at("metadata", part, queue.key)
-    if () in pod.elsewhere:  # it stands in another object, and its paths are from there
+    if () in pod.elsewhere:  # it is inside another object, and its paths start there
         return pod.kind, pod.at("spec")
     if pod.kind == "CronJob":
         return "jobTemplate", ("spec", "jobTemplate", "metadata", part, queue.key)

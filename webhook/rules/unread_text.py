@@ -1,9 +1,8 @@
 """A workload changes its pods by a text that cannot be read yet.
 
 An Argo workflow may hold changes to its pods (`podSpecPatch`) and whole objects (`resource.manifest`) as texts with
-placeholders, which are YAML only when Argo has filled them in. Spark's configuration may name a file with a template of
-its pods. Such pods cannot be judged before they are
-created. Then the webhook judges them like all others.
+placeholders, which are YAML only after Argo has filled them in. Spark's configuration may name a file with a template
+of its pods. Such pods cannot be judged before they are created. Then the webhook judges them like all others.
 
 Way out: write the text so that it is YAML or JSON before it is filled in: put placeholders in quotes.
 Write a template of Spark's pods into the object.
@@ -21,7 +20,7 @@ LOOKS_AT = ("unread",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag a text that cannot be judged; it warns at most."""
+    """Flag a text that cannot be judged; at most with a warning."""
     pod = review.subject
     if pod.unread:
         what, way = "text", "put placeholders in quotes"

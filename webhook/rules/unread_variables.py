@@ -2,7 +2,7 @@
 
 `envFrom` takes every key of a ConfigMap or a Secret, and both can change until the container starts. If one of the
 keys is `NVIDIA_VISIBLE_DEVICES`, it overrides the device plugin, as one in `env` would, and gives the container every
-GPU of its node. Slicewarden cannot write another value over it, because it does not know what the plugin will say. A
+GPU of its node. Slicewarden cannot override it, because it does not know the plugin's value. A
 container without a GPU request may use `envFrom`: there Slicewarden writes `void` into `env`, which takes precedence.
 
 Way out: add a `prefix` with which no such variable begins, such as `APP_`. Or list the variables one by one under
@@ -25,7 +25,7 @@ LOOKS_AT = ("variables_from",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag entries of `envFrom` that may hold what counts over the device plugin."""
+    """Flag entries of `envFrom` that may override the device plugin's variables."""
     for path, prefix, _, container in review.exposure.variables_from:
         if container is not None and container.path in review.gpu_containers:
             source = _source(container.spec["envFrom"][path[-1]])

@@ -9,8 +9,8 @@ administrators and drivers take a GPU away from pods. Each alternative of a requ
 choose any.
 
 The rule reads requests for classes of pools and for NVIDIA's own, requests that select by NVIDIA's names, and the
-requests of a claim that configures NVIDIA's driver. It cannot see what another device class holds if that says only its
-name.
+requests of a claim that configures NVIDIA's driver. It cannot see which devices another device class has, if the claim
+only names the class.
 
 Way out: write the configuration as the message says, request a count of devices, or leave `adminAccess` to
 administrators.
@@ -122,7 +122,7 @@ def _unknown(guesses: Guesses, value: Any, path: Path, *known: str) -> Iterator[
 
 
 def _sharing(value: Any, path: Path, policy: Policy, guesses: Guesses, *, sliced: bool) -> Iterator[Said]:
-    """Judge `sharing`; `sliced` where a time slice can be set, as it cannot for MIG devices."""
+    """Judge `sharing`. `sliced` is whether a time slice can be set, which is not possible for MIG devices."""
     if value is None:
         return
     known = ("strategy", "timeSlicingConfig", "mpsConfig") if sliced else ("strategy", "mpsConfig")

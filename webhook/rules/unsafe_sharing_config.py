@@ -1,6 +1,6 @@
-"""A sharing configuration that the device plugin takes and the policy does not.
+"""A sharing configuration is valid for the device plugin, but breaks the policy.
 
-`failRequestsGreaterThanOne` must not be false: then a pod is given several slices, pays for them in neighbours' turns
+`failRequestsGreaterThanOne` must not be false: otherwise a pod gets several slices, which takes turns from other pods
 and gains nothing. Under time-slicing false is also the default, so a configuration without the key is only warned
 about: most published ones lack it, NVIDIA's own examples too (k8s-device-plugin README.md).
 
@@ -10,11 +10,10 @@ process keeps a context on the card, and with too many nothing is left to work w
 holds: kubernetes pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go, grpc-go clientconn.go), and each replica takes
 60 bytes of it.
 
-A policy may also set the least memory of a slice. Names and MPS are as the policy has them, whose pools must stay what
-they are: on nodes that the policy says are handed out whole nothing is shared. Nor is what the hardware cannot do:
-time-slicing before Pascal, which does not preempt; more clients than MPS takes (cmd/mps-control-daemon/mps/device.go);
-MPS on MIG devices; a card in MIG mode as a whole, which would be labelled as if it had no replicas
-(internal/lm/mig-strategy.go).
+A policy may also set the least memory of a slice. Names and MPS must match the policy's pools: on nodes of whole GPUs
+nothing may be shared. The rule also refuses what the hardware cannot do: time-slicing before Pascal, which does not
+preempt; more clients than MPS takes (cmd/mps-control-daemon/mps/device.go); MPS on MIG devices; a card in MIG mode as a
+whole, which would be labelled as if it had no replicas (internal/lm/mig-strategy.go).
 
 A node's choice of a key by its label is judged like the configuration it chooses, and so is a ClusterPolicy that names
 another ConfigMap.
@@ -63,7 +62,7 @@ MPS_CLIENTS, MPS_CLIENTS_BEFORE_TURING = 48, 16
 
 
 def check(review: ConfigMapReview | Review[Labelled | ClusterPolicy]) -> Iterator[Finding]:
-    """Flag what a configuration sets against the policy or the nodes that use it, and who chooses such a one."""
+    """Flag settings that break the policy or do not fit the nodes using them, and objects that choose such settings."""
     if isinstance(review, ConfigMapReview):
         yield from _configured(review)
     elif isinstance(review.subject, Labelled):
@@ -84,7 +83,7 @@ def _configured(review: ConfigMapReview) -> Iterator[Finding]:
 
 
 def _named(subject: ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Judge a ConfigMap that is newly named. Its state before that needed no judgement."""
+    """Judge a ConfigMap that is newly named, and so was not judged before."""
     if subject.old is not None and subject.old.config_map == subject.config_map:
         return
     for namespace in policy.limits.namespaces:
@@ -129,7 +128,7 @@ def _unsafe(plugin: Plugin, policy: Policy) -> Iterator[tuple[Path, str]]:
 
 
 def _left_out(plugin: Plugin) -> Iterator[tuple[Path, str]]:
-    """Say what NVIDIA's default lets through where a key is missing. Under MPS the default is true."""
+    """Say what NVIDIA's default allows if a key is missing. Under MPS the default is true."""
     section = plugin.time_slicing
     if section is not None and (section.fail_requests is None or section.fail_requests.value is None):
         yield (
@@ -150,7 +149,7 @@ def _misnames(section: Section, policy: Policy) -> Iterator[tuple[Path, str]]:
 
 
 def _ceiling(policy: Policy) -> int:
-    """The most replicas that any card may have."""
+    """The maximum number of replicas of any card."""
     pools = (pool.max_replicas for pool in policy.pools if pool.max_replicas)
     return max((policy.limits.max_replicas, *policy.limits.products.values(), *pools))
 

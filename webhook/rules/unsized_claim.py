@@ -1,13 +1,14 @@
 """A claim for a shared GPU does not say how much memory it takes, takes none, or takes too much.
 
-Where a driver lets several claims have one device, the scheduler takes what each asks for from the device's capacity
-(`capacity.requests`, resource/v1). Nothing else counts: a claim for 0 fits on a card that is full, and any number of
-claims fit. A claim that says nothing takes the driver's default, which is 0 in a mode such as NVIDIA's
+If a driver lets several claims share a device, the scheduler subtracts each claim's request from the device's capacity
+(`capacity.requests`, resource/v1). There is no other limit: a claim for 0 fits on a full card, and any number of such
+claims fit. A claim without a request takes the driver's default, which is 0 in a mode such as NVIDIA's
 `--consumable-shares=unlimited`. The capacity is also the slice by which Slicewarden sizes memory caps. The scheduler
 only keeps the books: no driver enforces the memory.
 
-A pool says under `maxMemory` how much one claim may take. There every claim has to say how much it takes. In another
-shared pool 0 is refused, and saying nothing too where a ResourceSlice among the facts shows that the default is 0.
+A pool says under `maxMemory` how much one claim may take. There every claim has to say how much it takes. In other
+shared pools a request of 0 is refused. So is a claim without a request, if a ResourceSlice among the facts shows that
+the default is 0.
 
 Way out: request memory, as in `capacity: {requests: {memory: 4Gi}}`, within what the message names.
 """
@@ -30,7 +31,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
-    """Flag requests for classes of pools with a bound on memory, or of shared pools, by what memory they take."""
+    """Flag requests with a wrong amount of memory, for classes of shared pools or of pools with `maxMemory`."""
     claim, policy = review.subject, review.policy
     if claims.of_scheduler(claim, policy):
         return

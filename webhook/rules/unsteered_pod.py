@@ -1,4 +1,4 @@
-"""A pod that requests GPUs is not held to the nodes of its pool.
+"""A pod that requests GPUs is not restricted to the nodes of its pool.
 
 The pool follows from the pod's trust and from its request: a trusted pod that requests one GPU goes to a shared pool,
 every other pod to a pool that is not shared. Slicewarden writes the pool's labels into `nodeSelector`. A label that
@@ -6,8 +6,8 @@ must not have a value becomes required node affinity, in every term, because ter
 the pool's tolerations too.
 
 Slicewarden never replaces what the pod's author chose. It refuses a node selection that contradicts the labels of the
-pool. It allows a selection that could hold together with them, even while no known node has such labels or so many
-GPUs: such a node may be added later. `slicewarden check` says where a pod would land, and when no known node would do.
+pool. It allows a selection that is compatible with them, even if no known node has such labels or enough GPUs: such a
+node may be added later. `slicewarden check` says where a pod would land, and when no known node would do.
 
 A GPU requested by a name that no pool offers is refused too: another vendor's or scheduler's resource, a device class,
 an annotation, a label, and every name under `nvidia.com/` except those of network cards. Any other name may be another
@@ -45,7 +45,7 @@ MIRRORED = "; add it to the file that the kubelet runs the pod from, because a m
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
+    """Flag a pod that no pool takes, that excludes its own pool, or that is not yet restricted to it."""
     pod, policy = review.subject, review.policy
     for path in () if pod.requester is not None and policy.schedulers.include(pod.requester) else review.marks:
         what = "label" if "labels" in path else "annotation" if "annotations" in path else "name"
@@ -98,7 +98,7 @@ def _wants(placement: Placement) -> str:
 
 
 def _what_to_ask(review: PodReview, asked: Mapping[str, Amount]) -> str:
-    """Name what to keep of what is asked for, or what pools offer to such a pod, the names most like those first."""
+    """Name the requested resources to keep, or those that pools offer to such a pod, most similar names first."""
     offered = offers(review.subject, review.policy, review.facts, review.trust_request)
     if not offered:
         return "ask an administrator for a pool or a grant of trust"
@@ -112,7 +112,7 @@ def _what_to_ask(review: PodReview, asked: Mapping[str, Amount]) -> str:
 
 
 def _instead(review: PodReview, excluded: Pool) -> str:
-    """Name what other pools offer on nodes that the pod's own selection allows: the way to stay on them."""
+    """Name the resources that other pools offer on nodes that the pod selects, so that it can stay there."""
     pod, policy = review.subject, review.policy
     requested = {request.resource for request in review.requests}
     found = alternatives(pod, policy, review.facts, review.trust_request, excluded)
@@ -124,7 +124,7 @@ def _instead(review: PodReview, excluded: Pool) -> str:
 
 
 def _misspelt(review: PodReview) -> Iterator[Finding]:
-    """Tell of names that are none of a GPU, and much like one that is; a name that a node has is another device's."""
+    """Warn of names that resemble a GPU resource but are none. A name that a node has belongs to another device."""
     policy = review.policy
     strange = [resource for resource in review.extended_resources if resource.name not in policy.gpu_resources]
     offered, others = names(policy, review.facts) if strange else ((), frozenset())
@@ -137,16 +137,16 @@ def _misspelt(review: PodReview) -> Iterator[Finding]:
 
 
 USUAL = "nvidia.com/gpu"
-"""The resource that a message names first, unless another is nearer to what was requested."""
+"""The resource that a message names first, unless another name is more similar to the requested one."""
 
 _NAMED = 5
-"""How many names a message has, and for how many it is guessed what was meant."""
+"""Maximum number of names in a message, and of names for which a guess is made."""
 _ALIKE = 0.9
-"""A domain that two names share makes them much alike."""
+"""The similarity above which names match; a shared domain makes names similar."""
 
 
 def _steering(pod: Pod, pool: Pool) -> tuple[tuple[Fix, ...], list[str]]:
-    """The change that holds the pod to the pool, as a value to merge and in words."""
+    """Return the change that restricts the pod to the pool, as a value to merge and in words."""
     fixes: list[Fix] = []
     labels = {key: value for key, value in pool.nodes.labels.items() if key not in pod.node_selector}
     if labels:

@@ -2,8 +2,8 @@
 
 The agent is a DaemonSet that asks for no GPU, and that tolerates `nvidia.com/gpu` or selects nodes by a label of GPUs:
 a metrics exporter, a device plugin, an installer of drivers. It runs on these nodes as long as their only taint is the
-one that it knows. Once they have the taint of the policy's guard, its pods are scheduled there no more, and nothing
-says so: a DaemonSet is satisfied with fewer nodes. This rule never refuses; it warns.
+one that it knows. When the nodes get the taint of the policy's guard, its pods are no longer scheduled there, without
+any error: the DaemonSet just runs on fewer nodes. This rule only warns.
 
 Way out: add the toleration to the DaemonSet, and an exemption to the policy, by namespace and service account. The GPU
 Operator's operands take theirs from `daemonsets.tolerations` in its ClusterPolicy.
