@@ -31,7 +31,7 @@ _LIFTED = f"""\
 def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
     """Return the expression for an object of several kinds that has a pod template which concerns a rule.
 
-    It looks for the templates of every kind in every object, which is safe.
+    It looks for the templates of every kind in every object. That may send too many objects, but never too few.
     """
     kinds = list(kinds)
     always = {workload.resource for workload in kinds if always_asked(workload)}

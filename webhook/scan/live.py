@@ -115,9 +115,9 @@ def bare(item: Object) -> Object:
 
 
 def assumed(item: Object) -> bool:
-    """Whether nothing proves that a scheduler chose a pod's node: `kubectl get` hides `managedFields`.
+    """Whether it is unproven that a scheduler chose a pod's node, because `kubectl get` hides `managedFields`.
 
-    A kubelet, too, sets the condition PodScheduled, of a pod whose author chose the node.
+    The condition PodScheduled is no proof: a kubelet also sets it on a pod whose author chose the node.
     """
     return _scheduled(item) and not any(_authors(mapping(item.get("metadata"))))
 
