@@ -51,9 +51,9 @@ FORMATS = formats.Purposes(table="for people, by workload", json="for programs, 
         ),
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
-    help="Judge everything that runs in a live cluster: objects that were admitted while no webhook was asked, pods in "
-    "the wrong pool, pods that can reach a GPU without a request for one. It says what the fallback holds. It needs "
-    "list rights only.",
+    help="Judge everything that runs in a live cluster: objects that were admitted without the webhook, pods in the "
+    "wrong pool, and pods that can reach a GPU without requesting one. It also reports what the fallback enforces. "
+    "It needs only list rights.",
 )
 @options.policy()
 @options.cluster

@@ -199,7 +199,7 @@ def _overlap(text: str) -> timedelta:
     short_help="issue, renew and rotate a cluster's certificates when due",
     help="Issue, renew and rotate the certificates of a cluster's webhook when they are due. The CAs and the serving "
     "certificate are kept in Secrets, and the caBundle of the webhook configurations is updated. Run it in a CronJob: "
-    "a run with nothing due changes nothing. It keeps the caBundle alone and does not look at the fallback: "
+    "a run with nothing due changes nothing. It updates only the caBundle, and does not check the fallback: "
     "`slicewarden fallback --check --live` compares that, and `serve --fallback` watches it.",
 )
 @_SERVICE

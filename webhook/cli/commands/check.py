@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MORE = (
     "The objects of a run are facts for each other: a Namespace in it gives its labels. A saved AdmissionReview is "
     "judged as the request in it, with its operation, old object and user. An object from a cluster is judged as it "
-    "was created. Namespaces that the webhook is never asked about are left alone. Render charts first, or with "
+    "was created. Namespaces that are never sent to the webhook are skipped. Render charts first, or with "
     "--render."
 )
 

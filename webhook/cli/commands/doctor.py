@@ -48,9 +48,10 @@ STATUS = {
         STATUS,
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
-    help="Ask a live cluster what is wrong with its installation of Slicewarden, and say the way out: replicas, mode, "
+    help="Check the installation of Slicewarden in a live cluster, and say how to fix each "
+    "problem: replicas, mode, "
     "policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, permissions, and whether the API "
-    "server calls the webhook. It changes nothing: a pod is created as a dry run, and a Deployment where the fallback "
+    "server calls the webhook. It changes nothing: it creates a pod as a dry run, and a Deployment if the fallback "
     "denies the pod.",
 )
 @options.once("--policy", type=options.PATH, help="the policy that is to be installed; default: the installed one")

@@ -14,9 +14,10 @@ from webhook.telemetry import progress
 from webhook.text.words import several
 
 _MORE = (
-    "The file holds the labels of namespaces, the labels, taints and GPUs of nodes, sharing configurations, and of "
-    "DaemonSets, pods, device classes, claims and queues what rules read: no images of pods, no variables "
-    "of tenants, no Secrets. The same cluster gives the same bytes. Every command takes it with --facts. Reading JSON "
+    "The file has the labels of namespaces, the labels, taints and GPUs of nodes, sharing configurations, and those "
+    "parts of DaemonSets, pods, device classes, claims and queues that rules read. It has no images of pods, no "
+    "variables of tenants and no "
+    "Secrets. The same cluster gives the same bytes. Every command takes it with --facts. Reading JSON "
     "is five times as fast as reading YAML. "
     "--images writes a list of images as a ConfigMap: --facts takes it, and kubectl apply gives it to a webhook that "
     "runs with --live. skopeo inspect and docker image inspect name the image. crane config and skopeo inspect "
@@ -55,7 +56,8 @@ def _note_unread_rights(objects: Iterable[Object], policy: Policy) -> None:
         more=_MORE,
         environment=parser.KUBECONFIG,
     ),
-    help="Write the facts of a cluster to a file: only what the other commands read, small enough to keep in Git.",
+    help="Write the facts of a cluster to a file that is small enough for Git: only the parts that other commands "
+    "read.",
 )
 @click.argument(
     "files",

@@ -48,9 +48,11 @@ PARAMS = _Params()
         {**parser.SHOWN, "1": "with --check: the fallback is not the one that the policy needs"},
         environment=parser.KUBECONFIG,
     ),
-    help="Print ValidatingAdmissionPolicies and their bindings, by which the API server holds what it can of a policy "
-    "while the webhook is away, or when its registration is gone. They never deny what the webhook allows. "
-    "`slicewarden rules RULE` says what they hold of a rule. Print them again for each policy and release. They need "
+    help="Print ValidatingAdmissionPolicies and their bindings, with which the API server itself enforces part of a "
+    "policy while the webhook is down, or after its registration was deleted. They never deny what the webhook "
+    "allows. "
+    "`slicewarden rules RULE` says how much of a rule they "
+    "enforce. Print them again for each policy and release. They need "
     "Kubernetes 1.35; the static form needs 1.37.",
 )
 @checks.shared

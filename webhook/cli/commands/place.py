@@ -12,13 +12,13 @@ from webhook.placing.scheduling.scores import Strategy
 from webhook.reports import placing_report
 
 _MORE = (
-    "Each pod is admitted as the webhook would, and then put on a node as kube-scheduler does with its default "
+    "Each pod is admitted as by the webhook, and then put on a node as by kube-scheduler with its default "
     "plugins: resources, node selection, taints, affinity between pods, topology spread, claims for devices, "
-    "priorities and preemption, and the scores of all these. Where several nodes are as good, the scheduler takes one "
-    "by chance; here the first is taken, and the others are named. A workload counts for as many pods as its replicas "
-    "or its parallelism say. Claims need the ResourceSlices and DeviceClasses of the cluster among the facts, and "
-    "for their selectors the extra that .[claims] installs in a clone; a pod whose claims are not played says so. "
-    "Volumes are not counted."
+    "priorities and preemption, and the scores of all these. If several nodes are equally good, the scheduler takes "
+    "a random one; here the first is taken, and the others are named. A workload counts as many pods as its replicas "
+    "or its parallelism. Claims need the ResourceSlices and DeviceClasses of the cluster among the facts, and "
+    "for their selectors the extra that .[claims] installs in a clone; a pod whose claims are not simulated says so. "
+    "Volumes are not considered."
 )
 
 _STATUS = {
@@ -40,8 +40,8 @@ _STATUS = {
         more=_MORE,
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
-    help="Play workloads against the nodes of a cluster: where each pod lands, with whom it shares a GPU and what can "
-    "hurt it there, which pods wait and why, and what is left.",
+    help="Simulate workloads on the nodes of a cluster: where each pod lands, with which pods it shares a GPU and "
+    "how they can harm it, which pods wait and why, and which GPUs are left.",
 )
 @click.argument(
     "paths",

@@ -110,8 +110,8 @@ def lint(
     ),
     short_help="write a policy that fits a cluster",
     help="Write a policy that fits a cluster, with comments: pools from products, sharing and taints of its nodes, "
-    "the guard, grants, and exemptions for the agents that run there. What a tenant may have written gives nobody "
-    "anything: it is in comments. Read it, then edit it: it is a start.",
+    "the guard, grants, and exemptions for the agents that run there. Anything that a tenant may have written is "
+    "only in comments, and grants nothing. Use the policy as a start: read it, then edit it.",
 )
 @options.facts(live="take the facts from the cluster", needed=True)
 @options.cluster

@@ -33,9 +33,10 @@ def _base64(text: str) -> str:
         {**parser.SHOWN, "1": "with --check: the registration is not the one that the policy needs"},
         environment=parser.KUBECONFIG,
     ),
-    help="Print the webhook configurations that a policy needs: what the API server asks about, with conditions made "
-    "from the policy, so that a pod without a GPU never waits. They bear the policy's hash. Print them again for each "
-    "policy and release; --check compares those of a file or a cluster, and the fallback if one is there.",
+    help="Print the webhook configurations that a policy needs: the requests that the API server sends, with "
+    "conditions made from the policy, so that pods without a GPU never wait for the webhook. They contain the "
+    "policy's hash. Print them again for each policy and release. --check compares those of a file or a cluster, and "
+    "the fallback if there is one.",
 )
 @checks.shared
 @options.policy()
