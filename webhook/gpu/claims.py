@@ -15,7 +15,7 @@ from webhook.policy.scopes import Grant
 
 
 def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> TrustRequest:
-    """Read the trust of a claim, or of the claims of a template, as that of a pod is read.
+    """Read the trust of a claim, or of a template's claims, by the same rules as for a pod.
 
     No account runs a claim, so a grant covers it in each of the grant's namespaces; the account of a pod is judged with
     the pod. The right of trust counts if all accounts of the namespace have it. A grant with requesters applies if one

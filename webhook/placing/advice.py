@@ -176,7 +176,7 @@ def _node(cut: _Cut) -> NodeInfo:
 
 
 def _pod(player: Player) -> PodInfo:
-    """Return a pod that asks for devices: for several, of whole cards; with enough memory, where it says how much."""
+    """Return a pod that requests devices: several if cards are whole, and large ones if it states its memory."""
     pod, count = player.bare, sum(player.gpus.values())
     asks = {name: amount for name, amount in pod.asks.items() if name in (CPU, MEMORY, PODS)}
     terms = pod.terms
