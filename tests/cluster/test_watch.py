@@ -250,9 +250,9 @@ def test_a_kind_that_is_not_installed_is_none_of_it_and_looked_for_again(
         **item("cluster-policy", 1),
         "spec": {"devicePlugin": {"config": {"name": "plugin-config"}}, "driver": {}},
     }
-    server.lists[POLICIES] = [404, 404, [policy]]
     followed = follow()
     assert until(followed, lambda _: True).installations == ()
+    server.lists[POLICIES] = [404, [policy]]
     until(followed, lambda facts: [each.config_map for each in facts.installations] == ["plugin-config"])
 
 

@@ -168,6 +168,7 @@ def long(before: str, piece: str, after: str = "") -> str:
 
 UNREAD = "Slicewarden cannot judge this text"
 REFUSED = "the device plugin would not start: "
+EITHER = ": "
 
 TEXTS = {
     "a bomb of aliases": (bomb(9, 9, "%.0s"), "nearly nothing but aliases"),
@@ -180,7 +181,8 @@ TEXTS = {
     "a cycle": ("a: &a [*a]", "inside what it refers to"),
     "a longer cycle": ("a: &a {b: {c: [*a]}}", "inside what it refers to"),
     "open brackets": (long("", "["), UNREAD),
-    "open braces": ("{" * 900, "key"),  # libyaml refuses deeper ones before it sees the key, from 0.2.6 on
+    "open braces": ("{" * 900, "key"),
+    "very many open braces": (long("", "{"), EITHER),  # libyaml refuses the depth from 0.2.6 on, and the key before
     "dashes": (long("", "- "), UNREAD),
     "question marks": (long("", "? "), "key"),
     "a staircase": ("".join(" " * n + "a:\n" for n in range(1400)), UNREAD),

@@ -1,5 +1,6 @@
 """The agent's actions, and the interface of the parts that carry them out."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class NodeAction(NamedTuple):
     outcome: str = ""
 
 
-class Watcher:
+class Watcher(ABC):
     """A part of the agent that carries out actions. Every method returns the actions that have an outcome."""
 
     @property
@@ -48,9 +49,9 @@ class Watcher:
         """Whether NVML must be restarted: a card is lost, and only then does NVML show it again."""
         return False
 
+    @abstractmethod
     def look(self, seen: Observation, now: float) -> Iterable[NodeAction]:
         """Act on one look. `now` is in seconds of a monotonic clock."""
-        raise NotImplementedError
 
     def blind(self, now: float) -> Iterable[NodeAction]:  # noqa: ARG002 - of the interface
         """Act when NVML has failed, so there are no readings."""

@@ -38,10 +38,13 @@ _SECOND_PATHS = (
     "/mnt/containerd",
     "/mnt/docker",
     "/mnt/kubelet",
+    "/media/root-ro",  # both halves of a root that is kept in memory (Debian overlayroot, scripts/init-bottom)
+    "/media/root-rw",
+    "/system",  # Talos' keys, and the sockets of its own containerd (siderolabs/talos pkg/machinery/constants)
 )
-"""Other paths to a node's `/home`, `/var`, kubelet and runtime. Sockets take connections on read-only mounts too.
+"""Other paths to a node's `/home`, `/var`, keys, kubelet and runtime.
 
-A folder above one may be read: /mnt holds data on most nodes.
+Sockets take connections on read-only mounts too, so a folder above one is refused read-only as well.
 """
 
 HOST_PATHS = (
@@ -156,13 +159,11 @@ HOST_PATHS = (
 """Paths on a node that lead to a GPU. Every folder above one leads there too, and everything below it."""
 
 DATA_PATHS = (
-    # Where file-hierarchy(7) and hier(7) put data that belongs to no program of the system, and ostree's places of both
+    # Where file-hierarchy(7) and hier(7) put data that belongs to no program of the system
     "/media",
     "/mnt",
     "/srv",
     "/tmp",  # noqa: S108 - a path on nodes, where every user may write
-    "/var/mnt",
-    "/var/srv",
     "/var/log",  # folders of applications; what lies above or beside is in HOST_PATHS and KEPT_PATHS
     # Folders at the root that sites make, and that no distribution has
     "/cache*",
@@ -212,7 +213,10 @@ unless it is here, or the policy names it (`gpus.hostPaths`). The home folders h
 """
 
 KEPT_PATHS = (
-    *_SECOND_PATHS,
+    "/srv/kubernetes",  # keys of a control plane, and states that Salt applies as root (file_roots, pillar_roots)
+    "/srv/pillar",
+    "/srv/salt",
+    "/srv/spm",
     "/tmp/dracut*",  # noqa: S108 - what an initial RAM disk is made of
     "/tmp/mkinitramfs*",  # noqa: S108 - the same
     "/tmp/snap-private-tmp",  # noqa: S108 - what programs of the system keep apart from others
@@ -309,10 +313,14 @@ class Access(IntEnum):
     READ_ALL = 3
 
 
+LINKED = ("run", "mnt", "srv")
+"""Folders that are one with those of the same names in /var: file-hierarchy(7) links /var/run, ostree the others."""
+
+
 def normal(path: str) -> str:
-    """Return a path in normal form: without `.`, `..` and extra slashes, and with `/run` for `/var/run`, its link."""
+    """Return a path in normal form: without `.`, `..` and extra slashes, and with `/run` for `/var/run`, as LINKED."""
     plain = posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
-    return plain.removeprefix("/var") if within(plain, ("/var/run",)) else plain
+    return plain.removeprefix("/var") if within(plain, (f"/var/{each}" for each in LINKED)) else plain
 
 
 def within(path: str, places: Iterable[str]) -> bool:
@@ -382,5 +390,5 @@ def above(places: Iterable[str]) -> frozenset[str]:
 
 _BELOW, _DATA, _KEPT = map(begins, (HOST_PATHS, DATA_PATHS, KEPT_PATHS))
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
-ABOVE, ABOVE_KEPT = above({*HOST_PATHS} - {*_SECOND_PATHS}), above(KEPT_PATHS)
+ABOVE, ABOVE_KEPT = above(HOST_PATHS), above(KEPT_PATHS)
 """The folders above HOST_PATHS, and above KEPT_PATHS."""

@@ -9,13 +9,13 @@ from webhook.policy.model import Policy
 
 
 def steps(path: str) -> str:
-    """Return a path's steps, without `.` and empty ones, and for `/var/run` those of `/run`, as host_paths.normal does.
+    """Return a path's steps, without `.` and empty ones, and with `/run` for `/var/run`, as host_paths.normal does.
 
     CEL cannot resolve `..`, so the path must have none. The API server refuses such a hostPath.
     """
     return (
         f"[{path}.split('/').filter(s, s != '' && s != '.')]"
-        ".map(s, size(s) > 1 && s[0] == 'var' && s[1] == 'run' ? s.slice(1, size(s)) : s)[0]"
+        f".map(s, size(s) > 1 && s[0] == 'var' && {one_of('s[1]', host_paths.LINKED)} ? s.slice(1, size(s)) : s)[0]"
     )
 
 
