@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import certs
 from tests.support.callers import caller, write
@@ -780,7 +783,7 @@ def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:
 
 
 def test_peers_that_asked_and_stay_keep_nobody_out() -> None:
-    """The longest idle one makes room where nobody is silent, and none whose request is under way."""
+    """The longest idle one makes room, and before it the one that sends its request for the longest time."""
     with opened(ServerLimits(connections=2)) as door, contextlib.ExitStack() as stack:
         peers = []
         for _ in range(8):
@@ -795,9 +798,68 @@ def test_peers_that_asked_and_stay_keep_nobody_out() -> None:
         with door.connect() as fresh:
             fresh.sendall(GET)
             assert answer(fresh).read() == b"/x 0"
-            assert received(peers[-1]) == b""
-            begun.sendall(GET[5:])
-            assert answer(begun).read() == b"/x 0"
+            assert received(begun) == b""
+            peers[-1].sendall(GET)
+            assert answer(peers[-1]).read() == b"/x 0"
+
+
+PIECES = (
+    GET[:3],
+    b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\nx",
+    b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 400\r\n\r\nx",
+)
+"""Requests that are not whole: in the head, in a small body, and in a large one."""
+
+
+@given(before=st.lists(st.booleans(), min_size=6, max_size=6), pieces=st.lists(st.sampled_from(PIECES), min_size=6))
+@settings(max_examples=20)
+def test_who_sends_part_of_a_request_keeps_nobody_out(before: list[bool], pieces: list[bytes]) -> None:
+    """Whatever a peer did before, only a request that was received whole keeps its connection."""
+    with opened(ServerLimits(connections=6, small_bytes=64)) as door, contextlib.ExitStack() as stack:
+        for asks, piece in zip(before, pieces, strict=False):
+            peer = stack.enter_context(door.connect())
+            if asks:
+                peer.sendall(GET)
+                assert answer(peer).read() == b"/x 0"
+            peer.sendall(piece)
+        until(lambda: not door.port.idle)
+        for _ in range(7):
+            fresh = stack.enter_context(door.connect())
+            fresh.sendall(GET)
+            assert answer(fresh).read() == b"/x 0"
+
+
+def test_requests_that_are_not_whole_share_a_limit_of_memory() -> None:
+    with opened(ServerLimits(receiving_bytes=2000)) as door, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(door.connect()) for _ in range(8)]
+        for peer in peers:
+            peer.sendall(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 901\r\n\r\n" + b"x" * 900)
+        assert [received(peer) for peer in peers[:-2]] == [b""] * 6
+        for peer in peers[-2:]:
+            peer.sendall(b"x")
+            assert answer(peer).read() == b"/x 901"
+        until(lambda: door.port.receiving == 0)
+
+
+def test_who_sends_a_large_body_for_too_long_makes_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"x" * 40
+    request = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\n"
+    with opened(ServerLimits(small_bytes=10, large_bytes=100)) as door, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(door.connect()) for _ in range(2)]
+        for peer, taken in zip(slow, (40, 80), strict=True):
+            peer.sendall(request)
+            until(partial(lambda bytes_: door.port.queue.large == bytes_, taken))
+        with door.connect() as early:
+            early.sendall(request + body)
+            assert answer(early).status == 429
+        monkeypatch.setattr("webhook.http.port.PATIENCE", -1.0)
+        with door.connect() as late:
+            late.sendall(request + body)
+            assert answer(late).read() == b"/x 40"
+        assert received(slow[0]) == b""
+        slow[1].sendall(body)
+        assert answer(slow[1]).read() == b"/x 40"
+        until(lambda: door.port.queue.large == 0)
 
 
 def test_a_port_without_bodies_parses_one_head_of_a_packet() -> None:

@@ -45,13 +45,17 @@ class ServingPort(Protocol):
     draining: bool
     unverified: dict["Connection", None]
     """Connections that may be closed when there are too many."""
-    idle: dict["Connection", None]
-    """Connections that may be closed when there are too many, and none of the others."""
     date: str
     """The time of day, as a header has it."""
 
     def forget(self, connection: "Connection") -> None:
         """Remove a connection that has ended."""
+
+    def receives(self, connection: "Connection") -> None:
+        """Record that a peer has begun to send a request."""
+
+    def received(self, connection: "Connection", count: int) -> bool:
+        """Count bytes of a request that is not whole. Return whether the connection is still open."""
 
     def rests(self, connection: "Connection") -> None:
         """Record that a connection is idle."""
@@ -149,7 +153,10 @@ class Connection(web.RequestHandler):
         self._port = port
         self._limits = limits
         self._stage = ConnectionState.IDLE
-        self._arrived = 0.0
+        self.arrived = 0.0
+        """When the first byte of the request came."""
+        self.received = self.large = 0
+        """Bytes that the request takes of `receiving_bytes` and of `large_bytes`, until it is whole."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
         """From when on a request is the last one."""
         self._head_bytes = 0
@@ -187,13 +194,14 @@ class Connection(web.RequestHandler):
             data = self._read_head(begun)
         elif self._stage is ConnectionState.HEAD:
             data = self._read_head(data)
-        super().data_received(data)
+        if self._stage is ConnectionState.IDLE or self._port.received(self, len(data)):
+            super().data_received(data)
 
     def _head(self) -> None:
         self._stage = ConnectionState.HEAD
-        self._port.idle.pop(self, None)
-        self._arrived = monotonic()
-        self.until = self._arrived + self._limits.head
+        self._port.receives(self)
+        self.arrived = monotonic()
+        self.until = self.arrived + self._limits.head
         self._head_bytes, self._end = 0, b""
 
     def _read_head(self, data: bytes) -> bytes:
@@ -229,7 +237,7 @@ class Connection(web.RequestHandler):
         path = url.raw_path
         if "%" in path or not path.isascii():
             path = unquote_to_bytes(path.encode("utf-8", "surrogateescape")).decode("latin-1")
-        return HttpRequest(asked.method, path, url.raw_query_string, asked.headers, self._arrived)
+        return HttpRequest(asked.method, path, url.raw_query_string, asked.headers, self.arrived)
 
     async def body(self, asked: web.BaseRequest, length: int) -> list[bytes]:
         """Read the body. Raises TimeoutError, and ConnectionError when the peer is gone."""
@@ -252,7 +260,7 @@ class Connection(web.RequestHandler):
 
     def keeps(self, asked: web.BaseRequest) -> bool:
         """Return whether another request may follow this one."""
-        if self._ahead or self._port.draining or self._arrived > self._old:
+        if self._ahead or self._port.draining or self.arrived > self._old:
             return False
         return asked.keep_alive and asked.version == HttpVersion11
 

@@ -34,6 +34,8 @@ class ServerLimits:
     large_bytes: int = 4 * 7 * 1024 * 1024
     large_waiting: int = 16
     """Large requests in the queue; at 0.25 s each, they take 4 s."""
+    receiving_bytes: int = 32 * 1024 * 1024
+    """Bytes of all requests that are not whole yet, without the large bodies."""
     connections: int = 1024
     waiting: int = 256
     """Small requests in the queue; at 0.15 ms each, they take 40 ms."""

@@ -29,6 +29,9 @@ SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
 """The answer when too much waits. The API server tries again after Retry-After (client-go rest/with_retry.go)."""
 
 
+PATIENCE = 1.0
+"""Seconds for which a peer may send a large body without being closed to make room for another."""
+
 LATER, ASIDE = 64, 4
 """Maximum requests of a port that wait for data that their answers need, and threads in which they wait."""
 
@@ -58,10 +61,12 @@ class Port:
         self.date = ""
         self.connections: set[Connection] = set()
         self.unverified: dict[Connection, None] = {}
-        """Connections that have not asked anything yet, or are slow to read their answer: the oldest first."""
+        """Connections that wait for their peer: to send a whole request, or to read its answer. The oldest first."""
         self.idle: dict[Connection, None] = {}
         """Connections whose requests were all answered: the longest idle first."""
         self.loop = asyncio.get_running_loop()
+        self.receiving = 0
+        """Bytes of requests that are not whole yet, without the large bodies."""
         self.queue = RequestQueue(app, limits, self.loop, alone)
         self.server = web.Server(self._handle)
         self._app = app
@@ -78,8 +83,8 @@ class Port:
         """Serve an accepted connection.
 
         At the limit, an older connection is closed to make room: first the oldest whose peer sends or reads nothing,
-        then the one that has been idle longest. Idle peers must not keep others out. A connection with a request under
-        way is never closed.
+        then the one that has been idle longest. Idle and slow peers must not keep others out. A connection whose
+        request was received whole is never closed, and those are fewer than the limit, since the queue is short.
         """
         if len(self.connections) >= self.limits.connections:
             if not self.unverified and not self.idle:
@@ -113,11 +118,55 @@ class Port:
         """Remove a connection that has ended."""
         self.connections.discard(connection)
         self._count(len(self.connections))
-        self.unverified.pop(connection, None)
         self.idle.pop(connection, None)
+        self.whole(connection)
+        self.release(connection)
+
+    def receives(self, connection: "Connection") -> None:
+        """Record that a peer has begun to send a request."""
+        self.idle.pop(connection, None)
+        self.unverified.pop(connection, None)
+        if connection in self.connections:
+            self.unverified[connection] = None
+
+    def received(self, connection: "Connection", count: int) -> bool:
+        """Count bytes of a request that is not whole; beyond the limit, close those that have been sent the longest.
+
+        Return whether this connection is still open. Large bodies have a limit of their own.
+        """
+        if not connection.large:
+            connection.received += count
+            self.receiving += count
+        while self.receiving > self.limits.receiving_bytes:
+            next(each for each in self.unverified if each.received).abort()
+        return connection in self.connections
+
+    def whole(self, connection: "Connection") -> None:
+        """Record that nothing more of a request is expected."""
+        self.unverified.pop(connection, None)
+        self.receiving -= connection.received
+        connection.received = 0
+
+    def release(self, connection: "Connection") -> None:
+        """Give back the share of `large_bytes` that a connection has while it receives a large body."""
+        self.queue.large -= connection.large
+        connection.large = 0
+
+    def reserve(self, connection: "Connection", length: int) -> bool:
+        """Take a share of `large_bytes` for a body, if need be from peers that have sent theirs for too long."""
+        patient = monotonic() - PATIENCE
+        slow = (each for each in [*self.unverified] if each.large and each.arrived < patient)
+        while self.queue.large + length > self.limits.large_bytes:
+            if (oldest := next(slow, None)) is None:
+                return False
+            oldest.abort()
+        self.queue.large += length
+        connection.large = length
+        return True
 
     def rests(self, connection: "Connection") -> None:
         """Record that a connection may be closed to make room, until its next request begins."""
+        self.whole(connection)
         if connection in self.connections:
             self.idle[connection] = None
 
@@ -144,14 +193,10 @@ class Port:
     async def _handle(self, asked: web.BaseRequest) -> "Answer":
         """Refuse a request by its head, or read its body and queue it."""
         connection = cast("Connection", asked.protocol)
-        request, large = connection.begin(asked), 0
+        request = connection.begin(asked)
         length, reply = request.length, self._refusal(connection, asked, request)
-        if reply is None and length > self.limits.small_bytes:
-            large = length
-            if self.queue.large + large > self.limits.large_bytes:
-                reply = SHED
-            else:
-                self.queue.large += large
+        if reply is None and length > self.limits.small_bytes and not self.reserve(connection, length):
+            reply = SHED
         if reply is not None:
             return self._refused(reply, last=length > 0 or reply.status == HTTPStatus.BAD_REQUEST)
         try:
@@ -159,9 +204,9 @@ class Port:
                 body = await connection.body(asked, length)
             except TimeoutError:
                 return self._refused(Reply(HTTPStatus.REQUEST_TIMEOUT), last=True)
-            self.unverified.pop(connection, None)
-            exchange = Exchange(request._replace(body=body), length, large, self.loop.create_future())
-            connection.exchange, large = exchange, 0
+            self.whole(connection)
+            exchange = Exchange(request._replace(body=body), length, connection.large, self.loop.create_future())
+            connection.exchange, connection.large = exchange, 0
             answered = await self._turn(exchange)
             reply = await self._after(answered, exchange, connection) if isinstance(answered, Later) else answered
             if reply is SHED:
@@ -169,7 +214,7 @@ class Port:
             self.watch.answered(request.path, reply.status, monotonic() - request.arrived)
             return Answer(reply)
         finally:
-            self.queue.large -= large
+            self.release(connection)
             connection.exchange = None
 
     async def _turn(self, exchange: Exchange) -> Reply | Later:
