@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -258,3 +258,28 @@ def test_slow_endless_and_many_peers_take_bounded_memory_and_keep_nobody_out(tmp
         assert status(port.pid, "VmHWM") < memory + GROWTH + EACH * door.limits.connections
     for line in (tmp_path / "log").read_bytes().splitlines():
         assert json.loads(line)["message"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [b"application/json", b"text/plain"], ids=["read", "refused"])
+def test_bodies_that_are_never_whole_take_bounded_memory(tmp_path: Path, kind: bytes) -> None:
+    """Each peer sends as much of a small request as a port takes, but for one byte; the next ones take their places."""
+    head = b"".join(b"X-%d: %b\r\n" % (number, b"y" * 600) for number in range(50))
+    door = DOORS["reviews"]
+    size = door.limits.small_bytes
+    fields = b"Host: a\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b" % (kind, size, head)
+    part = b"POST /validate HTTP/1.1\r\n%b\r\n" % fields
+    with door.open(tmp_path) as port:
+        assert asked(port, door.path) == 200
+        memory = status(port.pid, "VmHWM")
+        peers: deque[socket.socket] = deque()
+        for _ in range(3 * door.limits.connections):
+            peers.append(port.connect())
+            with contextlib.suppress(OSError):
+                peers[-1].sendall(part + b" " * (size - 1))
+            if len(peers) > door.limits.connections:
+                peers.popleft().close()  # the port has closed it long before
+        assert asked(port, door.path) == 200
+        assert status(port.pid, "VmHWM") < memory + GROWTH + EACH * door.limits.connections
+        for peer in peers:
+            peer.close()

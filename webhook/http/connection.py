@@ -17,7 +17,7 @@ from webhook.http.messages import HttpRequest, Reply
 from webhook.http.queue import Exchange, RequestQueue
 
 BUFFERED = 64 * 1024
-"""Bytes of a body that are buffered before reading stops. aiohttp buffers twice as many."""
+"""Bodies up to this many bytes are awaited whole. aiohttp buffers twice as many before it stops reading."""
 
 
 class Watch(Protocol):
@@ -123,6 +123,7 @@ class ConnectionState(Enum):
     BODY = "reading the body"
     WAITING = "waiting for the turn"
     WRITING = "waiting until the peer reads the answer"
+    ENDING = "dropping what still comes after the last answer"
 
 
 class Connection(web.RequestHandler):
@@ -164,6 +165,8 @@ class Connection(web.RequestHandler):
         self._ahead = False
         self._body: StreamReader | None = None
         """The body while it is read."""
+        self._rest: StreamReader | None = None
+        """The body of the last request, which aiohttp reads and drops."""
         self._wire: asyncio.Transport | None = None
 
     # The transport's calls
@@ -179,6 +182,9 @@ class Connection(web.RequestHandler):
     def connection_lost(self, error: BaseException | None) -> None:
         """Forget the connection and its request."""
         super().connection_lost(error)
+        if self._rest is not None:
+            self._rest.feed_eof()  # aiohttp would wait for more of it
+            self._rest = None  # it has a reference to this, too: a cycle would stay until a garbage collection
         if self.exchange is not None:
             self._port.queue.leave(self.exchange)
         self._port.forget(self)
@@ -194,8 +200,9 @@ class Connection(web.RequestHandler):
             data = self._read_head(begun)
         elif self._stage is ConnectionState.HEAD:
             data = self._read_head(data)
-        if self._stage is ConnectionState.IDLE or self._port.received(self, len(data)):
-            super().data_received(data)
+        if self._stage in (ConnectionState.HEAD, ConnectionState.BODY) and not self._port.received(self, len(data)):
+            return  # this request was the one that had been sent for the longest time
+        super().data_received(data)
 
     def _head(self) -> None:
         self._stage = ConnectionState.HEAD
@@ -253,6 +260,9 @@ class Connection(web.RequestHandler):
             parts = []
             while not content.at_eof():
                 parts.append(await content.readany())
+        except ConnectionError as error:
+            error.__traceback__ = None  # a cycle with the body, which would stay until a garbage collection
+            raise ConnectionResetError from None
         finally:
             self._body, self.until = None, float("inf")
         self._stage = ConnectionState.WAITING
@@ -277,7 +287,7 @@ class Connection(web.RequestHandler):
             self._port.unverified.pop(self, None)
         if last:  # further data is dropped
             self._port.waits_for(self)
-            self._stage = ConnectionState.BODY
+            self._stage, self._rest = ConnectionState.ENDING, asked.content
             self.until = monotonic() + self._limits.parting + 1
         else:
             self._stage = ConnectionState.IDLE

@@ -29,9 +29,6 @@ SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
 """The answer when too much waits. The API server tries again after Retry-After (client-go rest/with_retry.go)."""
 
 
-PATIENCE = 1.0
-"""Seconds for which a peer may send a large body without being closed to make room for another."""
-
 LATER, ASIDE = 64, 4
 """Maximum requests of a port that wait for data that their answers need, and threads in which they wait."""
 
@@ -82,9 +79,9 @@ class Port:
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         """Serve an accepted connection.
 
-        At the limit, an older connection is closed to make room: first the oldest whose peer sends or reads nothing,
-        then the one that has been idle longest. Idle and slow peers must not keep others out. A connection whose
-        request was received whole is never closed, and those are fewer than the limit, since the queue is short.
+        At the limit, an older connection is closed to make room: first the oldest that waits for its peer, then the
+        one that has been idle longest. So idle and slow peers keep nobody out. A connection whose request was received
+        whole is never closed; if all connections have such requests, the new one is closed.
         """
         if len(self.connections) >= self.limits.connections:
             if not self.unverified and not self.idle:
@@ -134,7 +131,7 @@ class Port:
 
         Return whether this connection is still open. Large bodies have a limit of their own.
         """
-        if not connection.large:
+        if connection in self.connections and not connection.large:
             connection.received += count
             self.receiving += count
         while self.receiving > self.limits.receiving_bytes:
@@ -153,10 +150,13 @@ class Port:
         connection.large = 0
 
     def reserve(self, connection: "Connection", length: int) -> bool:
-        """Take a share of `large_bytes` for a body, if need be from peers that have sent theirs for too long."""
-        patient = monotonic() - PATIENCE
-        slow = (each for each in [*self.unverified] if each.large and each.arrived < patient)
+        """Take a share of `large_bytes` for a body, if need be from peers that have sent theirs for too long.
+
+        Return whether there is room.
+        """
+        since = monotonic() - self.limits.patience
         while self.queue.large + length > self.limits.large_bytes:
+            slow = (each for each in self.unverified if each.large and each.arrived < since)
             if (oldest := next(slow, None)) is None:
                 return False
             oldest.abort()
@@ -204,6 +204,10 @@ class Port:
                 body = await connection.body(asked, length)
             except TimeoutError:
                 return self._refused(Reply(HTTPStatus.REQUEST_TIMEOUT), last=True)
+            except ConnectionError:
+                body = []
+            if connection not in self.connections:  # the peer is gone, or was closed to make room for another
+                return Answer(SHED, last=True)
             self.whole(connection)
             exchange = Exchange(request._replace(body=body), length, connection.large, self.loop.create_future())
             connection.exchange, connection.large = exchange, 0
