@@ -31,22 +31,6 @@ DEVICE_PATHS = (
 )
 """Paths on a node to its devices, and to the sockets of the programs that hand them out."""
 
-_SECOND_PATHS = (
-    "/mnt/stateful_partition",  # Container-Optimized OS's /home and /var (cloud.google.com, disks-and-filesystem)
-    "/mnt/k8s-disks/0",  # the kubelet's and containerd's folders (awslabs/amazon-eks-ami setup-local-disks, raid0)
-    "/mnt/aks",  # the same on AKS with a temporary disk
-    "/mnt/containerd",
-    "/mnt/docker",
-    "/mnt/kubelet",
-    "/media/root-ro",  # both halves of a root that is kept in memory (Debian overlayroot, scripts/init-bottom)
-    "/media/root-rw",
-    "/system",  # Talos' keys, and the sockets of its own containerd (siderolabs/talos pkg/machinery/constants)
-)
-"""Other paths to a node's `/home`, `/var`, keys, kubelet and runtime.
-
-Sockets take connections on read-only mounts too, so a folder above one is refused read-only as well.
-"""
-
 HOST_PATHS = (
     *DEVICE_PATHS,
     # Files and sockets of the kubelet and of container runtimes. A process with access to one controls the node.
@@ -79,7 +63,16 @@ HOST_PATHS = (
     "/run/k0s",
     "/var/lib/k0s",
     "/var/snap",
-    *_SECOND_PATHS,
+    # Other paths to a node's /home, /var, keys, kubelet and runtime. Sockets take connections on read-only mounts too.
+    "/mnt/stateful_partition",  # Container-Optimized OS's /home and /var (cloud.google.com, disks-and-filesystem)
+    "/mnt/k8s-disks/0",  # the kubelet's and containerd's folders (awslabs/amazon-eks-ami setup-local-disks, raid0)
+    "/mnt/aks",  # the same on AKS with a temporary disk
+    "/mnt/containerd",
+    "/mnt/docker",
+    "/mnt/kubelet",
+    "/media/root-ro",  # both halves of a root that is kept in memory (Debian overlayroot, scripts/init-bottom)
+    "/media/root-rw",
+    "/system",  # Talos' keys, and the sockets of its own containerd (siderolabs/talos pkg/machinery/constants)
     "/run/slicewarden",  # the ledger of the agent (webhook/agent/turns/ledger.py), which the next agent reads as root
     # The kubelet reads container logs here as root, and follows symbolic links.
     "/var/log/pods",
@@ -314,11 +307,11 @@ class Access(IntEnum):
 
 
 LINKED = ("run", "mnt", "srv")
-"""Folders that are one with those of the same names in /var: file-hierarchy(7) links /var/run, ostree the others."""
+"""Names that lead to the same folder in /var and at the root: /run by file-hierarchy(7), the others by ostree."""
 
 
 def normal(path: str) -> str:
-    """Return a path in normal form: without `.`, `..` and extra slashes, and with `/run` for `/var/run`, as LINKED."""
+    """Return a path in normal form: without `.`, `..` and extra slashes, and without the /var before LINKED names."""
     plain = posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
     return plain.removeprefix("/var") if within(plain, (f"/var/{each}" for each in LINKED)) else plain
 
@@ -379,7 +372,7 @@ def below(path: str) -> str:
 
 
 def begins(places: Iterable[str]) -> tuple[str, ...]:
-    """Return each place with a slash at its end: the beginning of all paths below it."""
+    """Return the beginning of all paths below each place: the place with a slash, or the text before its `*`."""
     return tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in places)
 
 

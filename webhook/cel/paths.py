@@ -9,7 +9,7 @@ from webhook.policy.model import Policy
 
 
 def steps(path: str) -> str:
-    """Return a path's steps, without `.` and empty ones, and with `/run` for `/var/run`, as host_paths.normal does.
+    """Return a path's steps, as host_paths.normal does: without `.`, empty steps, and /var before LINKED names.
 
     CEL cannot resolve `..`, so the path must have none. The API server refuses such a hostPath.
     """
