@@ -48,11 +48,10 @@ STATUS = {
         STATUS,
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
-    help="Check the installation of Slicewarden in a live cluster, and say how to fix each "
-    "problem: replicas, mode, "
-    "policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, permissions, and whether the API "
-    "server calls the webhook. It changes nothing: it creates a pod as a dry run, and a Deployment if the fallback "
-    "denies the pod.",
+    help="Check the installation of Slicewarden in a live cluster, and say how to fix each problem: replicas, "
+    "mode, policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, permissions, and whether "
+    "the API server calls the webhook. It changes nothing: it creates a pod as a dry run, and a Deployment if the "
+    "fallback denies the pod.",
 )
 @options.once("--policy", type=options.PATH, help="the policy that is to be installed; default: the installed one")
 @options.cluster

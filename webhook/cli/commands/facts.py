@@ -16,9 +16,8 @@ from webhook.text.words import several
 _MORE = (
     "The file has the labels of namespaces, the labels, taints and GPUs of nodes, sharing configurations, and those "
     "parts of DaemonSets, pods, device classes, claims and queues that rules read. It has no images of pods, no "
-    "variables of tenants and no "
-    "Secrets. The same cluster gives the same bytes. Every command takes it with --facts. Reading JSON "
-    "is five times as fast as reading YAML. "
+    "variables of tenants and no Secrets. The same cluster gives the same bytes. Every command takes it with --facts. "
+    "Reading JSON is five times as fast as reading YAML. "
     "--images writes a list of images as a ConfigMap: --facts takes it, and kubectl apply gives it to a webhook that "
     "runs with --live. skopeo inspect and docker image inspect name the image. crane config and skopeo inspect "
     "--config do not: name it by REFERENCE=FILE."

@@ -50,10 +50,8 @@ PARAMS = _Params()
     ),
     help="Print ValidatingAdmissionPolicies and their bindings, with which the API server itself enforces part of a "
     "policy while the webhook is down, or after its registration was deleted. They never deny what the webhook "
-    "allows. "
-    "`slicewarden rules RULE` says how much of a rule they "
-    "enforce. Print them again for each policy and release. They need "
-    "Kubernetes 1.35; the static form needs 1.37.",
+    "allows. `slicewarden rules RULE` says how much of a rule they enforce. Print them again for each policy and "
+    "release. They need Kubernetes 1.35; the static form needs 1.37.",
 )
 @checks.shared
 @options.policy()
