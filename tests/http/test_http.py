@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -486,7 +485,7 @@ def test_a_full_queue_answers_429_at_once() -> None:
 
 
 def test_large_bodies_share_a_limit_of_memory() -> None:
-    limits = ServerLimits(small_bytes=10, large_bytes=100, parting=0.1, patience=LONG)
+    limits = ServerLimits(small_bytes=10, large_bytes=100, parting=0.1)
     with opened(limits) as door, door.connect() as first, door.connect() as small:
         first.sendall(POST + b"Content-Length: 80\r\n\r\n" + b"x" * 40)
         until(lambda: door.port.queue.large == 80)
@@ -880,28 +879,6 @@ def test_the_rest_of_a_refused_body_takes_nobodys_place() -> None:
         assert received(refused) == b""
         slow.sendall(b"x")
         assert answer(slow).read() == b"/x 901"
-
-
-def test_who_sends_a_large_body_for_too_long_makes_room_for_another() -> None:
-    body = b"x" * 40
-    request = POST + b"Content-Length: 40\r\n\r\n"
-    limits = ServerLimits(small_bytes=10, large_bytes=100, patience=LONG)
-    with opened(limits) as door, contextlib.ExitStack() as stack:
-        slow = [stack.enter_context(door.connect()) for _ in range(2)]
-        for peer, taken in zip(slow, (40, 80), strict=True):
-            peer.sendall(request)
-            until(partial(lambda bytes_: door.port.queue.large == bytes_, taken))
-        with door.connect() as early:
-            early.sendall(request + body)
-            assert answer(early).status == 429
-        door.port.limits = replace(limits, patience=-1.0)
-        with door.connect() as late:
-            late.sendall(request + body)
-            assert answer(late).read() == b"/x 40"
-        assert received(slow[0]) == b""
-        slow[1].sendall(body)
-        assert answer(slow[1]).read() == b"/x 40"
-        until(lambda: door.port.queue.large == 0)
 
 
 def test_a_port_without_bodies_parses_one_head_of_a_packet() -> None:

@@ -154,8 +154,7 @@ class Connection(web.RequestHandler):
         self._port = port
         self._limits = limits
         self._stage = ConnectionState.IDLE
-        self.arrived = 0.0
-        """When the first byte of the request came."""
+        self._arrived = 0.0
         self.received = self.large = 0
         """Bytes that the request takes of `receiving_bytes` and of `large_bytes`, until it is whole."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
@@ -207,8 +206,8 @@ class Connection(web.RequestHandler):
     def _head(self) -> None:
         self._stage = ConnectionState.HEAD
         self._port.receives(self)
-        self.arrived = monotonic()
-        self.until = self.arrived + self._limits.head
+        self._arrived = monotonic()
+        self.until = self._arrived + self._limits.head
         self._head_bytes, self._end = 0, b""
 
     def _read_head(self, data: bytes) -> bytes:
@@ -244,7 +243,7 @@ class Connection(web.RequestHandler):
         path = url.raw_path
         if "%" in path or not path.isascii():
             path = unquote_to_bytes(path.encode("utf-8", "surrogateescape")).decode("latin-1")
-        return HttpRequest(asked.method, path, url.raw_query_string, asked.headers, self.arrived)
+        return HttpRequest(asked.method, path, url.raw_query_string, asked.headers, self._arrived)
 
     async def body(self, asked: web.BaseRequest, length: int) -> list[bytes]:
         """Read the body. Raises TimeoutError, and ConnectionError when the peer is gone."""
@@ -270,7 +269,7 @@ class Connection(web.RequestHandler):
 
     def keeps(self, asked: web.BaseRequest) -> bool:
         """Return whether another request may follow this one."""
-        if self._ahead or self._port.draining or self.arrived > self._old:
+        if self._ahead or self._port.draining or self._arrived > self._old:
             return False
         return asked.keep_alive and asked.version == HttpVersion11
 

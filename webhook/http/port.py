@@ -150,16 +150,9 @@ class Port:
         connection.large = 0
 
     def reserve(self, connection: "Connection", length: int) -> bool:
-        """Take a share of `large_bytes` for a body, if need be from peers that have sent theirs for too long.
-
-        Return whether there is room.
-        """
-        since = monotonic() - self.limits.patience
-        while self.queue.large + length > self.limits.large_bytes:
-            slow = (each for each in self.unverified if each.large and each.arrived < since)
-            if (oldest := next(slow, None)) is None:
-                return False
-            oldest.abort()
+        """Take a share of `large_bytes` for a body. Return whether there is room."""
+        if self.queue.large + length > self.limits.large_bytes:
+            return False
         self.queue.large += length
         connection.large = length
         return True
