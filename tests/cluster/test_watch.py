@@ -371,23 +371,25 @@ def test_facts_age_while_the_api_server_is_silent_and_are_fresh_when_it_speaks(
     speak = threading.Event()
 
     def events() -> Iterator[dict[str, Any]]:
-        speak.wait(10)
+        speak.wait(LONG)
         yield event("BOOKMARK", {"metadata": {"resourceVersion": "15"}})
 
     for path in ALL:
         server.watches[path] = [events()]
     server.lists[NODES] = [500]
     followed = follow()
-    fresh = Fresh(followed.facts, followed.age, 1.0)
-    assert (followed.age(), fresh()) == (float("inf"), None)
+    fresh, patient = (Fresh(followed.facts, followed.age, limit) for limit in (0.1, 2 * LONG))
+    assert (followed.age(), patient()) == (float("inf"), None)
     server.lists[NODES] = [[]]
     until(followed, lambda _: True)
-    assert fresh() is followed.facts()
-    waiting_for(lambda: followed.age() > 1.0)
-    assert (fresh(), followed.facts()) == (None, followed.facts())
+    assert patient() is followed.facts()
+    waiting_for(lambda: followed.age() > 0.1)
+    assert fresh() is None
     assert followed.facts() is not None
+    silent = time.monotonic()
     speak.set()
-    waiting_for(lambda: fresh() is not None)
+    waiting_for(lambda: time.monotonic() - followed.age() > silent)
+    assert patient() is followed.facts()
 
 
 def test_metrics_count_the_age_of_facts_and_broken_watches(server: Server, follow: Callable[..., Cluster]) -> None:
