@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench import tables
+from bench import monorepo, tables
 from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import Wrong
 from bench.processes import Cost, cost
@@ -100,6 +100,7 @@ def run() -> Result:
         checked = {f"{count:,}, a file each": _many(folder / str(count), count, environment) for count in COUNTS}
         for words, file in _together(folder, COUNTS[-1]):
             checked[f"{COUNTS[-1]:,}, {words}"] = _many(file, COUNTS[-1], environment)
+        rendered, of_monorepo = monorepo.measure(folder / "monorepo", environment)
         judged = mixed(folder / "mixed")
         reading = batches.ReadOptions(None, frozenset(), frozenset(), WORKLOADS, load_policy(str(POLICY)).gpu_resources)
         glanced, parsed = (_reading(folder / "mixed", skips) for skips in (reading.skips, unskipped))
@@ -114,8 +115,10 @@ def run() -> Result:
             f"A folder of {FILES:,} files, {DEFINITIONS} of them CustomResourceDefinitions and {judged} workloads, is "
             f"read in {glanced:.1f} s of CPU, and in {parsed:.1f} s, {parsed / glanced:.1f} times as long, where all "
             "kinds are parsed.",
+            rendered,
         )
     )
+    figures += of_monorepo
     return Result(text, [*figures, figure("a mixed folder, all parsed to glanced", "×", [parsed / glanced])])
 
 

@@ -241,3 +241,33 @@ def test_a_policy_adds_kinds(sample_policy: Policy, sample_facts: Facts, kind: s
     verdict = Engine(policy, walk()).judge(asked, sample_facts)
     assert any(dotted(result.finding.path).startswith(place) for result in verdict.results)
     assert Engine(sample_policy, walk()).judge(asked, sample_facts).allowed
+
+
+def of_openshift(container: Object, **values: str) -> Pod:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}}
+    parameters = [{"name": "UNSET"}, *({"name": name, "value": value} for name, value in values.items())]
+    (pod,) = pods_of("template.openshift.io", "Template", {"objects": [job], "parameters": parameters})
+    return pod
+
+
+def test_values_of_parameters_are_filled_in() -> None:
+    limits = {"nvidia.com/gpu": "${{COUNT}}", "cpu": "${{UNSET}}"}
+    security = {"privileged": "${{WHOLE}}"}
+    container = {"image": "${NAME}:${TAG}-${UNSET}", "resources": {"limits": limits}, "securityContext": security}
+    spec = of_openshift(container, COUNT="2", WHOLE="true", NAME="vllm", TAG="1.0").containers[0].spec
+    assert spec == {
+        "image": "vllm:1.0-${UNSET}",
+        "resources": {"limits": {"nvidia.com/gpu": 2, "cpu": None}},
+        "securityContext": {"privileged": True},
+    }
+
+
+def test_parameters_do_not_make_a_text_grow_without_end() -> None:
+    text = "${X}" * 1000
+    assert of_openshift({"image": text}, X="x" * 1000).containers[0].spec == {"image": text}
+
+
+def test_annotations_that_stand_alone_are_those_of_the_pods() -> None:
+    item = {"spec": {"workerAnnotations": {"a": "b"}, "slurmd": {"resources": {"nvidia.com/gpu": 1}}}}
+    (pod,) = pods_of("slurm.nebius.ai", "NodeSet", item)
+    assert pod.annotations == {"a": "b"}

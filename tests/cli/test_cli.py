@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from tests import ROOT
 from tests.support.policies import OPTIONS
@@ -648,10 +649,10 @@ def test_a_gpu_in_an_object_that_is_not_judged_is_named(run: Any, tmp_path: Path
     (tmp_path / "a.yaml").write_text(f"{GOOD}---\n{TRAINER}---\n{OLD}---\n{manifests('v1 Service')}")
     line = f"{GOOD}---\n".count("\n")
     named = (
-        f"a.yaml:{line + 11}: DaemonSet.extensions old is not judged, but holds a container at "
-        "spec.template.spec.containers[0]; did you mean DaemonSet.apps?",
-        f"a.yaml:{line + 6}: Trainer.example.com lab/t is not judged, but names a GPU at "
-        "spec.workers.main.limits[nvidia.com/gpu]; add the kind under workloads in the policy",
+        f"a.yaml:{line + 6}: Trainer.example.com lab/t requests nvidia.com/gpu at "
+        "spec.workers.main.limits[nvidia.com/gpu]; not judged: its pods are judged when they are created",
+        f"a.yaml:{line + 11}: DaemonSet.extensions old holds a container at "
+        "spec.template.spec.containers[0]; not judged: did you mean DaemonSet.apps?",
     )
     done = run("a.yaml")
     assert (done.status, done.out.splitlines()[-2:]) == (0, [*named])
@@ -667,13 +668,121 @@ def test_a_gpu_in_an_object_that_is_not_judged_is_named(run: Any, tmp_path: Path
     assert run("b.yaml", "--fail-on", "unjudged").status == 0
 
 
-def test_only_some_objects_that_are_not_judged_have_a_line(run: Any, tmp_path: Path) -> None:
+def test_a_kind_that_is_not_judged_has_one_line(run: Any, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("---\n".join([GOOD, *[TRAINER] * 23]))
     done = run("a.yaml")
-    assert done.out.count("names a GPU") == 20
-    assert done.out.endswith("\nnot judged, but with containers or GPUs: 3 more objects; --format json names them\n")
+    assert done.out.count("requests nvidia.com/gpu") == 1
+    assert "22 more objects of its kind use GPUs too (lab/t, lab/t, lab/t and 19 more)" in done.out
+    kinds = [TRAINER.replace("Trainer", f"Trainer{letter}") for letter in "ABCDEFGHIJKLMNOPQRSTUVW"]
+    (tmp_path / "b.yaml").write_text("---\n".join([GOOD, *kinds]))
+    done = run("b.yaml")
+    assert done.out.count("requests nvidia.com/gpu") == 20
+    assert done.out.endswith("\nnot judged, but with containers or GPUs: 3 more kinds; --format json names them\n")
     (unjudged,) = run("a.yaml", "--format", "json").report["unjudged"]
     assert len(unjudged["places"]) == 23
+
+
+AGENT = """\
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: nvdp, namespace: hw-nvidia}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      serviceAccountName: nvdp-account
+      tolerations: [{operator: Exists}]
+      containers: [{name: plugin, image: nvcr.io/nvidia/k8s-device-plugin:v0.17.0, securityContext: {privileged: true}}]
+      volumes: [{name: sockets, hostPath: {path: /var/lib/kubelet/device-plugins}}]
+"""
+
+
+def test_a_device_plugin_is_told_the_exemption_that_it_needs(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(AGENT)
+    done = run("a.yaml")
+    assert done.status == 1
+    assert "an agent of the nodes needs an exemption for its account hw-nvidia/nvdp-account" in done.out
+    (note,) = [line for line in done.out.splitlines() if line.startswith("DaemonSet hw-nvidia/nvdp: if it is an agent")]
+    policy = yaml.safe_load((ROOT / "policies/sample.yaml").read_text("utf-8"))
+    policy["spec"]["exemptions"] += yaml.safe_load(note.partition("exemptions need ")[2])
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
+    assert cli.main(["check", "a.yaml", "--policy", "policy.yaml"]) == 0
+
+
+PATCHED = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: train, namespace: vision}
+spec:
+  templates: [{name: train, podSpecPatch: '{{inputs.parameters.patch}}', container: {image: a}}]
+"""
+
+
+def test_patches_that_are_parameters_are_counted_once(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("---\n".join([PATCHED] * 3))
+    done = run("a.yaml")
+    assert done.status == 0
+    assert "3 workflows patch their pods by a parameter; the pods are judged when they are created" in done.out
+    assert "unread-text" not in done.out
+
+
+def test_a_template_of_terraform_does_not_fail_its_folder(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "pod.yaml").write_text(GOOD)
+    (tmp_path / "folder" / "kustomization.tftpl.yaml").write_text(
+        "kind: Kustomization\nresources:\n%{ for x in y ~}\n- a\n"
+    )
+    (tmp_path / "folder" / "values.yaml").write_text("kind: A\n${yamlencode(values)}\nb: [\n")
+    done = run("folder")
+    assert done.status == 0
+    assert "2 files look like templates, not rendered" in done.out
+
+
+IN_A_TEXT = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: checks, namespace: lab}
+data:
+  job.yaml: |
+    apiVersion: kubeflow.org/v2beta1
+    kind: MPIJob
+    metadata: {name: nccl}
+    spec: {mpiReplicaSpecs: {Worker: {template: {spec: {containers: [{resources: {limits: {nvidia.com/gpu: 8}}}]}}}}}
+"""
+
+
+def test_an_object_in_a_text_of_a_config_map_has_a_line(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{IN_A_TEXT}---\n{IN_A_TEXT}")
+    done = run("a.yaml")
+    assert done.status == 0
+    assert done.out.splitlines()[-1] == (
+        "a.yaml:9: ConfigMap lab/checks holds MPIJob nccl, which requests nvidia.com/gpu at data[job.yaml]; 1 more "
+        "such text; not judged: its pods are judged when they are created"
+    )
+
+
+def test_files_of_values_that_use_a_gpu_are_counted(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "pod.yaml").write_text(GOOD)
+    (tmp_path / "folder" / "values.yaml").write_text("jupyterhub: {extra_resource_limits: {nvidia.com/gpu: 1}}\n")
+    (tmp_path / "folder" / "other.yaml").write_text("replicas: 1\n")
+    out = run("folder").out
+    assert "1 file uses a GPU and has no Kubernetes object: folder/values.yaml; values of a chart are judged by" in out
+    assert "1 file without a Kubernetes object: folder/other.yaml" in out
+
+
+def test_a_folder_of_charts_says_how_they_are_judged(run: Any, tmp_path: Path) -> None:
+    for chart in ("a", "b"):
+        (tmp_path / "charts-of-ours" / chart / "templates").mkdir(parents=True)
+        (tmp_path / "charts-of-ours" / chart / "Chart.yaml").write_text("name: x\nversion: 1.0.0\n")
+        (tmp_path / "charts-of-ours" / chart / "templates" / "pod.yaml").write_text("a: {{ .Values.a }}\n")
+    done = run("charts-of-ours")
+    assert done.status == 2
+    assert (
+        "error    charts-of-ours: nothing but 2 charts that helm has not rendered; --allow-empty accepts that\n"
+        in done.out
+    )
 
 
 BINDING = """\

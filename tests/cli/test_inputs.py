@@ -128,8 +128,9 @@ def test_a_malformed_admission_review_is_an_error_of_its_file(check: Any, tmp_pa
 
 
 def test_files_of_a_chart_are_passed_over_and_its_templates_reported_with_the_way_out(
-    check: Any, tmp_path: Path
+    check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", "")
     (tmp_path / "chart/templates").mkdir(parents=True)
     (tmp_path / "chart/Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 0.1.0\n")
     (tmp_path / "chart/values.yaml").write_text("kind: Deployment\nreplicas: 1\n")

@@ -139,5 +139,5 @@ def test_every_pod_of_the_fixtures_is_clean_once_it_is_patched(check: Check, tmp
 
 
 def test_a_rendered_object_has_no_file_to_patch(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "--render", "--patched", "-"]) == 2
-    assert "--render excludes --patched" in capsys.readouterr().err
+    assert cli.main(["check", "--fetch", "--patched", "-"]) == 2
+    assert "excludes --fetch" in capsys.readouterr().err

@@ -638,8 +638,8 @@ def test_one_node_with_unified_memory_disables_fractions_in_its_pool() -> None:
 
 
 def step(image: str, words: list[str], *, append: bool = True) -> Step | None:
-    program, clearly = command_line.program(image, words)
-    return program and command_line.merge(program, words, CAP, append=append and clearly)
+    start = command_line.start(image, words)
+    return start and command_line.merge(start, CAP, append=append)
 
 
 VLLM = "--gpu-memory-utilization"
@@ -653,6 +653,10 @@ VLLM = "--gpu-memory-utilization"
         ("vllm-openai", ["python3", "-u", "-m", "vllm.entrypoints.openai.api_server", "--port", "80"]),
         ("any", ["sglang", "serve"]),
         ("any", ["python", "-m", "sglang.launch_server", "--model", "m"]),
+        ("any", ["python3", "-m", "dynamo.vllm", "--model", "m"]),
+        ("any", ["python3", "-m", "dynamo.sglang", "--model", "m"]),
+        ("any", ["python", "-m", "huggingfaceserver"]),
+        ("any", ["/usr/bin/tensorflow_model_server", "--rest_api_port=8501"]),
     ],
 )
 def test_a_program_that_is_clearly_started_is_given_its_argument(image: str, words: list[str]) -> None:
@@ -695,14 +699,88 @@ def test_a_program_that_is_unclear_or_has_no_limit_is_only_reported(image: str, 
         ("any", ["python", "train.py", "-m"]),
         ("any", ["python", "-m", "vllm_like"]),
         ("any", ["vllm", "serve", VLLM, "0.2"]),
+        ("serving", []),
+        ("any", ["sh", "-c", "python -m http.server"]),
+        ("any", ["sh", "-c"]),
+        ("any", ["bash", "vllm"]),
+        ("any", ["echo", "-c", "vllm serve"]),
+        ("any", ["sh", "-c", "echo vllm_like"]),
     ],
 )
 def test_other_programs_are_left_alone(image: str, words: list[str]) -> None:
     assert step(image, words) is None
 
 
+IN_A_SCRIPT = "to the vllm command in the script"
+IMAGE_VLLM = "registry.example.com/rtalaricw/vllm:0.1"
+
+
+@pytest.mark.parametrize(
+    ("image", "words", "where"),
+    [
+        ("vllm/vllm-openai", ["--model", "m"], "to args"),
+        ("vllm/vllm-openai", [], "to args"),
+        ("vllm/vllm-openai", ["/start.sh"], "to the command that starts it"),
+        ("kserve/huggingfaceserver:v0.15", ["--model_id=m"], "to args"),
+        ("any", ["bash", "-c", "vllm serve m --port 80"], IN_A_SCRIPT),
+        ("any", ["/bin/bash", "-lc", "set -e\nexec /opt/bin/vllm serve m \\\n  --port 80"], IN_A_SCRIPT),
+        (
+            IMAGE_VLLM,
+            ["sh", "-c", "python -u -m vllm.entrypoints.api_server --model m"],
+            "to the vLLM command in the script",
+        ),
+        ("any", ["sh", "-ec", "pip install vllm && python serve.py"], IN_A_SCRIPT),
+        ("any", ["sh", "-c", "python3 -m dynamo.sglang"], "to the SGLang command in the script"),
+        ("tensorflow/serving:2.14.1-gpu", [], "to args"),
+        ("registry.example.com/tensorflow/serving@sha256:0", ["--rest_api_port=1"], "to args"),
+    ],
+)
+def test_an_argument_is_to_be_added_where_it_counts(image: str, words: list[str], where: str) -> None:
+    found = step(image, words)
+    assert found is not None
+    assert describe(found, CAP).endswith(f"=0.211 {where}")
+
+
+@pytest.mark.parametrize("value", ["0.95", "0", "nan", "50%"])
+def test_an_argument_in_a_script_is_compared_with_the_slice(value: str) -> None:
+    found = step("any", ["bash", "-c", f'vllm serve "$MODEL" {VLLM} {value} --port 80'])
+    assert found is not None
+    assert f"{VLLM} of vLLM is " in describe(found, CAP)
+    assert "more than its slice" in describe(found, CAP)
+
+
+@pytest.mark.parametrize("words", [["sh", "-c", f"vllm serve m {VLLM}=$UTIL"], ["vllm", "serve", f"{VLLM}=$(UTIL)"]])
+def test_an_argument_that_a_variable_gives_is_not_known(words: list[str]) -> None:
+    found = step("any", words)
+    assert found is not None
+    assert "known only when it runs; use --gpu-memory-utilization=0.211" in describe(found, CAP)
+
+
+def test_a_small_argument_in_a_script_is_no_cap_on_record() -> None:
+    start = command_line.start("any", ["sh", "-c", f"vllm serve m {VLLM}=0.2"])
+    assert start is not None
+    assert command_line.merge(start, CAP, append=True) is None
+    assert command_line.limited(start, None, CAP) == ""
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("ghcr.io/onedr0p/plex:1.40", "docker.io/jellyfin/jellyfin", "ghcr.io/haveagitgat/tdarr_node@sha256:0"),
+        *("ghcr.io/blakeblackshear/frigate:0.14-tensorrt", "localai/localai:latest-gpu-nvidia-cuda-12"),
+        *("ghcr.io/huggingface/text-embeddings-inference:89-1.5", "ghcr.io/ggml-org/whisper.cpp:main-cuda"),
+    ],
+)
+def test_a_program_without_a_limit_is_said_to_share_the_card(image: str) -> None:
+    found = step(image, [])
+    assert found is not None
+    assert "shares the card uncapped" in describe(found, CAP)
+    assert found.words.note
+
+
 def test_programs_have_a_flag_or_advice() -> None:
     assert all(bool(program.flag) != bool(program.advice) for program in PROGRAMS)
+    assert all(bool(program.flag) == bool(program.without) for program in PROGRAMS)
 
 
 # Versions and records

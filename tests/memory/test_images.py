@@ -43,7 +43,7 @@ def test_a_check_says_of_an_image_what_the_table_says(image: dict[str, Any]) -> 
     assert checked(image["image"])[image["holds"]].by == image["capped"]
 
 
-@pytest.mark.parametrize("name", ["vllm/vllm-openai:v0.9.0", "lmsysorg/sglang:v0.5.5"])
+@pytest.mark.parametrize("name", ["vllm/vllm-openai:v0.9.0", "lmsysorg/sglang:v0.5.5", "tensorflow/serving:2.14.1-gpu"])
 def test_the_argument_that_the_table_names_caps_its_program(name: str) -> None:
     (holds,) = [image["holds"] for image in IMAGES if image["image"] == name]
     argument = checked(name)[holds].way.removeprefix("args: [").removesuffix("]")

@@ -236,3 +236,28 @@ def test_security_md_says_what_of_claims_is_not_judged() -> None:
         "can replace one",
     ):
         assert term in page.partition("## What is not defended")[2], term
+
+
+CLOSED = 'pods in namespace "media" may not claim gpu.intel.com, and policy sample has no pool of Intel GPUs; ask'
+
+
+def test_the_owner_of_another_makers_gpu_is_not_sent_to_nvidias(engine: Engine, sample_facts: Facts) -> None:
+    item = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "intel", "namespace": "media"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.intel.com"}}]}}},
+    }
+    (denied,) = engine.judge(decode(wrap(item)), sample_facts).having(Action.DENY)
+    assert denied.finding.message.startswith(CLOSED)
+    facts = Facts.of([item])
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "intel"}]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "media"},
+        "spec": {"resourceClaims": claims, "containers": [{"name": "c", "image": "a"}]},
+    }
+    (denied,) = engine.judge(decode(wrap(pod)), facts).having(Action.DENY)
+    assert "nvidia" not in denied.finding.message
+    assert denied.finding.message.endswith("ask an administrator to list the namespace under gpus.claims")

@@ -27,6 +27,9 @@ PLACES = {kind: text.partition("\n")[0].removeprefix("# ") for kind, text in MAN
 SLICES, DEVICES = "gpu.shared: 2", "value: all"
 """A manifest has two slices, or NVIDIA_VISIBLE_DEVICES if its kind has no place for trust or for resources."""
 
+LIMITS = {"llmaz-open-model": "limits", "soperator-node-set": "resources"}
+"""The place of the limits in the container of a kind that has its own."""
+
 each_kind = pytest.mark.parametrize("kind", [kind for kind, text in MANIFESTS.items() if SLICES in text])
 each_other_kind = pytest.mark.parametrize("kind", [kind for kind, text in MANIFESTS.items() if SLICES not in text])
 
@@ -50,16 +53,20 @@ def judged_text(engine: Engine, facts: Facts, text: str) -> Verdict:
 def test_two_slices_are_denied_at_the_path_of_the_quantity(engine: Engine, sample_facts: Facts, kind: str) -> None:
     (denied,) = judged(engine, sample_facts, kind, 2).having(Action.DENY)
     assert denied.rule == "multiple-slices"
-    limits = "limits" if kind == "llmaz-open-model" else "resources.limits"
-    assert dotted(denied.finding.path) == f"{PLACES[kind]}.{limits}[nvidia.com/gpu.shared]"
+    assert (
+        dotted(denied.finding.path) == f"{PLACES[kind]}.{LIMITS.get(kind, 'resources.limits')}[nvidia.com/gpu.shared]"
+    )
 
 
 @each_kind
 def test_one_slice_is_allowed(engine: Engine, sample_facts: Facts, kind: str) -> None:
     verdict = judged(engine, sample_facts, kind, 1)
     assert verdict.allowed
-    # The image of one of them is a program that has no limit.
-    assert [result.action for result in verdict.results] == [Action.WARN] * (kind == "stateful-set")
+    # The images of some are programs that only an argument limits, or nothing.
+    programs = ("dynamo-graph-deployment", "llm-inference-service", "serving-runtime", "stateful-set")
+    assert [(result.rule, result.action) for result in verdict.results] == [("uncapped-memory", Action.WARN)] * (
+        kind in programs
+    )
 
 
 @each_other_kind

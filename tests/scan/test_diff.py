@@ -345,3 +345,25 @@ def test_a_revision_that_looks_like_an_option_is_not_passed_to_git_as_one(run: A
     assert status == 2
     assert "x:--output=stolen" in err
     assert not (repository / "stolen").exists()
+
+
+def test_rendered_objects_are_compared_at_the_lines_that_people_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.yaml").write_text(SAMPLE)
+    (tmp_path / "new.yaml").write_text(SAMPLE.replace('"*": Deny\n', '"*": Deny\n    host-namespaces: Warn\n'))
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "kustomization.yaml").write_text("namespace: lab\nresources: [pod.yaml]\npatches: [{path: patch.yaml}]\n")
+    (app / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
+        "  - {name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}\n"
+    )
+    (app / "patch.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {hostPID: true}\n")
+    status = cli.main(["diff", "old.yaml", "new.yaml", "app", "--facts", FACTS, "--format", "json"])
+    (changed,) = json.loads(capsys.readouterr().out)["results"]
+    assert (status, changed["namespace"], changed["file"]) == (0, "lab", "app/pod.yaml")
+    places = [(each["rule"], each["file"], each["line"]) for each in changed["findings"]]
+    assert places == [("host-namespaces", "app/patch.yaml", 4)]

@@ -11,9 +11,12 @@ from webhook.documents.documents import Document, read
 from webhook.documents.files import Item, alone
 from webhook.policy.model import Policy
 from webhook.scan.results import GroupKind, Unjudged
-from webhook.scan.unjudged import MOST, UnjudgedPlace, may_have_places, places
+from webhook.scan.unjudged import MOST, UnjudgedPlace, may_have_places, places, within_texts
 
 HEAD = "apiVersion: example.com/v1\nkind: Trainer\nmetadata: {name: t, namespace: lab, labels: {nvidia.com/gpu: '1'}}\n"
+
+
+REQUESTS = "requests nvidia.com/gpu"
 
 
 def found(text: str, policy: Policy) -> list[UnjudgedPlace]:
@@ -25,7 +28,7 @@ def found(text: str, policy: Policy) -> list[UnjudgedPlace]:
 def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:
     text = "spec:\n  pod:\n  - name: main\n    image: x\n    limits:\n      nvidia.com/gpu: 2\n"
     assert found(text, sample_policy) == [
-        UnjudgedPlace("a.yaml", 9, "lab/t", "spec.pod[0].limits[nvidia.com/gpu]", "nvidia.com/gpu"),
+        UnjudgedPlace("a.yaml", 9, "lab/t", "spec.pod[0].limits[nvidia.com/gpu]", "nvidia.com/gpu", REQUESTS),
         UnjudgedPlace("a.yaml", 6, "lab/t", "spec.pod[0]"),
     ]
 
@@ -40,6 +43,18 @@ def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:
         ("a: [[{name: a, image: b}]]", ["a[0][0]"]),
         ("spec: {resourceProfile: 'nvidia-gpu-l4:1'}", ["spec.resourceProfile"]),
         ("a: &a [{name: a, image: b}]\nb: *a", ["a[0]"]),
+        ("values: {env: {NVIDIA_VISIBLE_DEVICES: all}}", ["values.env.NVIDIA_VISIBLE_DEVICES"]),
+        ("env: [{name: NVIDIA_VISIBLE_DEVICES, value: '0'}]", ["env[0].value"]),
+        ("pod: {runtimeClassName: nvidia-cdi}", ["pod.runtimeClassName"]),
+        ("claims: [{name: gpu, resourceClaimTemplateName: intel}]", ["claims[0].resourceClaimTemplateName"]),
+        ("claims: [{exactly: {deviceClassName: gpu.intel.com}}]", ["claims[0].exactly.deviceClassName"]),
+        ("volumes: [{hostPath: {path: /dev/nvidia0}}]", ["volumes[0].hostPath.path"]),
+        ("persistence: {gpu: {hostPath: /dev/nvidiactl}}", ["persistence.gpu.hostPath"]),
+        (
+            "domain: {devices: {gpus: [{deviceName: nvidia.com/TU104GL, name: a}]}}",
+            ["domain.devices.gpus[0].deviceName"],
+        ),
+        ("spec: {resources: {gpu: {type: Quadro_RTX_4000, count: 1}}}", ["spec.resources.gpu"]),
         *(
             (text, [])
             for text in (
@@ -54,6 +69,16 @@ def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:
                 "status: {capacity: {nvidia.com/gpu: 8}}",
                 "a: [{name: a, newName: b}, {image: b}, {name: a, image: {tag: b}}]",
                 "a: {name: a, image: b}",
+                "env: {NVIDIA_VISIBLE_DEVICES: void}",
+                "env: [{name: NVIDIA_VISIBLE_DEVICES, value: none}]",
+                "env: [{name: OTHER, value: all}]",
+                "pod: {runtimeClassName: kata}",
+                "claims: [{exactly: {deviceClassName: mrdma.google.com}}]",
+                "volumes: [{hostPath: {path: /dev/dri}}]",
+                "disk: {deviceName: /dev/sda}",
+                "devices: {deviceName: sda}",
+                "gpu: {enabled: true}",
+                "spec: {gpu: {type: ''}}",
             )
         ),
     ],
@@ -63,10 +88,11 @@ def test_only_containers_and_numbers_of_gpus_are_found(sample_policy: Policy, te
 
 
 KEYS = [
+    *("NVIDIA_VISIBLE_DEVICES", "runtimeClassName", "hostPath", "deviceName", "deviceClassName", "gpu"),
     *("image", "'image'", '"ima\\x67e"', "!!binary aW1hZ2U=", "&a image", "spec", "resourceProfile"),
     *("nvidia.com/gpu", '"nvidia.com\\/gpu"', "example.com/gpu", "a/nvidia.com/gpu", "? nvidia.com/gpu\n    "),
 ]
-VALUES = ["b", "1", "nvidia-gpu-l4:1", "{a: b}", "nvidia.com/gpu"]
+VALUES = ["all", "nvidia", "/dev/nvidia0", "{type: a}", "b", "1", "nvidia-gpu-l4:1", "{a: b}", "nvidia.com/gpu"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), min_size=1, max_size=3))
@@ -102,11 +128,78 @@ def test_depth_and_repeats_cost_no_more_than_their_text(sample_policy: Policy) -
     assert place.resource == "nvidia.com/gpu"
 
 
-def test_the_pods_of_a_profile_are_judged_later(sample_policy: Policy) -> None:
-    (place,) = found("spec: {resourceProfile: 'nvidia-gpu-l4:1'}", sample_policy)
-    kind = GroupKind("kubeai.org", "Model")
-    (note,) = Unjudged(kind, 1, places=((place,),)).notes
-    assert note == (
-        "a.yaml:4: Model.kubeai.org lab/t is not judged, but names a GPU at spec.resourceProfile; "
-        "its pods are judged when they are created"
-    )
+def notes(kind: tuple[str, str], *objects: str, policy: Policy, gpus: bool = True) -> list[str]:
+    some = tuple(tuple(found(text, policy)) for text in objects)
+    return [*Unjudged(GroupKind(*kind), len(some), places=some).notes(gpus=gpus)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "line"),
+    [
+        (
+            ("kubeai.org", "Model"),
+            "spec: {resourceProfile: 'nvidia-gpu-l4:1'}",
+            "Model.kubeai.org lab/t asks for the profile nvidia-gpu-l4:1 at spec.resourceProfile; not judged: its pods "
+            "are judged when they are created",
+        ),
+        (
+            ("kubevirt.io", "VirtualMachine"),
+            "spec: {gpus: [{deviceName: nvidia.com/TU104GL, name: a}]}",
+            "VirtualMachine.kubevirt.io lab/t passes through nvidia.com/TU104GL at spec.gpus[0].deviceName; not "
+            "judged: its pods are judged when they are created",
+        ),
+        (
+            ("helm.toolkit.fluxcd.io", "HelmRelease"),
+            "spec: {runtimeClassName: nvidia, env: {NVIDIA_VISIBLE_DEVICES: all}}",
+            "HelmRelease.helm.toolkit.fluxcd.io lab/t has the runtime class nvidia at spec.runtimeClassName and 1 more "
+            "place; not judged: render its chart: helm template CHART -f VALUES | slicewarden check -",
+        ),
+        (
+            ("example.com", "Trainer"),
+            "spec: [{name: a, image: b, limits: {nvidia.com/gpu: 1}}]",
+            "Trainer.example.com lab/t requests nvidia.com/gpu at spec[0].limits[nvidia.com/gpu] and 1 more place; not "
+            "judged: add the kind under workloads in the policy",
+        ),
+    ],
+)
+def test_a_line_says_what_the_object_does_and_how_it_is_judged(
+    sample_policy: Policy, kind: tuple[str, str], text: str, line: str
+) -> None:
+    assert notes(kind, text, policy=sample_policy) == [f"a.yaml:4: {line}"]
+
+
+def test_a_kind_has_one_line(sample_policy: Policy) -> None:
+    kind = "helm.toolkit.fluxcd.io", "HelmRelease"
+    gpu, container = "a: {nvidia.com/gpu: 1}", "a: [{name: a, image: b}]"
+    (line,) = notes(kind, gpu, gpu, container, gpu, gpu, gpu, policy=sample_policy)
+    assert "requests nvidia.com/gpu at a[nvidia.com/gpu]; 4 more objects of its kind use GPUs too" in line
+    assert "(lab/t, lab/t, lab/t and 1 more)" in line
+    (line,) = notes(kind, gpu, container, policy=sample_policy, gpus=False)
+    assert line.startswith("a.yaml:4: HelmRelease.helm.toolkit.fluxcd.io lab/t holds a container at a[0]; not judged: ")
+    assert notes(kind, container, policy=sample_policy) == []
+
+
+def test_a_place_without_a_line_has_no_line_0() -> None:
+    place = UnjudgedPlace("helm/nodesets", 0, "n", "a", "nvidia.com/gpu", REQUESTS)
+    (line,) = Unjudged(GroupKind("a", "B"), 1, places=((place,),)).notes(gpus=True)
+    assert line.startswith("helm/nodesets: B.a n ")
+
+
+TEXT = """\
+data:
+  job.yaml: |
+    # applied by a CronJob
+    apiVersion: kubeflow.org/v2beta1
+    kind: MPIJob
+    metadata: {name: nccl}
+    spec: {resources: {limits: {nvidia.com/gpu: 8}}}
+  readme.md: "kind: of. nvidia.com/gpu: 8"
+  values.yaml: "resources: {limits: {nvidia.com/gpu: 8}}"
+"""
+
+
+def test_an_object_that_a_config_map_holds_as_a_text_is_seen(sample_policy: Policy) -> None:
+    ((document,), _) = read(HEAD.replace("Trainer", "ConfigMap") + TEXT, "a.yaml")
+    (place,) = within_texts(Item(document, (), document.value), sample_policy.gpu_resources)
+    assert (place.line, place.name, place.path) == (10, "lab/t", "data[job.yaml]")
+    assert place.use == "holds MPIJob nccl, which requests nvidia.com/gpu"

@@ -8,7 +8,7 @@ LAYERS = (
     ("api", "telemetry"),
     ("http", "policy"),
     ("facts",),
-    ("cel", "review"),
+    ("cel", "rendering", "review"),
     ("cluster", "deviceplugin", "gpu"),
     ("memory",),
     ("rules",),

@@ -1,18 +1,24 @@
 """Finds pod templates in objects: at the places of a table, in parts, in nested objects, and in texts."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from webhook.allowance import TEMPLATE, Allowance, weight
 from webhook.api.fields import as_kind, as_map, group_kind, section
+from webhook.api.lenient import mapping, string
 from webhook.api.pods import POD, Container, Elsewhere, Pod, pod_of
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Part, Template, Workload, Workloads, keys
 from webhook.documents.goyaml import parse
 from webhook.documents.goyaml_composer import MAX_VALUES
+from webhook.documents.goyaml_scalars import plain
 from webhook.documents.marks import Unreadable
 from webhook.model import Malformed, Object, Path, Request
 from webhook.text.words import shown
+
+MAX_NESTED = 100
+"""How deep the values of an object may be nested for parameters to be filled in."""
 
 MAX_DEPTH = 4
 """How deep objects may be nested: an AppWrapper with a workflow that creates a job has a depth of 2."""
@@ -91,9 +97,11 @@ def _each_pod(
     for template, path, value in templates:
         allowance.look()
         yield _template(item, request, template, path, value, allowance)
+    defaults = _defaults(item, workload)
     for place in workload.objects:
         for path, value in found(item, (), place):
-            yield from _moved(_object(request, item, as_map(value, path), workloads, allowance, depth, path), path)
+            whole = _filled(value, defaults) if workload.parameters else value
+            yield from _moved(_object(request, item, as_map(whole, path), workloads, allowance, depth, path), path)
     for place in workload.files:
         for path, name in found(item, (), place):
             yield _unread(request, item, path, f"{FILE}, {shown(name)}", allowance)
@@ -123,6 +131,38 @@ def _object(
             yield replace(pod, whole=item, kind=request.kind)
 
 
+def _defaults(item: Object, workload: Workload) -> Mapping[str, str]:
+    """Return the values of an object's parameters, by name. A parameter without a value is left as it is."""
+    if not workload.parameters:
+        return {}
+    listed = (mapping(each) for _, each in found(item, (), f"{workload.parameters}.[]"))
+    return {string(each.get("name")): value for each in listed if (value := string(each.get("value")))}
+
+
+def _filled(value: Any, defaults: Mapping[str, str], depth: int = MAX_NESTED) -> Any:
+    """Fill in parameters: `${{NAME}}` is a value, and `${NAME}` part of a text (openshift template.go).
+
+    The paths of the values stay as they are.
+    """
+    if isinstance(value, dict) and depth:
+        return {key: _filled(each, defaults, depth - 1) for key, each in value.items()}
+    if isinstance(value, list) and depth:
+        return [_filled(each, defaults, depth - 1) for each in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    if whole := _WHOLE.fullmatch(value):
+        return plain(defaults[whole[1]]) if whole[1] in defaults else None
+    text = _PART.sub(lambda part: defaults.get(part[1], part[0]), value)
+    return text if len(text) < _LONGEST else value
+
+
+_WHOLE = re.compile(r"\$\{\{([A-Za-z0-9_]+)\}\}")
+_PART = re.compile(r"\$\{([A-Za-z0-9_]+)\}")
+
+_LONGEST = 4096
+"""Letters of a text that parameters are filled into."""
+
+
 def _of_text(
     request: Request,
     item: Object,
@@ -142,6 +182,9 @@ def _of_text(
     if not text.strip():
         return
     allowance.spend("pod templates", 1, TEMPLATE + len(text) // 20)
+    if _PARAMETER.fullmatch(text.strip()):
+        yield _unread(request, item, path, PARAMETER, allowance)
+        return
     try:
         value, _ = parse(text, last_key_wins=True, max_values=MAX_VALUES)
         if not isinstance(value, dict):
@@ -166,6 +209,11 @@ def _unread(request: Request, item: Object, path: Path, reason: str, allowance: 
     pod = pod_of(item, request, blank, blank, ("metadata",), ("spec",), allowance, template=True)
     return replace(pod, partial=True, elsewhere={(): Elsewhere(path, text=True)}, unread=reason)
 
+
+PARAMETER = "it is a parameter"
+"""The reason why a text is not read of which nothing is there but its name."""
+
+_PARAMETER = re.compile(r"\{\{[^{}]*\}\}")
 
 FILE = "it is in a file"
 """The start of the message that a pod template is not read because the text names only its file."""
@@ -193,6 +241,10 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
                 if values := section(as_map(part, at), name, at):
                     merged |= values
                     metadata_path = at
+    for place in template.annotations:
+        for at, part in find(place):
+            metadata["annotations"] |= as_map(part, at)
+            metadata_path = at[:-1]
     joined = _Joined()
     spec_path = (*path, *keys(template.spec or ""))
     if template.defaults is not None:

@@ -155,3 +155,29 @@ RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
 
 SANDBOXES = Names(("gvisor*", "runsc*"))
 """Runtime classes of gVisor, by their usual names (gvisor g3doc/user_guide/containerd, GKE Sandbox)."""
+
+
+VENDORS = {
+    "amd.com": "AMD",
+    "gpu.amd.com": "AMD",
+    "gpu.intel.com": "Intel",
+    "gpu-vfio.intel.com": "Intel",
+    "birentech.com": "Biren",
+    "cambricon.com": "Cambricon",
+    "enflame.com": "Enflame",
+    "huawei.com": "Huawei",
+    "hygon.com": "Hygon",
+    "iluvatar.ai": "Iluvatar",
+    "metax-tech.com": "MetaX",
+    "mthreads.com": "Moore Threads",
+    "nvidia.com": "NVIDIA",
+    "gpu.nvidia.com": "NVIDIA",
+    "mig.nvidia.com": "NVIDIA",
+    "vfio.gpu.nvidia.com": "NVIDIA",
+}
+"""The makers of GPUs, by the domain of their resources' names, or by their device class."""
+
+
+def vendor(name: str) -> str:
+    """Return the maker of a GPU with this resource's name or device class; empty if the name does not tell."""
+    return VENDORS.get(name.removeprefix(IMPLICIT).partition("/")[0], "")

@@ -36,9 +36,9 @@ class Template(NamedTuple):
     A place is a path of keys joined by dots; a dot within a key has a backslash before it. `at` starts at the object
     and may match several templates. All other places start at the template, or at the object if they begin with a
     slash; an empty one is the template itself. Later maps of `metadata` override earlier ones, and `spec` overrides
-    `defaults`; None if there is no PodSpec. `containers` are places of containers outside the lists of a PodSpec,
-    `parts` are fields of the PodSpec, and `own` are fields of one more container. A `partial` template does not include
-    its pods' trust, which is written elsewhere.
+    `defaults`; None if there is no PodSpec. `annotations` are places of annotations outside such metadata.
+    `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
+    are fields of one more container. A `partial` template does not include its pods' trust, which is written elsewhere.
     """
 
     at: str
@@ -49,6 +49,7 @@ class Template(NamedTuple):
     parts: tuple[Part, ...] = ()
     own: tuple[Part, ...] = ()
     partial: bool = False
+    annotations: tuple[str, ...] = ()
 
 
 class Workload(NamedTuple):
@@ -57,6 +58,7 @@ class Workload(NamedTuple):
     `objects` are places of whole objects that are created, of any kind; `manifests` are places of texts of such.
     `patches` are places of texts that change a PodSpec, and `files` are places of names of files that cannot be read
     here. Pods of a `cluster_scoped` object have the trust of the namespace that uses them, which is not known.
+    `parameters` is the place of a list of names and values that are filled into its objects.
     """
 
     group: str
@@ -68,12 +70,13 @@ class Workload(NamedTuple):
     patches: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     cluster_scoped: bool = False
+    parameters: str = ""
 
     @property
     def opaque(self) -> bool:
         """Whether a condition of an API server cannot look into its pods."""
         texts = self.objects or self.manifests or self.patches or self.files
-        return bool(texts or any(t.parts or t.own for t in self.templates))
+        return bool(texts or any(t.parts or t.own or t.annotations for t in self.templates))
 
 
 Workloads = Mapping[tuple[str, str], Workload]

@@ -194,12 +194,15 @@ _OME_SERVICE = (
 )
 
 
+_HOST_PATH = ("volumes", EACH_ITEM, "hostPath", "path")
+
+
 def _nim(kind: str, spec: str, *more: Part) -> Workload:
     """Each field is the operator's own (k8s-nim-operator api/apps/v1alpha1)."""
     parts = (
         *same("affinity", "nodeSelector", "runtimeClassName", "schedulerName", "tolerations"),
         Part("draResources", ("resourceClaims",)),
-        Part("storage.hostPath", ("volumes", EACH_ITEM, "hostPath", "path")),
+        Part("storage.hostPath", _HOST_PATH),
     )
     own = (*same("args", "command", "env", "resources"), *more)
     containers = ("initContainers.[]", "sidecarContainers.[]")
@@ -237,6 +240,29 @@ def _dynamo(kind: str, *places: str, shared: str = "") -> Workload:
 
 def _aibrix(kind: str, *places: str) -> Workload:
     return pod_templates("orchestration.aibrix.ai", kind, f"{kind.lower()}s", *places)
+
+
+def _seldon(kind: str, template: Template) -> Workload:
+    return Workload("mlops.seldon.io", kind, f"{kind.lower()}s", (template,))
+
+
+def _grove(kind: str, template: Template) -> Workload:
+    """A clique's annotations go to its pods (operator/internal/controller/podclique/components/pod/pod.go)."""
+    return Workload("grove.io", kind, f"{kind.lower()}s", (template,))
+
+
+def _soperator_node_set() -> Workload:
+    """Each field of a worker is the operator's own; its resources are limits (api/v1alpha1/nodeset_types.go)."""
+    volumes = ("spool", "jail", "jailSubMounts.[].volumeSource", "customVolumeMounts.[].volumeSource")
+    parts = (
+        *same("affinity", "nodeSelector", "tolerations"),
+        Part("customInitContainers", ("initContainers",)),
+        Part("priorityClass", ("priorityClassName",)),
+        *(Part(f"slurmd.volumes.{each}.hostPath.path", _HOST_PATH) for each in volumes),
+    )
+    own = Part("slurmd.customEnv", ("env",)), Part("slurmd.resources", ("resources", "limits"))
+    template = Template("spec", (), None, parts=parts, own=own, annotations=("workerAnnotations",))
+    return Workload("slurm.nebius.ai", "NodeSet", "nodesets", (template,))
 
 
 _KV_CACHE = tuple(
@@ -374,11 +400,41 @@ CUSTOM = table(
         ),
         _spark_of_apache(),
         Workload("workload.codeflare.dev", "AppWrapper", "appwrappers", (), objects=("spec.components.[].template",)),
-        Workload("mlops.seldon.io", "Server", "servers", pod_specs("spec.podSpec")),
-        Workload("mlops.seldon.io", "ServerConfig", "serverconfigs", pod_specs("spec.podSpec")),
-        Workload("mlops.seldon.io", "SeldonRuntime", "seldonruntimes", pod_specs("spec.overrides.[].podSpec")),
+        # A server's pods get its annotations and those of its ServerConfig (statefulset_reconciler.go), and a
+        # component's those of the SeldonConfig (seldonruntime_reconciler.go). Its own PodSpec has none (podspec.go).
+        _seldon("Server", Template("spec.podSpec", ("/metadata",), "")),
+        _seldon("ServerConfig", Template("spec.podSpec", ("/metadata",), "", partial=True)),
+        _seldon("SeldonRuntime", Template("spec.overrides.[].podSpec", (), "", partial=True)),
+        _seldon("SeldonConfig", Template("spec.components.[]", ("/metadata", ""), "podSpec")),
         Workload(
-            "mlops.seldon.io", "SeldonConfig", "seldonconfigs", (Template("spec.components.[]", ("",), "podSpec"),)
+            *("machinelearning.seldon.io", "SeldonDeployment", "seldondeployments"),
+            (
+                Template("spec.predictors.[].componentSpecs.[]"),
+                Template("spec.predictors.[].explainer", (), None, containers=("containerSpec",), partial=True),
+            ),
+        ),
+        _grove("PodCliqueSet", Template("spec.template.cliques.[]", ("",), "spec.podSpec")),
+        _grove("PodClique", Template("spec", ("/metadata",), "podSpec")),
+        *(
+            pod_templates(group, "ElasticJob", "elasticjobs", "spec.replicaSpecs.{}.template")
+            for group in ("elastic.pytorch.org", "elastic.iml.github.io")
+        ),
+        Workload(
+            *("slinky.slurm.net", "NodeSet", "nodesets"),
+            (Template("spec", ("/metadata", "template.metadata"), "template.spec", containers=("slurmd", "logfile")),),
+        ),
+        _soperator_node_set(),
+        pod_templates("apps.openshift.io", "DeploymentConfig", "deploymentconfigs", "spec.template"),
+        Workload(
+            *("template.openshift.io", "Template", "templates", ()), objects=("objects.[]",), parameters="parameters"
+        ),
+        *(
+            pod_templates("apps.kruise.io", kind, f"{kind.lower()}s", "spec.template")
+            for kind in ("CloneSet", "DaemonSet", "StatefulSet")
+        ),
+        pod_templates(
+            *("actions.github.com", "AutoscalingRunnerSet", "autoscalingrunnersets"),
+            *("spec.template", "spec.listenerTemplate"),
         ),
         pod_templates("kaito.sh", "Workspace", "workspaces", "inference.template"),
         pod_templates("kaito.sh", "InferenceSet", "inferencesets", "spec.template.inference.template"),
@@ -407,8 +463,14 @@ jobset, leaderworkerset and disaggregatedset: kubernetes-sigs/jobset, lws; agent
 argoproj.io: argoproj/argo-workflows, argoproj/argo-rollouts; batch.volcano.sh and flow.volcano.sh: volcano-sh/apis;
 sparkoperator.k8s.io: kubeflow/spark-operator; spark.apache.org: apache/spark-kubernetes-operator;
 workload.codeflare.dev: project-codeflare/appwrapper api/v1beta2; mlops.seldon.io: SeldonIO/seldon-core
-operator/apis/mlops; kaito.sh: kaito-project/kaito api/v1beta1; sagemaker.amazonaws.com: aws/sagemaker-hyperpod-cli
-(hyperpod-pytorch-job-template); keda.sh: kedacore/keda apis/keda/v1alpha1.
+operator/apis/mlops, and machinelearning.seldon.io: its release 1, operator/apis/machinelearning.seldon.io/v1;
+grove.io: ai-dynamo/grove operator/api/core/v1alpha1; elastic.pytorch.org: pytorch/elastic kubernetes/api/v1alpha1;
+elastic.iml.github.io: intelligent-machine-learning/dlrover go/operator/api/v1alpha1; slinky.slurm.net:
+SlinkyProject/slurm-operator api/v1beta1; slurm.nebius.ai: nebius/soperator; apps.openshift.io and
+template.openshift.io: openshift/api; apps.kruise.io: openkruise/kruise-api apps; actions.github.com:
+actions/actions-runner-controller apis/actions.github.com/v1alpha1; kaito.sh: kaito-project/kaito api/v1beta1;
+sagemaker.amazonaws.com: aws/sagemaker-hyperpod-cli (hyperpod-pytorch-job-template); keda.sh: kedacore/keda
+apis/keda/v1alpha1.
 """
 
 WORKLOADS: Workloads = {**BUILT_IN, **CUSTOM}

@@ -1,11 +1,14 @@
 """Reads the inputs of commands: the policy, and facts from files."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from webhook import rules
 from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, string
 from webhook.cli import outputs
 from webhook.documents import files
 from webhook.documents.documents import Document
@@ -19,6 +22,8 @@ from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
 from webhook.policy.model import Policy
+from webhook.rendering.model import Options
+from webhook.telemetry import progress
 from webhook.text.words import shown
 
 
@@ -92,6 +97,27 @@ def found(paths: Iterable[str]) -> list[str]:
 
 
 _NAMES = ", ".join(sorted(resource.kind for resource in kinds.usual(Reach.WITHIN, Reach.EVERYWHERE)))
+
+
+@contextmanager
+def rendering(
+    known: Iterable[Object], *, fetch: bool = False, cached: bool = True, touched: bool = False
+) -> Iterator[Options]:
+    """Say how the roots of a run are rendered: for the version of the known nodes, with a bar from a second on."""
+    with progress.bar(1) as tell:
+        yield Options(fetch=fetch, cached=cached, version=_version(known), touched=touched, tell=tell)
+
+
+def _version(known: Iterable[Object]) -> str:
+    """Return the newest version of the nodes' kubelets, such as `v1.34.2`; empty if none says it."""
+    versions = (
+        string(mapping(mapping(value.get("status")).get("nodeInfo")).get("kubeletVersion"))
+        for value in known
+        if group_kind(value) == ("", "Node")
+    )
+    found = (match for version in versions if (match := re.match(r"v(\d+)\.(\d+)\.(\d+)", version)))
+    newest = max(found, key=lambda match: tuple(map(int, match.groups())), default=None)
+    return newest[0] if newest else ""
 
 
 def load_objects(path: str) -> list[files.Item]:

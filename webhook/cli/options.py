@@ -242,6 +242,13 @@ def again(files: Callable[[], Iterable[str]]) -> int:
     return watch.watch(files, partial(run, **{**context.params, "watch": False}), sleep=time.sleep)
 
 
+def rendering(function: Function) -> Function:
+    """Add `--fetch` and `--no-cache`, for commands that render what files deploy."""
+    fetch = click.option("--fetch", is_flag=True, help="let kustomize and helm download remote bases and charts")
+    cache = click.option("--no-cache", is_flag=True, help="render again, also what has not changed")
+    return all_of(fetch, cache)(function)
+
+
 EVERYTHING = click.option("--all", "everything", is_flag=True, help="list all objects, also those without findings")
 """The option `--all`."""
 

@@ -37,6 +37,11 @@ class Source:
         self._first_line = first_line
 
     @property
+    def text(self) -> str:
+        """The text."""
+        return self._text
+
+    @property
     def start(self) -> int:
         """The first line of the text."""
         return self._first_line

@@ -20,13 +20,15 @@ SUFFIXES = (".yaml", ".yml", ".json")
 class Item:
     """One Kubernetes object: a document, or the item at `base` of a List in it.
 
-    For an object that another object would create, the document has only the part `under` a path, at `base`.
+    For an object that another object would create, the document has only the part `under` a path, at `base`. An object
+    that was rendered has the `root` that made it, such as a kustomization's folder.
     """
 
     document: Document
     base: Path
     value: Object
     under: Path = ()
+    root: str = ""
 
     @property
     def source(self) -> str:
@@ -39,6 +41,10 @@ class Item:
     def line(self, path: Path = (), text_line: int = 0) -> int:
         """Return the line of a place in the object, or of a line within the text at that place."""
         return self.document.line((*self.base, *self.place(path)), text_line)
+
+    def where(self, path: Path, text_line: int = 0) -> tuple[str, int]:
+        """Return the file and the line of a place in the object: for a rendered one, where people edit it."""
+        return self.document.file, self.line(path, text_line)
 
     def place(self, path: Path) -> Path:
         """Return the path of a place in the object from the item's base; empty for a place outside the document."""
@@ -120,7 +126,7 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     `skips` says of which only the kind is read.
     """
     try:
-        data = _bytes(name)
+        data = contents(name)
     except OSError as error:
         yield Problem(name, 0, error.strerror or str(error))
         return
@@ -140,11 +146,11 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     except UnicodeDecodeError as error:
         yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
         return
-    hint = _is_templated(text)
+    hint = TEMPLATE if _is_templated(text) else TERRAFORM if _TERRAFORM.search(text) else ""
     some = name != "-"
     for one in stream(text, name, skips):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
-        yield one._replace(message=one.message + TEMPLATE) if hint and isinstance(one, Problem) else one
+        yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
     if not some:  # the program before the pipe may have written an error message
         yield Problem(name, 0, "no Kubernetes object on standard input")
 
@@ -159,6 +165,11 @@ def _is_object(value: Any) -> bool:
 TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check -"
 """The end of a problem with a file that may be a template."""
 
+TERRAFORM = "; it looks like a template of Terraform's: check what it renders"
+"""The end of a problem's message if Terraform's template engine seems to read the file (templatefile)."""
+
+_TERRAFORM = re.compile(r"%\{|^[ \t]*\$\{[^{}\n]*\}[ \t]*$", re.MULTILINE)
+
 _TEMPLATED = re.compile(r"\{\{|\{%")
 
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#.*", re.MULTILINE)
@@ -172,7 +183,7 @@ def _is_templated(text: str) -> bool:
 def is_template(name: str) -> bool:
     """Return whether a file is readable and has template actions."""
     try:
-        return _is_templated(_bytes(name).decode("utf-8", "replace"))
+        return _is_templated(contents(name).decode("utf-8", "replace"))
     except (OSError, Unfit):
         return False
 
@@ -183,7 +194,7 @@ def may_hold_objects(name: str) -> bool:
     Only the word itself, an escape in quotes or a base64 tag can produce that key. A broken link has no objects.
     """
     try:
-        data = _bytes(name).replace(b"\0", b"")  # every other byte in UTF-16
+        data = contents(name).replace(b"\0", b"")  # every other byte in UTF-16
     except (FileNotFoundError, Unfit) as error:
         return isinstance(error, Unfit)
     except OSError as error:
@@ -204,7 +215,8 @@ _STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 """Prefixes of names for open files, such as a shell's `<(…)`."""
 
 
-def _bytes(name: str) -> bytes:
+def contents(name: str) -> bytes:
+    """Return the bytes of a file, or of standard input (`-`). Raises OSError and Unfit."""
     if name == "-":
         return _limited(sys.stdin.buffer)
     mode = FilePath(name).stat().st_mode

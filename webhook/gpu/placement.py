@@ -8,6 +8,7 @@ from typing import NamedTuple
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
 from webhook.api.selectors import Requirement, contradiction, equals
+from webhook.catalog.gpu_requests import vendor
 from webhook.facts.snapshot import Facts
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -211,6 +212,15 @@ def _names_on_nodes(policy: Policy, facts: Facts) -> Mapping[str, tuple[str, ...
         if pool := policy.pool_of(node.labels):
             found.setdefault(pool.name, set()).update(name for name in node.resources if name in pool.resources)
     return {name: tuple(sorted(resources)) for name, resources in found.items()}
+
+
+def foreign_vendor(name: str, policy: Policy) -> str:
+    """Return the maker of a GPU by its resource or device class, if no pool has GPUs of that maker; else empty."""
+    maker = vendor(name)
+    known = {
+        vendor(each) for pool in policy.pools for each in (*pool.resources.patterns, *pool.device_classes.patterns)
+    }
+    return "" if maker in known else maker
 
 
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes

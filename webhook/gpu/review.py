@@ -15,6 +15,7 @@ from webhook.gpu.requests import GPURequest, ResourceEntry
 from webhook.model import Object, Path, Request
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.review import Review, shared
+from webhook.text.words import shown
 
 Trait = (
     Way
@@ -122,6 +123,15 @@ class PodReview(Review[Pod]):
             or bool(self.exposure.variables)
             or not guard.kept_off(self.subject, self.extended_resources, self.policy, self.facts)
         )
+
+    @property
+    def agents_way(self) -> str:
+        """The way out for a DaemonSet, whose pods mostly are agents of their nodes; empty for other objects."""
+        pod = self.subject
+        if not pod.daemon or not pod.namespace:
+            return ""
+        account = shown(f"{pod.namespace}/{pod.service_account}", quotes=False)
+        return f"; an agent of the nodes needs an exemption for its account {account}"
 
     @property
     def trust_would_do(self) -> bool:

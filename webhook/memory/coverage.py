@@ -1,11 +1,12 @@
 """Describes how each framework in each container of a pod is capped, and how to get a missing cap."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
 from webhook.memory import frameworks
+from webhook.memory.command_line import ARGS
 from webhook.memory.frameworks import Framework
 from webhook.memory.plan import CapPlan, ContainerPlan
 from webhook.memory.shim.delivery import CHOICE, IMAGE_PATH
@@ -115,8 +116,14 @@ def _by_argument(part: ContainerPlan, plan: CapPlan) -> Iterator[Capped]:
     elif part.argument is not None:
         step, details = part.argument, dict(part.argument.details)
         why = noted(step, plan.budget).removeprefix(f"{step.name}: ")
-        way = f"args: [{details['ours']}]" if "ours" in details else details["advice"]
+        way = _argument(details) if "ours" in details else details["advice"]
         yield Capped(part.shown, step.name, By.NONE, why, way)
+
+
+def _argument(details: Mapping[str, str]) -> str:
+    """Say where an argument is to be added."""
+    ours, where = details["ours"], details["where"]
+    return f"args: [{ours}]" if where == ARGS else f"add {ours} {where}"
 
 
 def lines(some: Iterable[Capped]) -> Iterator[str]:

@@ -292,12 +292,12 @@ def _container(
     if cap.driver:
         steps = tuple([step for step in steps if step.kind not in _BY_VARIABLE_ALONE])
     words = container.words
-    program, clearly = command_line.program(image, words)
+    allowance.spend("settings", sum(map(len, words)) // LETTERS)
+    start = command_line.start(container.reference, words)
     argument = limited = None
-    if program is not None:
-        append = clearly and cap.policy.append_arguments
-        argument = command_line.merge(program, words, cap.budget, append=append)
-        limited = command_line.limited(program, argument, cap.budget)
+    if start is not None:
+        argument = command_line.merge(start, cap.budget, append=cap.policy.append_arguments)
+        limited = command_line.limited(start, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
         history = before.history(container.name, values, cap.budget.slice)

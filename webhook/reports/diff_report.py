@@ -11,7 +11,7 @@ from webhook.reports.patches import change as patched
 from webhook.scan.diff import Change, Changed, ChangeEffect, FindingChange
 from webhook.text import tables
 from webhook.text.terminal import PLAIN, Look
-from webhook.text.words import several
+from webhook.text.words import several, shown
 
 HEADINGS = {
     ChangeEffect.DENIED: "newly denied",
@@ -53,12 +53,14 @@ def _object(changed: Changed, look: Look) -> Iterator[str]:
     effects = changed.effects
     words = look.paint(", ".join(effects), _STYLES.get(effects[0], "strong")) if effects else "as before"
     judged = changed.after
-    for part in filter(None, (judged.place, judged.title)):
+    for part in filter(None, (judged.place, judged.title, judged.through)):
         *above, words = look.beside(words, part, " " * 9)
         yield from above
     yield words
     for difference in changed.differences:
         line = f"line {difference.line:<4} " if difference.line else ""
+        if line and difference.file != judged.file:
+            line = f"{shown(difference.file, quotes=False)}:{difference.line} "
         yield from look.beside(
             f"  {_actions(difference)}  {line}{difference.result.rule}", dotted(difference.result.finding.path), " " * 9
         )
@@ -112,6 +114,7 @@ def _value(changed: Changed) -> dict[str, Any]:
         "findings": [
             {
                 "rule": difference.result.rule,
+                **({"file": difference.file} if difference.file != changed.after.file else {}),
                 "line": difference.line,
                 **parts.result(difference.result),
                 **({"repaired": True} if difference.result.repaired else {}),

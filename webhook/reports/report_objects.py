@@ -51,7 +51,7 @@ def of(judged: Judged, policy: str, kind: ReportKind = OPEN, at: datetime | None
     if judged.namespace:
         scope["namespace"] = judged.namespace
     stamp = {"timestamp": {"seconds": int(at.timestamp()), "nanos": 0}} if at else {}
-    results = [{**_result(result, line, judged, policy), **stamp} for result, line in judged.findings]
+    results = [{**_result(result, file, line, policy), **stamp} for result, file, line in judged.located]
     results = results or [{"source": SOURCE, "policy": policy, "result": "pass", "scored": True, **stamp}]
     counted = Counter(value["result"] for value in results)
     return {
@@ -75,10 +75,10 @@ def name(judged: Judged) -> str:
     return f"{SOURCE}-{judged.kind.lower()[:20]}-{sha256(what)[:16]}"
 
 
-def _result(result: Result, line: int, judged: Judged, policy: str) -> Mapping[str, Any]:
+def _result(result: Result, file: str, line: int, policy: str) -> Mapping[str, Any]:
     properties = {"path": dotted(result.finding.path)}
     if line:
-        properties |= {"file": judged.file, "line": str(line)}
+        properties |= {"file": file, "line": str(line)}
     if result.exemption:
         properties["exemption"] = result.exemption
     if result.repaired:

@@ -35,7 +35,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(
                 pod.at("spec", "tolerations", index),
                 "a toleration without a key tolerates every taint, also those that protect GPU nodes; name the keys of "
-                "the taints that you need",
+                f"the taints that you need{review.agents_way}",
             )
 
 

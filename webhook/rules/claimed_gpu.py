@@ -27,6 +27,7 @@ from webhook.cel.policies import include, reaches
 from webhook.cel.write import all_of, any_of, array, named, negated
 from webhook.gpu import claims
 from webhook.gpu.device_classes import Class, sort_of
+from webhook.gpu.placement import foreign_vendor
 from webhook.model import Finding
 from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.review import Review
@@ -56,12 +57,7 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
             else:
                 taken[name] = pool
         elif sort is Class.GPU:
-            message = (
-                f"class {shown(name)} is for GPUs, which nobody may claim in namespace "
-                f"{shown(claim.namespace)}; request {_offered(review)} instead, or ask an administrator "
-                "to list the namespace under gpus.claims"
-            )
-            yield Finding(path, message)
+            yield Finding(path, _closed(review, name))
         else:
             message = (
                 f"class {shown(name)} is not known, and may be for GPUs; ask an administrator to list "
@@ -95,6 +91,20 @@ def _way(review: Review[DeviceClaim]) -> str:
             f"{shown(claim.namespace)}"
         )
     return "ask for a class of another pool, or an administrator for a grant"
+
+
+def _closed(review: Review[DeviceClaim], name: str) -> str:
+    """Say that nobody may claim a class in the namespace, and what to do. Another maker's GPU is no substitute."""
+    where = shown(review.subject.namespace)
+    if maker := foreign_vendor(name, review.policy):
+        return (
+            f"pods in namespace {where} may not claim {shown(name, quotes=False)}, and policy {review.policy.name} has "
+            f"no pool of {maker} GPUs; ask an administrator to list the namespace under gpus.claims"
+        )
+    return (
+        f"class {shown(name)} is for GPUs, which nobody may claim in namespace {where}; request {_offered(review)} "
+        "instead, or ask an administrator to list the namespace under gpus.claims"
+    )
 
 
 def _offered(review: Review[DeviceClaim]) -> str:

@@ -43,6 +43,31 @@ def check(review: PodReview) -> Iterator[Finding]:
     found = [each for each in volumes if not _allowed(each, review.policy)]
     if not found:
         return
+    # The path that decides is named first: one above all others, then those that no mode of a mount makes harmless.
+    found.sort(key=lambda each: (not _is_root(each), _harmless_read(each)))
+    first, rest = (found[:1], found[1:]) if _is_root(found[0]) else (found, [])
+    message = f"{_harm(first)}; {_way_out(first)}"
+    if rest:
+        names = listed([shown(each.name, quotes=False) for each in rest], _NAMED)
+        message += f". {len(rest)} more {'is' if len(rest) == 1 else 'are'} refused ({names}): {_way_out(rest)}"
+    yield Finding(
+        review.subject.at("spec", "volumes"),  # and not the first of them, so that an update may remove it
+        f"{message}{review.agents_way}",
+        parts=tuple(f"{each.name} {each.access.name}" for each in found),
+    )
+
+
+def _is_root(found: HostPath) -> bool:
+    return host_paths.normal(found.name).strip("/") == ""
+
+
+def _harmless_read(found: HostPath) -> bool:
+    """Whether the path harms nothing in a mount that nobody can write."""
+    return not host_paths.leads_to_gpu(found.name, Access.READ_ALL)
+
+
+def _harm(found: list[HostPath]) -> str:
+    """Name paths, and say what they give to a pod."""
     names = [shown(each.name, quotes=False) for each in found]
     one = len(found) == 1
     if all(host_paths.unknown(each.name) for each in found):
@@ -51,14 +76,10 @@ def check(review: PodReview) -> Iterator[Finding]:
         harm = f"{'exposes' if one else 'expose'} the node's devices"
     else:
         harm = f"{'gives' if one else 'give'} control of the node, its GPUs included"
-    harm += next(
+    below = next(
         (f" ({below} is below {name})" for name, below in zip(names, map(_below, found), strict=True) if below), ""
     )
-    yield Finding(
-        review.subject.at("spec", "volumes"),  # not the first of them, so that an update may remove it
-        f"hostPath {'' if one else 'volumes '}{listed(names, _NAMED)} {harm}; {_way_out(found)}",
-        parts=tuple(f"{each.name} {each.access.name}" for each in found),
-    )
+    return f"hostPath {'' if one else 'volumes '}{listed(names, _NAMED)} {harm}{below}"
 
 
 _NAMED = 5

@@ -29,7 +29,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         if flag(pod.spec, key, at) and review.exposed:
             yield Finding(
                 pod.at("spec", key),
-                f"{key}: true lets the pod reach {what} of all pods on its node's GPUs; remove it",
+                f"{key}: true lets the pod reach {what} of all pods on its node's GPUs; remove it{review.agents_way}",
             )
 
 

@@ -3,7 +3,8 @@
 If a ClusterPolicy names a ConfigMap that does not exist, the device plugin's pods do not start. If it names a key that
 the ConfigMap does not have, or a node's label does, the plugin's config-manager exits and starts over without end
 (k8s-device-plugin cmd/config-manager/main.go): the node's GPUs are gone or unchanged. The facts say what exists. If
-they hold no ConfigMap of the namespace, the rule only warns.
+they hold no ConfigMap of the namespace, the rule only warns. So it does if the ConfigMap is in another namespace, which
+may be the operator's own.
 
 Way out: create the ConfigMap or the key first, or name one that exists.
 """
@@ -38,12 +39,17 @@ def _of_cluster_policy(subject: ClusterPolicy, policy: Policy, facts: Facts) -> 
     known = [each for each in namespaces if (each, subject.config_map) in facts.config_maps]
     where = " or ".join(namespaces)
     if not known:
+        path, name = (*subject.base, "name"), shown(subject.config_map)
+        if elsewhere := sorted(namespace for namespace, each in facts.config_maps if each == subject.config_map):
+            yield Finding(
+                path,
+                f"ConfigMap {name} is in namespace {listed(elsewhere, 3)}, not in {where}; the operator reads its own "
+                "namespace: if that is there, list it under sharing.namespaces",
+                advice=True,
+            )
+            return
         sure = any(namespace in namespaces for namespace, _ in facts.config_maps)
-        yield Finding(
-            (*subject.base, "name"),
-            f"ConfigMap {shown(subject.config_map)} does not exist in namespace {where}; create it first",
-            advice=not sure,
-        )
+        yield Finding(path, f"ConfigMap {name} does not exist in namespace {where}; create it first", advice=not sure)
     elif subject.default:
         keys = facts.config_maps[known[0], subject.config_map]
         if subject.default not in keys:

@@ -65,12 +65,11 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
         if request.placeholder:
             # An operator may fill in its own placeholders later, and its pods are judged then.
             advice = pod.template and any(start in str(request.quantity) for start in FILLED_IN)
-            yield Finding(
-                request.path,
-                f"{shown(request.quantity)} is a placeholder; substitute it before checking "
-                "(envsubst < file | slicewarden check -)",
-                advice=advice,
-            )
+            if advice:
+                message = "is a parameter, known when a pod is created; the pod is judged then"
+            else:
+                message = "is a placeholder; substitute it before checking (envsubst < file | slicewarden check -)"
+            yield Finding(request.path, f"{shown(request.quantity)} {message}", advice=advice)
         elif not request.whole:
             yield Finding(
                 request.path,

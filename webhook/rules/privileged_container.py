@@ -30,15 +30,15 @@ def check(review: PodReview) -> Iterator[Finding]:
     privileges = review.exposure.privileges
     if not privileges or not review.exposed:
         return
+    ways = f"remove it{review.agents_way}"
     for path, name, value, _ in privileges:
         if name == "privileged":
-            yield Finding(
-                path, "privileged: true gives the container every device of its node, all GPUs too; remove it"
-            )
+            message = "privileged: true gives the container every device of its node, also its GPUs if it has some"
+            yield Finding(path, f"{message}; {ways}")
         elif name == "hostProcess":
-            yield Finding(path, "hostProcess: true makes the container a process of its node; remove it")
+            yield Finding(path, f"hostProcess: true makes the container a process of its node; {ways}")
         else:
-            message = f"capability {shown(value)} lets the container take devices that it was not given; remove it"
+            message = f"capability {shown(value)} lets the container take devices that it was not given; {ways}"
             yield Finding(path, message)
 
 

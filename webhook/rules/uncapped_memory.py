@@ -4,8 +4,8 @@ Time-slicing divides time, not memory: one process can take the whole GPU, and t
 its own limit, which needs no change to an image. Slicewarden sets it by environment variables, sized so that all slices
 fit on the smallest GPU that the pod may land on. The limit is cooperative: it binds a framework's own allocator in one
 process, and a program can lift it. Variables cap PyTorch from 2.10 on, JAX, CuPy and PaddlePaddle. Where the policy has
-`memory.shim: Inject`, a short Python file caps older PyTorch and TensorFlow too. Only an argument limits vLLM and
-SGLang.
+`memory.shim: Inject`, a short Python file caps older PyTorch and TensorFlow too. Only an argument limits vLLM, SGLang
+and TensorFlow Serving.
 
 If the tenant set a limit too, the stricter one is used; everything else that the tenant wrote is kept. The annotation
 `slicewarden.dev/memory-caps` says what was lowered and what is not capped. `slicewarden.dev/gpu-memory` asks for less

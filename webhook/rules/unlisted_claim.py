@@ -26,6 +26,7 @@ from webhook.cel.write import any_of
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims
 from webhook.gpu.device_classes import Class, claims_others, classes_of, sort_of
+from webhook.gpu.placement import foreign_vendor
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Object, Path
 from webhook.policy.model import Policy
@@ -63,9 +64,16 @@ def check(review: PodReview) -> Iterator[Finding]:
             what = f"the claim is for {named}, and pods" if classes else "pods"
             yield Finding(
                 path,
-                f"{what} in namespace {shown(pod.namespace)} may not use ResourceClaims ({_why(policy, judged)}); for "
-                "a GPU, request nvidia.com/gpu; for another device, ask an administrator to list the namespace",
+                f"{what} in namespace {shown(pod.namespace)} may not use ResourceClaims ({_why(policy, judged)}); "
+                f"{_way(classes, policy)}",
             )
+
+
+def _way(classes: tuple[str, ...], policy: Policy) -> str:
+    """Say what to do instead of a claim. NVIDIA's GPU is no substitute for another maker's."""
+    if any(foreign_vendor(name, policy) for name in classes):
+        return "ask an administrator to list the namespace under gpus.claims"
+    return "for a GPU, request nvidia.com/gpu; for another device, ask an administrator to list the namespace"
 
 
 def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:

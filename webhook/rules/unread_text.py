@@ -2,7 +2,8 @@
 
 An Argo workflow may hold changes to its pods (`podSpecPatch`) and whole objects (`resource.manifest`) as texts with
 placeholders, which are YAML only after Argo has filled them in. Spark's configuration may name a file with a template
-of its pods. Such pods cannot be judged before they are created. Then the webhook judges them like all others.
+of its pods. Such pods cannot be judged before they are created. Then the webhook judges them like all others. A text
+that is only one parameter is passed over, because no way of writing it would let it be read.
 
 Way out: write the text so that it is YAML or JSON before it is filled in: put placeholders in quotes.
 Write a template of Spark's pods into the object.
@@ -10,7 +11,7 @@ Write a template of Spark's pods into the object.
 
 from collections.abc import Iterator
 
-from webhook.api.templates import FILE
+from webhook.api.templates import FILE, PARAMETER
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 
@@ -22,7 +23,7 @@ LOOKS_AT = ("unread",)
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a text that cannot be judged; at most with a warning."""
     pod = review.subject
-    if pod.unread:
+    if pod.unread and pod.unread != PARAMETER:
         what, way = "text", "put placeholders in quotes"
         if pod.unread.startswith(FILE):
             what, way = "template", "write it into the object"

@@ -29,7 +29,7 @@ from webhook.catalog.names import Names
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.policies import include
 from webhook.cel.write import any_of, named
-from webhook.gpu.placement import Placement, alternatives, names, offers
+from webhook.gpu.placement import Placement, alternatives, foreign_vendor, names, offers
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
 from webhook.policy.model import TRUSTED, Policy, Pool
@@ -59,6 +59,9 @@ def check(review: PodReview) -> Iterator[Finding]:
     pool = placement.pool
     if pool is None:
         path = review.asks[0]
+        if foreign := _foreign(placement, policy):
+            yield Finding(path, foreign)
+            return
         why, way = ", ".join(placement.refusals), _what_to_ask(review, placement.totals)
         if review.trust_would_do:
             way += f", or set the annotation {policy.annotation}: {TRUSTED}, which is granted to this pod"
@@ -90,6 +93,19 @@ def check(review: PodReview) -> Iterator[Finding]:
                 parts=tuple(f"{pool.name}: {each}" for each in missing),
                 left_out=not pod.mirror,
             )
+
+
+def _foreign(placement: Placement, policy: Policy) -> str:
+    """Say that the policy has no pool of the only GPUs that a pod asks for, which are of another maker; else empty."""
+    makers = {foreign_vendor(name, policy) for name in placement.totals}
+    if "" in makers:
+        return ""
+    some = " and ".join(sorted(makers))
+    domains = " and ".join(sorted({f"{name.partition('/')[0]}/*" for name in placement.totals}))
+    return (
+        f"policy {policy.name} has no pool of {some} GPUs ({listed([*placement.totals], _NAMED)}); ask an "
+        f"administrator for one, or to leave {domains} out of gpus.resources"
+    )
 
 
 def _wants(placement: Placement) -> str:

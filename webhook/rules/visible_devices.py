@@ -38,7 +38,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         way = "and overrides the device plugin; remove it"
         if not asks_here:
             way = "which it does not request; remove it, and request GPUs in resources.limits"
-        yield Finding(path, f"{opens}, {way}")
+        yield Finding(path, f"{opens}, {way}{review.agents_way}")
 
 
 def fallback(_: Policy) -> Iterator[Clause]:

@@ -5,6 +5,7 @@ So memory grows with the findings and the largest file, and hardly with the numb
 process reads and judges are not packed, since that would cost more than judging them.
 """
 
+import json
 import os
 import sys
 from collections import Counter
@@ -17,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from webhook.api.fields import group_kind
-from webhook.api.objects import judges
+from webhook.api.objects import CONFIG_MAP, judges
 from webhook.catalog import passive
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
 from webhook.documents import files
-from webhook.documents.documents import Document, Source, stream
+from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts import rights
@@ -30,12 +31,23 @@ from webhook.facts.kinds import CLUSTER_SCOPED, KINDS, kept
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem
 from webhook.policy.resources import GPUResources
+from webhook.rendering.model import Options, Rendering, is_root
 from webhook.scan import folders, values
 from webhook.scan import judge as check
 from webhook.scan.folders import Apart
-from webhook.scan.results import REVIEW, GroupKind, Judged, LeftAlone, PassedOver, Report, count_unjudged, kind_of
-from webhook.scan.unjudged import may_have_places, places
-from webhook.text.words import several
+from webhook.scan.results import (
+    REVIEW,
+    GroupKind,
+    InText,
+    Judged,
+    LeftAlone,
+    PassedOver,
+    Report,
+    count_unjudged,
+    kind_of,
+)
+from webhook.scan.unjudged import may_have_places, places, uses_gpu, within_texts
+from webhook.text.words import listed
 
 NO_OBJECT = "no Kubernetes object in it"
 """The message for a path without objects."""
@@ -114,6 +126,11 @@ class ReadRun(NamedTuple):
         some = any(read.packs or read.kinds or read.problems for read in self.read)
         return () if some or "-" in paths else (Problem(paths[0], 0, NO_OBJECT),)
 
+    @property
+    def charts(self) -> int:
+        """The number of charts that were not rendered."""
+        return len(sum((read.apart for read in self.read), Apart()).charts)
+
     def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
         """Call `work` for each object in order, and yield the results that are not None. Raises its errors."""
         packs = [pack for read in self.read for pack in read.packs]
@@ -130,7 +147,8 @@ class ReadRun(NamedTuple):
         system: bool = False,
     ) -> Report:
         """Judge every object; with `system`, also those that are never sent to the webhook. Raises check.Broke."""
-        results = list(self.each(partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system)))
+        work = partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system)
+        results = list(chain.from_iterable(self.each(work)))
         problems = [*self.problems, *(result for result in results if isinstance(result, Problem))]
         return Report(
             tuple(result for result in results if isinstance(result, Judged)),
@@ -144,6 +162,7 @@ class ReadRun(NamedTuple):
             ),
             warnings=tuple(self.warnings),
             unread=tuple(self.notes),
+            texts=tuple(result.place for result in results if isinstance(result, InText)),
             left_alone=Counter(result.namespace for result in results if isinstance(result, LeftAlone)),
         )
 
@@ -163,11 +182,17 @@ class ReadOptions(NamedTuple):
     gpus: GPUResources | None = None
     rbac: bool = False
 
+    def passes_over(self, key: tuple[str, str]) -> bool:
+        """Whether objects of a group and kind hold nothing that is judged."""
+        return key in passive.KINDS and not (self.rbac and key in rights.KINDS) and key not in self.workloads
+
     def skips(self, api_version: str, kind: str, text: str) -> bool:
         """Whether only the kind of an object is read."""
         key = api_version.rpartition("/")[0], kind
+        if self.passes_over(key):
+            return True
         if key in passive.KINDS and not (self.rbac and key in rights.KINDS):
-            return key not in self.workloads
+            return False
         if self.gpus is None or key in _READ or kind.endswith("List") or judges(*key, self.workloads):
             return False
         return not may_have_places(text, self.gpus)
@@ -175,6 +200,9 @@ class ReadOptions(NamedTuple):
 
 _READ = KINDS.keys() | values.KINDS | {REVIEW}
 """Kinds that are not judged, or not always, and read whole."""
+
+
+_BY_DEFAULT = Options(cached=False)
 
 
 def read(
@@ -185,62 +213,74 @@ def read(
     gpus: GPUResources | None = None,
     rbac: bool = False,
     skip_others: bool = False,
-    render: bool = False,
+    rendering: Options | None = _BY_DEFAULT,
 ) -> ReadRun:
     """Read all files of some paths (see `files.find`). A file that cannot be read is a problem; the others are read.
 
-    In a folder, templates, patches and files without a Kubernetes object are counted and passed over; so are those
-    that are given by name with `skip_others`. With `render`, the charts of folders are rendered by helm instead, and
-    each that cannot be is a problem. The other arguments are those of `Reading`.
+    Kustomizations, charts, and what objects of Flux and Argo CD deploy are rendered: what they make is judged, and the
+    files that it is made of are not judged again. Without `rendering` each file is read as it is. In a folder,
+    templates, patches and files without a Kubernetes object are counted and passed over; so are those that are given
+    by name with `skip_others`. The other arguments are those of `ReadOptions`.
     """
     paths = list(paths)
     names_or_problems = list(files.find(paths))
     names = [name for name in names_or_problems if isinstance(name, str)]
     given = frozenset(("-",) if skip_others else paths)
     reading = ReadOptions(namespace, given, frozenset(folders.patches(names)), workloads, gpus, rbac)
-    charts, unrendered = _charts(reading, names) if render else ({}, [])
-    names = [name for name in names if name in given or folders.chart_of(name) not in charts]
+    made = _made(names, frozenset(paths), rendering._replace(namespace=namespace or "")) if rendering else Rendering()
+    path = os.path.realpath if rendering and rendering.touched else os.path.normpath
+    within = set(map(path, made.files))
+    names = [
+        name for name in names if name == "-" or not (path(name) in within or folders.chart_of(name) in made.charts)
+    ]
     # Standard input is open only in this process.
     alone = "-" in names or sum(min(_size(name), MOST) for name in names) < ALONE
     processes = 1 if alone else _cores()
     step = FILES if processes > 1 else max(len(names), 1)  # in one process no batch ends a pack
     batches = [names[start : start + step] for start in range(0, len(names), step)]
-    done = tuple(_each(partial(_read, reading, sent=processes > 1), batches, processes))
-    unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *unrendered])
-    return ReadRun((unfound, *charts.values(), *done))
+    done = tuple(_each(partial(_read, reading, made, sent=processes > 1), batches, processes))
+    unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *made.problems])
+    unfound.apart.rendered.extend(made.notes)
+    if found := list(folders.terraform(path for path in paths if path != "-")):
+        words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"
+        unfound.apart.rendered.append(f"{len(found):,} {words} a sharing configuration, not judged: {listed(found, 3)}")
+    return ReadRun((unfound, _rendered(reading, made), *done))
 
 
-def _charts(reading: ReadOptions, names: Iterable[str]) -> tuple[dict[str, Read], list[Problem]]:
-    """Render the charts whose templates are among some files, and return what they contain by their folders.
+def _made(names: Sequence[str], given: frozenset[str], options: Options) -> Rendering:
+    """Render the roots among some files; those that are given by name are no roots, but kustomizations."""
+    if not options.touched and all(name in given and not is_root(name) for name in names):
+        return Rendering()
+    from webhook.rendering import rendering  # to run programs takes long to import
 
-    A chart that cannot be rendered is missing there. Its problem is in the second result, once for all charts that
-    have the same.
-    """
-    from webhook.documents import helm  # only for --render: to run a program takes long to import
-
-    charts, alike = dict[str, Read](), dict[str, list[str]]()
-    for chart in dict.fromkeys(folders.chart_of(name) for name in names if name not in reading.given):
-        if not chart:
-            continue
-        text = helm.template(chart, reading.namespace)
-        if isinstance(text, Problem):
-            alike.setdefault(text.message, []).append(chart)
-            continue
-        charts[chart] = contents = Read()
-        _gather(_held(reading, chart, map(_unmarked, stream(text, chart, reading.skips)), contents), contents)
-    problems = [Problem(first, 0, _and_others(reason, len(more))) for reason, (first, *more) in alike.items()]
-    return charts, problems
+    return rendering.render(names, options, given=given)
 
 
-def _and_others(reason: str, count: int) -> str:
-    return f"{reason}; the same holds for {several(count, 'more chart')}" if count else reason
+def _rendered(reading: ReadOptions, made: Rendering) -> Read:
+    """Return the objects that were rendered; each once, if several roots make the same of it."""
+    contents, seen = Read(), set[tuple[Any, ...]]()
+    _gather(_once(reading, made, contents, seen), contents, sent=len(made.outputs) > FEW)
+    return contents
 
 
-def _unmarked(document: Document | Problem) -> Document | Problem:
-    """Return a rendered document without lines, since no file has them."""
-    if isinstance(document, Problem):
-        return document
-    return replace(document, first_line=0, source=Source("", 0))
+def _once(reading: ReadOptions, made: Rendering, contents: Read, seen: set[tuple[Any, ...]]) -> Iterator[Item]:
+    for output in made.outputs:
+        for item in output.items:
+            key = group_kind(item.value)
+            same = (*item.where(()), item.document.index, json.dumps(item.value, sort_keys=True))
+            if same in seen:
+                continue
+            seen.add(same)
+            if _is_installed(item, made) or reading.passes_over(key):
+                contents.kinds[GroupKind(*key)] += 1
+                continue
+            yield from values.config_maps_of(item)
+            yield _placed(item, reading.namespace)
+
+
+def _is_installed(item: Item, made: Rendering) -> bool:
+    """Whether an object installs a chart that was rendered."""
+    return group_kind(item.value) in values.KINDS and (item.document.file, item.line()) in made.installed
 
 
 def _cores() -> int:
@@ -282,10 +322,18 @@ def _do(argument: Any) -> Any:
     return _work[0](argument)
 
 
-def _read(reading: ReadOptions, names: Sequence[str], *, sent: bool) -> Read:
+def _read(reading: ReadOptions, made: Rendering, names: Sequence[str], *, sent: bool) -> Read:
     contents = Read()
-    _gather((item for name in names for item in _opened(reading, name, contents)), contents, sent=sent)
+    found = (item for name in names for item in _opened(reading, name, contents))
+    _gather((item for item in found if not _counted(item, made, contents)), contents, sent=sent)
     return contents
+
+
+def _counted(item: Item, made: Rendering, contents: Read) -> bool:
+    """Count an object that installs a chart which was rendered, and return whether it is one."""
+    if installs := _is_installed(item, made):
+        contents.kinds[GroupKind(*group_kind(item.value))] += 1
+    return installs
 
 
 def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> None:
@@ -320,12 +368,13 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
     """Yield the objects of the documents of a file or chart, and note in the contents whatever else is found."""
     given, apart = name in reading.given, contents.apart
     objects, faults, untyped, broken = 0, 0, list[Problem](), list[Problem]()
+    values_use_gpu = False
     for document in documents:
         if isinstance(document, Problem):
             if given:
                 contents.problems.append(document)
                 faults += 1
-            elif not (document.message.endswith(files.TEMPLATE) and folders.is_of_templates(name)):
+            elif not _is_of_template(document, name):
                 broken.append(document)
             else:
                 faults += 1
@@ -341,6 +390,7 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
             yield item
         opened, unusable = files.items([document])
         if not (given or opened or files.is_typed(document.value)):
+            values_use_gpu = values_use_gpu or (reading.gpus is not None and uses_gpu(document.value, reading.gpus))
             untyped += unusable
             continue
         contents.problems += unusable
@@ -360,7 +410,14 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
     elif not faults and given and name != "-":
         contents.problems.append(Problem(name, 0, NO_OBJECT))
     elif not (faults or given):
-        apart.others.append(name)
+        (apart.values if values_use_gpu else apart.others).append(name)
+
+
+def _is_of_template(problem: Problem, name: str) -> bool:
+    """Whether a file of a folder cannot be read because it is a template."""
+    if folders.is_of_templates(name):
+        return problem.message.endswith((files.TEMPLATE, files.TERRAFORM))
+    return problem.message.endswith(files.TERRAFORM)
 
 
 def _placed(item: Item, namespace: str | None) -> Item:
@@ -387,10 +444,15 @@ def _fact(value: Object) -> Object:
 
 def _judged(
     item: Item, engine: Engine, facts: Facts, *, diffs: bool, system: bool
-) -> Judged | Problem | LeftAlone | PassedOver:
-    """Judge an object. If its kind is not judged, return the kind and the contents that matter."""
+) -> list[Judged | Problem | LeftAlone | PassedOver | InText]:
+    """Judge an object. If its kind is not judged, return the kind and the contents that matter.
+
+    A ConfigMap has a result more for each of its texts that is an object which uses a GPU.
+    """
     result = check.judge(item, engine, facts, diffs=diffs, system=system)
-    return result or PassedOver(kind_of(item), places(item, engine.policy.gpu_resources))
+    gpus = engine.policy.gpu_resources
+    texts = within_texts(item, gpus) if group_kind(item.value) == CONFIG_MAP else ()
+    return [result or PassedOver(kind_of(item), places(item, gpus)), *map(InText, texts)]
 
 
 def _packed(items: list[Item]) -> bytes:

@@ -46,6 +46,7 @@ class FindingChange:
     """A finding under one of the two policies that the other does not make, or makes with another action."""
 
     result: Result
+    file: str
     line: int
     before: Action | None
     after: Action | None
@@ -217,12 +218,12 @@ def _places(judged: Judged, action: Action) -> set[Place]:
 
 
 def _differences(one: Judged, other: Judged) -> Iterator[FindingChange]:
-    before, after = ({_place(result): (result, line) for result, line in judged.findings} for judged in (one, other))
+    before, after = ({_place(found[0]): found for found in judged.located} for judged in (one, other))
     for place in dict.fromkeys((*before, *after)):
         was, now = (side[place][0].action if place in side else None for side in (before, after))
         if was != now:
-            result, line = after.get(place) or before[place]
-            yield FindingChange(result, line, was, now)
+            result, file, line = after.get(place) or before[place]
+            yield FindingChange(result, file, line, was, now)
 
 
 def pools(judged: Judged) -> str:

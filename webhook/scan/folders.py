@@ -1,6 +1,7 @@
 """Finds the files of a folder that are not complete manifests: a chart's templates, and kustomize's patches."""
 
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,13 +14,8 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
+from webhook.rendering.model import CHART, KUSTOMIZATIONS
 from webhook.text.words import listed, several, shown
-
-CHART = "Chart.yaml"
-"""The file that makes a folder a chart (helm pkg/chartutil/chartfile.go)."""
-
-KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
-"""The files that name a folder's resources and patches (kustomize api/konfig/general.go)."""
 
 
 @immutable
@@ -27,13 +23,16 @@ class Apart:
     """Files of folders that are no manifests by themselves, and were not judged.
 
     `charts` are the numbers of templates by the folder of their chart, `templates` those of no chart. `others` hold no
-    Kubernetes object.
+    Kubernetes object; neither do `values`, which use a GPU as a chart's values do.
+    `rendered` are lines on what was rendered not at all, or not as a whole.
     """
 
     charts: Counter[str] = field(default_factory=Counter)
     templates: list[str] = field(default_factory=list)
     patches: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+    rendered: list[str] = field(default_factory=list)
 
     def __add__(self, more: "Apart") -> "Apart":
         return Apart(
@@ -41,11 +40,14 @@ class Apart:
             self.templates + more.templates,
             self.patches + more.patches,
             self.others + more.others,
+            self.values + more.values,
+            self.rendered + more.rendered,
         )
 
     @property
     def notes(self) -> Iterator[str]:
         """Lines on all of them, with the way to have them judged."""
+        yield from self.rendered
         yield from self._charts()
         if self.templates:
             words = "file looks like a template" if len(self.templates) == 1 else "files look like templates"
@@ -54,6 +56,10 @@ class Apart:
             words = "patch" if len(self.patches) == 1 else "patches"
             render = f"kustomize build FOLDER | slicewarden check -; {listed(self.patches, _NAMED)}"
             yield f"{len(self.patches):,} {words} of kustomize not judged; {render}"
+        if self.values:
+            words = "file uses a GPU and has" if len(self.values) == 1 else "files use GPUs and have"
+            render = "values of a chart are judged by helm template CHART -f FILE | slicewarden check -"
+            yield f"{len(self.values):,} {words} no Kubernetes object: {listed(self.values, _NAMED)}; {render}"
         if self.others:
             yield f"{several(len(self.others), 'file')} without a Kubernetes object: {listed(self.others, _NAMED)}"
 
@@ -62,7 +68,7 @@ class Apart:
         if len(charts) > _NAMED:
             templates = several(self.charts.total(), "template")
             names = listed([shown(chart, quotes=False) for chart in charts], _NAMED)
-            yield f"{several(len(charts), 'chart')}, {templates} not rendered: {names}; --render has helm render them"
+            yield f"{several(len(charts), 'chart')}, {templates} not rendered: {names}"
             return
         for chart in charts:
             render = f"helm template {shlex.quote(chart)} | slicewarden check -"
@@ -87,13 +93,37 @@ def chart_of(name: str) -> str:
 
 
 def is_of_templates(name: str) -> bool:
-    """Whether a file lies in a folder for templates, of a chart or of another program."""
-    return "templates" in PurePath(name).parts[:-1]
+    """Whether a file lies in a folder for templates, of a chart or of another program, or has a name of one."""
+    path = PurePath(name)
+    return "templates" in path.parts[:-1] or not _SUFFIXES.isdisjoint(path.suffixes)
+
+
+_SUFFIXES = frozenset((".gotmpl", ".j2", ".tftpl", ".tmpl", ".tpl"))
+"""Parts of the names of templates: Helmfile's, Jinja's, Terraform's and Go's."""
 
 
 @cache
 def _is_chart(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, CHART))  # noqa: PTH113, PTH118
+
+
+def terraform(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the files of Terraform in some folders that hold a sharing configuration as a text."""
+    for path in paths:
+        for at, inner, names in os.walk(path):
+            inner[:] = [each for each in inner if not each.startswith(".")]
+            for name in sorted(names):
+                if name.endswith(".tf"):
+                    file = os.path.normpath(os.path.join(at, name))  # noqa: PTH118
+                    try:
+                        if _SHARES.search(files.contents(file)):
+                            yield file
+                    except (OSError, files.Unfit):
+                        continue
+
+
+_SHARES = re.compile(rb"^[ \t]*(?:timeSlicing|mps):[ \t]*$", re.MULTILINE)
+"""The key of a sharing configuration in a text of YAML."""
 
 
 def patches(names: Iterable[str]) -> set[str]:

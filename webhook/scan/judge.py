@@ -5,7 +5,9 @@ from typing import Any
 
 from webhook.api import admission, jsonpatch
 from webhook.api.fields import group_kind
-from webhook.api.objects import judges
+from webhook.api.objects import CONFIG_MAP, judges
+from webhook.api.pods import Pod
+from webhook.api.templates import PARAMETER
 from webhook.documents import goyaml_writer
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine, RuleBroke
@@ -46,10 +48,13 @@ def judge(
         return Problem(item.source, line, f"{'' if reviewed else 'metadata: '}{error}")
     if reviewed and not judges(request.group, request.kind, policy.workloads):
         return None
-    if not (reviewed or system) and live.passed_over(value, policy):
+    alone = not (reviewed or system) and live.passed_over(value, policy)
+    if alone and group_kind(value) != CONFIG_MAP:
         return LeftAlone(live.namespace_of(value))
     base: Path = ("request", "oldObject" if request.object is None else "object") if reviewed else ()
     result = _answer(request, item, engine, facts, base=base, diffs=diffs)
+    if alone and isinstance(result, Judged) and not result.verdict.results:  # the plugin reads its own in any namespace
+        return LeftAlone(live.namespace_of(value))
     if recreated and isinstance(result, Judged):
         return replace(result, live=True, assumed=live.assumed(value))
     return result
@@ -65,7 +70,7 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
     if verdict.malformed is not None:
         return Problem(item.source, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
     judged = request.object or request.old_object or {}
-    lines = tuple(item.line((*base, *r.finding.path), r.finding.text_line) for r in verdict.results)
+    places = [item.where((*base, *r.finding.path), r.finding.text_line) for r in verdict.results]
     if item.under:
         placed = (
             r._replace(finding=r.finding._replace(path=(*item.base, *item.place(r.finding.path))))
@@ -81,11 +86,20 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
         namespace="" if (request.group, request.kind) in CLUSTER_SCOPED else request.namespace or "default",
         name=request.name or _generate_name(judged),
         verdict=verdict,
-        lines=lines,
+        lines=tuple(line for _, line in places),
+        files=tuple(file for file, _ in places) if any(file != item.document.file for file, _ in places) else (),
+        root=item.root,
         landings=tuple(explain.landings(reviews, capped=diffs)),
         diff=_diff(judged, verdict) if diffs and verdict.patch else "",
         operation=request.operation,
+        parameters=sum(isinstance(r.subject, Pod) and r.subject.unread == PARAMETER for r in reviews),
+        agent="" if verdict.allowed else _agent(reviews),
     )
+
+
+def _agent(reviews: list[Review[Any]]) -> str:
+    """Return the service account of a DaemonSet's pods; empty for other objects."""
+    return next((r.subject.service_account for r in reviews if isinstance(r.subject, Pod) and r.subject.daemon), "")
 
 
 def _diff(value: Object, verdict: Verdict) -> str:

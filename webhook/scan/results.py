@@ -14,6 +14,7 @@ from webhook.documents.files import Item
 from webhook.memory.explain import Landing
 from webhook.model import Action, Object, Problem, Result, Verdict, dotted, immutable
 from webhook.policy.model import Policy
+from webhook.scan import values
 from webhook.scan.unjudged import UnjudgedPlace
 from webhook.text.spelling import Guesses
 from webhook.text.words import listed, one_line, several, sha256, shown
@@ -30,7 +31,10 @@ class Judged:
     `file` is empty and `line` is 0 for an object from a cluster. `lines` belong to the verdict's results. `landings`
     are the pools of its pods, one for each pod that requests GPUs. `diff` shows the patch as a diff of the YAML, if it
     was requested. `operation` is CREATE unless the object is an AdmissionReview. A `live` object comes from an API
-    server; `assumed` is true if nothing proves that the scheduler chose its node.
+    server; `assumed` is true if nothing proves that the scheduler chose its node. `parameters` counts the texts with
+    changes to its pods that are one parameter each; `agent` is the service account of a DaemonSet that was denied.
+    A rendered object has the `root` that made it, and its `files` are those of the results if one of them is another,
+    such as a patch.
     """
 
     file: str
@@ -47,11 +51,20 @@ class Judged:
     operation: str = "CREATE"
     live: bool = False
     assumed: bool = False
+    parameters: int = 0
+    agent: str = ""
+    root: str = ""
+    files: tuple[str, ...] = ()
 
     @property
     def findings(self) -> Iterator[tuple[Result, int]]:
         """The results with their lines: of the finding, or of the nearest parent in the file."""
         return zip(self.verdict.results, self.lines, strict=True)
+
+    @property
+    def located(self) -> Iterator[tuple[Result, str, int]]:
+        """The results with their files and lines."""
+        return zip(self.verdict.results, self.files or (self.file,) * len(self.lines), self.lines, strict=True)
 
     @property
     def warned(self) -> bool:
@@ -62,6 +75,11 @@ class Judged:
     def title(self) -> str:
         """The kind, namespace and name, in one line."""
         return f"{self.kind} {shown('/'.join(filter(None, (self.namespace, self.name))), quotes=False)}"
+
+    @property
+    def through(self) -> str:
+        """The words for the root that made it; empty for an object that was not rendered."""
+        return f"through {shown(self.root, quotes=False)}" if self.root else ""
 
     @property
     def place(self) -> str:
@@ -81,6 +99,12 @@ class GroupKind(NamedTuple):
         return shown(".".join(filter(None, (self.kind, self.group))), quotes=False)
 
 
+class InText(NamedTuple):
+    """A place where a ConfigMap holds an object as a text, and that object uses a GPU."""
+
+    place: UnjudgedPlace
+
+
 class LeftAlone(NamedTuple):
     """An object that is never sent to the webhook, because of its namespace."""
 
@@ -97,7 +121,7 @@ class PassedOver(NamedTuple):
 class Unjudged(NamedTuple):
     """A kind that is not judged, with the number of its objects. If it looks misspelt, `meant` is the likely kind.
 
-    `places` are those where its objects hold containers or name GPUs, for each object that does.
+    `places` are those where its objects hold containers or use GPUs, for each object that does.
     """
 
     kind: GroupKind
@@ -121,19 +145,36 @@ class Unjudged(NamedTuple):
             value["places"] = [place.value for place in places]
         return value
 
-    @property
-    def notes(self) -> Iterator[str]:
-        """A line for each object with a container or a GPU: its first place, and the way to have it judged."""
-        for first, *more in self.places:
-            name = f"{self.kind.text} {shown(first.name, quotes=False)}".rstrip()
-            if self.meant:
-                way = f"did you mean {self.meant}?"
-            elif first.of_profile:
-                way = "its pods are judged when they are created"
-            else:
-                way = "add the kind under workloads in the policy"
-            others = f" and {several(len(more), 'more place')}" if more else ""
-            yield f"{first.file}:{first.line}: {name} is not judged, but {first.text}{others}; {way}"
+    def notes(self, *, gpus: bool) -> Iterator[str]:
+        """A line on its objects that use GPUs, or on those with only containers, and the way to have them judged."""
+        some = [places for places in self.places if bool(places[0].use) is gpus]
+        if not some:
+            return
+        (first, *more), *others = some
+        line = f"{first.place}: {self._title(first.name)} {first.text}"
+        if more:
+            line += f" and {several(len(more), 'more place')}"
+        if others:
+            names = listed([shown(places[0].name, quotes=False) for places in others], _ALSO)
+            does = ("uses a GPU", "use GPUs") if gpus else ("holds containers", "hold containers")
+            line += f"; {several(len(others), 'more object')} of its kind {does[len(others) > 1]} too ({names})"
+        yield f"{line}; not judged: {self._way(some)}"
+
+    def _title(self, name: str) -> str:
+        return f"{self.kind.text} {shown(name, quotes=False)}".rstrip()
+
+    def _way(self, some: Sequence[tuple[UnjudgedPlace, ...]]) -> str:
+        if self.meant:
+            return f"did you mean {self.meant}?"
+        if self.kind in values.RENDER:
+            return values.RENDER[self.kind]
+        if any(not place.use for places in some for place in places):
+            return "add the kind under workloads in the policy"
+        return "its pods are judged when they are created"
+
+
+_ALSO = 3
+"""Further objects of a kind that a line names."""
 
 
 @immutable
@@ -146,7 +187,7 @@ class Report:
     the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` counts
     objects that are never sent to the webhook, by namespace. `warnings` are places in files that were read as kubectl
     reads them, but probably not as meant. `unread` are lines on files that were not judged. `fallback` is that of the
-    cluster, if it was read.
+    cluster, if it was read. `texts` are the places where ConfigMaps have objects that use GPUs, as texts.
     """
 
     judged: tuple[Judged, ...]
@@ -161,6 +202,7 @@ class Report:
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
     everything: bool = False
+    texts: tuple[UnjudgedPlace, ...] = ()
     fallback: "FallbackStatus | None" = None
 
     @property
@@ -197,11 +239,20 @@ class Report:
         """Lines about objects that were not judged, or not as new objects."""
         if self.unjudged:
             yield passed_over(self.unjudged)
-        named = [note for kind in self.unjudged for note in kind.notes]
-        yield from named[:_OBJECTS]
-        if more := named[_OBJECTS:]:
-            count = several(len(more), "more object")
+        named = [note for gpus in (True, False) for kind in self.unjudged for note in kind.notes(gpus=gpus)]
+        yield from named[:_KINDS]
+        if more := named[_KINDS:]:
+            count = several(len(more), "more kind")
             yield f"not judged, but with containers or GPUs: {count}; --format json names them"
+        if self.texts:
+            first, *others = self.texts
+            line = f"{first.place}: ConfigMap {shown(first.name, quotes=False)} {first.text}"
+            again = f"; {several(len(others), 'more such text')}" if others else ""
+            yield f"{line}{again}; not judged: its pods are judged when they are created"
+        if patched := sum(judged.parameters > 0 for judged in self.judged):
+            words = "workflow patches its pods" if patched == 1 else "workflows patch their pods"
+            yield f"{patched:,} {words} by a parameter; the pods are judged when they are created"
+        yield from self._agents()
         yield from self.unread
         yield from (f"{line}; --system judges them" for line in left_alone(self.left_alone))
         ways = [landing.whole_gpu_way for judged in self.judged for landing in judged.landings if landing.whole_gpu_way]
@@ -218,6 +269,24 @@ class Report:
                 "kubectl get --show-managed-fields tells who did"
             )
 
+    def _agents(self) -> Iterator[str]:
+        """Lines on DaemonSets that were denied, with the exemptions that they need if they are agents of the nodes."""
+        agents = {(judged.namespace, judged.agent): judged for judged in reversed(self.judged) if judged.agent}
+        some = [*reversed(agents.values())]
+        for agent in some[:_AGENTS]:
+            yield f"{agent.title}: if it is an agent of your nodes, the policy's exemptions need {_exemption(agent)}"
+        if more := some[_AGENTS:]:
+            yield f"{several(len(more), 'more account')} of DaemonSets may need such an exemption"
+
+
+def _exemption(agent: Judged) -> str:
+    """Write the exemption of a DaemonSet's account, as an entry of the policy's `exemptions`."""
+    rules = ", ".join(sorted({result.rule for result in agent.verdict.having(Action.DENY)}))
+    return (
+        f"- {{name: {agent.name}, reason: an agent of the nodes, system: true, namespaces: [{agent.namespace}], "
+        f"serviceAccounts: [{agent.agent}], rules: [{rules}]}}"
+    )
+
 
 def left_alone(namespaces: Mapping[str, int]) -> Iterator[str]:
     """Yield a line for each namespace that the webhook is never asked about."""
@@ -231,19 +300,23 @@ AnyJudged = TypeVar("AnyJudged", bound=Judged)
 
 def only(judged: AnyJudged, rules: Container[str], *, patched: bool = True) -> AnyJudged:
     """Return an object with only the findings of some rules. It keeps its patch only if `patched` is true."""
-    kept = [(result, line) for result, line in judged.findings if result.rule in rules]
-    verdict = judged.verdict._replace(results=tuple(result for result, _ in kept))
-    lines = tuple(line for _, line in kept)
+    kept = [each for each in judged.located if each[0].rule in rules]
+    verdict = judged.verdict._replace(results=tuple(result for result, _, _ in kept))
+    lines = tuple(line for _, _, line in kept)
+    files = tuple(file for _, file, _ in kept) if judged.files else ()
     if patched:
-        return replace(judged, verdict=verdict, lines=lines)
-    return replace(judged, verdict=verdict._replace(patch=()), lines=lines, diff="")
+        return replace(judged, verdict=verdict, lines=lines, files=files)
+    return replace(judged, verdict=verdict._replace(patch=()), lines=lines, files=files, diff="")
 
 
 _NAMED = 5
 """Maximum number of kinds named on one line."""
 
-_OBJECTS = 20
-"""Objects that are not judged and get a line of their own, because they have containers or name GPUs."""
+_AGENTS = 3
+"""Accounts of DaemonSets whose exemptions are written out."""
+
+_KINDS = 20
+"""Lines on kinds that are not judged, and whose objects have containers or use GPUs."""
 
 
 def passed_over(unjudged: Sequence[Unjudged]) -> str:

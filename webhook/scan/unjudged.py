@@ -5,15 +5,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, string
+from webhook.catalog.device_variables import NONE, VISIBLE, VOID
+from webhook.catalog.gpu_requests import OTHER_CLASSES
+from webhook.documents.documents import read
 from webhook.documents.files import Item
 from webhook.model import Object, Path, dotted
 from webhook.policy.resources import GPUResources
+from webhook.text.words import shown
 
 
 class UnjudgedPlace(NamedTuple):
-    """A container, or a number of a GPU `resource`, at a path of an object that is not judged.
+    """A container, or a use of a GPU, at a path of an object that is not judged.
 
     `name` is the object's namespace and name. The line is that of the path, or of the nearest parent in the file.
+    `resource` is the GPU's resource, or its profile; empty for a container, and for a GPU without such a name. `use`
+    says what the object does with a GPU; empty for a container.
     """
 
     file: str
@@ -21,11 +27,12 @@ class UnjudgedPlace(NamedTuple):
     name: str
     path: str
     resource: str = ""
+    use: str = ""
 
     @property
     def text(self) -> str:
         """The words for a message: what the object does at the path."""
-        return f"{'names a GPU' if self.resource else 'holds a container'} at {self.path}"
+        return f"{self.use or 'holds a container'} at {self.path}"
 
     @property
     def of_profile(self) -> bool:
@@ -33,10 +40,16 @@ class UnjudgedPlace(NamedTuple):
         return bool(self.resource) and "/" not in self.resource
 
     @property
+    def place(self) -> str:
+        """The file and line; only the file of an object without lines."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+    @property
     def value(self) -> Object:
         """The place as JSON."""
         resource = {"resource": self.resource} if self.resource else {}
-        return {"file": self.file, "line": self.line, "name": self.name, "path": self.path, **resource}
+        use = {"use": self.use} if self.use and not self.resource else {}
+        return {"file": self.file, "line": self.line, "name": self.name, "path": self.path, **resource, **use}
 
 
 MOST = 10
@@ -48,17 +61,46 @@ def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
 
     The work is linear in the text of the object: a value that anchors repeat is examined once.
     """
-    metadata = mapping(item.value.get("metadata"))
-    name = "/".join(filter(None, (string(metadata.get("namespace")), string(metadata.get("name")))))
-    found: dict[bool, list[tuple[Path, str]]] = {True: [], False: []}
-    for step, resource in _found(item.value, gpus):
-        kept = found[bool(resource)]
+    name = _name(item.value)
+    found: dict[bool, list[tuple[Path, _Use]]] = {True: [], False: []}
+    for step, use in _found(item.value, gpus):
+        kept = found[use is not _CONTAINER]
         if len(kept) < MOST:
-            kept.append((_path(step), resource))
+            kept.append((_path(step), use))
     return tuple(
-        UnjudgedPlace(item.document.file, item.line(path), name, dotted(path), resource)
-        for path, resource in (*found[True], *found[False])[:MOST]
+        UnjudgedPlace(item.document.file, item.line(path), name, dotted(path), use.resource, use.text)
+        for path, use in (*found[True], *found[False])[:MOST]
     )
+
+
+def uses_gpu(value: Any, gpus: GPUResources) -> bool:
+    """Tell whether a document uses a GPU at some place, such as a chart's values."""
+    return isinstance(value, dict) and any(use is not _CONTAINER for _, use in _found(value, gpus))
+
+
+def within_texts(item: Item, gpus: GPUResources) -> Iterator[UnjudgedPlace]:
+    """Yield the first use of a GPU in each object that a ConfigMap holds as a text, for something else to create."""
+    for key, text in mapping(item.value.get("data")).items():
+        if not (isinstance(text, str) and _KIND.search(text) and may_have_places(text, gpus)):
+            continue
+        for document in read(text, item.document.file)[0]:
+            value = mapping(document.value)
+            inner = Item(document, (), value)
+            if all(isinstance(value.get(each), str) for each in ("apiVersion", "kind")):
+                for place in [each for each in places(inner, gpus) if each.use][:1]:
+                    title = shown(f"{value['kind']} {place.name}".strip(), quotes=False)
+                    use = f"holds {title}, which {place.use}"
+                    line = item.line(("data", key), place.line)
+                    yield place._replace(line=line, name=_name(item.value), path=dotted(("data", key)), use=use)
+
+
+_KIND = re.compile(r"""^[ \t{]*["']?kind["']?[ \t]*:""", re.MULTILINE)
+"""The key of an object's kind in a text of YAML or JSON."""
+
+
+def _name(value: Object) -> str:
+    metadata = mapping(value.get("metadata"))
+    return "/".join(filter(None, (string(metadata.get("namespace")), string(metadata.get("name")))))
 
 
 def may_have_places(text: str, gpus: GPUResources) -> bool:
@@ -68,17 +110,32 @@ def may_have_places(text: str, gpus: GPUResources) -> bool:
     """
     if any(sign in text for sign in _SIGNS):
         return True
-    return any(name in gpus for name in set(_RESOURCE.findall(text)))
+    return bool(_VIRTUAL.search(text)) or any(name in gpus for name in set(_RESOURCE.findall(text)))
 
 
 _RESOURCE = re.compile(r"[A-Za-z0-9.-]++/[A-Za-z0-9._-]++", re.ASCII)
+
+
+_VIRTUAL = re.compile(r"(?<![\w./-])gpu(?![\w./-])", re.ASCII)
+"""The key of a VirtualServer's GPU."""
+
+
+class _Use(NamedTuple):
+    """A use of a GPU: the name of its resource or profile, if it has one, and the words for it."""
+
+    resource: str
+    text: str
+
+
+_CONTAINER = _Use("", "")
+"""No use of a GPU that is seen: a container."""
 
 _Step = tuple[Any, str | int] | None
 """A path from its end: the steps before it and its last key. One more step costs the same at every depth."""
 
 
-def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, str]]:
-    """Yield the steps to each container, and to each number of a GPU with its name, in the order of the text."""
+def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, _Use]]:
+    """Yield the steps to each container, and to each use of a GPU with it, in the order of the text."""
     seen = set[int]()
     rest: list[tuple[_Step, Any]] = []
     rest += (((None, key), value[key]) for key in reversed([*value]) if key != "status")
@@ -93,23 +150,58 @@ def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, str]]:
                 if isinstance(each, (dict, list)):
                     if key not in _NO_REQUESTS:
                         inner.append(((step, key), each))
-                elif isinstance(key, str) and "/" in key and key in gpus and _counts(each):
-                    yield (step, key), key
-                elif key == _PROFILE and isinstance(each, str) and "gpu" in each.lower():
-                    yield (step, key), each
+                elif isinstance(key, str) and (use := _use(key, each, part, gpus)):
+                    yield (step, key), use
+            if _is_virtual_gpu(step, part):
+                yield step, _Use("", "asks for a GPU")
             rest += reversed(inner)
         elif isinstance(part, list):
             seen.add(id(part))
             inner = [((step, index), each) for index, each in enumerate(part) if isinstance(each, (dict, list))]
-            yield from ((at, "") for at, each in inner if isinstance(each, dict) and _is_container(each))
+            yield from ((at, _CONTAINER) for at, each in inner if isinstance(each, dict) and _is_container(each))
             rest += reversed(inner)
+
+
+def _use(key: str, value: Any, holder: Mapping[str, Any], gpus: GPUResources) -> _Use | None:
+    """Return the use of a GPU that a key of a map and its value are, if they are one."""
+    if "/" in key:
+        return _Use(key, f"requests {key}") if key in gpus and _counts(value) else None
+    if not isinstance(value, str) or not value:
+        return None
+    if key == _PROFILE:
+        return _Use(value, f"asks for the profile {shown(value, quotes=False)}") if "gpu" in value.lower() else None
+    if key == VISIBLE or (key == "value" and holder.get("name") == VISIBLE):
+        return None if value in (VOID, NONE) else _Use("", f"sets {VISIBLE}")
+    if key == "runtimeClassName":
+        return _Use("", f"has the runtime class {value}") if value.startswith("nvidia") else None
+    if key in _CLAIMS and value not in OTHER_CLASSES:
+        return _Use("", f"claims devices by {shown(value, quotes=False)}")
+    if key in _MOUNTS and value.startswith("/dev/nvidia"):
+        return _Use("", f"mounts {shown(value, quotes=False)}")
+    if key == "deviceName" and value.find("/") > 0:
+        return _Use("", f"passes through {shown(value, quotes=False)}")
+    return None
+
+
+def _is_virtual_gpu(step: _Step, part: Mapping[str, Any]) -> bool:
+    """Whether a map is the GPU of a VirtualServer: its `type` and `count` (coreweave/virtual-server api/v1alpha1)."""
+    return step is not None and step[1] == "gpu" and isinstance(part.get("type"), str) and part["type"] != ""
 
 
 _PROFILE = "resourceProfile"
 """The field in which a Model of KubeAI names GPUs, such as `nvidia-gpu-l4:1` (kubeai api/k8s/v1/model_types.go)."""
 
-_SIGNS = ("image", _PROFILE, "\\", "!")
-"""Parts of the texts of containers and profiles, and what may hide a key."""
+_CLAIMS = frozenset(("deviceClassName", "resourceClaimName", "resourceClaimTemplateName"))
+"""Fields by which a pod or a claim gets devices (k8s.io/api core/v1, resource/v1)."""
+
+_MOUNTS = frozenset(("hostPath", "path"))
+"""Keys of a path of the node: those of a PodSpec, and those of charts' values."""
+
+_SIGNS = ("image", _PROFILE, VISIBLE, "runtimeClassName", *_CLAIMS, "/dev/nvidia", "deviceName", "\\", "!")
+"""Parts of the texts of containers and of uses of a GPU, and what may hide a key.
+
+`deviceName` is a device of KubeVirt's (kubevirt.io/api core/v1, GPU).
+"""
 
 _NO_REQUESTS = frozenset(("annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector", "selector"))
 """Maps whose keys look like resources and are labels."""

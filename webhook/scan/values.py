@@ -5,6 +5,8 @@ the chart gpu-operator (`devicePlugin.config.data`). Each writes a ConfigMap who
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from webhook.api.fields import group_kind
@@ -12,6 +14,7 @@ from webhook.api.lenient import mapping, mappings, string
 from webhook.documents.documents import Document, read
 from webhook.documents.files import Item
 from webhook.model import Object, Path
+from webhook.rendering.origins import Layer, Rendered
 
 PLUGIN, OPERATOR = "nvidia-device-plugin", "gpu-operator"
 """The charts, which are also the namespaces in which their documentation installs them."""
@@ -23,16 +26,18 @@ CHARTS: Mapping[str, tuple[Path, Path]] = {
 """The places of a chart's configurations, and of the name of their ConfigMap."""
 
 
-KINDS = frozenset(
-    {
-        ("helm.toolkit.fluxcd.io", "HelmRelease"),
-        ("helm.cattle.io", "HelmChart"),
-        ("argoproj.io", "Application"),
-        ("argoproj.io", "ApplicationSet"),
-        ("kustomize.config.k8s.io", "Kustomization"),
-    }
-)
-"""The kinds of objects that have values of charts."""
+RENDER: Mapping[tuple[str, str], str] = {
+    ("helm.toolkit.fluxcd.io", "HelmRelease"): "render its chart: helm template CHART -f VALUES | slicewarden check -",
+    ("helm.cattle.io", "HelmChart"): "render its chart: helm template CHART -f VALUES | slicewarden check -",
+    ("argoproj.io", "Application"): "render it: argocd app manifests NAME | slicewarden check -",
+    ("argoproj.io", "ApplicationSet"): "render it: argocd app manifests NAME | slicewarden check -",
+    ("kustomize.config.k8s.io", "Kustomization"): (
+        "render it: kustomize build --enable-helm FOLDER | slicewarden check -"
+    ),
+}
+"""The kinds of objects that have values of charts, and the way to have what they make judged."""
+
+KINDS = RENDER.keys()
 
 
 def config_maps(document: Document) -> Iterator[Item]:
@@ -42,6 +47,7 @@ def config_maps(document: Document) -> Iterator[Item]:
         case ("", ""):
             yield from _of(document, (), "")
             yield from _of_kustomization(document)
+            yield from _of_plugin(document)
         case ("kustomize.config.k8s.io", "Kustomization"):
             yield from _of_kustomization(document)
         case ("helm.toolkit.fluxcd.io", "HelmRelease"):
@@ -57,12 +63,34 @@ def config_maps(document: Document) -> Iterator[Item]:
             yield from _of_application(document, ("spec", "template", "spec"))
 
 
+def config_maps_of(item: Item) -> Iterator[Item]:
+    """Yield the ConfigMaps that a rendered object's values make; their places are in the object's file."""
+    if group_kind(item.value) in KINDS:
+        for each in config_maps(replace(item.document, value=item.value)):
+            yield replace(each, root=item.root)
+
+
 def _of_kustomization(document: Document) -> Iterator[Item]:
     """Yield the contents of its charts' values (kustomize api/types/helmchartargs.go)."""
     namespace = string(mapping(document.value).get("namespace"))
     for index, chart in enumerate(mappings(mapping(document.value).get("helmCharts"))):
         path = ("helmCharts", index, "valuesInline")
         yield from _of(document, path, string(chart.get("namespace")) or namespace)
+
+
+def _of_plugin(document: Document) -> Iterator[Item]:
+    """Yield the ConfigMap of a document that is a configuration of the plugin, without any object around it."""
+    value = mapping(document.value)
+    if value.get("version") == "v1" and not value.keys().isdisjoint(("sharing", "flags")):
+        text = document.source.text
+        made: Object = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": PurePath(document.file).stem, "namespace": PLUGIN},
+            "data": {"config": text},
+        }
+        place = replace(document, first_line=document.source.start)
+        yield Rendered(document, (), made, layers=(Layer(place, (), ("data", "config"), text, text=True),))
 
 
 def _of_application(document: Document, base: Path) -> Iterator[Item]:

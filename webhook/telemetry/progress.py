@@ -1,6 +1,7 @@
 """Shows the progress of a long run on a terminal."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -19,12 +20,12 @@ def quietly(_done: int, _steps: int, _what: str) -> None:
 
 
 @contextmanager
-def bar() -> Iterator[Tell]:
-    """Draw a bar on standard error while the block runs, if that is a terminal."""
-    shown = sys.stderr.isatty()
+def bar(patience: float = 0) -> Iterator[Tell]:
+    """Draw a bar on standard error while the block runs, if that is a terminal, from some seconds after its start."""
+    shown, start = sys.stderr.isatty(), time.monotonic()
 
     def tell(done: int, steps: int, what: str) -> None:
-        if shown:
+        if shown and time.monotonic() - start >= patience:
             full = WIDTH * done // max(steps, 1)
             print(
                 f"\r\033[K[{'#' * full}{'.' * (WIDTH - full)}] {one_line(what)[:48]}",

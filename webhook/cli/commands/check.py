@@ -19,6 +19,7 @@ from webhook.reports import formats
 from webhook.scan import batches, grants
 from webhook.scan.results import Report, only
 from webhook.text.terminal import Look
+from webhook.text.words import several
 
 if TYPE_CHECKING:
     from webhook.scan.sharing import PoolUse
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 _MORE = (
     "The objects of a run are facts for each other: a Namespace in it gives its labels. A saved AdmissionReview is "
     "judged as the request in it, with its operation, old object and user. An object from a cluster is judged as it "
-    "was created. Namespaces that are never sent to the webhook are skipped. Render charts first, or with "
-    "--render."
+    "was created. Namespaces that are never sent to the webhook are skipped. Kustomizations, charts, and what Flux and "
+    "Argo CD deploy are rendered first, by kustomize or kubectl and helm, if they are on PATH."
 )
 
 _EXAMPLES = (
@@ -70,7 +71,10 @@ _STATUS = {
 @options.namespace("namespace for objects that do not set one (default: default)")
 @options.report(formats.Purposes(), (*options.FAIL_ON, options.UNJUDGED))
 @click.option("--skip-others", is_flag=True, help="pass over named files without a Kubernetes object, as in a folder")
-@click.option("--render", is_flag=True, help="render the charts in folders by helm, each with its own values")
+@options.rendering
+@click.option(
+    "--touched", is_flag=True, help="judge the kustomizations and charts that named files belong to, as a whole"
+)
 @click.option("--system", is_flag=True, help="also judge the namespaces that the webhook is never asked about")
 @options.EVERYTHING
 @options.rules()
@@ -96,7 +100,9 @@ def command(
     wanted: Sequence[Wanted],
     fail_on: str,
     skip_others: bool,
-    render: bool,
+    fetch: bool,
+    no_cache: bool,
+    touched: bool,
     system: bool,
     everything: bool,
     statistics: bool,
@@ -113,8 +119,8 @@ def command(
         if "-" in paths or patched:
             raise click.UsageError("--watch needs files, and excludes - and --patched")
         return options.again(lambda: [*inputs.found((*paths, *facts)), *inputs.policy_files(policy)])
-    if render and patched:
-        raise click.UsageError("--render excludes --patched: a rendered object has no file to patch")
+    if patched and (fetch or touched):
+        raise click.UsageError("--patched reads each file as it is; it excludes --fetch and --touched")
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
@@ -125,17 +131,18 @@ def command(
         goals = manifests.targets(paths, patched)
         if "-" in paths:
             manifests.hold_standard_input()
-    objects = batches.read(
-        paths,
-        namespace,
-        workloads=engine.policy.workloads,
-        gpus=engine.policy.gpu_resources,
-        rbac=engine.policy.asks_rbac,
-        skip_others=skip_others,
-        render=render,
-    )
     target = inputs.Target(kubeconfig, context, namespace) if live else None
     known, unknown = inputs.known(facts, target, [engine.policy])
+    with inputs.rendering(known, fetch=fetch, cached=not no_cache, touched=touched) as options_of_roots:
+        objects = batches.read(
+            paths,
+            namespace,
+            workloads=engine.policy.workloads,
+            gpus=engine.policy.gpu_resources,
+            rbac=engine.policy.asks_rbac,
+            skip_others=skip_others,
+            rendering=None if patched else options_of_roots,
+        )
     before = Facts.of(known)
     all_facts = replace(Facts.of((*known, *objects.facts)), today=now.date())
     if not (facts or live):
@@ -148,7 +155,7 @@ def command(
     pools = _pools(engine.policy, all_facts) if "html" in formats_wanted else None
     problems = [*unknown, *map(_with_way, report.problems)]
     if not (allow_empty or problems or report.objects or "-" in paths):
-        problems.append(Problem(paths[0], 0, f"{batches.NO_OBJECT}; --allow-empty accepts that"))
+        problems.append(Problem(paths[0], 0, _nothing(objects.charts)))
     elif report.unjudged and not (allow_empty or problems or report.judged or report.left_alone):
         problems.append(Problem(paths[0], 0, "no object of a kind that is judged; --allow-empty accepts that"))
     warnings = (*report.warnings, *grants.brought(engine.policy, before, all_facts, report.judged))
@@ -159,8 +166,8 @@ def command(
     outputs.say(reports.unshown((each.format for each in wanted), report))
     if patched:
         manifests.write(objects, engine, all_facts, goals, system=system)
-    rendering = _counted if statistics else reports.render
-    outputs.write(wanted, lambda name, look: rendering(name, report, look), aside=patched == "-")
+    written = _counted if statistics else reports.render
+    outputs.write(wanted, lambda name, look: written(name, report, look), aside=patched == "-")
     return options.status(
         fail_on,
         denied=report.count(allowed=False) > 0,
@@ -168,6 +175,13 @@ def command(
         unjudged=report.unjudged_pods > 0,
         unusable=bool(report.problems),
     )
+
+
+def _nothing(charts: int) -> str:
+    """Say that there is nothing to judge: no object at all, or only charts that were not rendered."""
+    if charts:
+        return f"nothing but {several(charts, 'chart')} that helm has not rendered; --allow-empty accepts that"
+    return f"{batches.NO_OBJECT}; --allow-empty accepts that"
 
 
 def _with_way(problem: Problem) -> Problem:

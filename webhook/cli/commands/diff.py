@@ -114,13 +114,15 @@ def _of_files(
     new: Engine,
     compare: Compare,
 ) -> Change:
-    objects = batches.read(
-        paths,
-        namespace,
-        workloads={**old.policy.workloads, **new.policy.workloads},
-        rbac=old.policy.asks_rbac or new.policy.asks_rbac,
-    )
     known, unknown = inputs.known(facts, target, (old.policy, new.policy))
+    with inputs.rendering(known) as rendering:
+        objects = batches.read(
+            paths,
+            namespace,
+            workloads={**old.policy.workloads, **new.policy.workloads},
+            rbac=old.policy.asks_rbac or new.policy.asks_rbac,
+            rendering=rendering,
+        )
     all_facts = _facts((*known, *objects.facts))
     if not (facts or target):
         inputs.note_missing(all_facts)

@@ -29,11 +29,11 @@ def render(report: Report, _: Look = PLAIN) -> str:
 
 def _findings(report: Report, action: Action) -> Iterator[str]:
     for judged in report.judged:
-        for result, line in judged.findings:
+        for result, file, line in judged.located:
             if result.action is action:
                 text = f"{judged.title}: {result.finding.text}"
                 remark = f" ({result.remark})" if result.remark else ""
-                yield _command(_COMMANDS[action], judged.file, line, result.rule, text + remark)
+                yield _command(_COMMANDS[action], file, line, result.rule, text + remark)
 
 
 def _command(command: str, file: str, line: int, title: str, message: str) -> str:

@@ -36,10 +36,10 @@ def _findings(judged: Judged, seen: Counter[str]) -> list[dict[str, Any]]:
             result.rule,
             _SEVERITIES[result.action],
             fingerprint(judged, result, seen),
-            judged.file or judged.title,
+            file or judged.title,
             line,
         )
-        for result, line in judged.findings
+        for result, file, line in judged.located
         if not result.exemption
     ]
 

@@ -212,7 +212,12 @@ def _mark(result: Result, note: str = "", number: int = 0) -> FindingMark:
 def _judged(judged: Judged) -> Entry:
     denied = not judged.verdict.allowed
     style, words = ("deny", "denied") if denied else ("warn", "warning") if judged.warned else ("allow", "allowed")
-    marks = tuple(_mark(result, result.remark, number) for result, number in judged.findings)
+    marks = tuple(
+        _mark(result, result.remark, number)
+        if file == judged.file
+        else _mark(result, "; ".join(filter(None, (result.remark, f"at {shown(file, quotes=False)}:{number}"))))
+        for result, file, number in judged.located
+    )
     lands = (part for landing in judged.landings for part in _lands(landing))
     return Entry(style, words, judged.namespace, judged.title, judged.place, marks, tuple(lands), judged.diff)
 

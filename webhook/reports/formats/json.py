@@ -61,7 +61,8 @@ def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
     return {
         **parts.judged(judged),
         "allowed": judged.verdict.allowed,
-        "findings": [_finding(result, line) for result, line in judged.findings],
+        "findings": [_finding(judged, *finding) for finding in judged.located],
+        **({"root": judged.root} if judged.root else {}),
         "patch": list(judged.verdict.patch),
         **({"operation": judged.operation} if judged.operation != "CREATE" else {}),
         **(
@@ -73,10 +74,11 @@ def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
     }
 
 
-def _finding(result: Result, line: int) -> dict[str, Any]:
+def _finding(judged: Judged, result: Result, file: str, line: int) -> dict[str, Any]:
     return {
         "rule": result.rule,
         "action": result.action.value,
+        **({"file": file} if file != judged.file else {}),
         "line": line,
         **parts.result(result),
         **parts.remarks(result),

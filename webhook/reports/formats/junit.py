@@ -92,9 +92,9 @@ def _name(judged: Judged) -> str:
 
 
 def _texts(judged: Judged, action: Action) -> str:
-    return "\n".join(_row(judged, result, line_) for result, line_ in judged.findings if result.action is action)
+    return "\n".join(_row(result, file, line_) for result, file, line_ in judged.located if result.action is action)
 
 
-def _row(judged: Judged, result: Result, line_: int) -> str:
-    where = line(f"{judged.file}:{line_}: ") if line_ else ""
+def _row(result: Result, file: str, line_: int) -> str:
+    where = line(f"{file}:{line_}: ") if line_ else ""
     return f"{where}{result.text}{' (would be repaired)' if result.repaired else ''}"

@@ -75,14 +75,14 @@ def _problems(report: Report) -> Iterator[str]:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    findings = [(judged, *finding) for judged in report.judged for finding in judged.findings]
+    findings = [(judged, *finding) for judged in report.judged for finding in judged.located]
     findings.sort(key=lambda finding: list(Action).index(finding[1].action))
     return _table(("action", "object", "where", "rule", "finding"), [_finding(*finding) for finding in findings])
 
 
-def _finding(judged: Judged, result: Result, number: int) -> tuple[str, ...]:
+def _finding(judged: Judged, result: Result, file: str, number: int) -> tuple[str, ...]:
     action = plain(result.remark) or _SIGNS[result.action]
-    where = code(f"{judged.file}:{number}" if number else judged.file)
+    where = code(f"{file}:{number}" if number else file)
     return action, code(judged.title), where, code(result.rule), plain(result.finding.message)
 
 

@@ -42,7 +42,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
                 ],
             }
         ],
-        "results": [_result(judged, *finding, seen) for judged in report.judged for finding in judged.findings],
+        "results": [_result(judged, *finding, seen) for judged in report.judged for finding in judged.located],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
@@ -60,7 +60,7 @@ def _rule(rule: str, page: str) -> dict[str, Any]:
     }
 
 
-def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> dict[str, Any]:
+def _result(judged: Judged, result: Result, file: str, line: int, seen: Counter[str]) -> dict[str, Any]:
     suppressed = {"kind": "external", "justification": f"exempted by {result.exemption} in the policy"}
     place = f"{judged.title}: {dotted(result.finding.path)}"
     return {
@@ -71,7 +71,7 @@ def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> di
         },
         "locations": [
             {
-                **_physical(judged.file, line),
+                **_physical(file, line),
                 "logicalLocations": [{"fullyQualifiedName": place, "kind": "object"}],
             }
         ],

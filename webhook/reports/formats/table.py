@@ -7,7 +7,7 @@ from webhook.model import Action, dotted
 from webhook.reports import patches
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
-from webhook.text.words import one_line, several
+from webhook.text.words import one_line, several, shown
 
 PURPOSE = "for people"
 PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
@@ -53,14 +53,16 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
     style = "warned" if judged.verdict.allowed and judged.warned else word
     head = look.paint(f"{word:<7}", style)
     operation = judged.operation if judged.operation != "CREATE" else ""
-    for part, shade in ((judged.place, ""), (judged.title, "strong"), (operation, "")):
+    for part, shade in ((judged.place, ""), (judged.title, "strong"), (operation, ""), (judged.through, "faint")):
         if part:
             *above, head = look.beside(head, part, " " * 9, shade)
             yield from above
     yield head
     width = max((len(result.rule) for result in judged.verdict.results), default=0)
-    for result, line in judged.findings:
+    for result, file, line in judged.located:
         where = f"line {line:<4} " if line else ""
+        if line and file != judged.file:
+            where = f"{shown(file, quotes=False)}:{line} "
         action = look.paint(f"{result.action:<6}", _STYLES[result.action])
         yield from look.beside(f"  {action} {where}{result.rule:<{width}}", dotted(result.finding.path), " " * 9)
         remark = f" ({result.remark})" if result.remark else ""

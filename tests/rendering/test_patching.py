@@ -1,0 +1,108 @@
+"""What kustomizations and Flux change, followed without their programs."""
+
+from typing import Any
+
+import pytest
+
+from webhook.rendering import deploying, patching
+
+SECOND = {"name": "b", "env": [{"name": "K", "value": "1"}]}
+POD = {"spec": {"containers": [{"name": "a", "image": "x:1"}, SECOND]}}
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        ({"spec": {"hostPID": True}}, {"spec": {**POD["spec"], "hostPID": True}}),
+        ({"spec": {"containers": [{"name": "a", "image": None}]}}, {"spec": {"containers": [{"name": "a"}, SECOND]}}),
+        ({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}, {"spec": {"containers": [SECOND]}}),
+        ({"spec": {"containers": [{"$patch": "replace"}, {"name": "c"}]}}, {"spec": {"containers": [{"name": "c"}]}}),
+        ({"spec": {"$patch": "replace", "x": 1}}, {"spec": {"x": 1}}),
+        ({"$patch": "delete"}, None),
+    ],
+)  # fmt: skip
+def test_a_strategic_merge_patch(patch: dict[str, Any], expected: Any) -> None:
+    assert patching.merge(POD, patch, strategic=True) == expected
+
+
+def test_lists_of_other_kinds_are_replaced() -> None:
+    patch = {"spec": {"containers": [{"name": "c"}]}}
+    assert patching.merge(POD, patch, strategic=False) == patch
+    merged = patching.merge(POD, patch, strategic=True)
+    assert [each["name"] for each in merged["spec"]["containers"]] == ["a", "b", "c"]
+
+
+def test_json_patches_say_what_they_wrote() -> None:
+    value, path = patching.operate(POD, {"op": "add", "path": "/spec/containers/-", "value": {"name": "c"}})
+    assert path == ("spec", "containers", 2)
+    assert value["spec"]["containers"][2] == {"name": "c"}
+    value, path = patching.operate(POD, {"op": "replace", "path": "/spec/a~1b~0", "value": 1})
+    assert (path, value["spec"]["a/b~"]) == (("spec", "a/b~"), 1)
+    value, _ = patching.operate(POD, {"op": "remove", "path": "/spec/containers/0"})
+    assert [each["name"] for each in value["spec"]["containers"]] == ["b"]
+    assert len(POD["spec"]["containers"]) == 2
+    for pointer in ("", "/spec/x/y", "/spec/containers/9/name", "/spec/containers/x"):
+        with pytest.raises(patching.Unfitting):
+            patching.operate(POD, {"op": "remove", "path": pointer})
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("registry:5000/web", "registry:5000/web:2"),
+        ("registry:5000/web:1", "registry:5000/web:2"),
+        ("registry:5000/web@sha256:aa", "registry:5000/web:2"),
+        ("registry:5000/web2:1", "registry:5000/web2:1"),
+    ],
+)
+def test_images_are_found_by_their_names(image: str, expected: str) -> None:
+    value = {"spec": {"containers": [{"name": "c", "image": image}]}}
+    changed = patching.with_images(value, [{"name": "registry:5000/web", "newTag": "2"}])
+    assert changed["spec"]["containers"][0]["image"] == expected
+
+
+def test_a_target_selects_by_whole_patterns_and_labels() -> None:
+    value = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "p-web", "labels": {"a": "1"}}}
+    names = frozenset(("web", "p-web"))
+    for target in (
+        {"kind": "Deployment"},
+        {"name": "w.*"},
+        {"name": "web"},
+        {"group": "apps", "version": "v1"},
+        {"labelSelector": "a=1"},
+        {"labelSelector": "b!=2,a"},
+    ):
+        assert patching.selects(target, value, names), target
+    for target in (
+        {"kind": "Deploy"},
+        {"name": "we"},
+        {"namespace": "x"},
+        {"labelSelector": "a=2"},
+        {"group": "batch"},
+    ):
+        assert not patching.selects(target, value, names), target
+
+
+def test_a_pattern_that_would_take_for_ever_is_a_plain_text() -> None:
+    names = frozenset(("a" * 200,))
+    assert not patching.selects({"name": "(a+)+(a+)+(a+)+b"}, {"metadata": {}}, names)
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "expected"),
+    [
+        ("${n:=4}", {}, 4),
+        ("${n:-4}", {"n": "2"}, 2),
+        ("${n=4}", {"n": ""}, ""),
+        ("${n:=4}", {"n": ""}, 4),
+        ("x-${n}", {}, "x-${n}"),
+        ("$${n}", {"n": "2"}, "${n}"),
+        ("a: ${n:=b c}\nd: ${m:=true}", {}, "a: b c\nd: true"),
+    ],
+)
+def test_placeholders_of_flux_take_their_values_or_defaults(text: str, known: dict[str, str], expected: Any) -> None:
+    assert deploying.substituted({"x": [text]}, known) == {"x": [expected]}
+
+
+def test_a_variable_that_no_file_hides_is_empty() -> None:
+    assert deploying.substituted("x-${n}", {}, strict=True) == "x-"

@@ -1,0 +1,225 @@
+"""How roots are rendered: by which programs, within which limits, and how often."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.rendering import programs, results_cache
+from webhook.rendering.model import Options
+from webhook.scan import batches
+from webhook.scan.results import Report
+
+Check = Callable[..., Report]
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: made, namespace: lab}\nspec: {containers: [{name: c, image: i}]}\n"
+
+
+@pytest.fixture
+def check(
+    engine: Engine,
+    sample_facts: Facts,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Check:
+    """Judge some paths of a layout in the working folder."""
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+    def run(files: dict[str, str], *names: str, options: Options | None = None) -> Report:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        read = batches.read(names or ["."], rendering=options or Options(), skip_others=True)
+        return read.judge(engine, sample_facts, at=datetime.now(UTC))
+
+    return run
+
+
+@pytest.fixture
+def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Pretend a kustomize by the text of its script; it writes a line to `asked` whenever it runs."""
+    folder = tmp_path_factory.mktemp("programs")
+
+    def write(script: str) -> Path:
+        (folder / "kustomize").write_text(f'#!/bin/sh\necho "$*" >>{folder}/asked\n{script}\n')
+        (folder / "kustomize").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        return folder / "asked"
+
+    return write
+
+
+TWO = {
+    "a/kustomization.yaml": "namespace: one\nresources: [pod.yaml]\n",
+    "a/pod.yaml": POD,
+    "b/kustomization.yaml": "namespace: two\nresources: [pod.yaml]\n",
+    "b/pod.yaml": POD,
+    "c/pod.yaml": POD,
+}
+
+
+def judged(report: Report) -> list[str]:
+    return sorted(f"{one.file} {one.namespace} {one.root}".strip() for one in report.judged)
+
+
+def test_only_the_roots_that_a_change_touches_are_judged(check: Check, program: Callable[[str], Path]) -> None:
+    check(TWO)
+    asked = program(f"printf '%s' '{POD}'")
+    report = check({}, "b/pod.yaml", "c/pod.yaml", options=Options(touched=True, cached=False))
+    assert judged(report) == ["b/pod.yaml lab b", "c/pod.yaml lab"]
+    assert asked.read_text() == "build b\n"
+
+
+def test_files_that_are_named_are_judged_as_they_are(check: Check) -> None:
+    assert judged(check(TWO, "b/pod.yaml")) == ["b/pod.yaml lab"]
+    assert judged(check(TWO, "b/kustomization.yaml")) == ["b/pod.yaml two b"]
+    assert judged(check(TWO)) == ["a/pod.yaml one a", "b/pod.yaml two b", "c/pod.yaml lab"]
+
+
+def test_an_unchanged_root_is_not_rendered_again(check: Check, program: Callable[[str], Path]) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    check(TWO)
+    check(TWO)
+    assert sorted(asked.read_text().splitlines()) == ["build a", "build b"]
+    check({**TWO, "b/pod.yaml": POD.replace("image: i", "image: j")})
+    assert sorted(asked.read_text().splitlines()) == ["build a", "build b", "build b"]
+    check(TWO, options=Options(cached=False))
+    assert len(asked.read_text().splitlines()) == 5
+    program(f"printf '%s' '{POD}' # another")
+    check(TWO)
+    assert len(asked.read_text().splitlines()) == 7
+
+
+def test_the_cache_is_bounded_and_survives_rubbish(
+    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    check(TWO)
+    entries = sorted(results_cache.folder().iterdir())
+    assert len(entries) == 2
+    entries[0].write_bytes(b"rubbish")
+    check(TWO)
+    assert len(asked.read_text().splitlines()) == 3
+    monkeypatch.setattr(results_cache, "LARGEST", entries[0].stat().st_size)
+    os.utime(entries[1], (1, 1))
+    results_cache.trim()
+    assert sorted(results_cache.folder().iterdir()) == [entries[0]]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'Error: no such field' >&2; exit 1", "no such field"),
+        ('echo \'E1124 12:00 7 run.go:72] "command failed" err="no such field"\' >&2; exit 1', "no such field"),
+        ("exit 4", "kustomize failed"),
+        ("while :; do :; done", "kustomize took more than 0.3 seconds"),
+        ("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "it makes more than 0 MiB"),
+    ],
+)
+def test_a_failure_of_the_program_is_an_error_and_loses_nothing(
+    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    monkeypatch.setattr(programs, "SECONDS", 0.3 if ":; done" in script else 30)
+    monkeypatch.setattr(programs, "MAX_FILE", 1000)
+    program(script)
+    report = check({name: text for name, text in TWO.items() if name[0] == "a"})
+    assert [str(each) for each in report.problems] == [f"a: not rendered: {reason}"]
+    assert judged(report) == ["a/pod.yaml one a"]
+
+
+def test_a_program_gets_no_secrets_and_no_settings(
+    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/somewhere")
+    monkeypatch.setenv("TOKEN", "secret")
+    asked = program("")
+    asked = program(f"export >>{asked}; printf '%s' '{POD}'")
+    check(TWO)
+    text = asked.read_text()
+    assert "secret" not in text
+    assert "/somewhere" not in text
+    assert "KUBECONFIG='/dev/null'" in text
+
+
+def test_what_may_need_a_network_is_not_given_to_the_program(check: Check, program: Callable[[str], Path]) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    report = check(
+        {
+            "a/kustomization.yaml": "resources: [pod.yaml]\npatches:\n- path: http://localhost:1/patch.yaml\n",
+            "a/pod.yaml": POD,
+            "b/kustomization.yaml": "resources: [pod.yaml]\ntransformers: [t.yaml]\n",
+            "b/t.yaml": "apiVersion: builtin\nkind: PatchTransformer\nmetadata: {name: t}\npath: http://localhost:1/x\n",
+            "b/pod.yaml": POD.replace("made", "other"),
+        }
+    )
+    assert not asked.exists()
+    assert judged(report) == ["a/pod.yaml lab a", "b/pod.yaml lab b"]
+    assert any("remote resource http://localhost:1/patch.yaml" in note for note in report.notes)
+
+
+def test_kustomizations_that_include_each_other_end(check: Check) -> None:
+    report = check(
+        {
+            "a/kustomization.yaml": "resources: [../b, pod.yaml]\n",
+            "b/kustomization.yaml": "resources: [../a]\n",
+            "c/kustomization.yaml": "resources: [../a]\n",
+            "a/pod.yaml": POD,
+        }
+    )
+    assert judged(report) == ["a/pod.yaml lab c"]
+    assert any("includes itself" in note for note in report.notes)
+
+
+def test_many_paths_to_the_same_kustomization_end(check: Check) -> None:
+    """Forty levels of two references each would be a million million objects."""
+    files = {"k40/kustomization.yaml": "resources: [pod.yaml]\n", "k40/pod.yaml": POD}
+    for number in range(40):
+        files[f"k{number}/kustomization.yaml"] = f"resources: [../k{number + 1}, ../k{number + 1}/.]\n"
+    report = check(files)
+    assert any("more than" in note for note in report.notes)
+
+
+RELEASE = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: app, namespace: lab}
+spec:
+  chart: {spec: {chart: web, version: 1.2.3, sourceRef: {kind: HelmRepository, name: ours}}}
+  values: {gpus: 1}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: ours, namespace: lab}
+spec: {url: "https://charts.example"}
+"""
+
+
+def test_a_chart_of_another_place_is_rendered_only_with_fetch(
+    check: Check, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "helm").write_text(
+        f'#!/bin/sh\necho "$*" >>{folder}/asked\nread -r values <values-0.json\necho $values >>{folder}/asked\n'
+        f"printf '%s' '{POD.replace(', namespace: lab', '')}'\n"
+    )
+    (folder / "helm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    (note,) = [note for note in check({"release.yaml": RELEASE}).notes if "--fetch" in note]
+    assert "helm pull --untar -d charts --repo=https://charts.example --version=1.2.3 web" in note
+    assert not (folder / "asked").exists()
+    report = check({}, options=Options(fetch=True, version="v1.34.1"))
+    assert judged(report) == ["release.yaml lab HelmRelease lab/app"]
+    assert [one.line for one in report.judged] == [1]
+    assert (folder / "asked").read_text().splitlines() == [
+        "template --namespace lab --kube-version v1.34.1 --values values-0.json --repo=https://charts.example "
+        "--version=1.2.3 -- app web",
+        '{"gpus": 1}',
+    ]

@@ -1,0 +1,242 @@
+"""Charts, and their values: what `helm template` makes of a folder of the repository."""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mapping, mappings, string
+from webhook.documents import files
+from webhook.documents.documents import Document, Source, stream
+from webhook.documents.files import Item
+from webhook.model import Path, Problem, immutable
+from webhook.rendering import programs, results_cache
+from webhook.rendering.kustomize import is_namespaced
+from webhook.rendering.model import CHART
+from webhook.rendering.patching import placed
+from webhook.rendering.tree import Tree, Unseen
+
+RELEASE = "release-name"
+"""The name that `helm template` gives to a release without one."""
+
+
+class Remote(NamedTuple):
+    """A chart that is not in the repository: its name there, the address of its registry or index, and its version."""
+
+    name: str
+    url: str
+    version: str
+
+    @property
+    def words(self) -> str:
+        """The chart's name and version."""
+        return f"{self.name} {self.version}".strip()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The words by which helm finds it, after `template` or `pull`."""
+        version = [f"--version={self.version}"] if self.version else []
+        if self.url.startswith("oci://"):
+            return [*version, "--", f"{self.url.rstrip('/')}/{self.name}" if self.name else self.url]
+        return [f"--repo={self.url}", *version, "--", self.name]
+
+
+@immutable
+class Release:
+    """A chart with the values, name and namespace of a release. `root` names the object that installs it.
+
+    Values are maps; later ones count before earlier ones.
+    """
+
+    chart: str | Remote
+    root: str
+    name: str = RELEASE
+    namespace: str = ""
+    values: tuple[Mapping[str, Any], ...] = ()
+
+
+def is_chart(folder: str) -> bool:
+    """Whether a folder is a chart."""
+    return os.path.isfile(os.path.join(folder, CHART))
+
+
+def is_library(tree: Tree, folder: str) -> bool:
+    """Whether a chart makes no objects by itself."""
+    try:
+        return any(mapping(each.value).get("type") == "library" for each in tree.documents(os.path.join(folder, CHART)))
+    except Unseen:
+        return False
+
+
+def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
+    """Return the files of a chart by their paths in it, with the dependencies that stand elsewhere in the repository.
+
+    Helm follows links, and a template may write any file of its chart into an object (`.Files.Get`). So a link may
+    lead to nothing outside of the repository. Raises Unseen.
+    """
+    found, seen = dict[str, bytes](), set[str]()
+    for at, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(at)
+        if real in seen:
+            folders[:] = []
+            continue
+        seen.add(real)
+        for each in (*folders, *names):
+            if not each.startswith("."):
+                tree.checked(os.path.join(at, each))
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        for name in names:
+            path = os.path.join(at, name)
+            if name == ".helmignore" or not name.startswith("."):
+                found[os.path.relpath(path, folder)] = tree.data(path)
+    if depth < _DEEPEST:
+        for name, url in _local(tree, folder):
+            if not any(path.startswith(f"charts/{name}/") for path in found):
+                inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
+                if is_chart(inner):
+                    tree.checked(inner)
+                    staged = _staged(tree, inner, depth + 1)
+                    found |= {f"charts/{name}/{path}": data for path, data in staged.items()}
+    return found
+
+
+_DEEPEST = 5
+"""The most charts of which each depends on the next by a path."""
+
+
+def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
+    for document in tree.documents(os.path.join(folder, CHART)):
+        for each in mappings(mapping(document.value).get("dependencies")):
+            name, url = string(each.get("name")), string(each.get("repository"))
+            if url.startswith("file://") and name and os.path.basename(name) == name and not name.startswith("."):
+                yield name, url
+
+
+def missing(tree: Tree, folder: str) -> bool:
+    """Whether a chart has dependencies that stand nowhere in the repository."""
+    try:
+        found = _staged(tree, folder)
+        (document, *_) = tree.documents(os.path.join(folder, CHART))
+    except (Unseen, ValueError):
+        return False
+    wanted = {string(each.get("name")) for each in mappings(mapping(document.value).get("dependencies"))}
+    have = {path.split("/")[1] for path in found if path.startswith("charts/")}
+    return any(not any(each == name or each.startswith(f"{name}-") for each in have) for name in wanted if name)
+
+
+def template(tree: Tree, release: Release, *, version: str, fetch: bool, cached: bool) -> bytes:
+    """Return the manifests of a release. Raises Failed and Unseen."""
+    helm = programs.helm()
+    if not helm:
+        raise programs.Failed("there is no helm on PATH")
+    options = ["--namespace", release.namespace or "default"]
+    if version:
+        options += ["--kube-version", version]
+    remote = isinstance(release.chart, Remote)
+    if isinstance(release.chart, Remote) and not release.chart.version:
+        cached = False  # the newest version is another one tomorrow
+    staged = {} if isinstance(release.chart, Remote) else _staged(tree, release.chart)
+    texts = [json.dumps(each, sort_keys=True).encode() for each in release.values]
+    where = release.chart.arguments if isinstance(release.chart, Remote) else ["--", "chart"]
+    parts = [programs.identity(helm), release.name, *options, *where]
+    pairs = (part for path, data in sorted(staged.items()) for part in (path.encode(), data))
+    key = results_cache.key([*(part.encode("utf-8", "surrogateescape") for part in parts), b"", *texts, b"", *pairs])
+    if cached and (data := results_cache.get(key)) is not None:
+        return data
+    with tempfile.TemporaryDirectory() as folder:
+        write(FilePath(folder, "chart"), staged)
+        for index, text in enumerate(texts):
+            FilePath(folder, f"values-{index}.json").write_bytes(text)
+            options += ["--values", f"values-{index}.json"]
+        before, after = (where[: where.index("--")], where[where.index("--") + 1 :])
+        command = [helm, "template", *options, *before, "--", release.name, *after]
+        data = programs.output(command, folder, network=remote and fetch)
+    if cached:
+        results_cache.put(key, data)
+    return data
+
+
+def write(folder: FilePath, contents: Mapping[str, bytes]) -> None:
+    """Write files below a folder that is ours."""
+    for path, data in contents.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+@immutable
+class Templated(Item):
+    """An object that helm makes of a template: the document names the template's file. Its lines are guessed.
+
+    A line is known where a key stands once in the file; otherwise it is that of the object's kind, or the document's.
+    The file of a chart from elsewhere is that of the object which installs it, with its values.
+    """
+
+    @cached_property
+    def _text(self) -> str:
+        try:
+            return files.contents(self.document.file).decode("utf-8", "replace")
+        except (OSError, files.Unfit):
+            return ""
+
+    def line(self, path: Path = (), text_line: int = 0) -> int:  # noqa: ARG002 - the text's lines are not known
+        """Return the line of the last key of a path that stands once in the template."""
+        for key in (*(each for each in reversed(path) if isinstance(each, str)), None):
+            pattern = (
+                rf"^[ \t-]*[\"']?{re.escape(key)}[\"']?:" if key else rf"^kind:[ \t]*{re.escape(self.value['kind'])}"
+            )
+            found = [*re.finditer(pattern, self._text, re.MULTILINE)]
+            if len(found) == 1:
+                return self._text.count("\n", 0, found[0].start()) + 1
+        return self.document.first_line
+
+    def where(self, path: Path, text_line: int = 0) -> tuple[str, int]:
+        """Return the template's file, and the line there."""
+        return self.document.file, self.line(path, text_line)
+
+
+def items(tree: Tree, data: bytes, release: Release) -> tuple[list[Item], list[str]]:
+    """Return the objects in the output of helm, and the reasons why some of it cannot be read."""
+    found, wrong = list[Item](), list[str]()
+    for chunk in re.split(r"^---[ \t]*\n", data.decode("utf-8", "replace"), flags=re.MULTILINE):
+        source = re.search(r"^# Source: ([^\n]*)$", chunk, re.MULTILINE)
+        file = _file(tree, release, source[1] if source else "")
+        both = list(stream(chunk, file))  # of repeated keys the last counts
+        documents = [each for each in both if isinstance(each, Document)]
+        problems = [each for each in both if isinstance(each, Problem)]
+        opened, unusable = files.items(documents)
+        wrong += [each.message for each in (*problems, *unusable)]
+        for item in opened:
+            document, value = Document(file, item.document.index, None, 0, Source("", 0)), item.value
+            if release.namespace and is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
+                value = placed(value, release.namespace)
+            found.append(Templated(document, (), value, root=release.root))
+    return found, wrong
+
+
+def _file(tree: Tree, release: Release, source: str) -> str:
+    """Return the file of a template in the repository, by the path in helm's output; else the chart's folder."""
+    if isinstance(release.chart, Remote):
+        return release.chart.words
+    folder, below = release.chart, source.partition("/")[2]
+    while below.startswith("charts/"):
+        name, _, rest = below.removeprefix("charts/").partition("/")
+        inner = os.path.normpath(os.path.join(folder, "charts", name))
+        if not is_chart(inner):
+            url = dict(_local(tree, folder)).get(name, "")
+            inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
+        if not rest or not is_chart(inner) or inner == folder:
+            return release.chart
+        folder, below = inner, rest
+    name = os.path.normpath(os.path.join(folder, below))
+    return name if below and not below.startswith("..") and os.path.isfile(name) else release.chart
+
+
+def pull(chart: Remote) -> str:
+    """Return the command that vendors a chart."""
+    words = [each for each in chart.arguments if each != "--"]
+    return " ".join(["helm pull --untar -d charts", *words])

@@ -1,0 +1,306 @@
+"""Reads the objects by which Flux and Argo CD deploy folders and charts of a repository.
+
+Sources: kustomize-controller api/v1/kustomization_types.go, helm-controller api/v2/helmrelease_types.go and
+source-controller api/v1 of Flux; pkg/apis/application/v1alpha1/types.go and applicationset_types.go of Argo CD.
+"""
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string, strings
+from webhook.documents.documents import read
+from webhook.model import Object
+from webhook.rendering.charts import Remote
+from webhook.rendering.tree import Tree, Unseen
+
+FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
+APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
+
+_SOURCES = "source.toolkit.fluxcd.io"
+
+_OVER = ("namePrefix", "nameSuffix", "patches", "patchesStrategicMerge", "patchesJson6902", "images", "components")
+
+
+def title(value: Object, *, namespace: str = "") -> str:
+    """Return the kind, namespace and name of an object, in words."""
+    metadata = mapping(value.get("metadata"))
+    where = namespace or string(metadata.get("namespace"))
+    return f"{value.get('kind')} {'/'.join(filter(None, (where, string(metadata.get('name')))))}"
+
+
+def over_flux(value: Object) -> Mapping[str, Any]:
+    """Return what a Kustomization of Flux changes, as a kustomization's fields."""
+    spec = mapping(value.get("spec"))
+    fields = {key: spec[key] for key in _OVER if spec.get(key)}
+    if labels := mapping(mapping(spec.get("commonMetadata")).get("labels")):
+        fields["labels"] = [{"pairs": labels}]
+    return {"namespace": string(spec.get("targetNamespace")), **fields}
+
+
+def over_argo(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the kustomize options of a source of Argo CD change, as a kustomization's fields."""
+    options = mapping(source.get("kustomize"))
+    fields = {key: options[key] for key in ("namePrefix", "nameSuffix", "patches", "components") if options.get(key)}
+    images = [found for each in sequence(options.get("images")) if isinstance(each, str) and (found := _image(each))]
+    return {"namespace": string(options.get("namespace")), **fields, **({"images": images} if images else {})}
+
+
+def _image(text: str) -> Mapping[str, Any] | None:
+    name, equals, new = text.partition("=")
+    name, new = (name, new) if equals else (text.rpartition(":")[0] or text, text)
+    where, colon, tag = new.rpartition(":")
+    if not colon or "/" in tag:
+        return {"name": name, "newName": new}
+    return {"name": name, "newName": where, "newTag": tag}
+
+
+def variables(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], bool]:
+    """Return the variables of a Kustomization of Flux, and whether it has others that no file shows.
+
+    `texts` are the data of ConfigMaps by their names.
+    """
+    build = mapping(mapping(value.get("spec")).get("postBuild"))
+    found, hidden = dict[str, str](), False
+    for each in mappings(build.get("substituteFrom")):
+        known = texts.get(string(each.get("name"))) if each.get("kind") == "ConfigMap" else None
+        hidden = hidden or known is None
+        found |= known or {}
+    found |= {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
+    return found, hidden
+
+
+_VARIABLE = re.compile(r"\$\$?\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[=-])([^{}]*))?\}")
+
+
+def substituted(value: Any, known: Mapping[str, str], *, strict: bool = False) -> Any:
+    """Return a value with its placeholders filled in, by known variables or by their defaults (fluxcd/pkg envsubst).
+
+    A placeholder without either stays, unless `strict` says that no variable is hidden: then it is empty. A text that
+    is one placeholder takes the type that YAML would read.
+    """
+    if isinstance(value, dict):
+        return {key: substituted(each, known, strict=strict) for key, each in value.items()}
+    if isinstance(value, list):
+        return [substituted(each, known, strict=strict) for each in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+
+    def fill(found: re.Match[str]) -> str:
+        if found[0].startswith("$$"):
+            return found[0][1:]
+        given = known.get(found[1])
+        if given or (given is not None and not (found[2] or "").startswith(":")):
+            return given
+        return found[3] if found[2] else "" if strict or given == "" else found[0]
+
+    text = _VARIABLE.sub(fill, value)
+    return _typed(text) if _VARIABLE.fullmatch(value) and text != value else text
+
+
+def _typed(text: str) -> Any:
+    documents, problems = read(text, "")
+    if problems or len(documents) != 1 or isinstance(documents[0].value, (dict, list)):
+        return text
+    return documents[0].value
+
+
+# Charts
+
+
+def chart_of(value: Object, sources: Iterable[Object]) -> tuple[str, Remote | None]:
+    """Return the chart of a HelmRelease: its path in a repository of Git, or where else it is.
+
+    `sources` are the repositories of the run. The address is empty if none of them has it.
+    """
+    spec = mapping(value.get("spec"))
+    own = string(mapping(value.get("metadata")).get("namespace"))
+    if reference := mapping(spec.get("chartRef")):
+        found = _source(reference, own, sources)
+        if reference.get("kind") == "HelmChart":
+            inner = mapping(mapping(found).get("spec"))
+            return _chart(inner, own, sources)
+        target = mapping(mapping(found).get("spec"))
+        version = string(mapping(target.get("ref")).get("tag")) or string(mapping(target.get("ref")).get("semver"))
+        url = string(target.get("url"))
+        return "", Remote("" if url else string(reference.get("name")), url, version)
+    return _chart(mapping(mapping(spec.get("chart")).get("spec")), own, sources)
+
+
+def _chart(spec: Mapping[str, Any], own: str, sources: Iterable[Object]) -> tuple[str, Remote | None]:
+    reference, name = mapping(spec.get("sourceRef")), string(spec.get("chart"))
+    if reference.get("kind") in ("GitRepository", "Bucket"):
+        return name, None
+    url = string(mapping(mapping(_source(reference, own, sources)).get("spec")).get("url"))
+    return "", Remote(name, url, string(spec.get("version")))
+
+
+def _source(reference: Mapping[str, Any], own: str, sources: Iterable[Object]) -> Object | None:
+    want = string(reference.get("kind")), string(reference.get("name"))
+    named = [
+        each
+        for each in sources
+        if group_kind(each)[0] == _SOURCES and (each.get("kind"), mapping(each.get("metadata")).get("name")) == want
+    ]
+    namespace = string(reference.get("namespace")) or own
+    same = (each for each in named if mapping(each.get("metadata")).get("namespace") == namespace)
+    return next(same, named[0] if named else None)
+
+
+def release_values(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tuple[list[Mapping[str, Any]], bool]:
+    """Return the values of a HelmRelease, and whether it has others that no file shows."""
+    spec, found, hidden = mapping(value.get("spec")), list[Mapping[str, Any]](), False
+    for each in mappings(spec.get("valuesFrom")):
+        data = texts.get(string(each.get("name"))) if each.get("kind") == "ConfigMap" else None
+        text = (data or {}).get(string(each.get("valuesKey")) or "values.yaml")
+        if text is None or each.get("targetPath"):
+            hidden = hidden or not each.get("optional")
+            continue
+        found += (mapping(document.value) for document in read(text, "")[0])
+    return [*found, mapping(spec.get("values"))], hidden
+
+
+# Argo CD
+
+
+def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], str]:
+    """Return the Applications that an ApplicationSet makes, and the generator that is not followed, if there is one."""
+    spec = mapping(value.get("spec"))
+    template, made = mapping(spec.get("template")), list[Object]()
+    for generator in mappings(spec.get("generators")):
+        sets = list(_parameters(generator, tree, prefix))
+        if not sets and (other := next(iter(generator), "")) not in ("list", "git"):
+            return made, other
+        for parameters in sets:
+            filled = _filled({**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}, parameters)
+            made.append(filled)
+    return made, ""
+
+
+def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterator[Mapping[str, str]]:
+    for element in mappings(mapping(generator.get("list")).get("elements")):
+        yield _flat(element)
+    git = mapping(generator.get("git"))
+    more = _flat({"values": mapping(git.get("values"))})
+    directories = mappings(git.get("directories"))
+    if directories:
+        wanted = [string(each.get("path")) for each in directories if not each.get("exclude")]
+        excluded = [string(each.get("path")) for each in directories if each.get("exclude")]
+        for path in _folders(tree, wanted):
+            if not any(fnmatch.fnmatchcase(path, each) for each in excluded):
+                yield {**_of_path(path), **more}
+    for each in mappings(git.get("files")):
+        for path in _matching(tree, string(each.get("path"))):
+            try:
+                documents = tree.documents(os.path.join(prefix, path))
+            except Unseen:
+                continue
+            for document in documents:
+                for found in document.value if isinstance(document.value, list) else [document.value]:
+                    yield {**_flat(mapping(found)), **_of_path(os.path.dirname(path)), **more}
+
+
+def _folders(tree: Tree, patterns: list[str]) -> Iterator[str]:
+    for pattern in patterns:
+        yield from (path for path in _matching(tree, pattern) if os.path.isdir(os.path.join(tree.root, path)))
+
+
+def _matching(tree: Tree, pattern: str) -> list[str]:
+    import glob
+
+    pattern = os.path.normpath(pattern)
+    if "\0" in pattern or pattern.startswith(("/", "..")):
+        return []
+    return sorted(glob.glob(pattern, root_dir=tree.root, recursive=True))
+
+
+def _of_path(path: str) -> Mapping[str, str]:
+    name = os.path.basename(path)
+    normal = re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")
+    segments = {f"path[{i}]": each for i, each in enumerate(path.split("/"))}
+    return {"path": path, "path.path": path, "path.basename": name, "path.basenameNormalized": normal, **segments}
+
+
+def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    found = dict[str, str]()
+    for key, each in value.items():
+        if isinstance(each, dict):
+            found |= _flat(each, f"{before}{key}.")
+        elif isinstance(each, (str, int, float)):
+            found[f"{before}{key}"] = (
+                each if isinstance(each, str) else str(each).lower() if each in (True, False) else str(each)
+            )
+    return found
+
+
+_PARAMETER = re.compile(r"\{\{-?\s*(\.?)([\w.\[\]-]+)\s*-?\}\}")
+
+
+def _filled(value: Any, parameters: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(each, parameters) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, parameters) for each in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(found: re.Match[str]) -> str:
+        name = "path.path" if found[1] and found[2] == "path" else found[2]
+        return parameters.get(name, found[0])
+
+    return _PARAMETER.sub(fill, value)
+
+
+def sources_of(value: Object) -> list[Mapping[str, Any]]:
+    """Return the sources of an Application."""
+    spec = mapping(value.get("spec"))
+    return [*mappings([spec.get("source")]), *mappings(spec.get("sources"))]
+
+
+def argo_values(
+    source: Mapping[str, Any], sources: list[Mapping[str, Any]], tree: Tree, prefix: str
+) -> tuple[list[Mapping[str, Any]], bool]:
+    """Return the values that an Application gives to a chart, and whether it has others that no file shows."""
+    helm, found, hidden = mapping(source.get("helm")), list[Mapping[str, Any]](), False
+    references = {string(each.get("ref")) for each in sources if each.get("ref")}
+    for each in sequence(helm.get("valueFiles")):
+        if not isinstance(each, str):
+            continue
+        start, _, rest = each.partition("/")
+        if start.startswith("$"):
+            path = os.path.join(prefix, rest) if start[1:] in references else ""
+        elif string(source.get("path")):
+            path = os.path.normpath(os.path.join(prefix, string(source.get("path")), each))
+        else:
+            path = ""
+        try:
+            if not path:
+                raise Unseen(each)
+            found += (mapping(document.value) for document in tree.documents(path))
+        except Unseen:
+            hidden = hidden or not helm.get("ignoreMissingValueFiles")
+    if text := string(helm.get("values")):
+        found += (mapping(document.value) for document in read(text, "")[0])
+    found.append(mapping(helm.get("valuesObject")))
+    for each in mappings(helm.get("parameters")):
+        found.append(_nested(string(each.get("name")), each.get("value"), text=bool(each.get("forceString"))))
+    return [each for each in found if each], hidden
+
+
+def _nested(name: str, value: Any, *, text: bool) -> Mapping[str, Any]:
+    made = value if text or not isinstance(value, str) else _typed(value)
+    for key in reversed(name.split(".")):
+        made = {key: made}
+    return made if isinstance(made, dict) else {}
+
+
+def data_of(objects: Iterable[Object]) -> dict[str, Mapping[str, str]]:
+    """Return the data of ConfigMaps by their names."""
+    return {
+        string(mapping(each.get("metadata")).get("name")): strings(each.get("data"))
+        for each in objects
+        if group_kind(each) == ("", "ConfigMap")
+    }

@@ -1,0 +1,450 @@
+"""Follows kustomizations by their files, without the program: resources, patches, generators, names and namespaces.
+
+Sources: sigs.k8s.io/kustomize api/types/kustomization.go for the fields, api/internal/target/kusttarget.go and
+kusttarget_configplugin.go for their order.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import Any
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.documents import files
+from webhook.documents.documents import Document, read
+from webhook.documents.files import Item
+from webhook.facts.kinds import CLUSTER_SCOPED
+from webhook.model import Object, Path, immutable
+from webhook.rendering import patching
+from webhook.rendering.origins import Layer, Rendered
+from webhook.rendering.tree import Tree, Unseen
+
+MAX_OBJECTS = 20_000
+"""The most objects of one kustomization."""
+
+UNFOLLOWED = ("generators", "transformers", "validators", "replacements", "vars", "openapi")
+"""The fields that only the program follows."""
+
+_CLUSTER = CLUSTER_SCOPED | {
+    ("", "PersistentVolume"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("apiregistration.k8s.io", "APIService"),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+    ("scheduling.k8s.io", "PriorityClass"),
+    ("node.k8s.io", "RuntimeClass"),
+    ("storage.k8s.io", "StorageClass"),
+    ("storage.k8s.io", "CSIDriver"),
+    ("rbac.authorization.k8s.io", "ClusterRole"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+    ("nvidia.com", "ClusterPolicy"),
+}
+"""Kinds without a namespace, of those that repositories have most."""
+
+
+@immutable
+class Built:
+    """An object that a kustomization makes, the names that it has had, and the documents that made it."""
+
+    value: Object
+    names: frozenset[str]
+    layers: tuple[Layer, ...]
+
+    def become(self, value: Object, *layers: Layer) -> "Built":
+        """Return the object with another value, and the layers that changed it."""
+        name = string(mapping(value.get("metadata")).get("name"))
+        return Built(value, self.names | {name}, (*self.layers, *layers))
+
+    def rendered(self, root: str) -> Rendered:
+        """Return the object as an item of its resource's document."""
+        return Rendered(self.layers[0].document, (), self.value, root=root, layers=self.layers)
+
+
+@immutable
+class Kustomization:
+    """A kustomization: its value, the folder from which its paths start, and where its fields stand.
+
+    A Kustomization of Flux, or the kustomize options of an Application, are one too.
+    """
+
+    folder: str
+    value: Mapping[str, Any]
+    document: Document
+    base: Path = ()
+
+
+@immutable
+class Followed:
+    """All that was followed of a root: its objects, the folders and files in it, and the reasons for what is missing.
+
+    `remote` are references to other places. `unfollowed` are fields that only the program follows. `blocked` are files
+    and references by which the program might read from a network, or never end: with them it does not run.
+    """
+
+    objects: list[Built] = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    unseen: list[str] = field(default_factory=list)
+    remote: list[str] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
+    charts: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    unfollowed: set[str] = field(default_factory=set)
+
+
+def follow(tree: Tree, folder: str) -> Followed:
+    """Follow the kustomization in a folder."""
+    found = Followed()
+    try:
+        found.objects.extend(_Follower(tree, found).folder(os.path.normpath(folder), []))
+    except Unseen as error:
+        found.unseen.append(str(error))
+    except _TooLarge as error:
+        found.unseen.append(str(error))
+        found.blocked.append(str(error))
+    return found
+
+
+def follow_over(tree: Tree, names: list[str], over: Kustomization) -> Followed:
+    """Follow files and folders, and apply a kustomization that stands in another object to them all."""
+    found = Followed()
+    follower = _Follower(tree, found)
+    try:
+        built = [each for name in names for each in follower.resource(name, over, [])]
+        found.objects.extend(follower.transformed(over, built))
+    except Unseen as error:
+        found.unseen.append(str(error))
+    except _TooLarge as error:
+        found.unseen.append(str(error))
+        found.blocked.append(str(error))
+    return found
+
+
+def is_namespaced(value: Object) -> bool:
+    """Whether an object is in a namespace, as far as its kind is known."""
+    return group_kind(value) not in _CLUSTER | {("", "Namespace")}
+
+
+def is_remote(path: str) -> bool:
+    """Whether a reference leads to another place than a file (kustomize api/internal/git/repospec.go, loader.go)."""
+    return bool(_REMOTE.search(path))
+
+
+_REMOTE = re.compile(r"://|\?ref=|^git@|^(?:git::|gh:)|^[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)/|\.git(?:$|/|\?)")
+
+
+class _TooLarge(Exception):
+    """The work grows beyond all bounds, as where each of many kustomizations includes the next one twice."""
+
+
+class _Follower:
+    def __init__(self, tree: Tree, found: Followed) -> None:
+        self._tree, self._found = tree, found
+        self._count = 0
+
+    def folder(self, folder: str, above: list[str], built: list[Built] | None = None) -> list[Built]:
+        """Return the objects of a folder's kustomization; a component changes those that are `built`."""
+        if folder in above or len(above) > _DEEPEST:
+            self._found.unseen.append(f"{folder} includes itself")
+            return built or []
+        file = self._tree.kustomization(folder)
+        try:
+            if not file:
+                raise Unseen(f"{folder} has no kustomization.yaml")
+            (document,) = self._tree.documents(file)
+            if not isinstance(document.value, dict):
+                raise Unseen(f"{file} is no kustomization")
+        except ValueError:
+            self._found.unseen.append(f"{file} has not one document")
+            return built or []
+        except Unseen as error:
+            self._found.unseen.append(str(error))
+            return built or []
+        self._found.folders.add(folder)
+        self._found.files.add(file)
+        one = Kustomization(folder, document.value, document)
+        made = list(built or [])
+        for key in ("resources", "bases"):
+            for each in sequence(one.value.get(key)):
+                if isinstance(each, str):
+                    made += self.resource(each, one, [*above, folder])
+        self._bounded(made)
+        return self.transformed(one, made, [*above, folder])
+
+    def resource(self, path: str, one: Kustomization, above: list[str]) -> list[Built]:
+        """Return the objects of a file, or of a folder with a kustomization."""
+        try:
+            name = self._path(path, one.folder)
+            if self._tree.is_folder(name):
+                return self.folder(name, above)
+            return [*self._of_file(name)]
+        except Unseen as error:
+            self._lacks(error, one, resource=True)
+            return []
+
+    def _path(self, path: str, folder: str) -> str:
+        name = os.path.normpath(os.path.join(folder, path))
+        if not os.path.lexists(name) and is_remote(path):
+            raise Unseen(path, remote=True)
+        if os.path.isabs(path):
+            raise Unseen(f"{path} is an absolute path")
+        self._tree.checked(name)
+        return name
+
+    def _lacks(self, error: Unseen, one: Kustomization, *, resource: bool = False) -> None:
+        if error.remote:
+            self._found.remote.append(str(error))
+            if not resource:
+                self._found.blocked.append(str(error))
+        else:
+            self._found.unseen.append(f"{error}, which {one.document.file} names")
+
+    def _of_file(self, name: str) -> Iterator[Built]:
+        documents = self._tree.documents(name)
+        self._found.files.add(name)
+        items, problems = files.items(documents)
+        if problems:
+            raise Unseen(f"{problems[0].file}:{problems[0].line}: {problems[0].message}")
+        for item in items:
+            yield _begin(item)
+
+    def _bounded(self, built: list[Built]) -> None:
+        self._count += len(built) + 1
+        if self._count > MAX_OBJECTS:
+            raise _TooLarge(f"it makes more than {MAX_OBJECTS:,} objects")
+
+    def transformed(self, one: Kustomization, built: list[Built], above: list[str] | None = None) -> list[Built]:
+        """Return the objects with all that a kustomization changes, and those that it generates."""
+        value = one.value
+        for path in sequence(value.get("components")):
+            if isinstance(path, str):
+                try:
+                    built = self.folder(self._path(path, one.folder), above or [], built)
+                except Unseen as error:
+                    self._lacks(error, one, resource=True)
+        built = [*built, *self._generated(one)]
+        for document, base, target in self._patches(one):
+            built = self._patched(built, document, base, target)
+        if namespace := string(value.get("namespace")):
+            built = [_in(each, namespace) for each in built]
+        prefix, suffix = string(value.get("namePrefix")), string(value.get("nameSuffix"))
+        if prefix or suffix:
+            built = [
+                each if group_kind(each.value) in _UNNAMED else each.become(patching.named(each.value, prefix, suffix))
+                for each in built
+            ]
+        for labels, templates in patching.label_sets(value):
+            built = [each.become(patching.marked(each.value, labels, templates=templates)) for each in built]
+        if own := mapping(value.get("commonAnnotations")):
+            built = [
+                each.become(patching.marked(each.value, own, templates=True, field="annotations")) for each in built
+            ]
+        if images := mappings(value.get("images")):
+            built = [each.become(patching.with_images(each.value, images)) for each in built]
+        self._found.charts.extend((one.document.file, chart) for chart in mappings(value.get("helmCharts")))
+        self._found.unfollowed.update(key for key in UNFOLLOWED if value.get(key))
+        for key in ("generators", "transformers", "validators", "configurations", "crds"):
+            for path in sequence(value.get(key)):
+                if isinstance(path, str) and "\n" not in path:
+                    self._kept(path, one)
+        for each in mappings(value.get("replacements")):
+            if path := string(each.get("path")):
+                self._kept(path, one)
+        if path := string(mapping(value.get("openapi")).get("path")):
+            self._kept(path, one)
+        return built
+
+    def _kept(self, path: str, one: Kustomization) -> None:
+        """Read a file, or those of a folder, that only the program understands."""
+        try:
+            name = self._path(path, one.folder)
+            for each in self._tree.manifests(name) if self._tree.is_folder(name) else (name,):
+                if not self._tree.is_folder(each):
+                    if b"://" in self._tree.data(each):
+                        self._found.blocked.append(each)
+                    self._found.files.add(each)
+            if self._tree.is_folder(name) and (file := self._tree.kustomization(name)):
+                self._tree.data(file)
+                self._found.files.add(file)
+        except Unseen as error:
+            self._lacks(error, one)
+
+    # Generators
+
+    def _generated(self, one: Kustomization) -> Iterator[Built]:
+        options = mapping(one.value.get("generatorOptions"))
+        for index, entry in enumerate(mappings(one.value.get("configMapGenerator"))):
+            base: Path = (*one.base, "configMapGenerator", index)
+            layers = [Layer(one.document, base, ("metadata",), {"name": entry.get("name")})]
+            texts = list[tuple[str, str]]()
+            for key, text, layer in self._texts(one, entry, base):
+                texts.append((key, text))
+                layers.append(layer)
+            value = patching.generated({"options": options, **entry}, iter(texts))
+            yield Built(value, frozenset((string(entry.get("name")),)), tuple(layers))
+        for entry in mappings(one.value.get("secretGenerator")):
+            for path in (*sequence(entry.get("files")), *sequence(entry.get("envs")), entry.get("env")):
+                if isinstance(path, str) and path:
+                    self._kept(path.partition("=")[2] or path, one)
+
+    def _texts(self, one: Kustomization, entry: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str, Layer]]:
+        """Yield the keys and texts of a ConfigMap with their places."""
+        for index, each in enumerate(sequence(entry.get("literals"))):
+            if isinstance(each, str):
+                key, _, text = each.partition("=")
+                if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+                    text = text[1:-1]
+                yield key, text, Layer(one.document, (*base, "literals", index), ("data", key), text)
+        for each in sequence(entry.get("files")):
+            if not isinstance(each, str):
+                continue
+            key, equals, path = each.partition("=")
+            key, path = (key, path) if equals else (os.path.basename(each), each)
+            try:
+                name = self._path(path, one.folder)
+                data = self._tree.data(name)
+                self._found.files.add(name)
+                text = data.decode("utf-8")
+            except UnicodeDecodeError:  # it goes into binaryData
+                continue
+            except Unseen as error:
+                self._lacks(error, one)
+                continue
+            yield key, text, Layer(_of_text(name), (), ("data", key), text, text=True)
+        for each in (*sequence(entry.get("envs")), entry.get("env")):
+            if isinstance(each, str) and each:
+                yield from self._env(one, each)
+
+    def _env(self, one: Kustomization, path: str) -> Iterator[tuple[str, str, Layer]]:
+        try:
+            name = self._path(path, one.folder)
+            text = self._tree.data(name).decode("utf-8", "replace")
+        except Unseen as error:
+            self._lacks(error, one)
+            return
+        self._found.files.add(name)
+        for row in text.splitlines():
+            key, equals, value = row.partition("=")
+            if equals and not row.startswith("#"):
+                yield key, value, Layer(_of_text(name), (), ("data", key), value, text=True)
+
+    # Patches
+
+    def _patches(self, one: Kustomization) -> Iterator[tuple[Document, Path, Mapping[str, Any] | None]]:
+        """Yield the documents of all patches, with the path where each begins, and its target."""
+        for key in ("patchesStrategicMerge", "patches", "patchesJson6902"):
+            for index, each in enumerate(sequence(one.value.get(key))):
+                base: Path = (*one.base, key, index)
+                if isinstance(each, str):
+                    yield from ((document, (), None) for document in self._texts_of(one, each, base, inline=None))
+                    continue
+                entry = mapping(each)
+                target = mapping(entry.get("target")) or None
+                inline = entry.get("patch")
+                if isinstance(inline, list):  # Flux has operations, and merges, as values
+                    yield one.document, (*base, "patch"), target
+                elif isinstance(inline, str) and inline:
+                    documents = self._texts_of(one, "", (*base, "patch"), inline=inline)
+                    yield from ((document, (), target) for document in documents)
+                elif path := string(entry.get("path")):
+                    yield from ((document, (), target) for document in self._texts_of(one, path, (), inline=None))
+
+    def _texts_of(self, one: Kustomization, path: str, base: Path, *, inline: str | None) -> list[Document]:
+        """Return the documents of a patch's file, or of one written in the kustomization, with its lines."""
+        if inline is None and "\n" in path:
+            inline = path
+        if inline is not None:
+            first = one.document.line(base, 1)
+            found, problems = read("\n" * max(first - 1, 0) + inline, one.document.file)
+            if problems:
+                self._found.unseen.append(f"{one.document.file}:{problems[0].line}: {problems[0].message}")
+            return found
+        try:
+            name = self._path(path, one.folder)
+            documents = self._tree.documents(name)
+        except Unseen as error:
+            self._lacks(error, one)
+            return []
+        self._found.files.add(name)
+        return documents
+
+    def _patched(
+        self, built: list[Built], document: Document, base: Path, target: Mapping[str, Any] | None
+    ) -> list[Built]:
+        patch: Any = document.value
+        for key in base:
+            patch = patch[key]
+        result = list[Built]()
+        for each in built:
+            if isinstance(patch, list):
+                selected = target is not None and patching.selects(target, each.value, each.names)
+            elif target is not None:
+                selected = patching.selects(target, each.value, each.names)
+            else:
+                selected = _is_named(mapping(patch), each)
+            if not selected:
+                result.append(each)
+            elif isinstance(patch, list):
+                result.append(self._operated(each, document, base, patch))
+            else:
+                result += self._merged(each, document, base, patch)
+        return result
+
+    def _operated(self, each: Built, document: Document, base: Path, patch: list[Any]) -> Built:
+        for index, operation in enumerate(mappings(patch)):
+            try:
+                value, path = patching.operate(each.value, operation)
+            except patching.Unfitting as error:
+                line = document.line((*base, index))
+                self._found.unseen.append(f"{document.file}:{line}: the patch does not fit: {error}")
+                continue
+            place = Layer(document, (*base, index, "value"), path, operation.get("value"))
+            each = each.become(value, place)
+        return each
+
+    def _merged(self, each: Built, document: Document, base: Path, patch: Any) -> list[Built]:
+        group = group_kind(each.value)[0]
+        own = {key: value for key, value in mapping(patch).items() if key not in ("apiVersion", "kind")}
+        if isinstance(own.get("metadata"), dict):
+            own["metadata"] = {key: value for key, value in own["metadata"].items() if key not in ("name", "namespace")}
+        value = patching.merge(each.value, own, strategic=group in patching.STRATEGIC)
+        return [] if value is None else [each.become(value, Layer(document, base, (), patch))]
+
+
+_DEEPEST = 40
+"""The most kustomizations of which each includes the next."""
+
+_UNNAMED = frozenset(
+    (("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService"))
+)
+"""Kinds that keep their names (kustomize api/internal/builtins/PrefixTransformer.go)."""
+
+
+def _begin(item: Item) -> Built:
+    name = string(mapping(item.value.get("metadata")).get("name"))
+    return Built(item.value, frozenset((name,)), (Layer(item.document, item.base, (), item.value),))
+
+
+def _in(each: Built, namespace: str) -> Built:
+    key = group_kind(each.value)
+    if key == ("", "Namespace"):
+        metadata = mapping(each.value.get("metadata"))
+        return each.become({**each.value, "metadata": {**metadata, "name": namespace}})
+    return each if key in _CLUSTER else each.become(patching.placed(each.value, namespace))
+
+
+def _is_named(patch: Mapping[str, Any], each: Built) -> bool:
+    metadata = mapping(patch.get("metadata"))
+    own = mapping(each.value.get("metadata"))
+    return (
+        group_kind(patch) == group_kind(each.value)
+        and metadata.get("name") in each.names
+        and metadata.get("namespace") in (None, own.get("namespace"))
+    )
+
+
+def _of_text(name: str) -> Document:
+    from webhook.documents.documents import Source
+
+    return Document(name, 0, None, 1, Source("", 1))

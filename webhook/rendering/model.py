@@ -1,0 +1,79 @@
+"""What a rendering is given and what it returns, and whether some files need one."""
+
+from collections.abc import Iterable
+from dataclasses import field
+from pathlib import PurePath
+from typing import NamedTuple
+
+from webhook.documents import files
+from webhook.documents.files import Item
+from webhook.model import Problem, immutable
+from webhook.telemetry.progress import Tell, quietly
+
+CHART = "Chart.yaml"
+"""The file that makes a folder a chart (helm pkg/chartutil/chartfile.go)."""
+
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""The files that make a folder a kustomization (kustomize api/konfig/general.go)."""
+
+HELMFILES = ("helmfile.yaml", "helmfile.yml")
+"""The files that list releases of charts (helmfile.readthedocs.io)."""
+
+MARKS = (b"toolkit.fluxcd.io", b"argoproj.io/v1alpha1")
+"""One of them is in each file with an object of Flux or Argo CD that deploys others."""
+
+
+class Options(NamedTuple):
+    """How roots are rendered: `fetch` lets programs download, `cached` keeps what they make.
+
+    `version` is that of the cluster, for charts, and `namespace` that of charts which no object installs. If `touched`,
+    only those roots of the repository are rendered that are made of the files given by name.
+    """
+
+    fetch: bool = False
+    cached: bool = True
+    version: str = ""
+    namespace: str = ""
+    touched: bool = False
+    tell: Tell = quietly
+
+
+@immutable
+class Output:
+    """The objects of one root."""
+
+    root: str
+    items: list[Item]
+
+
+@immutable
+class Rendering:
+    """All that was rendered: objects by their roots, and the files and charts that are judged by them.
+
+    `installed` are objects that install a chart which was rendered, by their file and line.
+    """
+
+    outputs: list[Output] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)
+    charts: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    installed: set[tuple[str, int]] = field(default_factory=set)
+
+
+def deployers(names: Iterable[str]) -> list[str]:
+    """Return the files that may hold objects of Flux or Argo CD."""
+    found = list[str]()
+    for name in names:
+        try:
+            data = files.contents(name)
+        except (OSError, files.Unfit):
+            continue
+        if any(mark in data for mark in MARKS):
+            found.append(name)
+    return found
+
+
+def is_root(name: str) -> bool:
+    """Whether a file makes its folder a kustomization or a chart, or lists releases of charts."""
+    return PurePath(name).name in (*KUSTOMIZATIONS, CHART, *HELMFILES)

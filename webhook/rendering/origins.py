@@ -1,0 +1,107 @@
+"""The places in the sources of a rendered object: the resource it began as, and the patches that changed it."""
+
+from typing import Any
+
+from webhook.documents.documents import Document
+from webhook.documents.files import Item
+from webhook.model import Path, immutable
+
+
+@immutable
+class Layer:
+    """A part of an object that a document gives: its `value` at `base`, which is that of the object `at` a path.
+
+    With `text`, the value is a whole text that begins in the document's first line, such as a file of which a generator
+    makes a ConfigMap's entry.
+    """
+
+    document: Document
+    base: Path
+    at: Path
+    value: Any
+    text: bool = False
+
+    def line(self, path: Path, text_line: int) -> int:
+        """Return the line of a path below the layer, or of a line within the text there."""
+        if self.text:
+            return self.document.first_line + max(text_line, 1) - 1
+        return self.document.line((*self.base, *path), text_line)
+
+
+@immutable
+class Rendered(Item):
+    """An object that a `root` makes, such as a kustomization's folder. Its document is that of the resource.
+
+    The document's lines are 0 if the object stands in no file. The first layer is the resource; patches follow in the
+    order in which they are applied.
+    """
+
+    layers: tuple[Layer, ...] = ()
+
+    def line(self, path: Path = (), text_line: int = 0) -> int:
+        """Return the line in the resource's own file, of the object or of the nearest parent of a place in it."""
+        if not self.layers:
+            return self.document.first_line
+        first = self.layers[0]
+        return first.line(_followed(first.value, self.value, path)[0], text_line)
+
+    def where(self, path: Path, text_line: int = 0) -> tuple[str, int]:
+        """Return the file and the line where the value at a path was written last, or where its nearest parent was."""
+        best, found = (-1, False), None
+        for layer in self.layers:
+            if path[: len(layer.at)] != layer.at:
+                continue
+            inner, same = _followed(layer.value, _at(self.value, layer.at), path[len(layer.at) :])
+            rank = len(layer.at) + len(inner), same
+            if rank > best:
+                best, found = rank, (layer, inner)
+        if found is None:
+            return self.document.file, self.document.first_line
+        layer, inner = found
+        return layer.document.file, layer.line(inner, text_line if best[0] == len(path) else 0)
+
+
+def _at(value: Any, path: Path) -> Any:
+    for key in path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _followed(source: Any, rendered: Any, path: Path) -> tuple[Path, bool]:
+    """Return the path in a source that leads as far as a path of the rendered object does, and whether both agree.
+
+    A patch may have an entry of a list at another index. The entries are the same if they have the same key.
+    """
+    inner: list[str | int] = []
+    for key in path:
+        if isinstance(source, dict) and key in source:
+            step: str | int = key
+        elif isinstance(source, list) and isinstance(key, int):
+            entry = _at(rendered, (key,))
+            index = _index(source, entry, key)
+            if index is None:
+                return tuple(inner), False
+            step = index
+        else:
+            return tuple(inner), False
+        source, rendered = source[step], _at(rendered, (key,))
+        inner.append(step)
+    return tuple(inner), isinstance(source, (dict, list)) or source == rendered
+
+
+KEYS = ("name", "mountPath", "containerPort", "devicePath", "ip", "key", "topologyKey")
+"""The keys by which lists of a pod are merged (k8s.io/api core/v1, patchMergeKey), the most common first."""
+
+
+def _index(source: list[Any], entry: Any, index: int) -> int | None:
+    if isinstance(entry, dict):
+        for key in KEYS:
+            if key in entry:
+                same = (at for at, each in enumerate(source) if isinstance(each, dict) and each.get(key) == entry[key])
+                return next(same, None)
+    if entry in source:
+        return source.index(entry)
+    return index if index < len(source) and not isinstance(entry, dict) else None

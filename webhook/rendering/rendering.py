@@ -1,0 +1,712 @@
+"""Renders the roots among the files of a run: by the programs that own the formats, or by the files alone."""
+
+import json
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path as FilePath
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.documents import files
+from webhook.documents.documents import Document, Source, read
+from webhook.documents.files import Item
+from webhook.model import Object, Problem
+from webhook.rendering import charts, deploying, kustomize, patching, programs, results_cache
+from webhook.rendering.charts import Release, Remote
+from webhook.rendering.kustomize import Built, Followed, Kustomization
+from webhook.rendering.model import CHART, HELMFILES, KUSTOMIZATIONS, Options, Output, Rendering, deployers, is_root
+from webhook.rendering.origins import Rendered
+from webhook.rendering.tree import Tree, Unseen, root_of
+from webhook.text.words import listed, several, shown
+
+
+def render(names: Sequence[str], options: Options, *, given: frozenset[str] = frozenset()) -> Rendering:
+    """Render the kustomizations, charts, and objects of Flux and Argo CD among some files."""
+    result, changed = Rendering(), frozenset[str]()
+    if options.touched:
+        changed = frozenset(os.path.realpath(name) for name in names)
+        around = {root_of(os.path.dirname(name) or ".") for name in names if name != "-"}
+        names = [name for name in files.find(map(os.path.relpath, sorted(around))) if isinstance(name, str)]
+        given = frozenset()
+    some = [name for name in names if name != "-" and name not in given]
+    if not any(map(is_root, names)) and not deployers(some):
+        return result
+    trees, roots = defaultdict[str, list[str]](list), dict[str, str]()
+    for name in names:
+        if name != "-" and (name not in given or PurePath(name).name in KUSTOMIZATIONS):
+            folder = os.path.dirname(name) or "."
+            if folder not in roots:
+                roots[folder] = root_of(folder)
+            trees[roots[folder]].append(os.path.normpath(name))
+    work = [_Run(Tree(root), own, options, result, given, changed) for root, own in trees.items()]
+    for each in work:
+        each.render()
+    if options.cached:
+        results_cache.trim()
+    return result
+
+
+class _Job(NamedTuple):
+    """A kustomization that the program builds: its name, what was followed of it, and what changes it from outside."""
+
+    root: str
+    folder: str
+    found: Followed
+    over: Kustomization | None = None
+    names: tuple[str, ...] = ()
+    default: str = ""
+    variables: Mapping[str, str] | None = None
+    strict: bool = False
+
+
+class _Run:
+    """The rendering of one repository."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        names: list[str],
+        options: Options,
+        result: Rendering,
+        given: frozenset[str],
+        changed: frozenset[str],
+    ) -> None:
+        self._tree, self._names, self._options, self._result = tree, names, options, result
+        self._changed = changed
+        self._given = frozenset(map(os.path.normpath, given))
+        here = os.path.realpath(".")
+        absolute = any(os.path.isabs(name) for name in names)
+        self._prefix = tree.root if absolute else os.path.relpath(tree.root, here)
+        self._lacking: dict[str, list[str]] = {}
+        self._remote: dict[str, list[str]] = {}
+        self._unpulled: dict[str, list[str]] = {}
+        self._followed: list[str] = []
+        self._unfollowed: set[str] = set()
+        self._hidden: list[str] = []
+        self._flux = False
+
+    # Discovery
+
+    @cached_property
+    def _deployers(self) -> list[Item]:
+        """The objects of Flux and Argo CD in the files."""
+        found = list[Item]()
+        for name in deployers(self._names):
+            documents = [each for each in files.read(name) if isinstance(each, Document)]
+            found += (item for item in files.items(documents)[0] if group_kind(item.value)[0].endswith(_DEPLOYS))
+        return found
+
+    def _kustomizations(self) -> dict[str, Document]:
+        found = dict[str, Document]()
+        for name in self._names:
+            if PurePath(name).name in KUSTOMIZATIONS:
+                try:
+                    (document,) = self._tree.documents(name)
+                except (Unseen, ValueError):
+                    continue
+                version = string(mapping(document.value).get("apiVersion"))
+                if isinstance(document.value, dict) and version.partition("/")[0] in ("", "kustomize.config.k8s.io"):
+                    found[os.path.normpath(os.path.dirname(name))] = document
+        return found
+
+    def render(self) -> None:
+        """Render everything, and note what could not be."""
+        found = self._kustomizations()
+        chart_folders = self._chart_folders()
+        helmfiles = [name for name in self._names if PurePath(name).name in HELMFILES]
+        if not (found or chart_folders or self._deployers or helmfiles):
+            return
+        self._flux = any(group_kind(item.value) == deploying.FLUX for item in self._deployers)
+        included = set[str]()
+        for folder, document in found.items():
+            for key in ("resources", "bases", "components"):
+                for path in sequence(document.value.get(key)):
+                    if isinstance(path, str):
+                        included.add(os.path.normpath(os.path.join(folder, path)))
+        jobs, releases = list[_Job](), list[tuple[Release, Item | None]]()
+        texts = deploying.data_of(item.value for item in self._plain_maps())
+        for item in self._deployers:
+            kind = group_kind(item.value)
+            if kind == deploying.FLUX:
+                jobs += self._of_flux(item, texts, included)
+            elif kind == deploying.APPLICATION:
+                self._of_argo(item, item.value, jobs, releases, included)
+            elif kind == deploying.SET:
+                made, other = deploying.applications(item.value, self._tree, self._prefix)
+                for each in made:
+                    self._of_argo(item, each, jobs, releases, included)
+                if other:
+                    self._hidden.append(f"{deploying.title(item.value)} (generator {other})")
+        for folder, document in found.items():
+            if folder not in included and document.value.get("kind") != "Component":
+                jobs.append(_Job(folder, folder, kustomize.follow(self._tree, folder)))
+        if self._options.touched:
+            jobs = [job for job in jobs if self._is_touched(job)]
+        outputs = self._built(jobs)
+        releases += self._releases(outputs, jobs)
+        releases += ((release, None) for name in helmfiles for release in self._of_helmfile(name))
+        if self._options.touched:
+            releases = [(release, item) for release, item in releases if self._is_changed(release, item, jobs)]
+            chart_folders = [folder for folder in chart_folders if self._has_changed(folder)]
+        self._installed(releases, chart_folders)
+        self._note()
+
+    def _plain_maps(self) -> Iterator[Item]:
+        """Yield ConfigMaps that may hold variables or values: those next to objects of Flux."""
+        if not self._deployers:
+            return
+        for name in self._names:
+            try:
+                if b"ConfigMap" in files.contents(name):
+                    documents = [each for each in files.read(name) if isinstance(each, Document)]
+                    yield from files.items(documents)[0]
+            except (OSError, files.Unfit):
+                continue
+
+    # Flux and Argo CD
+
+    def _of_flux(self, item: Item, texts: Mapping[str, Mapping[str, str]], included: set[str]) -> Iterator[_Job]:
+        spec = mapping(item.value.get("spec"))
+        source = mapping(spec.get("sourceRef"))
+        path = os.path.normpath(os.path.join(self._prefix, string(spec.get("path")).lstrip("/") or "."))
+        try:
+            self._tree.checked(path)
+            if not os.path.isdir(path) or source.get("kind") == "OCIRepository":
+                raise Unseen(path)
+        except Unseen:
+            self._hidden.append(f"{deploying.title(item.value)} (its source is elsewhere)")
+            return
+        root = deploying.title(item.value)
+        over = Kustomization(path, deploying.over_flux(item.value), item.document, (*item.base, "spec"))
+        known, hidden = deploying.variables(item.value, texts)
+        yield self._over(root, path, over, included)._replace(
+            variables=known, strict="postBuild" in spec and not hidden
+        )
+
+    def _over(self, root: str, path: str, over: Kustomization, included: set[str], *, recurse: bool = True) -> _Job:
+        """Return the work for a folder whose objects another object changes."""
+        included.add(path)
+        if self._tree.kustomization(path):
+            names = [path]
+        else:
+            names = [*self._tree.manifests(path, recurse=recurse)]
+            included.update(names)
+        relative = [os.path.relpath(name, path) for name in names]
+        found = kustomize.follow_over(self._tree, relative, over)
+        return _Job(root, path, found, over, () if names == [path] else tuple(names))
+
+    def _of_argo(
+        self,
+        item: Item,
+        value: Object,
+        jobs: list[_Job],
+        releases: list[tuple[Release, Item | None]],
+        included: set[str],
+    ) -> None:
+        spec = mapping(value.get("spec"))
+        namespace = string(mapping(spec.get("destination")).get("namespace"))
+        name, root = string(mapping(value.get("metadata")).get("name")), deploying.title(value)
+        sources = deploying.sources_of(value)
+        for source in sources:
+            options = mapping(source.get("helm"))
+            if chart := string(source.get("chart")):
+                where: str | Remote = Remote(
+                    chart, _address(string(source.get("repoURL"))), string(source.get("targetRevision"))
+                )
+            elif "path" in source:
+                where = os.path.normpath(os.path.join(self._prefix, string(source.get("path")).lstrip("/") or "."))
+                try:
+                    self._tree.checked(where)
+                    if not os.path.isdir(where) or "{{" in where:
+                        raise Unseen(where)
+                except Unseen:
+                    self._hidden.append(f"{root} (its source is elsewhere)")
+                    continue
+            else:
+                continue
+            if isinstance(where, Remote) or charts.is_chart(where):
+                values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
+                if hidden:
+                    self._hidden.append(f"{root} (values files elsewhere)")
+                release = string(options.get("releaseName")) or name
+                releases.append((Release(where, root, release, namespace, tuple(values)), item))
+                continue
+            over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
+            recurse = bool(mapping(source.get("directory")).get("recurse"))
+            jobs.append(self._over(root, where, over, included, recurse=recurse)._replace(default=namespace))
+
+    # Kustomizations
+
+    def _built(self, jobs: list[_Job]) -> list[Output]:
+        command = programs.kustomize()
+        outputs = list[Output]()
+        for job, data in zip(jobs, self._each(jobs, lambda job: self._build(job, command), "kustomize"), strict=True):
+            for name in job.found.files:
+                self._result.files.add(os.path.normpath(name))
+            for reason in job.found.remote:
+                self._remote.setdefault(reason, []).append(job.root)
+            if isinstance(data, bytes):
+                items = self._matched(job, data)
+            else:
+                items = [each.rendered(job.root) for each in job.found.objects]
+                self._unfollowed |= job.found.unfollowed
+                if job.found.unfollowed or data:
+                    self._followed.append(job.root)
+                if data and not job.found.unseen and not job.found.remote:
+                    self._result.problems.append(Problem(_place(job), 0, f"not rendered: {data}"))
+                elif data:
+                    self._lacking.setdefault(data, []).append(job.root)
+            for reason in job.found.unseen if not isinstance(data, bytes) else ():
+                self._lacking.setdefault(reason, []).append(job.root)
+            output = Output(job.root, [self._finished(each, job) for each in items])
+            outputs.append(output)
+            self._result.outputs.append(output)
+        return outputs
+
+    def _build(self, job: _Job, command: tuple[str, ...]) -> bytes | str | None:
+        """Return what the program makes of a kustomization, the reason why it makes nothing, or None without it."""
+        found = job.found
+        if not command or (found.blocked and not self._options.fetch):
+            return None
+        fetch = self._options.fetch and bool(found.remote)
+        try:
+            staged, target = self._staged(job, fetch=fetch)
+            pairs = [part for path, data in sorted(staged.items()) for part in (path.encode(), data)]
+            key = results_cache.key(
+                [programs.identity(command[0]).encode(), command[1].encode(), target.encode(), *pairs]
+            )
+            cached = self._options.cached and not fetch  # what an address holds may change
+            if cached and (data := results_cache.get(key)) is not None:
+                return data
+            with tempfile.TemporaryDirectory() as folder:
+                charts.write(FilePath(folder), staged)
+                data = programs.output([*command, target], folder, network=fetch)
+        except programs.Failed as error:
+            return str(error)
+        except (Unseen, OSError) as error:
+            return str(error)
+        if cached:
+            results_cache.put(key, data)
+        return data
+
+    def _staged(self, job: _Job, *, fetch: bool) -> tuple[dict[str, bytes], str]:
+        """Return the files of a kustomization by their paths in the repository, and the folder that is built.
+
+        Remote resources and charts are left out: the program could only download them.
+        """
+        staged = dict[str, bytes]()
+        for name in job.found.files:
+            path = self._tree.checked(name)
+            staged[path] = self._tree.data(name)
+        for folder in job.found.folders:
+            name = self._tree.kustomization(folder)
+            (document,) = self._tree.documents(name)
+            own = folder == job.folder and job.over is None
+            staged[self._tree.checked(name)] = _cleaned(document.value, folder, root=own, fetch=fetch)
+        if job.over is None:
+            return staged, self._tree.checked(job.folder)
+        at = self._tree.checked(job.folder)
+        if job.names:
+            names = [
+                os.path.relpath(name, job.folder)
+                for name in job.names
+                if name in job.found.files or name in job.found.folders
+            ]
+            staged[os.path.join(at, "kustomization.yaml")] = json.dumps({"resources": names}).encode()
+        value = {key: each for key, each in job.over.value.items() if each}
+        value["patches"] = [_inline(each) for each in mappings(value.get("patches"))]
+        value["components"] = [os.path.join("..", at, str(each)) for each in sequence(value.get("components"))]
+        value = {**value, "resources": [os.path.join("..", at)]}
+        staged[os.path.join(_OVER, "kustomization.yaml")] = _cleaned(value, _OVER, root=True, fetch=fetch, whole=True)
+        return staged, _OVER
+
+    def _matched(self, job: _Job, data: bytes) -> list[Item]:
+        """Return the objects in the output of the program, each with the places that it was made of."""
+        documents, problems = read(data.decode("utf-8", "replace"), _place(job))
+        items, unusable = files.items(documents)
+        self._result.problems.extend(each._replace(line=0) for each in (*problems, *unusable))
+        index = defaultdict[tuple[str, str], list[Built]](list)
+        for each in job.found.objects:
+            index[group_kind(each.value)].append(each)
+        return [self._with_origin(job, item.value, index) for item in items]
+
+    def _with_origin(self, job: _Job, value: Object, index: Mapping[tuple[str, str], list[Built]]) -> Item:
+        value, origin = _without_origin(value)
+        metadata = mapping(value.get("metadata"))
+        name, namespace = string(metadata.get("name")), string(metadata.get("namespace"))
+        alike = index.get(group_kind(value), [])
+        steps: tuple[Callable[[Object], bool], ...] = (
+            lambda own: own.get("name") == name and string(own.get("namespace")) == namespace,
+            lambda own: own.get("name") == name,
+            lambda own: name.startswith(f"{own.get('name')}-"),
+        )
+        for fits in steps:
+            for each in alike:
+                if fits(mapping(each.value.get("metadata"))):
+                    return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
+        folder = _OVER if job.over else self._tree.checked(job.folder)
+        file = os.path.normpath(os.path.join(self._prefix, folder, origin)) if origin else _place(job)
+        return Item(
+            Document(file if os.path.isfile(file) else _place(job), 0, None, 0, Source("", 0)), (), value, root=job.root
+        )
+
+    def _finished(self, item: Item, job: _Job) -> Item:
+        """Return an object with its placeholders filled in, and in the namespace that is the default."""
+        value = item.value
+        if self._flux or job.variables is not None:
+            value = deploying.substituted(value, job.variables or {}, strict=job.strict)
+        if job.default and kustomize.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
+            value = patching.placed(value, job.default)
+        return item if value is item.value else replace(item, value=value)
+
+    # Changes
+
+    def _is_touched(self, job: _Job) -> bool:
+        """Whether a kustomization is made of a file that has changed, or installs a chart with one."""
+        own = {*job.found.files, *([job.over.document.file] if job.over else ())}
+        if any(os.path.realpath(name) in self._changed for name in own):
+            return True
+        charts_named = (
+            deploying.chart_of(each.value, ())[0]
+            for each in job.found.objects
+            if group_kind(each.value) == deploying.RELEASE
+        )
+        return any(self._has_changed(os.path.join(self._prefix, path)) for path in charts_named if path)
+
+    def _is_changed(self, release: Release, item: Item | None, jobs: list[_Job]) -> bool:
+        if isinstance(release.chart, str) and self._has_changed(release.chart):
+            return True
+        if any(job.root == release.root for job in jobs):
+            return True
+        return item is not None and (bool(item.root) or os.path.realpath(item.document.file) in self._changed)
+
+    def _has_changed(self, folder: str) -> bool:
+        """Whether a file below a folder has changed."""
+        below = os.path.realpath(folder) + "/"
+        return any(name.startswith(below) for name in self._changed)
+
+    # Charts
+
+    def _chart_folders(self) -> list[str]:
+        folders = sorted(
+            os.path.normpath(os.path.dirname(name)) for name in self._names if PurePath(name).name == CHART
+        )
+        found = list[str]()
+        for folder in folders:
+            within = any(os.path.join(each, "charts", "").rstrip("/") + "/" in folder + "/" for each in found)
+            if not (within or charts.is_library(self._tree, folder)):
+                found.append(folder)
+        return found
+
+    def _releases(self, outputs: list[Output], jobs: list[_Job]) -> Iterator[tuple[Release, Item | None]]:
+        """Yield the charts that kustomizations and HelmReleases install."""
+        for job in jobs:
+            for file, chart in job.found.charts:
+                yield self._of_kustomization(job, file, chart), None
+        made = [item for output in outputs for item in output.items]
+        built = {(item.document.file, item.line()) for item in made}
+        plain = [
+            item
+            for item in self._deployers
+            if os.path.normpath(item.document.file) not in self._result.files or not built
+        ]
+        values = [item.value for item in (*made, *self._deployers)]
+        texts = {**deploying.data_of(values), **self._generated_texts(jobs)}
+        for item in (*made, *plain):
+            if group_kind(item.value) != deploying.RELEASE:
+                continue
+            value = item.value
+            spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
+            path, remote = deploying.chart_of(value, values)
+            own, hidden = deploying.release_values(value, texts)
+            root = deploying.title(value)
+            if hidden:
+                self._hidden.append(f"{root} (values from objects that no file shows)")
+            namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
+            name = string(spec.get("releaseName")) or "-".join(
+                filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
+            )
+            where: str | Remote
+            if remote is None:
+                where = os.path.normpath(os.path.join(self._prefix, path.lstrip("/")))
+                if not charts.is_chart(where):
+                    self._hidden.append(f"{root} (its source is elsewhere)")
+                    continue
+            else:
+                where = self._vendored(remote) or remote
+            yield Release(where, root, name or charts.RELEASE, namespace, tuple(own)), item
+
+    def _generated_texts(self, jobs: list[_Job]) -> dict[str, Mapping[str, str]]:
+        """The data of generated ConfigMaps by the names that people write, without the program's hash."""
+        return deploying.data_of(each.value for job in jobs for each in job.found.objects)
+
+    def _of_kustomization(self, job: _Job, file: str, chart: Mapping[str, Any]) -> Release:
+        folder = os.path.dirname(file)
+        name = string(chart.get("name"))
+        home = next(
+            (
+                string(mapping(document.value.get("helmGlobals")).get("chartHome"))
+                for document in self._tree.documents(file)
+            ),
+            "",
+        )
+        local = os.path.normpath(os.path.join(folder, home or "charts", name))
+        values = list[Mapping[str, Any]]()
+        for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles"))):
+            if isinstance(path, str) and path:
+                try:
+                    found = self._tree.documents(os.path.join(folder, path))
+                    values += (mapping(document.value) for document in found)
+                    self._result.files.add(os.path.normpath(os.path.join(folder, path)))
+                except Unseen as error:
+                    self._lacking.setdefault(str(error), []).append(job.root)
+        values.append(mapping(chart.get("valuesInline")))
+        version = string(chart.get("version"))
+        remote = Remote(name, string(chart.get("repo")), version)
+        own = (string(mapping(d.value).get("namespace")) for d in self._tree.documents(file))
+        namespace = string(chart.get("namespace")) or next(own, "")
+        release = string(chart.get("releaseName")) or charts.RELEASE
+        return Release(
+            local if charts.is_chart(local) else remote, job.root, release, namespace, tuple(filter(None, values))
+        )
+
+    def _of_helmfile(self, name: str) -> Iterator[Release]:
+        """Yield the releases of a helmfile: those that are written without templates."""
+        try:
+            documents = [mapping(document.value) for document in self._tree.documents(name)]
+        except Unseen:
+            self._hidden.append(f"{name} (a template)")
+            return
+        folder, urls = os.path.dirname(name), dict[str, str]()
+        for each in (one for document in documents for one in mappings(document.get("repositories"))):
+            url = string(each.get("url"))
+            urls[string(each.get("name"))] = f"oci://{url}" if each.get("oci") and "://" not in url else url
+        for each in (one for document in documents for one in mappings(document.get("releases"))):
+            chart, release = string(each.get("chart")), string(each.get("name"))
+            values, hidden = list[Mapping[str, Any]](), False
+            for one in sequence(each.get("values")):
+                try:
+                    if isinstance(one, str):
+                        found = self._tree.documents(os.path.normpath(os.path.join(folder, one)))
+                        values += (mapping(document.value) for document in found)
+                    else:
+                        values.append(mapping(one))
+                except Unseen:
+                    hidden = True
+            root = f"release {release} of {name}"
+            if hidden:
+                self._hidden.append(f"{root} (values elsewhere)")
+            where: str | Remote = os.path.normpath(os.path.join(folder, chart))
+            if not charts.is_chart(str(where)) or self._lost(str(where)):
+                before, _, own = chart.partition("/")
+                address = urls.get(before, "")
+                remote = Remote(own if address else chart, address, string(each.get("version")))
+                where = self._vendored(remote) or remote
+            yield Release(where, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values))
+
+    def _vendored(self, remote: Remote) -> str:
+        """Return the folder of a remote chart in the repository, if a folder `charts/NAME` at its top has it."""
+        for name in filter(None, (remote.name, remote.url.rstrip("/").rpartition("/")[2])):
+            local = os.path.normpath(os.path.join(self._prefix, "charts", name))
+            if charts.is_chart(local) and not self._lost(local):
+                return local
+        return ""
+
+    def _lost(self, folder: str) -> bool:
+        try:
+            self._tree.checked(folder)
+        except Unseen:
+            return True
+        return False
+
+    def _installed(self, releases: list[tuple[Release, Item | None]], folders: list[str]) -> None:
+        """Render the charts with the values of their releases, and those without a release with their own."""
+        used = {each.chart for each, _ in releases if isinstance(each.chart, str)}
+        own = [folder for folder in folders if folder not in used and programs.helm()]
+        alone = [(Release(folder, folder, namespace=self._options.namespace), None) for folder in own]
+        wanted = list[tuple[Release, Item | None]]()
+        for release, item in (*releases, *alone):
+            if isinstance(release.chart, Remote) and not self._options.fetch:
+                self._unpulled.setdefault(charts.pull(release.chart), []).append(release.root)
+            elif isinstance(release.chart, Remote) and not release.chart.url:
+                self._hidden.append(f"{release.root} (its source is elsewhere)")
+            else:
+                wanted.append((release, item))
+        failures = dict[str, list[str]]()
+        for (release, item), data in zip(
+            wanted, self._each(wanted, lambda each: self._template(each[0]), "helm"), strict=True
+        ):
+            if isinstance(data, str) and release.chart in self._given:
+                self._result.problems.append(Problem(str(release.chart), 0, f"the chart is not rendered: {data}"))
+                continue
+            if isinstance(data, str):
+                failures.setdefault(data, []).append(release.root)
+                continue
+            items, wrong = charts.items(self._tree, data, release)
+            self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
+            if isinstance(release.chart, Remote) and item is not None:
+                items = [_at_release(each, item) for each in items]
+            if item is not None:
+                self._result.installed.add((item.document.file, item.line()))
+            self._result.outputs.append(Output(release.root, items))
+            if isinstance(release.chart, str):
+                self._result.charts.add(release.chart)
+        for reason, roots in failures.items():
+            self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
+
+    def _template(self, release: Release) -> bytes | str:
+        try:
+            if isinstance(release.chart, str) and charts.missing(self._tree, release.chart):
+                return "a dependency is not vendored; helm dependency build CHART brings it"
+            return charts.template(
+                self._tree,
+                release,
+                version=self._options.version,
+                fetch=self._options.fetch,
+                cached=self._options.cached,
+            )
+        except (programs.Failed, Unseen, OSError) as error:
+            return str(error)
+
+    # The work
+
+    def _each(self, jobs: Sequence[Any], work: Callable[[Any], Any], what: str) -> Iterator[Any]:
+        """Do the work of all jobs with as many threads as there are cores: each waits for a program."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+        if len(jobs) < 2:
+            yield from map(work, jobs)
+            return
+        with ThreadPoolExecutor(min(cores, len(jobs), _WORKERS)) as pool:
+            for done, result in enumerate(pool.map(work, jobs), start=1):
+                self._options.tell(done, len(jobs), f"{what}: {done} of {len(jobs)}")
+                yield result
+
+    def _note(self) -> None:
+        """Say what was not seen, and how it would be."""
+        notes = self._result.notes
+        if self._followed and not programs.kustomize():
+            fields = (
+                f", and {listed(sorted(self._unfollowed), len(self._unfollowed))} not at all"
+                if self._unfollowed
+                else ""
+            )
+            notes.append(
+                f"{several(len(self._followed), 'kustomization')} followed by the files, without kustomize on PATH: "
+                f"not all of {_several(self._followed, 'root')} is seen{fields}"
+            )
+        if self._remote:
+            names = _several([*self._remote], "remote resource")
+            notes.append(f"{names} of kustomizations not seen; --fetch downloads them")
+        for reason, roots in self._lacking.items():
+            notes.append(f"{_several(roots, 'root')}: {reason}; the rest of it is judged")
+        if self._unpulled:
+            command, roots = next(iter(self._unpulled.items()))
+            count = several(sum(map(len, self._unpulled.values())), "release")
+            others = f", and {several(len(self._unpulled) - 1, 'more chart')}" if len(self._unpulled) > 1 else ""
+            notes.append(
+                f"{count} of charts that are not in the repository, not rendered; --fetch downloads them, or: "
+                f"{command} ({roots[0]}){others}"
+            )
+        if self._hidden:
+            notes.append(f"not rendered, or not with all values: {listed(self._hidden, _NAMED)}")
+
+
+_WORKERS = 16
+"""The most programs that run at a time."""
+
+_OVER = "kustomization-of-another-object"
+"""The folder for a kustomization that stands in an object of Flux or Argo CD."""
+
+_NAMED = 3
+"""Roots or addresses that a line names."""
+
+_DEPLOYS = ("toolkit.fluxcd.io", "argoproj.io")
+"""The ends of the groups of Flux and Argo CD."""
+
+_LOCAL = ("resources", "bases", "components")
+
+
+def _several(names: Sequence[str], what: str) -> str:
+    """Name some things, or the first of them with their number."""
+    if len(names) == 1:
+        return f"{what} {shown(names[0], quotes=False)}"
+    return f"{several(len(names), what)} ({listed([shown(name, quotes=False) for name in names], _NAMED)})"
+
+
+def _charts(roots: Sequence[str]) -> str:
+    """Name charts by their folders, or by the objects that install them."""
+    if len(roots) == 1 and not os.path.isdir(roots[0]):
+        return f"the chart of {shown(roots[0], quotes=False)}"
+    return _several(roots, "chart")
+
+
+def _at_release(made: Item, item: Item) -> Item:
+    """Return an object of a chart from elsewhere in the file of the object that installs the chart."""
+    document = Document(item.document.file, item.document.index, None, item.line(), Source("", 0))
+    return replace(made, document=document)
+
+
+def _place(job: _Job) -> str:
+    return job.over.document.file if job.over else job.folder
+
+
+def _address(url: str) -> str:
+    """Return the address of a repository of charts; Argo CD leaves out the scheme of a registry."""
+    return url if "://" in url or not url else f"oci://{url}"
+
+
+def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, whole: bool = False) -> bytes:
+    """Return a kustomization without what the program would download, and with the origins of objects if it is a root.
+
+    JSON is YAML too.
+    """
+    own = {
+        key: each
+        for key, each in value.items()
+        if key not in ("helmCharts", "helmGlobals", "helmChartInflationGenerator")
+    }
+    if not fetch:
+        for key in _LOCAL:
+            if isinstance(own.get(key), list):
+                own[key] = [
+                    each
+                    for each in own[key]
+                    if isinstance(each, str)
+                    and (whole or os.path.lexists(os.path.join(folder, each)) or not kustomize.is_remote(each))
+                ]
+    if root:
+        own["buildMetadata"] = [
+            *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), "originAnnotations"}
+        ]
+    return json.dumps(own).encode()
+
+
+def _inline(patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a patch of Flux as kustomize reads it: a text."""
+    inline = patch.get("patch")
+    return {**patch, "patch": json.dumps(inline)} if isinstance(inline, (list, dict)) else patch
+
+
+_ORIGIN = "config.kubernetes.io/origin"
+
+
+def _without_origin(value: Object) -> tuple[Object, str]:
+    """Return an object without the annotation of its origin, and the path in it."""
+    metadata = mapping(value.get("metadata"))
+    annotations = mapping(metadata.get("annotations"))
+    text = annotations.get(_ORIGIN)
+    if not isinstance(text, str):
+        return value, ""
+    rest = {key: each for key, each in annotations.items() if key != _ORIGIN}
+    left = {key: each for key, each in metadata.items() if key != "annotations"}
+    documents, _ = read(text, "")
+    origin = mapping(documents[0].value) if documents else {}
+    path = string(origin.get("path")) or string(origin.get("configuredIn"))
+    return {**value, "metadata": {**left, "annotations": rest} if rest else left}, path

@@ -1,0 +1,66 @@
+"""Keeps what programs rendered, by a hash of all that they read, so that an unchanged root is not rendered again."""
+
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+LARGEST = 256 * 2**20
+"""Bytes of the cache. The entries that were used longest ago go first."""
+
+
+def folder() -> Path:
+    """Return the folder of the cache: `slicewarden/render` below $XDG_CACHE_HOME, or below ~/.cache."""
+    above = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(above if os.path.isabs(above) else Path.home() / ".cache") / "slicewarden" / "render"
+
+
+def key(parts: Iterable[bytes]) -> str:
+    """Return the name of an entry: a hash of parts, each with its length, so that no two lists are alike."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(len(part).to_bytes(8, "big"))
+        hashed.update(part)
+    return hashed.hexdigest()
+
+
+def get(name: str) -> bytes | None:
+    """Return an entry; None if there is none that can be read."""
+    path = folder() / name
+    try:
+        data = zlib.decompress(path.read_bytes())
+        os.utime(path)
+    except (OSError, zlib.error, RuntimeError):
+        return None
+    return data
+
+
+def put(name: str, data: bytes) -> None:
+    """Keep an entry, if the folder can be written to. A half-written one is never seen."""
+    try:
+        at = folder()
+        at.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=at, prefix=".", delete=False) as file:
+            file.write(zlib.compress(data, 1))
+        os.replace(file.name, at / name)
+    except (OSError, RuntimeError):
+        return
+
+
+def trim() -> None:
+    """Remove the entries that were used longest ago, until the others take no more than they may."""
+    try:
+        found = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder())]
+    except (OSError, RuntimeError):
+        return
+    left = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if left <= LARGEST:
+            return
+        try:
+            os.unlink(path)
+        except OSError:
+            continue
+        left -= size

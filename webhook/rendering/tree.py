@@ -1,0 +1,108 @@
+"""The files that renderings may read: those of the repository, without its hidden folders."""
+
+import os
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from webhook.documents import files
+from webhook.documents.documents import Document
+from webhook.model import Problem
+from webhook.rendering.model import KUSTOMIZATIONS
+from webhook.text.words import shown
+
+MAX_READ = 256 * 2**20
+"""Bytes of all files of one rendering: more are refused."""
+
+
+class Unseen(Exception):
+    """A part of a rendering cannot be seen; `remote` if it stands in no file of the repository."""
+
+    def __init__(self, reason: str, *, remote: bool = False) -> None:
+        super().__init__(reason)
+        self.remote = remote
+
+
+def root_of(path: str) -> str:
+    """Return the real path of the repository around a path; without Git, of the working folder or the path's own."""
+    real = os.path.realpath(path)
+    folder = real if os.path.isdir(real) else os.path.dirname(real)
+    here, at = os.path.realpath("."), folder
+    while True:
+        if os.path.lexists(os.path.join(at, ".git")):
+            return at
+        above = os.path.dirname(at)
+        if above == at:
+            break
+        at = above
+    return here if folder == here or folder.startswith(here.rstrip("/") + "/") else folder
+
+
+class Tree:
+    """Reads files by their names, and remembers which. A file outside of the repository, also by a link, is refused."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.read: dict[str, bytes] = {}
+        self._documents: dict[str, list[Document]] = {}
+
+    def checked(self, name: str) -> str:
+        """Return the name, relative to the root, of what may be read. Raises Unseen."""
+        if "\0" in name:
+            raise Unseen(f"{shown(name)} is no path")
+        real = os.path.relpath(os.path.realpath(name), self.root)
+        folder = os.path.relpath(os.path.realpath(os.path.dirname(name)), self.root)
+        for path in (real, folder):
+            if any(part.startswith(".") and part != "." for part in PurePath(path).parts):
+                raise Unseen(f"{name} leads out of the repository, or into a hidden folder")
+        return os.path.normpath(os.path.join(folder, os.path.basename(name)))
+
+    def data(self, name: str) -> bytes:
+        """Return the contents of a file. Raises Unseen."""
+        name = os.path.normpath(name)
+        if name not in self.read:
+            self.checked(name)
+            try:
+                self.read[name] = files.contents(name)
+            except (OSError, files.Unfit) as error:
+                reason = "does not exist" if isinstance(error, FileNotFoundError) else str(error)
+                raise Unseen(f"{name} {reason}") from error
+            if sum(map(len, self.read.values())) > MAX_READ:
+                raise Unseen(f"more than {MAX_READ // 2**20} MiB are read")
+        return self.read[name]
+
+    def documents(self, name: str) -> list[Document]:
+        """Return the documents of a file. Raises Unseen."""
+        name = os.path.normpath(name)
+        if name not in self._documents:
+            self.data(name)
+            found = list[Document]()
+            for each in files.read(name):
+                if isinstance(each, Problem):
+                    raise Unseen(f"{each.file}:{each.line}: {each.message}")
+                found.append(each)
+            self._documents[name] = found
+        return self._documents[name]
+
+    def is_folder(self, name: str) -> bool:
+        """Whether a name is that of a folder."""
+        return os.path.isdir(name)
+
+    def kustomization(self, folder: str) -> str:
+        """Return the file that makes a folder a kustomization; empty without one."""
+        names = (os.path.normpath(os.path.join(folder, name)) for name in KUSTOMIZATIONS)
+        return next((name for name in names if os.path.isfile(name)), "")
+
+    def manifests(self, folder: str, *, recurse: bool = True) -> Iterator[str]:
+        """Yield the files and the kustomizations in a folder that has no kustomization, as Flux generates one.
+
+        Source: fluxcd/pkg kustomize/kustomize_generator.go (scanManifests).
+        """
+        for at, folders, names in os.walk(folder):
+            folders[:] = sorted(each for each in folders if recurse and not each.startswith("."))
+            for each in [*folders]:
+                if self.kustomization(os.path.join(at, each)):
+                    folders.remove(each)
+                    yield os.path.normpath(os.path.join(at, each))
+            for name in sorted(names):
+                if name.lower().endswith((".yaml", ".yml")) and not name.startswith("."):
+                    yield os.path.normpath(os.path.join(at, name))
