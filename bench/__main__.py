@@ -25,6 +25,7 @@ from bench import (
     layers,
     limits,
     page,
+    paths,
     peers,
     rivals,
     runs,
@@ -54,6 +55,7 @@ class Part(NamedTuple):
 PARTS = {
     "decision": Part("Decision, in process", lambda _: decision.run()),
     "instructions": Part("Decision, in machine instructions", lambda _: instructions.run()),
+    "paths": Part("Paths that name a policy", lambda _: paths.run()),
     "profile": Part("Where the CPU of a review goes", lambda _: layers.run()),
     "growth": Part("How a decision's cost grows", lambda _: growth.run()),
     "limits": Part("The largest reviews", lambda _: limits.run()),

@@ -166,6 +166,11 @@ def _retire(stored: Stored, terms: Terms, now: datetime) -> Step | None:
     return None
 
 
+def bundle(ours: Authorities, terms: Terms, now: datetime) -> bytes:
+    """Return the bundle of a webhook that is new: the certificates of every CA that may be needed, in PEM."""
+    return _bundle(b"", ours, terms, now)
+
+
 def _bundle(bundle: bytes, ours: Authorities, terms: Terms, now: datetime) -> bytes:
     """Return the wanted bundle: certificates that others added, and those of ours that may still be needed."""
     ripe = _ripe(ours, terms, now)

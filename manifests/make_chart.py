@@ -9,7 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from manifests import make_rbac
+from manifests import make_floor, make_rbac
+from webhook import rules
+from webhook.documents import goyaml_writer
+from webhook.memory import frameworks
+from webhook.policy import crd, schemas
 
 HERE = Path(__file__).resolve().parent
 CHART = HERE / "chart"
@@ -235,12 +239,18 @@ TEMPLATES = {
 
 def files() -> Iterator[tuple[Path, str]]:
     """Make every file that is not written by hand: where it lies, and its text. ValueError where a source differs."""
-    made = dict(make_rbac.files())
+    made = {**dict(make_rbac.files()), **dict(make_floor.files())}
     yield from made.items()
+    yield HERE / "crd" / "gpusharingpolicies.yaml", _definition()
     for name, source in COPIES.items():
         yield CHART / "files" / name, source.read_text("utf-8")
     for name, template in TEMPLATES.items():
         yield CHART / "templates" / name, _text(template, made)
+
+
+def _definition() -> str:
+    schema = schemas.schema(rules.releases(), frameworks=frameworks.names())
+    return f"# Made by `slicewarden schema --crd`.\n{goyaml_writer.write(crd.definition(schema))}"
 
 
 def _text(template: Template, made: Mapping[Path, str]) -> str:

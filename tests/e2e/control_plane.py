@@ -300,6 +300,24 @@ def serving(
 
 
 @contextmanager
+def another_server(cluster: Cluster) -> Iterator[str]:
+    """Run a second API server on the same etcd, as `kube-apiserver-2`, until the block ends. Yields its URL."""
+    with _reserved_port() as port:
+        program = cluster.binaries / "kube-apiserver"
+        component = cluster.start("kube-apiserver-2", program, *_api_server_flags(port, ()))
+        url = f"https://127.0.0.1:{port}"
+        try:
+            cluster.wait_until(
+                "the second API server is ready",
+                lambda: _succeeds(cluster, "get", "--raw=/readyz", f"--server={url}"),
+            )
+            yield url
+        finally:
+            if component in cluster.components:
+                cluster.stop(component.name)
+
+
+@contextmanager
 def given(folder: Path, binaries: Path, kubeconfig: Path) -> Iterator[Cluster]:
     """Use a cluster that somebody else runs, by an administrator's kubeconfig; KWOK plays its GPU nodes meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -299,6 +299,6 @@ def refused(spec: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("spec", POLICIES.values(), ids=POLICIES)
 def test_a_policy_is_refused_by_work_that_is_linear_in_its_size(spec: Callable[[int], dict[str, Any]]) -> None:
-    assert 1 <= refused(spec(140)) <= MOST + 1
-    once, twice = (calls(lambda size=size: refused(spec(size))) for size in (140, 280))  # type: ignore[misc]
+    assert 1 <= refused(spec(125)) <= MOST + 1
+    once, twice = (calls(lambda size=size: refused(spec(size))) for size in (125, 250))  # type: ignore[misc]
     assert twice < 2.5 * once

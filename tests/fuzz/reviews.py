@@ -25,7 +25,8 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.http.messages import Application, HttpRequest, Reply
 from webhook.model import Request, Verdict
-from webhook.serving.app import PATHS, ReviewApplication
+from webhook.serving.app import ReviewApplication
+from webhook.serving.judges import PATHS
 from webhook.telemetry.log import Lines
 from webhook.telemetry.metrics import Metrics
 
@@ -102,7 +103,7 @@ class Reviews:
         self.logged = entry
         self.lines(entry)
 
-    def _told(self, request: Request, verdict: Verdict) -> None:
+    def _told(self, request: Request, verdict: Verdict, _: str) -> None:
         self.events(request, verdict)
         if (denied := denial(request, verdict)) is None:
             return

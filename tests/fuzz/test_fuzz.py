@@ -193,7 +193,7 @@ def test_an_answer_that_hides_an_exception_is_found(sample_policy: Policy, sampl
 
 def test_a_reader_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sections, "integer", int)
-    assert any("ValueError" in each for each in faults(Configurations()))
+    assert any("Error at sections.py _replicas" in each for each in faults(Configurations()))
 
 
 def test_a_reader_that_is_wrong_about_a_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,13 +68,13 @@ def test_the_proxy_of_an_api_server_is_told_of() -> None:
     assert "`NO_PROXY` must name `.svc`" in " ".join(text.split())
 
 
-def test_it_says_at_start_that_anyone_may_call(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_at_start_that_anyone_may_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threat 1."""
     lines: list[Any] = []
     monkeypatch.setattr(processes, "log_line", lines.append)
     authority, nobody = Path("ca.crt"), Path("none")
     for ca, names in ((None, ()), (authority, ()), (authority, ("kube-apiserver",))):
-        processes._say(Listen("::", 443, nobody, nobody, ca, 2, None, frozenset(names)), engine)
+        processes._say(Listen("::", 443, nobody, nobody, ca, 2, None, frozenset(names)), {})
     assert ["anyone" in line.get("caution", "") for line in lines] == [True, True, False]
 
 

@@ -18,6 +18,7 @@ LAYERS = (
     ("starter",),
     ("placing",),
     ("lints", "reports"),
+    ("controller",),
     ("cli",),
     ("__main__",),
 )

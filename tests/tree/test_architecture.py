@@ -32,7 +32,7 @@ HOMES = {
     "markupsafe": {"webhook.reports.formats.html"},  # Jinja's own foundation, for text that is HTML already
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
     "uvloop": {"webhook.serving.worker"},
-    "prometheus_client": {"webhook.agent.metrics", "webhook.telemetry.metrics"},
+    "prometheus_client": {"webhook.agent.metrics", "webhook.controller.health", "webhook.telemetry.metrics"},
     "pynvml": {"webhook.agent.observe.nvml"},
     "orjson": {"webhook.api.admission", "webhook.cluster.watch", "webhook.telemetry.log"},
     "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
@@ -44,7 +44,14 @@ HOMES = {
     },
     "jsonschema": {"webhook.policy.schemas"},
     "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},
-    "certs": {"webhook.cli.commands.certs", "webhook.cli.demo", "webhook.cluster.cert_store", "webhook.doctor.doctor"},
+    "certs": {
+        "webhook.cli.commands.certs",
+        "webhook.cli.demo",
+        "webhook.cluster.cert_store",
+        "webhook.controller.controller",
+        "webhook.controller.run",
+        "webhook.doctor.doctor",
+    },
 }
 """The modules and packages where a third-party package may be imported; certs imports itself anywhere."""
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from time import monotonic
+from typing import Protocol
 
-from webhook.agent.metrics import CONTENT_TYPE, AgentMetrics
+from webhook.agent.metrics import CONTENT_TYPE
 from webhook.http import listening
 from webhook.http.limits import OPEN
 from webhook.http.messages import HttpRequest, Reply
@@ -23,10 +24,21 @@ SILENT = 60.0
 _TEXT = (("Content-Type", "text/plain"),)
 
 
+class Scraped(Protocol):
+    """What is served: metrics, and the seconds since the last look."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last look."""
+
+    def text(self) -> bytes:
+        """Return the metrics as Prometheus reads them."""
+
+
 class Pages:
     """The application: /metrics and /healthz."""
 
-    def __init__(self, metrics: AgentMetrics) -> None:
+    def __init__(self, metrics: Scraped) -> None:
         self._metrics = metrics
 
     def refusal(self, request: HttpRequest) -> Reply | None:
@@ -71,7 +83,7 @@ class RefusedScrapes:
 
 
 @contextmanager
-def serving(metrics: AgentMetrics, host: str, port: int, log: Log) -> Iterator[None]:
+def serving(metrics: Scraped, host: str, port: int, log: Log) -> Iterator[None]:
     """Serve in a thread until the block ends. Raises OSError if the address is not available."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(listening.log_exception)

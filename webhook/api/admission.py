@@ -1,6 +1,7 @@
 """Decodes and encodes AdmissionReview v1: bytes to Request, Verdict to bytes (k8s.io/api admission/v1 types.go)."""
 
 import base64
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -202,6 +203,16 @@ def encode(request: Request, verdict: Verdict, policy: str = "", support: str = 
     return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
+def answer(request: Request, wrong: Sequence[str] = (), warnings: Sequence[str] = ()) -> bytes:
+    """Write the AdmissionReview that answers a request without a verdict: refused for what is wrong, one line each."""
+    response: dict[str, Any] = {"uid": request.uid, "allowed": not wrong}
+    if wrong:
+        response["status"] = {"code": 422, "reason": "Invalid", "message": "\n".join(_listed(wrong, "errors"))}
+    if warnings:
+        response["warnings"] = [_cut(each, MAX_WARNING) for each in warnings]
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
 def _status(verdict: Verdict, support: str) -> dict[str, Any]:
     code, reason = (403, "Forbidden") if verdict.malformed is None else (422, "Invalid")
     return {"code": code, "reason": reason, "message": message_of(verdict, support)}
@@ -212,14 +223,18 @@ def message_of(verdict: Verdict, support: str = "") -> str:
 
     The list has as many findings as fit, then the number of the others. kubectl shows every line.
     """
-    texts = reasons(verdict)
-    lines = texts
-    if len(texts) > 1:
-        items = [f"- {text}" for text in texts]
-        fitting = sum(length <= MAX_MESSAGE for length in accumulate(len(item) + 1 for item in items)) or 1
-        more = [f"and {len(items) - fitting} more"] if len(items) > fitting else []
-        lines = [f"{len(texts)} findings:", *items[:fitting], *more]
+    lines = _listed(reasons(verdict), "findings")
     return "\n".join([*lines, f"{HELP}{support}"] if support else lines)
+
+
+def _listed(texts: Sequence[str], what: str) -> Sequence[str]:
+    """Write texts as a list, with as many as fit, then the number of the others; one text as it is."""
+    if len(texts) <= 1:
+        return texts
+    items = [f"- {text}" for text in texts]
+    fitting = sum(length <= MAX_MESSAGE for length in accumulate(len(item) + 1 for item in items)) or 1
+    more = [f"and {len(items) - fitting} more"] if len(items) > fitting else []
+    return [f"{len(texts)} {what}:", *items[:fitting], *more]
 
 
 def reasons(verdict: Verdict) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object in the API, everywhere or in one namespace. `fields` is a field selector."""
+    """A kind of object in the API, everywhere or in one namespace. `fields` and `labels` are selectors."""
 
     group: str
     version: str
@@ -15,6 +15,7 @@ class Resource:
     namespace: str = ""
     namespaced: bool = False
     """Whether its objects are in namespaces. One that is not is cluster-scoped."""
+    labels: str = ""
 
     @property
     def api_version(self) -> str:

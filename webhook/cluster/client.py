@@ -16,7 +16,7 @@ from kubernetes import client, config
 PAGE = 500
 """Objects per page of a list."""
 
-FORBIDDEN, NOT_FOUND, GONE = 403, 404, 410
+FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 403, 404, 409, 410
 
 Api = client.ApiClient
 """A connection to an API server."""
@@ -149,6 +149,20 @@ def send(
         preload_content=preload_content,
     )
     return response
+
+
+def warnings(
+    api: Api, path: str, body: Any, query: Mapping[str, Any], *, patience: float = CONNECT_SECONDS
+) -> tuple[int, list[str]]:
+    """Send a merge patch. Returns the HTTP status and the `Warning` headers.
+
+    `patience` is in seconds, to connect and to read. Raises Unreachable.
+    """
+    try:
+        response = send(api, "PATCH", path, query, body, patch=MERGE, connect=patience, silence=patience)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+    return response.status, response.headers.getlist("Warning")
 
 
 def _why(error: BaseException) -> str:

@@ -148,11 +148,10 @@ class Backlog:
 class Events:
     """Writes Events in a thread. It is called with every verdict."""
 
-    def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None, support: str = "") -> None:
+    def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None) -> None:
         self._api = EventsV1Api(api)
         self._log = log
         self._metrics = metrics
-        self._support = support
         self._lock = threading.Lock()
         self._more = threading.Event()
         self._stopped = threading.Event()
@@ -160,9 +159,9 @@ class Events:
         self._instance = socket.gethostname()[:128]
         self._last_error = ""
 
-    def __call__(self, request: Request, verdict: Verdict) -> None:
-        """Queue the denial of a verdict, if there is one. Never waits for the API server."""
-        denied = denial(request, verdict, self._support)
+    def __call__(self, request: Request, verdict: Verdict, support: str = "") -> None:
+        """Queue the denial of a verdict, if there is one, with where to ask for help. It never waits."""
+        denied = denial(request, verdict, support)
         if denied is not None:
             self.add(denied)
 

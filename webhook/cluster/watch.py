@@ -94,6 +94,11 @@ def namespaces(policy: Policy) -> tuple[str, ...]:
     return tuple(sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)}))
 
 
+def inside(spaces: Iterable[str]) -> tuple[Resource, ...]:
+    """Return the resources that are read in some namespaces."""
+    return tuple(replace(resource, namespace=namespace) for namespace in spaces for resource in READ_WITHIN)
+
+
 def _no_part(_: Object) -> Object | None:
     return None
 
@@ -117,15 +122,17 @@ class Cluster:
         read: Iterable[Resource] = READ,
         keep: Keep = _no_part,
         rights: Rights = UNREAD,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Read these resources everywhere, and those of READ_WITHIN in some namespaces.
 
         `keep` returns the part of each object that `objects` returns later; by default none is kept. `rights` are added
-        to each snapshot; they are asked for, not watched.
+        to each snapshot; they are asked for, not watched. `changed` is called after each change, in a thread.
         """
         self._api = api
-        inside = [replace(resource, namespace=namespace) for namespace in within for resource in READ_WITHIN]
-        self._read, self._keep, self._rights = (*read, *inside), keep, rights
+        self._read, self._keep, self._rights = (*read, *inside(within)), keep, rights
+        self._more: dict[Resource, object] = {}
+        self._after = changed
         self._log = log
         self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it
         self._metrics = metrics
@@ -156,15 +163,45 @@ class Cluster:
         A message arrives at least every WATCH_SECONDS, even when nothing has changed. The age is infinite until every
         resource has been listed once. Never waits.
         """
-        if len(self._heard) < len(self._read):
+        heard = dict(self._heard)
+        if not all(resource in heard for resource in self._read):
             return math.inf
-        return time.monotonic() - min(self._heard.values())
+        return time.monotonic() - min(heard.values())
 
     def start(self) -> None:
         """Start the threads."""
         for resource in self._read:
             threading.Thread(target=self._follow, args=(resource,), daemon=True, name=resource.plural).start()
         threading.Thread(target=self._publish, daemon=True, name="facts").start()
+
+    def follow(self, resources: Iterable[Resource]) -> None:
+        """Read these resources as well, and no longer any other that was added. It never waits.
+
+        The snapshots have their facts once they were listed, and do not wait for them.
+        """
+        wanted = [resource for resource in dict.fromkeys(resources) if resource not in self._read]
+        with self._lock:
+            for resource in self._more.keys() - set(wanted):
+                del self._more[resource]
+                self._forget(resource)
+            fresh = {resource: object() for resource in wanted if resource not in self._more}
+            self._more |= fresh
+        for resource, turn in fresh.items():
+            threading.Thread(target=self._follow, args=(resource, turn), daemon=True, name=resource.plural).start()
+
+    def lacks(self, resources: Iterable[Resource]) -> list[Resource]:
+        """Return those resources whose facts are in no snapshot yet."""
+        parts = self._parts
+        return [resource for resource in dict.fromkeys(resources) if resource not in parts]
+
+    def _forget(self, resource: Resource) -> None:
+        self._known.pop(resource, None)
+        self._heard.pop(resource, None)
+        self._stale.discard(resource)
+        self._parts = {other: facts for other, facts in self._parts.items() if other != resource}
+
+    def _wanted(self, resource: Resource) -> bool:
+        return resource in self._read or resource in self._more
 
     def stop(self) -> None:
         """Stop the threads: each ends at its next event, or at the end of its watch."""
@@ -182,16 +219,20 @@ class Cluster:
                 due = {resource for resource in self._stale if self._due(resource)}
                 stale = {resource: tuple(self._known[resource].values()) for resource in due}
                 self._stale -= due
-                complete = len(self._known) == len(self._read)
-            self._parts |= {
+                complete = all(resource in self._known for resource in self._read)
+            made = {
                 resource: gathered(one.fact for one in known if one.fact is not None)
                 for resource, known in stale.items()
             }
+            with self._lock:
+                now = self._parts | {resource: facts for resource, facts in made.items() if self._wanted(resource)}
+                order = [resource for resource in (*self._read, *self._more) if resource in now]
             if complete:
-                parts = joined(self._parts[resource] for resource in self._read)
-                self._facts = replace(parts, rights=self._rights)
+                self._facts = replace(joined(now[resource] for resource in order), rights=self._rights)
                 if self._metrics is not None:
                     self._metrics.loaded(whether=True)
+            self._parts = now  # after the snapshot: what is not lacking is in it
+            self._after()
 
     def _due(self, resource: Resource) -> bool:
         """Whether this snapshot rebuilds the facts of a resource: pods change constantly, so every HOLDERS_SECONDS."""
@@ -203,9 +244,9 @@ class Cluster:
         self._holders_due = now + HOLDERS_SECONDS
         return True
 
-    def _follow(self, resource: Resource) -> None:
+    def _follow(self, resource: Resource, turn: object = None) -> None:
         pause, version = FIRST_PAUSE, ""
-        while not self._stopped.is_set():
+        while not self._stopped.is_set() and self._more.get(resource) is turn:
             try:
                 version = version or self._list(resource)
                 for version_seen in self._watch(resource, version):
@@ -233,6 +274,8 @@ class Cluster:
 
     def _hear(self, resource: Resource) -> None:
         """Record the time of a message about a resource."""
+        if not self._wanted(resource):
+            return
         self._heard[resource] = time.monotonic()
         if self._metrics is not None:
             same = [at for other, at in tuple(self._heard.items()) if other.kind == resource.kind]
@@ -267,6 +310,8 @@ class Cluster:
 
     def _replace(self, resource: Resource, known: dict[Name, CachedObject]) -> None:
         with self._lock:
+            if not self._wanted(resource):
+                return  # it was dropped while it was listed
             before = self._known.get(resource)
             changed = before is None or _said(before) != _said(known)
             self._known[resource] = known
@@ -291,7 +336,9 @@ class Cluster:
     def _take_in(self, resource: Resource, kind: str, item: Object) -> None:
         name, after = _name(item), None if kind == "DELETED" else self._of(resource, item)
         with self._lock:
-            known = self._known[resource]
+            known = self._known.get(resource)
+            if known is None:
+                return  # it was dropped while it was watched
             before = known.get(name)
             if after is not None:
                 known[name] = after
@@ -320,7 +367,7 @@ class Cluster:
     @contextmanager
     def _get(self, resource: Resource, **options: Any) -> Iterator[Any]:
         """Request a resource and yield the unread response. Raises ApiException unless the status is 200."""
-        query = {**options, "fieldSelector": resource.fields}
+        query = {**options, "fieldSelector": resource.fields, "labelSelector": resource.labels}
         response = send(self._api, "GET", resource.path, query, silence=WATCH_SECONDS + 30, preload_content=False)
         try:
             if response.status != 200:

@@ -15,7 +15,7 @@ from webhook.engine import conditions
 from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
 from webhook.model import immutable
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Switch
 from webhook.policy.scopes import NAME_LABEL
 
 NAMESPACE = "slicewarden-system"
@@ -60,10 +60,13 @@ class Webhook:
 
 
 def configurations(policy: Policy) -> tuple[Made, Made]:
-    """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, both still without a caBundle."""
+    """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, both still without a caBundle.
+
+    If the policy says Audit, nothing fails without the webhook; if it says Off, nothing is sent.
+    """
     return (
-        _configuration("Mutating", policy, [{**_webhook(_mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
-        _configuration("Validating", policy, [*map(_webhook, webhooks(policy))]),
+        _configuration("Mutating", policy, [{**as_json(mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
+        _configuration("Validating", policy, [*map(as_json, webhooks(policy))]),
     )
 
 
@@ -79,6 +82,10 @@ def bundles(policy: Policy, ca_bundle: str) -> tuple[Made, Made]:
 
 
 def _configuration(half: str, policy: Policy, webhooks: list[Made]) -> Made:
+    if policy.mode is Switch.OFF:
+        webhooks = []
+    elif policy.mode is Switch.AUDIT:
+        webhooks = [{**webhook, "failurePolicy": "Ignore"} for webhook in webhooks]
     return {
         "apiVersion": API_VERSION,
         "kind": f"{half}WebhookConfiguration",
@@ -87,7 +94,8 @@ def _configuration(half: str, policy: Policy, webhooks: list[Made]) -> Made:
     }
 
 
-def _webhook(webhook: Webhook) -> Made:
+def as_json(webhook: Webhook) -> Made:
+    """Return one webhook of a configuration, without a caBundle."""
     name, expression = webhook.condition
     value: Made = {
         "name": f"{webhook.name}.slicewarden.dev",
@@ -129,7 +137,8 @@ def left_alone(policy: Policy) -> tuple[str, ...]:
     return (*ALONE, *(name for name in policy.leave_alone if name not in ALONE))
 
 
-def _mutating(policy: Policy) -> Webhook:
+def mutating(policy: Policy) -> Webhook:
+    """Return the webhook of the MutatingWebhookConfiguration."""
     rules = ("", ("pods",), ("CREATE",)), ("", ("pods/ephemeralcontainers",), ("UPDATE",))
     condition = ("concerns-gpus", conditions.pods(policy))
     return Webhook("mutate", rules, condition, left_alone(policy), required=False, half="mutate")

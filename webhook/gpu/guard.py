@@ -96,7 +96,7 @@ def unguarded(policy: Policy, facts: Facts) -> str | None:
     if taint is None:
         return (
             f"policy {policy.name} has no guard, so an image alone may see the GPUs of {where}; taint all nodes with "
-            "GPUs and name the taint in `guard`, or say `guard: every-pod`"
+            "GPUs and name the taint in `guard`, or say `guard: {everyPod: true}`"
         )
     lack, their, them = ("lacks", "its", "it") if len(nodes) == 1 else ("lack", "their", "them")
     return (

@@ -124,7 +124,7 @@ def unguarded_node(of: Linted) -> Iterator[LintFinding]:
 
     There, the image of such a pod may be enough to give it GPUs.
 
-    Way out: taint all nodes with GPUs and name the taint in `guard`, or set `guard: every-pod`.
+    Way out: taint all nodes with GPUs and name the taint in `guard`, or set `guard: {everyPod: true}`.
     """
     if caution := guard.unguarded(of.policy, of.facts):
         yield LintFinding(("spec", "guard"), caution)

@@ -23,6 +23,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
     for path, scope in _scopes(spec):
         if "namespaceSelector" in scope and not selector(scope["namespaceSelector"]).requirements:
             yield (*path, "namespaceSelector"), "is empty, and would cover every namespace; name labels"
+    if isinstance(spec.get("guard"), dict) and len(spec["guard"]) > 1:
+        yield ("spec", "guard"), "has a taint and everyPod; keep one of them"
     names = [pool["name"] for pool in pools]
     for path, scope in _scopes(spec):
         for place, name in enumerate(scope.get("pools", ())):

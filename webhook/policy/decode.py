@@ -31,6 +31,7 @@ from webhook.policy.model import (
     PythonPath,
     Queue,
     SharingLimits,
+    Switch,
     TorchVersion,
 )
 from webhook.policy.resources import ResourceNames
@@ -57,6 +58,7 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         "self_registration": labellers.get("selfRegistration"),
         "unpatched": Action(spec["unpatched"]) if "unpatched" in spec else None,
         "guard": guard(spec["guard"]) if "guard" in spec else None,
+        "mode": Switch(spec["mode"]) if "mode" in spec else None,
         "unified": tuple(memory["unified"]) if "unified" in memory else None,
         "capped_sharing": frozenset(memory["sharing"]) if "sharing" in memory else None,
         "defeats": Action(memory["defeats"]) if "defeats" in memory else None,
@@ -70,7 +72,7 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
     torch = memory.get("torch", {})
     return Policy(
         name=value["metadata"]["name"],
-        written=json.dumps(value, sort_keys=True),
+        written=written(value),
         pools=tuple(map(_pool, spec["pools"])),
         grants=tuple(map(_grant, trust.get("grants", ()))),
         schedulers=_requesters(schedulers, SCHEDULER),
@@ -94,6 +96,17 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         forms=_forms(spec.get("gpus", {})),
         **{key: each for key, each in given.items() if each is not None},
     )
+
+
+def written(value: Object) -> str:
+    """Return the content of a policy as JSON with sorted keys: its name, and its spec without the mode.
+
+    No label, no field of an API server's and no switch of the mode changes it: a file and the object that a cluster has
+    of it have the same.
+    """
+    spec = {key: each for key, each in value["spec"].items() if key != "mode"}
+    kept = {key: value[key] for key in ("apiVersion", "kind")}
+    return json.dumps({**kept, "metadata": {"name": value["metadata"]["name"]}, "spec": spec}, sort_keys=True)
 
 
 def _support(value: Object) -> str:
@@ -127,8 +140,8 @@ def _forms(value: Object) -> Forms:
 
 
 def guard(value: Any) -> Guard:
-    """Read the guard: a map with a taint, or the text `every-pod`."""
-    return Guard(value["taint"]["key"] if isinstance(value, dict) else None)
+    """Read the guard: a map with a taint or with `everyPod`, or the text `every-pod`, which is the same."""
+    return Guard(value["taint"]["key"] if isinstance(value, dict) and "taint" in value else None)
 
 
 def _limits(value: Object) -> SharingLimits:

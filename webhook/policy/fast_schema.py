@@ -79,6 +79,8 @@ def _map_holds(keyword: str, wanted: Any, value: Mapping[str, Any], schema: Any,
             return all(key in value for key in wanted)
         case "minProperties":
             return bool(len(value) >= wanted)
+        case "maxProperties":
+            return bool(len(value) <= wanted)
     return keyword in _KNOWN
 
 
@@ -117,7 +119,7 @@ def _number_holds(keyword: str, wanted: Any, value: float) -> bool:
 
 _KNOWN = frozenset(
     (
-        *("properties", "additionalProperties", "propertyNames", "required", "minProperties"),
+        *("properties", "additionalProperties", "propertyNames", "required", "minProperties", "maxProperties"),
         *("items", "minItems", "maxItems", "uniqueItems"),
         *("pattern", "minLength", "maxLength"),
         *("minimum", "maximum"),

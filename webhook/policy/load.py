@@ -1,11 +1,13 @@
 """Reads and checks GPUSharingPolicy files."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import islice
 
 from webhook.api.fields import group_kind
-from webhook.documents.documents import Document
-from webhook.model import Path, Problem, Unusable, dotted
+from webhook.documents.documents import Document, Source
+from webhook.documents.marks import Mark
+from webhook.model import Object, Path, Problem, Unusable, dotted
 from webhook.policy import fast_schema
 from webhook.policy.consistency import inconsistencies
 from webhook.policy.decode import decode
@@ -31,7 +33,7 @@ def load_with_document(
     `rules` may map each rule to the release that brought it; without it no rule is newer than the policy's `rulesAsOf`.
     """
     releases = rules if isinstance(rules, Mapping) else {}
-    documents = list(documents)
+    documents = list(_opened(documents))
     if misspelt := misspellings(documents):
         raise Unusable(misspelt)
     policies = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
@@ -46,6 +48,35 @@ def load_with_document(
     if wrong := wrong or problems(document, inconsistencies(document.value["spec"])):
         raise Unusable(wrong)
     return decode(document.value, releases), document
+
+
+def of_object(value: Object, rules: Iterable[str], *, frameworks: Iterable[str] = ()) -> Policy:
+    """Make the policy of an object as an API server gives it. Raises Unusable, whose problems have no file or line."""
+    return load([Document("", 0, value, 0, Source("", 0))], rules, "", frameworks=frameworks)
+
+
+class _Part(Source):
+    """The source of an item of a List, with the marks of the List's own text."""
+
+    def __init__(self, whole: Source, at: Path) -> None:
+        super().__init__("", whole.start)
+        self._whole, self._at = whole, at
+
+    @cached_property
+    def mark(self) -> Mark:
+        return self._whole.mark.at(self._at)
+
+
+def _opened(documents: Iterable[Document]) -> Iterator[Document]:
+    """Yield the documents, and in the place of a List its items: `kubectl get -o yaml` prints one."""
+    for document in documents:
+        value = document.value
+        if not (isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)):
+            yield document
+            continue
+        for index, item in enumerate(value["items"]):
+            at = ("items", index)
+            yield Document(document.file, document.index, item, document.line(at), _Part(document.source, at))
 
 
 def misspellings(documents: Iterable[Document]) -> list[Problem]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import field
+from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
@@ -282,11 +283,20 @@ class Guard(NamedTuple):
     taint: str | None = None
 
 
+class Switch(StrEnum):
+    """What an installation does with a policy: record, enforce, or ask nothing. The same names as in `spec.mode`."""
+
+    AUDIT = "Audit"
+    ENFORCE = "Enforce"
+    OFF = "Off"
+
+
 @immutable
 class Policy:
     """A GPUSharingPolicy that has been checked.
 
-    `written` is its content as JSON with sorted keys: the same for all files that differ only in comments and order.
+    `written` is its content as JSON with sorted keys, without labels and mode: the same for all files that differ only
+    in these, in comments and in order.
     """
 
     name: str
@@ -331,6 +341,8 @@ class Policy:
     """Whether pods without trust may evict pods of a lower priority."""
     forms: Forms = Forms()
     guard: Guard | None = None
+    mode: Switch | None = None
+    """Whether a cluster records, enforces, or asks nothing, where the policy says so."""
     support: str = ""
     """Where a denied user can ask for help: one line at the end of every denial, or empty."""
 
@@ -355,6 +367,11 @@ class Policy:
     def has_device_pools(self) -> bool:
         """Whether any pool has device classes."""
         return any(pool.device_classes.patterns for pool in self.pools)
+
+    @property
+    def only_records(self) -> bool:
+        """Whether the file itself says that nothing is denied: by Audit or Off."""
+        return self.mode in (Switch.AUDIT, Switch.OFF)
 
     def action(self, rule: str) -> Action:
         """Return the action on the findings of a rule if no override applies."""

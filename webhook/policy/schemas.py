@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from webhook.model import Path
 from webhook.policy.actions import EVERY_RULE
+from webhook.policy.bounds import bounded
 from webhook.text.spelling import hint
 from webhook.text.words import line, shown
 
@@ -29,7 +30,7 @@ def schema(rules: Iterable[str], kind: str = KIND[1], *, frameworks: Iterable[st
         value["$defs"]["actions"]["propertyNames"]["enum"] = [EVERY_RULE, *value["$defs"]["rule"]["enum"]]
         if names := list(frameworks):
             value["$defs"]["memory"]["properties"]["frameworks"]["items"] = {"enum": names}
-    return value
+    return bounded(value) if kind == KIND[1] else value
 
 
 def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
@@ -81,6 +82,10 @@ def _reason(keyword: str, wanted: Any, value: Any) -> str:
             return "must not be empty"
         case "uniqueItems":
             return f"names {shown(next(_repeated(value)))} twice"
+        case "maxLength":
+            return f"must not have more than {wanted} characters, found {len(value)}"
+        case "maxProperties":
+            return f"must not have more than {wanted} keys, found {len(value)}"
         case "maxItems":
             return f"must not have more than {wanted} items, found {len(value)}"
     return ""

@@ -1,4 +1,4 @@
-"""The webhook over HTTP: `/mutate` and `/validate`, `/healthz` and `/readyz`.
+"""The webhook over HTTP: `/mutate` and `/validate`, `/policy`, `/healthz` and `/readyz`.
 
 Flask answers what anyone may ask: routes, health, metrics. Reviews are answered here, without it.
 """
@@ -10,21 +10,24 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from webhook.allowance import TooLate
 from webhook.api import admission, duration
+from webhook.engine import probe
 from webhook.engine.audit_mode import Judge
 from webhook.engine.engine import RuleBroke
+from webhook.engine.filled import POLICY_PATH
 from webhook.facts.rights import Account
 from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Dated, Source
 from webhook.http.messages import HttpRequest, Later, Reply
-from webhook.model import Mode, Request, Verdict
+from webhook.model import Mode, Object, Request, Verdict
 from webhook.serving import wsgi
+from webhook.serving.judges import Answering, Judges, OnePolicy
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
 
 MAX_LOGGED = 253
 """Maximum characters of a name in a log line: the longest name in Kubernetes."""
-
-PATHS = ("/mutate", "/validate")
-"""The paths for reviews."""
 
 PATIENCE = 10.0
 """Seconds that an API server waits if the registration sets no timeout (admissionregistration/v1 types.go)."""
@@ -46,14 +46,29 @@ MARGIN = 0.05
 
 _TEXT = ("Content-Type", "text/plain")
 
-Told = Callable[[Request, Verdict], None]
-"""Receives every verdict. It must not wait for anything."""
-
-Followed = tuple[Source, Told | None]
-"""The parts that each worker has for itself: the source of facts, and the receiver of verdicts."""
+Told = Callable[[Request, Verdict, str], None]
+"""Receives every verdict, with the place where people may ask for help. It must not wait for anything."""
 
 Condition = Callable[[], tuple[bool, str]]
 """Returns whether a condition for readiness is met, and a line about it, or an empty text."""
+
+Checks = Callable[[Object], Sequence[str]]
+"""Returns what is wrong with a policy that is applied, one line for each error."""
+
+Report = Callable[[], Mapping[str, Any]]
+"""Returns what a replica holds, for whoever asks on the health port."""
+
+
+class WorkerParts(NamedTuple):
+    """The parts of a worker's own: the source of facts, the receiver of verdicts, and who answers."""
+
+    facts: Source
+    told: Told | None
+    judges: Judge | Judges
+    conditions: tuple[Condition, ...] = ()
+    report: Report | None = None
+    checks: Checks | None = None
+    release: str = ""
 
 
 class Health:
@@ -63,9 +78,13 @@ class Health:
     """
 
     def __init__(
-        self, loaded: Callable[[], bool], metrics: "Metrics | None" = None, conditions: Sequence[Condition] = ()
+        self,
+        loaded: Callable[[], bool],
+        metrics: "Metrics | None" = None,
+        conditions: Sequence[Condition] = (),
+        report: Report | None = None,
     ) -> None:
-        self.flask = _pages(loaded, metrics, conditions)
+        self.flask = _pages(loaded, metrics, conditions, report)
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Refuse a request with a body: no path here takes one."""
@@ -76,8 +95,16 @@ class Health:
         return wsgi.called(self.flask, request)
 
 
-def _pages(loaded: Callable[[], bool], metrics: "Metrics | None", conditions: Sequence[Condition]) -> Flask:
+def _pages(
+    loaded: Callable[[], bool], metrics: "Metrics | None", conditions: Sequence[Condition], report: Report | None
+) -> Flask:
     app = Flask("slicewarden", static_folder=None)
+
+    if report is not None:
+
+        @app.get("/policies")
+        def policies() -> Response:
+            return Response(admission.encoded(dict(report())), mimetype="application/json")
 
     if metrics is not None:
 
@@ -109,42 +136,49 @@ class ReviewApplication:
 
     def __init__(
         self,
-        engine: Judge,
+        judges: Judge | Judges,
         facts: Source,
         log: Log,
         metrics: "Metrics | None" = None,
         conditions: Sequence[Condition] = (),
         told: Told | None = None,
         loaded: Callable[[], bool] | None = None,
+        checks: Checks | None = None,
+        release: str = "",
     ) -> None:
+        """`judges` is the one policy of a file, or finds who answers at a path."""
         self.health = Health(loaded or (lambda: facts() is not None), conditions=conditions)
         self.told = told
         self.metrics = metrics
         self.facts = Dated(facts, _today)
         self.log = log
-        self.halves = dict(zip(PATHS, (engine.mutate, engine.validate), strict=True))
-        self.asks_rbac = engine.policy.asks_rbac
-        self.policy, self.support = engine.policy.digest, engine.policy.support
-        if metrics is not None:
-            metrics.judging_by(self.policy, engine.mode)
+        self.judges = judges if isinstance(judges, Judges) else OnePolicy(judges)
+        self.checks, self.release = checks, release
+        if metrics is not None and not isinstance(judges, Judges):
+            metrics.judging_by(judges.policy.digest, judges.mode)
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Refuse a request that is no review, before its body is read."""
-        return _refusal(request) if request.path in self.halves else self.health.refusal(request)
+        if self.judges.review_path(request.path) or (request.path == POLICY_PATH and self.checks is not None):
+            return _refusal(request)
+        return self.health.refusal(request)
 
     def __call__(self, request: HttpRequest) -> Reply | Later:
         """Answer one request that was not refused."""
-        if request.path not in self.halves:
+        if request.path == POLICY_PATH and self.checks is not None:
+            return _checked(request, self.checks)
+        if not self.judges.review_path(request.path):
             return self.health(request)
-        answer = self._answer(request)
+        answering = self.judges.at(request.path)
+        answer = answering if isinstance(answering, Reply) else self._answer(request, answering)
         if isinstance(answer, Later):
             return answer
         status, body, headers = answer
         kind = "application/json" if status is HTTPStatus.OK else "text/plain"
         return Reply(status, body, (("Content-Type", kind), *headers))
 
-    def _answer(self, request: HttpRequest) -> Reply | Later:
-        path = request.path
+    def _answer(self, request: HttpRequest, answering: Answering) -> Reply | Later:
+        path = answering.endpoint
         try:
             end = request.arrived + _patience(request.query)
         except ValueError as error:
@@ -158,23 +192,26 @@ class ReviewApplication:
         facts = self.facts()
         if facts is None:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{NO_FACTS}\n".encode())
-        if not self.asks_rbac or request.final:
-            return self._judged(path, asked, facts, lambda: monotonic() > end)
+        if answering.path is not None and asked.kind == probe.KIND and asked.group == probe.GROUP:
+            return Reply(HTTPStatus.OK, admission.answer(asked, warnings=[probe.warning(answering.path, self.release)]))
+        if not answering.asks_rbac or request.final:
+            return self._judged(answering, asked, facts, lambda: monotonic() > end)
         noted = facts.rights.noting()
-        return self._judged(path, asked, facts, lambda: monotonic() > end, noted)
+        return self._judged(answering, asked, facts, lambda: monotonic() > end, noted)
 
     def _judged(
         self,
-        path: str,
+        answering: Answering,
         request: Request,
         facts: Facts,
         late: Callable[[], bool],
         noted: Sequence[Account] = (),
     ) -> Reply | Later:
         """Judge a request. If rights are missing from the cache, they are `noted` and must be requested first."""
+        path = answering.endpoint
         try:
-            verdict = self.halves[path](request, facts, late)
-            answer = admission.encode(request, verdict, self.policy, self.support)
+            verdict, policy = answering.verdict(request, facts, late)
+            answer = admission.encode(request, verdict, policy.digest, policy.support)
         except TooLate:
             return self._late(path, _line(path, request))
         except Exception as error:  # after any error, failurePolicy has to decide
@@ -185,11 +222,12 @@ class ReviewApplication:
             return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
         if noted:
             return Later(partial(facts.rights.ask, tuple(noted)))
-        self.log({**_line(path, request), **_outcome(verdict)})
+        named = {} if answering.path is None else {"path": str(answering.path), "policy": policy.digest}
+        self.log({**_line(path, request), **named, **_outcome(verdict)})
         if self.metrics is not None:
             self.metrics.count(path, request, verdict)
         if self.told is not None:
-            self.told(request, verdict)
+            self.told(request, verdict, policy.support)
         return Reply(HTTPStatus.OK, answer)
 
     def _late(self, path: str, line: Mapping[str, Any]) -> Reply:
@@ -197,6 +235,16 @@ class ReviewApplication:
         if self.metrics is not None:
             self.metrics.failed(path)
         return Reply(HTTPStatus.GATEWAY_TIMEOUT, b"not judged in time\n")
+
+
+def _checked(request: HttpRequest, checks: Checks) -> Reply:
+    """Answer a review of a policy that is applied: it is refused with every error, as the command line names them."""
+    try:
+        asked = admission.decode(b"".join(request.body))
+    except admission.NotAReview as error:
+        return Reply(HTTPStatus.BAD_REQUEST, f"{error}\n".encode("ascii", "backslashreplace"), (_TEXT,))
+    wrong = [] if asked.object is None else checks(asked.object)
+    return Reply(HTTPStatus.OK, admission.answer(asked, wrong), (("Content-Type", "application/json"),))
 
 
 def _refusal(request: HttpRequest) -> Reply | None:

@@ -11,20 +11,19 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
-from webhook.engine.audit_mode import Judge
 from webhook.http.limits import ServerLimits
 from webhook.serving import tls
 from webhook.telemetry.log import log_line
 
 if TYPE_CHECKING:
-    from webhook.serving.app import Followed
+    from webhook.serving.app import WorkerParts
     from webhook.telemetry.metrics import Metrics
 
 PAUSE = 0.5
@@ -53,8 +52,11 @@ class Listen:
     limits: ServerLimits = field(default_factory=ServerLimits)
 
 
-Load = Callable[[], tuple[Judge, "Callable[[Metrics], Followed]"]]
-"""Returns the engine, and a function that starts the facts. It runs once; its result is used in every worker."""
+Load = Callable[[], tuple[Mapping[str, str], "Callable[[Metrics, int], WorkerParts]"]]
+"""Returns what the log says of the policy, and a function that starts what a worker needs, by its number.
+
+It runs once; its result is used in every worker.
+"""
 
 
 def serve(listen: Listen, load: Load) -> None:
@@ -64,7 +66,7 @@ def serve(listen: Listen, load: Load) -> None:
     """
     files = tls.Files(listen.certificate, listen.key, listen.client_ca, listen.tls_min)
     certificates = tls.Certificates(files, log_line)
-    engine, follow = load()
+    says, follow = load()
     from webhook.http import listening
 
     with ExitStack() as stack:
@@ -90,7 +92,6 @@ def serve(listen: Listen, load: Load) -> None:
                     names=listen.client_names,
                     limits=listen.limits,
                     delay=listen.delay,
-                    engine=engine,
                     follow=follow,
                     share=worker.ConnectionShare(numbers, place),
                     loaded=worker.Loaded(states, place),
@@ -99,19 +100,19 @@ def serve(listen: Listen, load: Load) -> None:
                 )
             )
 
-        _say(listen, engine)
+        _say(listen, says)
         settle()
         _keep(listen.workers, work, TO_END + listen.delay)
 
 
-def _say(listen: Listen, engine: Judge) -> None:
+def _say(listen: Listen, says: Mapping[str, str]) -> None:
     cautions = []
     if listen.client_ca is None:
         cautions.append("anyone who reaches this port may call: no --client-ca")
     elif not listen.client_names:
         cautions.append("anyone with a certificate of --client-ca may call: no --client-name")
     where = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
-    line = {"message": "serving", **where, "policy": engine.policy.digest, "mode": engine.mode}
+    line = {"message": "serving", **where, **says}
     log_line({**line, **({"caution": "; ".join(cautions)} if cautions else {})})
 
 

@@ -14,7 +14,6 @@ from time import monotonic
 
 import uvloop
 
-from webhook.engine.audit_mode import Judge
 from webhook.facts.sources import Source
 from webhook.http.limits import OPEN, ServerLimits
 from webhook.http.listening import TICK, Unwatched, accept, every, log_exception, take
@@ -104,7 +103,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Duty:
-    """The state that a worker starts with: listening sockets, allowed callers, and the engine with its facts."""
+    """The state that a worker starts with: listening sockets, allowed callers, and what starts the rest."""
 
     listener: socket.socket
     health: socket.socket | None
@@ -112,8 +111,7 @@ class Duty:
     names: frozenset[str]
     limits: ServerLimits
     delay: float
-    engine: Judge
-    follow: Callable[[Metrics], app.Followed]
+    follow: Callable[[Metrics, int], app.WorkerParts]
     share: ConnectionShare
     loaded: Loaded
     alone: Alone
@@ -138,14 +136,25 @@ async def _work(duty: Duty) -> None:
     certificates = duty.certificates
     certificates.reload_if_changed()  # a worker may be forked long after the files were read
     metrics = Metrics(duty.share.place)
-    facts, told = duty.follow(metrics)
-    conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
-    answers = app.ReviewApplication(duty.engine, facts, log_line, metrics, conditions, told, duty.loaded)
+    followed = duty.follow(metrics, duty.share.place)
+    ending: app.Condition = lambda: (not stop.is_set(), "about to end" if stop.is_set() else "")  # noqa: E731
+    conditions = (certificates.condition, ending, *followed.conditions)
+    answers = app.ReviewApplication(
+        followed.judges,
+        followed.facts,
+        log_line,
+        metrics,
+        conditions,
+        followed.told,
+        duty.loaded,
+        followed.checks,
+        followed.release,
+    )
     reviews = Port(answers, duty.limits, metrics, duty.names, duty.share.count, RefusedCallers(log_line), duty.alone)
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
-    ports, tasks = [reviews], [loop.create_task(when_ready(facts, duty.loaded, taking))]
+    ports, tasks = [reviews], [loop.create_task(when_ready(followed.facts, duty.loaded, taking))]
     if duty.health is not None:
-        health = Port(app.Health(duty.loaded, metrics, conditions), OPEN, Unwatched())
+        health = Port(app.Health(duty.loaded, metrics, conditions, followed.report), OPEN, Unwatched())
         ports.append(health)
         tasks.append(loop.create_task(accept(duty.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]

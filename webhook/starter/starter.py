@@ -93,7 +93,7 @@ def _nothing(objects: Sequence[Object]) -> str:
 
 def _notes(plan: StarterPlan, said: Said) -> Iterator[str]:
     if plan.guard is None:
-        yield f"no taint is on all nodes with GPUs, so the guard is every-pod; to have a taint: {taint_command(plan)}"
+        yield f"no taint is on all nodes with GPUs, so the guard is everyPod; to have a taint: {taint_command(plan)}"
     for group, name in zip(plan.groups, plan.names, strict=True):
         if group.shared and group.card is None:
             yield f"the memory of the cards of pool {name} is not known, so no cap is written; say it under `assume`"

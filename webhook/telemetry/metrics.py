@@ -157,8 +157,9 @@ class Metrics:
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP answer, and its seconds since the first byte of the request."""
-        if path in self._seconds:
-            self._seconds[path].observe(seconds)
+        endpoint = path if path in self._seconds else path[: path.find("/", 1)]  # a path may name policies
+        if endpoint in self._seconds:
+            self._seconds[endpoint].observe(seconds)
         if status >= HTTPStatus.BAD_REQUEST:
             self.refused(status)
 
@@ -201,6 +202,12 @@ class Metrics:
         self._policy.labels(policy).set(1)
         for each in Mode:
             self._mode.labels(each).set(each is mode)
+
+    def holding(self, policies: Iterable[str]) -> None:
+        """Set the policies that are held, by their hashes, and forget others."""
+        self._policy.clear()
+        for policy in policies:
+            self._policy.labels(policy).set(1)
 
     def fallback(self, objects: Iterable[tuple[str, int]], *, unread: bool) -> None:
         """Set the number of the fallback's policies and bindings by state, and whether they are not known."""

@@ -11,6 +11,7 @@ COMMANDS: Mapping[str, str] = {
     "facts": "write the facts of a cluster to a file for Git",
     "policy": "work on the policy itself: write one, lint it",
     "serve": "run the admission webhook",
+    "controller": "keep a cluster in step with its GPUSharingPolicy",
     "agent": "watch this node's GPUs; set limits, evict, kill and freeze where the policy says so",
     "thaw": "thaw the containers that this node's agent has frozen",
     "demo": "take a tour: the real webhook on loopback, and a sample cluster",

@@ -1,5 +1,7 @@
 """`slicewarden serve`: run the admission webhook."""
 
+import re
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,30 +12,37 @@ import click
 
 from webhook import rules
 from webhook.cli import inputs, options, parser
-from webhook.engine.audit_mode import AuditMode
+from webhook.engine.audit_mode import AuditMode, Judge
 from webhook.engine.engine import Engine
 from webhook.facts.rights import UNREAD
-from webhook.facts.sources import Fresh
+from webhook.facts.sources import Fresh, Source
 from webhook.fallback.answers import ValidationActions
+from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
+from webhook.policy import load
 from webhook.policy.model import Policy
 from webhook.serving import processes
 from webhook.telemetry.log import log_line
+from webhook.telemetry.release import known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from webhook.cluster import watch
     from webhook.cluster.client import Api
-    from webhook.serving.app import Followed
+    from webhook.serving.app import WorkerParts
     from webhook.telemetry.metrics import Metrics
 
-    Follow = Callable[[Metrics], Followed]
-    Load = Callable[[], tuple[Engine, Follow]]
+    Follow = Callable[[Metrics, int], WorkerParts]
+    Load = Callable[[], tuple[Mapping[str, str], Follow]]
 
 LEAST_AGE = 360
 """Seconds that an idle cluster may send nothing (cluster.WATCH_SECONDS, and one bookmark)."""
 
 TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
+
+RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}", re.ASCII)
+"""A release that can be reported: it is a word in a warning and in a list."""
 
 _FILE = parser.NamedPath(path_type=Path)
 
@@ -81,6 +90,15 @@ _FILE = parser.NamedPath(path_type=Path)
     help="with --live: watch the fallback, and tell by metrics and log when it is not the one that `slicewarden "
     "fallback` makes with these --actions; in audit mode, when it denies anything",
 )
+@click.option(
+    "--revisions",
+    metavar="NAMESPACE",
+    help="with --live: hold the policies that the controller keeps in ConfigMaps of this namespace, and answer by "
+    "those that a path names, such as /validate/DIGEST; in the place of --policy",
+)
+@click.option(
+    "--release", metavar="NAME", help="with --revisions: the release to report; default: the package's version"
+)
 @options.cluster
 @click.option(
     "--listen", type=options.address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443"
@@ -122,6 +140,8 @@ def command(
     audit_only: bool,
     events: bool,
     fallback: str | None,
+    revisions: str | None,
+    release: str | None,
     kubeconfig: str | None,
     context: str | None,
     listen: tuple[str, int],
@@ -138,12 +158,32 @@ def command(
     if client_name and not client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
     options.only_live(
-        live=live, events=events, fallback=fallback, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context
+        live=live,
+        events=events,
+        fallback=fallback,
+        revisions=revisions,
+        max_facts_age=max_facts_age,
+        kubeconfig=kubeconfig,
+        context=context,
     )
-    fixed = partial(_fixed, policy, *facts)
+    if release is not None and (revisions is None or not RELEASE.fullmatch(release)):
+        raise Unusable((Problem("--release", 0, "needs --revisions, and is letters, digits, '.', '_', '+' and '-'"),))
+    cluster = FactsFrom(kubeconfig, context, max_facts_age)
     beside = Beside(events, ValidationActions(fallback) if fallback else None, audit_only)
-    load = _live(policy, kubeconfig, context, max_facts_age, beside) if live else fixed
-    chosen: processes.Load = partial(_audited, load) if audit_only else load
+    chosen: Load
+    if revisions is not None:
+        for name, value in {"--policy": policy, "--audit-only": audit_only, "--fallback": fallback}.items():
+            if value:
+                text = "is not for --revisions, whose policies say it themselves; remove one of both"
+                raise Unusable((Problem(name, 0, text),))
+        policy = None
+        chosen = partial(following, cluster, revisions, release or known(), workers, events=events)
+    elif live:
+        chosen = partial(_watching, policy, cluster, beside)
+    else:
+        chosen = partial(from_files, policy, *facts, audit=audit_only)
+    if live:
+        _connects(cluster)
     settings = processes.Listen(
         host=listen[0],
         port=listen[1],
@@ -156,7 +196,7 @@ def command(
         tls_min=TLS_VERSIONS[tls_min],
         delay=float(stop_delay),
     )
-    if caution := inputs.by_sample(policy):
+    if revisions is None and (caution := inputs.by_sample(policy)):
         log_line({"message": "sample policy", "caution": caution})
     try:
         processes.serve(settings, chosen)
@@ -164,19 +204,39 @@ def command(
         raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
 
 
-def _audited(load: "Load") -> "tuple[AuditMode, Follow]":
-    engine, follow = load()
-    return AuditMode(engine), follow
-
-
-def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
+def from_files(policy: str | None, *facts_paths: str, audit: bool = False) -> "tuple[Mapping[str, str], Follow]":
+    """Return what the log says, and what starts a worker with facts from files. Raises Unusable."""
     engine, facts = inputs.load_engine(policy, *facts_paths)
+    judge = _in_its_mode(engine, audit=audit)
 
-    def follow(metrics: "Metrics") -> "Followed":
+    def follow(metrics: "Metrics", _: int) -> "WorkerParts":
+        from webhook.serving.app import WorkerParts
+
         metrics.loaded(whether=True)
-        return inputs.cautious(engine.policy, lambda: facts, log_line), None
+        return WorkerParts(inputs.cautious(engine.policy, lambda: facts, log_line), None, judge)
 
-    return engine, follow
+    return _says(judge), follow
+
+
+def _in_its_mode(engine: Engine, *, audit: bool) -> Judge:
+    """Return the engine in audit mode if an option or the policy's own file says so."""
+    return AuditMode(engine) if audit or engine.policy.only_records else engine
+
+
+def _says(judge: Judge) -> dict[str, str]:
+    return {"policy": judge.policy.digest, "mode": judge.mode}
+
+
+class FactsFrom(NamedTuple):
+    """The cluster whose facts are read, and how old they may be, in seconds."""
+
+    kubeconfig: str | None
+    context: str | None
+    max_age: int | None
+
+    def source(self, watched: "watch.Cluster") -> Source:
+        """Return the source of facts."""
+        return Fresh(watched.facts, watched.age, float(self.max_age)) if self.max_age else watched.facts
 
 
 class Beside(NamedTuple):
@@ -187,44 +247,97 @@ class Beside(NamedTuple):
     audit: bool
 
 
-def _live(
-    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, beside: Beside
-) -> "Load":
+def _connects(cluster: FactsFrom) -> None:
     from webhook.cluster import client  # 30 MiB, which only a live cluster needs
 
     try:
-        client.connect(kubeconfig, context)
+        client.connect(cluster.kubeconfig, cluster.context)
     except client.Unreachable as error:
-        raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
-    return partial(_watching, policy, kubeconfig, context, max_age, beside)
+        raise Unusable((Problem(cluster.kubeconfig or "kubeconfig", 0, str(error)),)) from error
 
 
-def _watching(
-    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, beside: Beside
-) -> "tuple[Engine, Follow]":
+def _watching(policy: str | None, cluster: FactsFrom, beside: Beside) -> "tuple[Mapping[str, str], Follow]":
     from webhook.cluster import client, watch
     from webhook.cluster.events import Events
     from webhook.cluster.rights import AskedRights
 
     engine = Engine(inputs.load_policy(policy), rules.walk())
+    judge = _in_its_mode(engine, audit=beside.audit)
 
-    def follow(metrics: "Metrics") -> "Followed":
-        connection = client.connect(kubeconfig, context)
+    def follow(metrics: "Metrics", _: int) -> "WorkerParts":
+        from webhook.serving.app import WorkerParts
+
+        connection = client.connect(cluster.kubeconfig, cluster.context)
         read, within = watch.resources(engine.policy), watch.namespaces(engine.policy)
         asked = AskedRights(connection, log_line, metrics) if engine.policy.asks_rbac else None
         if asked is not None:
             asked.start()
         watched = watch.Cluster(connection, log_line, within, metrics, read=read, rights=asked or UNREAD)
         watched.start()
-        source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts
-        writer = Events(connection, log_line, metrics, engine.policy.support) if beside.events else None
+        writer = Events(connection, log_line, metrics) if beside.events else None
         if writer is not None:
             writer.start()
         if beside.fallback is not None:
-            _watch_fallback(connection, engine.policy, beside.fallback, metrics, audit=beside.audit)
-        return inputs.cautious(engine.policy, source, log_line), writer
+            _watch_fallback(connection, engine.policy, beside.fallback, metrics, audit=isinstance(judge, AuditMode))
+        return WorkerParts(inputs.cautious(engine.policy, cluster.source(watched), log_line), writer, judge)
 
-    return engine, follow
+    return _says(judge), follow
+
+
+def following(
+    cluster: FactsFrom, namespace: str, release: str, workers: int, *, events: bool
+) -> "tuple[Mapping[str, str], Follow]":
+    """Return what the log says, and what starts a worker that holds the revisions of a namespace."""
+    from webhook.cluster import client, watch
+    from webhook.cluster.events import Events
+    from webhook.cluster.needs import WatchedNeeds
+    from webhook.cluster.rights import AskedRights
+    from webhook.policy import revisions
+    from webhook.serving import revisions as following_revisions
+    from webhook.serving.held import Held
+
+    held, walked, releases, named = Held(workers), rules.walk(), rules.releases(), frameworks.names()
+    reads = partial(revisions.read, rules=releases, frameworks=named)
+
+    def wrong(item: Object) -> list[str]:
+        try:
+            load.of_object(item, releases, frameworks=named)
+        except Unusable as error:
+            return [problem.message for problem in error.problems]
+        return []
+
+    def follow(metrics: "Metrics", place: int) -> "WorkerParts":
+        from webhook.serving.app import WorkerParts
+
+        connection = client.connect(cluster.kubeconfig, cluster.context)
+        asked = AskedRights(connection, log_line, metrics)
+        changed = threading.Event()
+        maps = (following_revisions.resource(namespace),)
+        listed = watch.Cluster(connection, log_line, read=maps, keep=following_revisions.kept, changed=changed.set)
+        watched = watch.Cluster(connection, log_line, metrics=metrics, rights=asked, changed=changed.set)
+        judges = following_revisions.Revisions(
+            release, (held, place), WatchedNeeds(watched), reads, partial(Engine, rules=walked), log_line, metrics
+        )
+
+        def items() -> "Sequence[Object] | None":
+            return None if listed.facts() is None else listed.objects("ConfigMap")
+
+        writer = Events(connection, log_line, metrics) if events else None
+        for each in (asked, listed, watched, *((writer,) if writer else ())):
+            each.start()
+        following_revisions.follow(changed, items, judges.look)
+        source = cluster.source(watched)
+        return WorkerParts(
+            lambda: source() if judges.complete else None,
+            writer,
+            judges,
+            (judges.condition,),
+            judges.report,
+            wrong,
+            release,
+        )
+
+    return {"revisions": namespace, "release": release}, follow
 
 
 def _watch_fallback(

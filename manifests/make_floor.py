@@ -1,0 +1,47 @@
+"""Writes the fallback as it is installed with a controller: policies that deny nothing yet, and their bindings.
+
+The bindings never change. The controller gives a policy its validations while one policy is in force.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from webhook import rules
+from webhook.cli.inputs import load_sample
+from webhook.controller import floor
+from webhook.documents import goyaml_writer
+from webhook.engine.registration import API_VERSION, LABELS, webhooks
+from webhook.fallback import policies
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.policies import SOURCES, Made
+
+FILE = Path(__file__).resolve().parent / "controller" / "fallback.yaml"
+NOTE = "# Written by `make chart`. The controller fills the policies; the bindings never change (docs/operator.md).\n"
+
+
+def made() -> Iterator[Made]:
+    """Make the policies without validations, then their bindings."""
+    policy = load_sample()
+    heard = {each.name: each for each in webhooks(policy)}
+    sources = {f"slicewarden-{asked}": (asked, source) for asked, source in SOURCES.items()}
+    for name in floor.NAMES:
+        asked, source = sources[name.removesuffix(policies.AUDITED)]
+        constraints = policies.matching(asked, heard[source.webhook])["matchConstraints"]
+        # Required by the API; null records nothing.
+        unfilled = [{"key": "filled", "valueExpression": "null"}]
+        spec = {"failurePolicy": "Fail", "matchConstraints": constraints, "auditAnnotations": unfilled}
+        metadata = {"name": name, "labels": LABELS}
+        yield {"apiVersion": API_VERSION, "kind": floor.KIND, "metadata": metadata, "spec": spec}
+    actions = {
+        each["metadata"]["name"]: each["spec"]
+        for each in policies.fallback(policy, rules.walk(), ValidationActions.BY_RULE)
+        if each["kind"] != floor.KIND
+    }
+    for name in floor.NAMES:
+        metadata = {"name": name, "labels": LABELS}
+        yield {"apiVersion": API_VERSION, "kind": f"{floor.KIND}Binding", "metadata": metadata, "spec": actions[name]}
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Make the file."""
+    yield FILE, NOTE + "".join(f"---\n{goyaml_writer.write(each)}" for each in made())

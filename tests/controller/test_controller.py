@@ -1,0 +1,352 @@
+"""The controller against an API server in memory: what it writes, in which order, and wherever it is cut off."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+import yaml
+
+import certs
+from tests.support.api_in_memory import ADMISSION, HALVES, HOME, LEASE, MAPS, POLICIES, ApiInMemory, serving
+from tests.support.policies import POLICY
+from webhook import rules
+from webhook.cluster import client
+from webhook.controller import floor, lease
+from webhook.controller.controller import AGENTS, Controller, Round, Terms
+from webhook.engine.paths import MUTATE, VALIDATE
+from webhook.fallback import policies as fallbacks
+from webhook.memory import frameworks
+from webhook.policy import load
+
+Object = dict[str, Any]
+SECRETS = f"/api/v1/namespaces/{HOME}/secrets"
+CHECK = f"{ADMISSION}/validatingwebhookconfigurations/slicewarden-policies"
+
+
+def policy(name: str = "sample", mode: str = "Enforce", created: int = 1, **spec: Any) -> Object:
+    value: Object = yaml.safe_load(POLICY.read_text("utf-8"))
+    metadata: Object = {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{created}Z"}
+    return {**value, "metadata": metadata, "spec": {**value["spec"], "mode": mode, **spec}}
+
+
+def digest(value: Object) -> str:
+    return load.of_object(value, rules.releases(), frameworks=frameworks.names()).digest
+
+
+@pytest.fixture
+def api() -> Iterator[ApiInMemory]:
+    with serving() as started:
+        for path in (*HALVES.values(), CHECK):
+            kind = "Validating" if "validating" in path else "Mutating"
+            own = {"name": path.rpartition("/")[2]}
+            started.put(path, {"kind": f"{kind}WebhookConfiguration", "metadata": own})
+        for name in ("slicewarden-probe", "slicewarden-controller"):
+            started.put(f"{LEASE}/{name}", {"kind": "Lease", "metadata": {"name": name}})
+        for name in ("slicewarden-ca", "slicewarden-serving"):
+            started.put(f"{SECRETS}/{name}", {"kind": "Secret", "metadata": {"name": name}})
+        yield started
+
+
+def install_floor(api: ApiInMemory) -> None:
+    made = fallbacks.fallback(load.of_object(policy(), rules.releases(), frameworks=frameworks.names()), rules.walk())
+    constraints = {
+        each["metadata"]["name"]: each["spec"]["matchConstraints"] for each in made if each["kind"] == floor.KIND
+    }
+    for name in floor.NAMES:
+        spec = {"matchConstraints": constraints.get(name) or constraints["slicewarden-pods"]}
+        api.put(f"{ADMISSION}/{floor.PLURAL}/{name}", {"kind": floor.KIND, "metadata": {"name": name}, "spec": spec})
+
+
+def controller(api: ApiInMemory, step: float = 1.0) -> Controller:
+    """A controller whose clock goes on by so many seconds whenever it is read."""
+    ticks = count()
+    address = api.url.removeprefix("http://")
+    terms = Terms(servers=(api.url,), replicas=(f"{address}/replica0", f"{address}/replica1"))
+    return Controller(api.api(), terms, lambda _: None, clock=lambda: next(ticks) * step)
+
+
+def settle(one: Controller, most: int = 200) -> list[str]:
+    """Round until nothing is written and nothing is waited for. Return what was written."""
+    wrote: list[str] = []
+    for _ in range(most):
+        look = one.look()
+        if look == Round():
+            return wrote
+        wrote += [look.wrote] if look.wrote else []
+    raise AssertionError(f"not settled; wrote {wrote}; last {look}")
+
+
+def put(api: ApiInMemory, value: Object) -> str:
+    api.put(f"{POLICIES}/{value['metadata']['name']}", value)
+    return digest(value)
+
+
+def conditions(api: ApiInMemory, name: str = "sample") -> dict[str, Object]:
+    found = api.objects[f"{POLICIES}/{name}"]["status"]["conditions"]
+    return {each["type"]: each for each in found}
+
+
+def halves(api: ApiInMemory) -> list[str]:
+    """What was written to the two configurations, but for bundles."""
+    named = {path: half for half, path in HALVES.items()}
+    found: list[str] = []
+    for write in api.writes:
+        _, path, *names = write.split(" ")
+        if path in named and (not found or found[-1] != f"{named[path]} {names[0]}"):
+            found.append(f"{named[path]} {names[0]}")
+    return found
+
+
+def test_without_a_policy_only_certificates_are_issued_and_the_release_is_admitted(api: ApiInMemory) -> None:
+    wrote = settle(controller(api))
+    assert api.named(VALIDATE) == api.named(MUTATE) == ""
+    assert api.objects[f"{MAPS}/slicewarden-releases"]["data"] == {"releases": "1"}
+    (hook,) = api.objects[CHECK]["webhooks"]
+    assert hook["failurePolicy"] == "Ignore"
+    assert any("is issued" in each for each in wrote)
+
+
+def test_a_policy_comes_into_force_step_by_step(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    settle(controller(api))
+    assert halves(api) == [
+        f"validate {p}-audit",
+        f"mutate {p}-audit",
+        f"validate {p}-audit.{p}",
+        f"mutate {p}",
+        f"validate {p}",
+    ]
+    status = api.objects[f"{POLICIES}/sample"]["status"]
+    assert {each: one["status"] for each, one in conditions(api).items()} == {
+        "Ready": "True",
+        "Reconciling": "False",
+        "Stalled": "False",
+    }
+    assert (status["digest"], status["mode"], status["replicas"]) == (p, "Enforce", "2/2")
+
+
+def test_every_webhook_has_the_bundle_in_the_write_that_adds_it(api: ApiInMemory) -> None:
+    put(api, policy())
+    settle(controller(api))
+    stored = api.objects[f"{SECRETS}/slicewarden-ca"]["data"]["ca.crt"]
+    for path in HALVES.values():
+        bundles = {hook["clientConfig"]["caBundle"] for hook in api.objects[path]["webhooks"]}
+        assert bundles == {stored}
+
+
+def test_killed_after_each_write_another_controller_finishes(api: ApiInMemory) -> None:
+    install_floor(api)
+    api.put(AGENTS, {"kind": "ConfigMap", "metadata": {"name": "slicewarden-node-policy"}, "data": {"policy.yaml": ""}})
+    api.lost = True
+    p = put(api, policy())
+    _die_and_go_on(api, f"validate {p}")
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    assert p != q
+    _die_and_go_on(api, f"validate {q}")
+    assert halves(api)[-3:] == [f"validate {p}.{q}", f"mutate {q}", f"validate {q}"]
+    assert api.held() == {q}
+    assert f'"{q}"' not in api.objects[AGENTS]["data"]["policy.yaml"]
+    assert "elsewhere" in api.objects[AGENTS]["data"]["policy.yaml"]
+
+
+def _die_and_go_on(api: ApiInMemory, last: str) -> None:
+    """Let each controller live for one write."""
+    deaths = 0
+    for _ in range(400):
+        one = controller(api, step=20.0)
+        try:
+            while one.look() != Round():
+                pass
+        except (client.Unreachable, certs.Unsettled):
+            deaths += 1
+            continue
+        break
+    assert deaths > 8
+    assert halves(api)[-1] == last
+    assert conditions(api)["Ready"]["status"] == "True"
+
+
+def test_a_late_write_of_another_controller_is_refused(api: ApiInMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(api, policy())
+    late, other = controller(api), controller(api)
+    settle(other)
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    fill = late._fill
+    written: list[list[str]] = []
+
+    def fill_late(*given: Any) -> None:
+        if not written:
+            written.append(settle(other))
+        fill(*given)
+
+    monkeypatch.setattr(late, "_fill", fill_late)
+    with pytest.raises(client.StatusError) as refused:
+        settle(late)
+    assert refused.value.status == client.CONFLICT
+    assert api.named(VALIDATE) == api.named(MUTATE) == q
+
+
+def test_the_fallback_is_empty_during_a_change_and_that_of_the_new_policy_afterwards(api: ApiInMemory) -> None:
+    install_floor(api)
+    pods = f"{ADMISSION}/{floor.PLURAL}/slicewarden-pods"
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+    assert "elsewhere" not in str(api.objects[pods]["spec"]["matchConditions"])
+    put(api, policy(leaveAlone=["elsewhere"]))
+    while (look := one.look()) != Round():
+        names = api.named(VALIDATE)
+        if "." in names or "." in look.wrote:
+            assert not any(
+                each["spec"].get("validations") for path, each in api.objects.items() if f"/{floor.PLURAL}/" in path
+            )
+    assert "elsewhere" in str(api.objects[pods]["spec"]["matchConditions"])
+
+
+def test_a_replica_that_lacks_a_policy_stops_a_change_and_is_named(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    q = policy(leaveAlone=["elsewhere"])
+    api.lacking.add(digest(q))
+    put(api, q)
+    for _ in range(10):
+        look = one.look()
+    assert "lacks" in look.waits
+    assert digest(q) in conditions(api)["Ready"]["message"]
+    assert conditions(api)["Reconciling"]["status"] == "True"
+    assert api.named(VALIDATE) == p
+
+
+def test_an_api_server_that_is_late_stops_a_change_and_is_named(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    api.stale = True
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    for _ in range(40):
+        look = one.look()
+    assert api.named(VALIDATE) == f"{p}.{q}"
+    assert api.named(MUTATE) == p
+    assert api.url in look.waits
+    assert "does not call" in look.waits
+    api.stale = False
+    settle(one)
+    assert api.named(VALIDATE) == q
+
+
+def test_the_last_step_waits_for_requests(api: ApiInMemory) -> None:
+    put(api, policy())
+    one = controller(api, step=0.01)
+    for _ in range(100):
+        look = one.look()
+    assert "requests on their way" in look.waits
+    assert "." in api.named(VALIDATE)
+
+
+@pytest.mark.parametrize("way", ["Off", "deleted"])
+def test_off_empties_both_and_leaves_the_check_of_policies(api: ApiInMemory, way: str) -> None:
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+    if way == "Off":
+        put(api, policy(mode="Off"))
+    else:
+        del api.objects[f"{POLICIES}/sample"]
+    settle(one)
+    assert api.named(VALIDATE) == api.named(MUTATE) == ""
+    assert halves(api)[-2:] == ["validate ", "mutate "]
+    assert api.objects[CHECK]["webhooks"]
+    if way == "Off":
+        assert conditions(api)["Ready"]["reason"] == "Off"
+
+
+def test_a_policy_that_cannot_be_used_leaves_the_one_before_in_force(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    api.put(f"{POLICIES}/sample", policy(guard="nonsense"))
+    settle(one)
+    assert api.named(VALIDATE) == p
+    found = conditions(api)
+    assert (found["Stalled"]["status"], found["Ready"]["status"], found["Ready"]["reason"]) == (
+        "True",
+        "False",
+        "Invalid",
+    )
+    assert any("guard" in each for each in api.objects[f"{POLICIES}/sample"]["status"]["problems"])
+
+
+def test_the_oldest_policy_is_in_force_and_another_takes_over_without_a_gap(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    q = put(api, policy("another", created=2, leaveAlone=["elsewhere"]))
+    one = controller(api)
+    settle(one)
+    assert api.named(VALIDATE) == p
+    assert conditions(api, "another")["Stalled"]["reason"] == "NotInForce"
+    del api.objects[f"{POLICIES}/sample"]
+    settle(one)
+    assert halves(api)[-3:] == [f"validate {p}.{q}", f"mutate {q}", f"validate {q}"]
+    assert conditions(api, "another")["Ready"]["status"] == "True"
+
+
+def test_a_registration_that_was_deleted_stays_away(api: ApiInMemory) -> None:
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+    for path in HALVES.values():
+        del api.objects[path]
+    for _ in range(5):
+        with pytest.raises(client.StatusError):
+            one.look()
+    assert not {*HALVES.values()} & api.objects.keys()
+    assert conditions(api)["Ready"]["reason"] == "RegistrationGone"
+    assert conditions(api)["Stalled"]["status"] == "True"
+
+
+def test_a_change_by_hand_is_undone(api: ApiInMemory) -> None:
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+    hooks = api.objects[HALVES[VALIDATE]]["webhooks"]
+    hooks[0]["failurePolicy"] = "Ignore"
+    assert settle(one) == ["validate again"]
+    assert api.objects[HALVES[VALIDATE]]["webhooks"][0]["failurePolicy"] == "Fail"
+
+
+def test_another_release_is_admitted_after_validate_forgives(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    api.releases = ["1", "2"]
+    for _ in range(20):
+        look = one.look()
+    assert api.named(VALIDATE) == f"{p}-lenient"
+    assert api.objects[f"{MAPS}/slicewarden-releases"]["data"]["releases"] == "1 2"
+    assert look.wrote == ""
+    api.releases = ["2"]
+    settle(one)
+    assert api.objects[f"{MAPS}/slicewarden-releases"]["data"]["releases"] == "2"
+    assert halves(api)[-2:] == [f"validate {p}-lenient", f"validate {p}"]
+
+
+def test_nothing_is_written_while_nothing_changes(api: ApiInMemory) -> None:
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+    before = len(api.writes)
+    api.objects[f"{POLICIES}/sample"]["metadata"]["labels"] = {"team": "vision"}
+    for _ in range(5):
+        assert one.look() == Round()
+    assert len(api.writes) == before
+
+
+def test_a_lease_is_taken_by_one_and_by_another_when_it_ends(api: ApiInMemory) -> None:
+    now, path = datetime(2026, 1, 1, tzinfo=UTC), f"{LEASE}/slicewarden-controller"
+    assert lease.leads(api.api(), path, "a", now)
+    assert lease.leads(api.api(), path, "a", now + timedelta(seconds=10))
+    assert not lease.leads(api.api(), path, "b", now + timedelta(seconds=20))
+    assert lease.leads(api.api(), path, "b", now + timedelta(seconds=26))
+    assert not lease.leads(api.api(), path, "a", now + timedelta(seconds=27))

@@ -1,0 +1,414 @@
+"""The controller on a real etcd with two API servers and three replicas: from two commands to enforcement, and back.
+
+The API servers call the installed Service, which a test makes one of an external name: a port of loopback behind which
+the replicas take turns. Whatever the controller does, it does under the rights and the guard of the manifests.
+"""
+
+import base64
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e import control_plane
+from tests.e2e.control_plane import Cluster, User, eventually
+from tests.e2e.guard import MANIFESTS
+from tests.e2e.objects import pod
+from webhook import rules
+from webhook.engine import filled
+from webhook.memory import frameworks
+from webhook.policy import load
+
+Object = dict[str, Any]
+HOME, TEAM = "slicewarden-system", "team"
+ACCOUNT = User(f"system:serviceaccount:{HOME}:slicewarden-controller", ("system:serviceaccounts",))
+BOTH = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+DRAIN = 2.0
+"""Seconds; requests to programs on loopback take less."""
+
+
+class Relay:
+    """A port whose connections go to some other ports in turn, as those of a Service."""
+
+    def __init__(self, host: str, port: int, targets: list[int]) -> None:
+        self._listener = socket.create_server((host, port))
+        self._targets, self._turn = targets, count()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                came, _ = self._listener.accept()
+            except OSError:
+                return
+            for _ in self._targets:
+                port = self._targets[next(self._turn) % len(self._targets)]
+                try:
+                    to = socket.create_connection(("127.0.0.1", port), 2)
+                except OSError:
+                    continue
+                to.settimeout(None)
+                for one, other in ((came, to), (to, came)):
+                    threading.Thread(target=_copy, args=(one, other), daemon=True).start()
+                break
+            else:
+                came.close()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _copy(one: socket.socket, other: socket.socket) -> None:
+    try:
+        while data := one.recv(1 << 16):
+            other.sendall(data)
+    except OSError:
+        pass
+    for each in (one, other):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+class Release:
+    """An installed release: what the kubelets would run of it, and what people do with it."""
+
+    def __init__(self, cluster: Cluster, second: str, host: str) -> None:
+        self.cluster, self.servers, self.host = cluster, (cluster.url, second), host
+        self.reviews, self.health = [free_port() for _ in range(3)], [free_port() for _ in range(3)]
+        self.manifests = cluster.do("kustomize", str(MANIFESTS / "controller"))
+        self.tls = cluster.folder / "tls"
+
+    def install(self) -> None:
+        self.cluster.do("apply", "--filename=-", stdin=self.manifests)
+
+    def run(self) -> None:
+        """Do what nodes would do: start the controllers, mount the certificate, and start the replicas."""
+        service: Object = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "slicewarden", "namespace": HOME},
+        }
+        service["spec"] = {"type": "ExternalName", "externalName": self.host, "ports": [{"port": 443}]}
+        self.cluster.do("replace", "--force", "--filename=-", stdin=json.dumps(service))
+        self.start_controller("controller-a")
+        assert eventually(self._mounted)
+        account = self.cluster.kubeconfig_of_account("slicewarden", HOME)
+        for number, (review, health) in enumerate(zip(self.reviews, self.health, strict=True)):
+            command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--live", "--revisions", HOME]
+            command += ["--kubeconfig", account, "--workers", "1", "--listen", f"127.0.0.1:{review}"]
+            command += ["--health-listen", f"127.0.0.1:{health}"]
+            command += ["--tls-cert", self.tls / "tls.crt", "--tls-key", self.tls / "tls.key"]
+            self.cluster.start(f"replica-{number}", *command, orphaned=signal.SIGTERM)
+
+    def _mounted(self) -> bool:
+        data = self.cluster.get("secret", "slicewarden-serving", f"--namespace={HOME}").get("data") or {}
+        if not {"tls.crt", "tls.key"} <= data.keys():
+            return False
+        self.tls.mkdir(exist_ok=True)
+        for name in ("tls.crt", "tls.key"):
+            (self.tls / name).write_bytes(base64.b64decode(data[name]))
+        return True
+
+    def start_controller(self, name: str) -> None:
+        account = self.cluster.kubeconfig_of_account("slicewarden-controller", HOME)
+        command: list[str | Path] = [sys.executable, "-m", "webhook", "controller", "--kubeconfig", account]
+        command += ["--identity", name, "--drain", str(DRAIN), "--listen", f"127.0.0.1:{free_port()}"]
+        command += [word for port in self.health for word in ("--replica", f"127.0.0.1:{port}")]
+        command += [word for url in self.servers for word in ("--api-server", url)]
+        self.cluster.start(name, *command, orphaned=signal.SIGTERM)
+
+    def apply(self, value: Object) -> None:
+        self.cluster.do("apply", "--filename=-", stdin=json.dumps(value))
+
+    def policy(self, name: str = "sample") -> Object:
+        return dict(self.cluster.get("gpusharingpolicy", name))
+
+    def condition(self, kind: str, name: str = "sample") -> Object:
+        found = self.policy(name).get("status", {}).get("conditions", ())
+        return next((dict(each) for each in found if each["type"] == kind), {})
+
+    def ready(self, digest: str = "") -> bool:
+        """Whether the policy, as it is now, is in force."""
+        value = self.policy()
+        found = {each["type"]: each for each in value.get("status", {}).get("conditions", ())}
+        seen = found.get("Ready", {}).get("observedGeneration") == value["metadata"]["generation"]
+        of = not digest or value["status"].get("digest") == digest
+        return bool(seen and of and found["Ready"]["status"] == "True")
+
+    def named(self) -> tuple[str, str]:
+        """What `/validate` and `/mutate` name."""
+        found = self.cluster.get(BOTH, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
+        names = {each["kind"]: each for each in found if each["metadata"]["name"] == "slicewarden"}
+        kinds = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+        return tuple(".".join(map(str, filled.named(names[kind]))) for kind in kinds)  # type: ignore[return-value]
+
+    def create(self, value: Object, server: int = 0, *options: str) -> str:
+        """Create an object at an API server. Returns the error; empty for none."""
+        url = f"--server={self.servers[server]}"
+        return self.cluster.kubectl("create", url, "--filename=-", *options, stdin=json.dumps(value)).stderr
+
+    def log(self, name: str) -> str:
+        return (self.cluster.folder / f"{name}.log").read_text("utf-8", "replace")
+
+
+def honest() -> Object:
+    return pod(f"honest-{token_hex(4)}", TEAM)
+
+
+def forbidden() -> Object:
+    """It takes every GPU of its node past the device plugin."""
+    made = pod(f"forbidden-{token_hex(4)}", TEAM, limits={})
+    made["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    return made
+
+
+def policy(mode: str = "Enforce", **spec: Any) -> Object:
+    value = yaml.safe_load((MANIFESTS.parent / "policies" / "sample.yaml").read_text("utf-8"))
+    value["metadata"] = {"name": "sample"}
+    return {**value, "spec": {**value["spec"], "mode": mode, **spec}}
+
+
+def digest(value: Object) -> str:
+    return load.of_object(value, rules.releases(), frameworks=frameworks.names()).digest
+
+
+MORE: Object = {"leaveAlone": ["gpu-operator", "elsewhere"]}
+P, Q = policy(), policy(**MORE)
+
+
+@contextmanager
+def _listening(host: str, targets: list[int]) -> Iterator[None]:
+    try:
+        relay = Relay(host, 443, targets)
+    except PermissionError:
+        pytest.skip("needs to listen on port 443, where API servers call a Service of an external name")
+    try:
+        yield
+    finally:
+        relay.close()
+
+
+@pytest.fixture(scope="module")
+def release(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """A cluster of two API servers without anything of ours."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(control_plane.serving(tmp_path_factory.mktemp("controller"), programs))
+        second = stack.enter_context(control_plane.another_server(cluster))
+        for name in (TEAM, "gpu-operator"):
+            cluster.do("create", "namespace", name)
+        cluster.do("create", "serviceaccount", "default", f"--namespace={TEAM}")
+        number = int(cluster.url.rpartition(":")[2])  # an address of its own, where tests run side by side
+        made = Release(cluster, second, f"127.{64 + number // 62500}.{number % 62500 // 250}.{number % 250 + 1}")
+        stack.enter_context(_listening(made.host, made.reviews))
+        yield made
+
+
+# One after the other: from nothing to enforcement, changes, and back
+
+
+def test_two_commands_lead_from_nothing_to_ready(release: Release) -> None:
+    began = time.monotonic()
+    release.install()
+    release.run()
+    release.cluster.do("wait", "--for=condition=Established", "crd/gpusharingpolicies.slicewarden.dev")
+    release.apply(P)
+    release.cluster.do("wait", "--for=condition=Ready", "gpusharingpolicy", "--all", "--timeout=170s")
+    print(f"ready after {time.monotonic() - began:.1f} s")
+    assert release.named() == (digest(P), digest(P))
+    status = release.policy()["status"]
+    assert (status["digest"], status["mode"], status["replicas"]) == (digest(P), "Enforce", "3/3")
+    wrote = [json.loads(line)["now"] for line in release.log("controller-a").splitlines() if '"wrote"' in line]
+    p = digest(P)
+    steps = [f"validate {p}-audit", f"mutate {p}-audit", f"validate {p}-audit.{p}", f"mutate {p}", f"validate {p}"]
+    assert [each for each in wrote if not each.startswith("releases")] == steps
+
+
+def test_the_policy_is_enforced_through_both_api_servers(release: Release) -> None:
+    for server in (0, 1):
+        assert release.create(honest(), server) == ""
+        assert "NVIDIA_VISIBLE_DEVICES" in release.create(forbidden(), server)
+
+
+def test_a_diff_of_what_is_installed_is_empty(release: Release) -> None:
+    service = [each for each in yaml.safe_load_all(release.manifests) if each["kind"] != "Service"]
+    shown = json.dumps({"apiVersion": "v1", "kind": "List", "items": service})
+    for options in ([], ["--server-side", "--force-conflicts", "--field-manager=argocd-controller"]):
+        found = release.cluster.kubectl("diff", *options, "--filename=-", stdin=shown)
+        assert (found.returncode, found.stdout) == (0, ""), found.stderr
+
+
+class Load:
+    """Creates honest and forbidden pods at both API servers for show, until the block ends."""
+
+    def __init__(self, release: Release) -> None:
+        self.release, self.done = release, threading.Event()
+        self.honest, self.forbidden = 0, 0
+        self.wrong: list[str] = []
+        self.threads = [
+            threading.Thread(target=self._make, args=(server, make))
+            for server in (0, 1)
+            for make in (honest, forbidden)
+        ]
+
+    def __enter__(self) -> "Load":
+        for each in self.threads:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        for each in self.threads:
+            each.join()
+
+    def _make(self, server: int, make: Callable[[], Object]) -> None:
+        while not self.done.is_set():
+            error = self.release.create(make(), server, "--dry-run=server")
+            if make is honest:
+                self.honest += 1
+                self.wrong += [error] if error else []
+            else:
+                self.forbidden += 1
+                self.wrong += [] if error else ["a forbidden pod was admitted"]
+
+
+def test_a_change_of_policy_under_load_refuses_and_admits_nothing_wrongly(release: Release) -> None:
+    with Load(release) as load:
+        release.apply(Q)
+        assert eventually(lambda: release.ready(digest(Q)))
+    print(f"{load.honest} honest pods, {load.forbidden} forbidden ones, {len(load.wrong)} wrong")
+    assert load.wrong == []
+    assert min(load.honest, load.forbidden) > 5
+    assert release.named() == (digest(Q), digest(Q))
+
+
+def test_killed_in_the_middle_of_a_change_another_controller_finishes(release: Release) -> None:
+    release.apply(P)
+    assert eventually(lambda: "." in release.named()[0])
+    release.cluster.stop("controller-a")
+    assert "." in release.named()[0]
+    release.start_controller("controller-b")
+    assert eventually(lambda: release.ready(digest(P)))
+    assert release.named() == (digest(P), digest(P))
+
+
+def test_a_frozen_api_server_stops_a_change_and_is_named(release: Release) -> None:
+    (frozen,) = [each for each in release.cluster.components if each.name == "kube-apiserver-2"]
+    frozen.process.send_signal(signal.SIGSTOP)
+    try:
+        release.apply(Q)
+        assert eventually(lambda: release.servers[1] in release.condition("Ready").get("message", ""))
+        assert release.named() == (digest(P), digest(P))
+        assert release.condition("Reconciling")["status"] == "True"
+    finally:
+        frozen.process.send_signal(signal.SIGCONT)
+    assert eventually(lambda: release.ready(digest(Q)))
+
+
+def test_a_policy_that_cannot_be_used_leaves_the_one_before_in_force(release: Release) -> None:
+    wrong = policy()
+    wrong["spec"]["pools"] = [*wrong["spec"]["pools"], {**wrong["spec"]["pools"][0], "name": "overlapping"}]
+    check = release.cluster.kubectl("apply", "--filename=-", stdin=json.dumps(wrong))
+    if check.returncode == 0:  # it slipped past the check, which never stands in the way
+        assert eventually(lambda: release.condition("Stalled").get("status") == "True")
+        assert release.policy()["status"]["problems"]
+    else:
+        assert "overlap" in check.stderr
+    assert release.named() == (digest(Q), digest(Q))
+    release.apply(Q)
+
+
+def test_the_role_allows_no_creation_and_no_other_names(release: Release) -> None:
+    def may(*words: str) -> bool:
+        return release.cluster.kubectl("auth", "can-i", *words, user=ACCOUNT).stdout.strip() == "yes"
+
+    for plural in BOTH.split(","):
+        assert may("patch", f"{plural}/slicewarden")
+        for words in (("create", plural), ("delete", f"{plural}/slicewarden"), ("patch", f"{plural}/other")):
+            assert not may(*words)
+    assert not may("list", "secrets", f"--namespace={HOME}")
+    assert not may("get", "pods", f"--namespace={TEAM}")
+    assert not may("patch", "validatingadmissionpolicies/slicewarden-guard")
+
+
+def hook(**changes: Any) -> Object:
+    return {
+        "name": "evil.example.com",
+        "clientConfig": {"service": {"namespace": HOME, "name": "slicewarden", "path": "/x"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"clientConfig": {"url": "https://evil.example.com/"}}, "no URL"),
+        ({"clientConfig": {"service": {"namespace": "team", "name": "slicewarden"}}}, "only register the Service"),
+        (
+            {"rules": [{"apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"], "operations": ["*"]}]},
+            "never register Secrets",
+        ),
+        (
+            {"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["pods"], "operations": ["*"]}]},
+            "never register Secrets",
+        ),
+    ],
+    ids=["url", "service", "secrets", "everything"],
+)
+def test_the_guard_refuses_what_a_stolen_token_would_register(release: Release, changes: Object, why: str) -> None:
+    patch = json.dumps({"webhooks": [hook(**changes)]})
+    tried = release.cluster.kubectl(
+        "patch", "mutatingwebhookconfiguration", "slicewarden", "--type=strategic", f"--patch={patch}", user=ACCOUNT
+    )
+    assert tried.returncode != 0
+    assert why in tried.stderr
+
+
+def test_an_emergency_stays_in_force_and_an_install_brings_all_back_through_audit(release: Release) -> None:
+    release.cluster.do("delete", BOTH, "--selector=app.kubernetes.io/part-of=slicewarden")
+    assert eventually(lambda: release.condition("Ready").get("reason") == "RegistrationGone")
+    assert release.condition("Stalled")["status"] == "True"
+    assert "ValidatingAdmissionPolicy 'slicewarden-pods'" in release.create(forbidden())  # what the fallback is for
+    items = [each for each in yaml.safe_load_all(release.manifests) if each["kind"].endswith("WebhookConfiguration")]
+    release.cluster.do("apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert eventually(lambda: release.ready(digest(Q)))
+    wrote = [json.loads(line)["now"] for line in release.log("controller-b").splitlines() if '"wrote"' in line]
+    assert wrote[-5] == f"validate {digest(Q)}-audit"
+
+
+def test_off_judges_nothing_and_audit_denies_nothing(release: Release) -> None:
+    release.apply(policy(mode="Audit", **MORE))
+    assert eventually(lambda: release.ready() and release.named()[0].endswith("-audit"))
+    assert release.create(forbidden()) == ""
+    release.apply(policy(mode="Off"))
+    assert eventually(lambda: release.ready() and release.named() == ("", ""))
+    release.cluster.do("delete", "gpusharingpolicy", "sample")
+
+
+def test_nothing_is_written_while_nothing_changes(release: Release) -> None:
+    before = release.log("controller-b").count('"wrote"')
+    (one,) = [each for each in release.cluster.components if each.name == "controller-b"]
+    memory = Path(f"/proc/{one.process.pid}/status").read_text("utf-8")
+    (resident,) = [int(line.split()[1]) for line in memory.splitlines() if line.startswith("VmRSS")]
+    print(f"the controller takes {resident / 1024:.0f} MiB")
+    assert release.log("controller-b").count('"wrote"') == before

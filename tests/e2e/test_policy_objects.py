@@ -1,0 +1,152 @@
+"""Policies as objects of a real API server: what it takes, what it refuses, and what comes back."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.e2e import control_plane
+from tests.e2e.control_plane import Cluster
+from tests.support.policies import RULES
+from tests.support.unusable_policies import ERRORS, SMALL, WRONG, edited, with_wrong
+from webhook.documents.documents import read
+from webhook.memory import frameworks
+from webhook.policy import load
+
+CRD = ROOT / "manifests" / "crd" / "gpusharingpolicies.yaml"
+POLICIES = sorted(
+    file
+    for folder in ("policies", "tests/fixtures", "manifests/examples/gitops")
+    for file in (ROOT / folder).rglob("*.yaml")
+    if "kind: GPUSharingPolicy\n" in file.read_text("utf-8")
+)
+ONLY_THE_WEBHOOK = frozenset({"overlaps pool", "contradicts itself", "does not tolerate", "no pool named"})
+"""What no schema can say, by words of the messages: the webhook for policies says it, and so does the controller."""
+
+
+REQUIRED = ("metadata", "spec", "pools", "nodes")
+
+
+@pytest.fixture(scope="module")
+def api(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """An API server with the definition, and without a webhook."""
+    with control_plane.serving(tmp_path_factory.mktemp("policies"), programs) as started:
+        started.do("apply", "--server-side", f"--filename={CRD}")
+        started.do("wait", "--for=condition=Established", f"--filename={CRD}")
+        yield started
+
+
+def policy(file: Path) -> dict[str, Any]:
+    documents, _ = read(file.read_text("utf-8"), file.name)
+    (found,) = [each.value for each in documents if each.value["kind"] == "GPUSharingPolicy"]
+    return dict(found)
+
+
+def digest(text: str) -> str:
+    found, problems = read(text, "p.yaml")
+    assert problems == []
+    return load.load(found, RULES, "p.yaml", frameworks=frameworks.names()).digest
+
+
+def create(api: Cluster, value: Any, *options: str) -> subprocess.CompletedProcess[str]:
+    shown = value if isinstance(value, str) else json.dumps(value)
+    return api.kubectl("create", "--dry-run=server", "--filename=-", *options, stdin=shown)
+
+
+@pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_every_policy_is_taken_and_comes_back_with_the_same_spec_and_digest(api: Cluster, file: Path) -> None:
+    value = policy(file)
+    if value["spec"].get("guard") == "every-pod":
+        pytest.skip("the spelling of files; an object says {everyPod: true}")
+    made = create(api, value, "--output=json")
+    assert made.returncode == 0, made.stderr
+    returned = json.loads(made.stdout)
+    assert returned["spec"] == value["spec"]
+    assert digest(made.stdout) == digest(json.dumps(value))
+
+
+def test_the_definition_leaves_room_in_the_annotation_of_kubectl() -> None:
+    assert len(json.dumps(yaml.safe_load(CRD.read_text("utf-8")), separators=(",", ":"))) < 256 * 1024
+
+
+def unusable() -> Iterator[Any]:
+    for name, (edits, messages) in ERRORS.items():
+        text = edited(*edits)
+        yield pytest.param(text, messages, id=name)
+    for key, value in WRONG:
+        if value is not None or key in REQUIRED:  # an API server takes null for a key that is not there
+            yield pytest.param(yaml.safe_dump(with_wrong(key, value)), [], id=f"{key}-{value}")
+
+
+@pytest.mark.parametrize(("text", "messages"), [*unusable()])
+def test_what_cannot_be_used_is_refused_but_for_what_only_the_webhook_can_say(
+    api: Cluster, text: str, messages: list[str]
+) -> None:
+    made = create(api, text)
+    said = messages and all(any(words in line for words in ONLY_THE_WEBHOOK) for line in messages)
+    assert (made.returncode != 0) or said, messages
+
+
+def test_a_refusal_names_path_and_way_out(api: Cluster) -> None:
+    value = yaml.safe_load(SMALL)
+    value["spec"]["pools"][0].pop("nodes")
+    value["spec"]["overrides"] = [{"pools": ["nowhere"], "rules": {"*": "Warn"}}]
+    refused = create(api, value).stderr
+    assert "spec.pools[0]: Invalid value" in refused
+    assert "nodes and resources are needed, or deviceClasses" in refused
+    assert "overrides names a pool that is not in pools; correct the name" in refused
+
+
+def test_short_name_columns_mode_and_status(api: Cluster) -> None:
+    value = {**yaml.safe_load(SMALL), "metadata": {"name": "shown", "labels": {"team": "gpu"}}}
+    value["spec"]["mode"] = "Enforce"
+    api.do("apply", "--filename=-", stdin=json.dumps(value))
+    try:
+        condition = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "InForce",
+            "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }
+        status = {"digest": "0123456789abcdef", "mode": "Enforce", "replicas": "3/3", "conditions": [condition]}
+        patch = json.dumps({"status": status})
+        api.do("patch", "gsp", "shown", "--subresource=status", "--type=merge", f"--patch={patch}")
+        head, row = api.do("get", "gsp").splitlines()
+        assert head.split() == ["NAME", "MODE", "READY", "REASON", "DIGEST", "REPLICAS", "WOULD-DENY", "AGE"]
+        assert row.split()[:6] == ["shown", "Enforce", "True", "InForce", "0123456789abcdef", "3/3"]
+        api.do("wait", "--for=condition=Ready", "gsp/shown", "--timeout=5s")
+        printed = api.do("get", "gsp", "--output=yaml")
+        assert digest(printed) == digest(json.dumps({**value, "metadata": {"name": "shown"}}))
+        lint = subprocess.run(
+            [sys.executable, "-m", "webhook", "policy", "lint", "-"],
+            input=printed,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert lint.returncode in (0, 1), lint.stderr
+        assert "Traceback" not in lint.stderr
+    finally:
+        api.do("delete", "gsp", "shown")
+
+
+def test_one_pool_is_changed_by_its_name(api: Cluster) -> None:
+    value = {**yaml.safe_load(SMALL), "metadata": {"name": "merged"}}
+    api.do("apply", "--server-side", "--field-manager=base", "--filename=-", stdin=json.dumps(value))
+    try:
+        pool = {key: value["spec"]["pools"][1][key] for key in ("name", "sharing", "trust", "nodes", "resources")}
+        mine = {**value, "spec": {"pools": [{**pool, "maxReplicas": 3}]}}
+        api.do("apply", "--server-side", "--field-manager=other", "--filename=-", stdin=json.dumps(mine))
+        pools = api.get("gsp", "merged")["spec"]["pools"]
+        assert [(each["name"], each.get("maxReplicas")) for each in pools] == [("shared", None), ("whole", 3)]
+        twice = {**value, "spec": {**value["spec"], "pools": [pool, pool]}}
+        assert "Duplicate value" in create(api, {**twice, "metadata": {"name": "twice"}}).stderr
+    finally:
+        api.do("delete", "gsp", "merged")

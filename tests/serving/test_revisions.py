@@ -1,0 +1,363 @@
+"""A replica that holds several policies: it answers by those that a path names, or not at all."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from tests.support.objects import untrusted_pod
+from tests.support.policies import POLICY, policy_of
+from webhook import rules
+from webhook.api import admission
+from webhook.engine import probe
+from webhook.engine.engine import Engine
+from webhook.engine.paths import VALIDATE, Name, Path
+from webhook.facts.snapshot import Facts
+from webhook.http.messages import HttpRequest, Reply
+from webhook.memory import frameworks
+from webhook.model import Object, Unusable
+from webhook.policy import load, revisions
+from webhook.policy.model import Policy
+from webhook.serving import app, held
+from webhook.serving.revisions import CACHED, Revisions
+
+RELEASE = "0.1.0"
+SPACE = "slicewarden-system"
+STRICT = policy_of(POLICY)
+
+
+def spelled(name: str, **spec: Any) -> Policy:
+    value = json.loads(STRICT.written)
+    return load.of_object(
+        {**value, "metadata": {"name": name}, "spec": {**value["spec"], **spec}},
+        rules.releases(),
+        frameworks=frameworks.names(),
+    )
+
+
+OLD, NEW = spelled("old"), spelled("new", rules={"*": "Warn"})
+
+
+class NothingNeeded:
+    """A cluster whose facts are there, but for the policies that lack some."""
+
+    def __init__(self) -> None:
+        self.lacking: dict[str, str] = {}
+        self.wanted: set[str] = set()
+
+    def follow(self, wanted: Sequence[Policy]) -> None:
+        self.wanted = {policy.digest for policy in wanted}
+
+    def lacks(self, policy: Policy) -> str:
+        return self.lacking.get(policy.digest, "")
+
+
+class Replica:
+    """A replica of some workers, each with the application that it runs."""
+
+    def __init__(self, facts: Facts, workers: int = 1) -> None:
+        self.shared, self.needs, self.log = held.Held(workers), NothingNeeded(), list[Mapping[str, Any]]()
+        read = partial(revisions.read, rules=rules.releases(), frameworks=frameworks.names())
+        making = partial(Engine, rules=rules.walk())
+        self.workers = [
+            Revisions(RELEASE, (self.shared, place), self.needs, read, making, self.log.append)
+            for place in range(workers)
+        ]
+        self.app = app.ReviewApplication(self.workers[0], lambda: facts, self.log.append, checks=wrong, release=RELEASE)
+
+    def look(self, *policies: Policy, releases: Sequence[str] = (RELEASE,), more: Sequence[Object] = ()) -> None:
+        items = [revisions.revision(policy, SPACE) for policy in policies]
+        for worker in self.workers:
+            worker.look([*items, revisions.releases(releases, SPACE), *more])
+
+    def post(self, path: str, body: bytes) -> Reply:
+        head = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        request = HttpRequest("POST", path, "", head, monotonic(), (body,))
+        refused = self.app.refusal(request)
+        answer = refused if refused is not None else self.app(request)
+        assert isinstance(answer, Reply)
+        return answer
+
+    def review(self, path: str, body: bytes = admission.wrap(untrusted_pod())) -> dict[str, Any]:
+        answer = self.post(path, body)
+        assert answer.status is HTTPStatus.OK, answer.body
+        response: dict[str, Any] = json.loads(answer.body)["response"]
+        return response
+
+
+def wrong(item: Object) -> list[str]:
+    try:
+        load.of_object(item, rules.releases(), frameworks=frameworks.names())
+    except Unusable as error:
+        return [problem.message for problem in error.problems]
+    return []
+
+
+@pytest.fixture
+def replica(sample_facts: Facts) -> Replica:
+    return Replica(sample_facts)
+
+
+def validate(*names: str) -> str:
+    return f"/validate/{'.'.join(names)}"
+
+
+def by(response: dict[str, Any]) -> Any:
+    return response["auditAnnotations"]["policy"]
+
+
+def test_each_path_is_answered_by_the_policy_that_it_names(replica: Replica) -> None:
+    replica.look(OLD, NEW)
+    denied, warned = replica.review(validate(OLD.digest)), replica.review(validate(NEW.digest))
+    assert (denied["allowed"], by(denied)) == (False, OLD.digest)
+    assert (warned["allowed"], by(warned)) == (True, NEW.digest)
+    assert warned["warnings"]
+    assert "patch" in replica.review(f"/mutate/{OLD.digest}")
+    assert "patch" not in replica.review(f"/mutate/{NEW.digest}")
+
+
+def test_of_two_policies_either_lets_in_and_the_last_one_refuses(replica: Replica) -> None:
+    other = spelled("other")
+    replica.look(OLD, NEW, other)
+    for names in ((OLD.digest, NEW.digest), (NEW.digest, OLD.digest)):
+        answer = replica.review(validate(*names))
+        assert (answer["allowed"], by(answer)) == (True, NEW.digest)
+    refused = replica.review(validate(OLD.digest, other.digest))
+    assert (refused["allowed"], by(refused)) == (False, other.digest)
+
+
+def test_audit_lets_everything_in_and_says_what_it_would_have_done(replica: Replica) -> None:
+    replica.look(OLD)
+    answer = replica.review(validate(f"{OLD.digest}-audit"))
+    assert (answer["allowed"], answer["auditAnnotations"]["would"], by(answer)) == (True, "patch", OLD.digest)
+    assert "patch" not in replica.review(f"/mutate/{OLD.digest}-audit")
+
+
+def test_lenient_warns_of_what_another_release_did_not_patch_and_patches_as_ever(replica: Replica) -> None:
+    replica.look(OLD)
+    strict, lenient = replica.review(validate(OLD.digest)), replica.review(validate(f"{OLD.digest}-lenient"))
+    assert (strict["allowed"], lenient["allowed"]) == (False, True)
+    assert lenient["warnings"]
+    assert replica.review(f"/mutate/{OLD.digest}-lenient")["patch"] == replica.review(f"/mutate/{OLD.digest}")["patch"]
+
+
+def test_a_policy_that_is_not_held_gets_503_whatever_else_is(replica: Replica) -> None:
+    replica.look(OLD)
+    for path in (validate(NEW.digest), validate(OLD.digest, NEW.digest), f"/mutate/{NEW.digest}"):
+        answer = replica.post(path, admission.wrap(untrusted_pod()))
+        assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert NEW.digest in answer.body.decode()
+
+
+def test_a_policy_that_was_forgotten_answers_no_more(replica: Replica) -> None:
+    replica.look(OLD, NEW)
+    assert replica.review(validate(OLD.digest, NEW.digest))["allowed"]
+    replica.look(NEW)
+    for path in (validate(OLD.digest), validate(OLD.digest, NEW.digest)):
+        assert replica.post(path, b"{}").status is HTTPStatus.SERVICE_UNAVAILABLE
+    assert replica.needs.wanted == {NEW.digest}
+
+
+@pytest.mark.parametrize("path", ["/validate", "/mutate", "/validate/", "/validate/x", "/validate/0", "/"])
+def test_a_path_that_names_no_policy_is_not_found(replica: Replica, path: str) -> None:
+    replica.look(OLD)
+    assert replica.post(path, b"{}").status is HTTPStatus.NOT_FOUND
+
+
+def test_the_paths_that_are_kept_together_are_few_however_many_are_asked(replica: Replica) -> None:
+    replica.look(OLD, NEW)
+    manners = ("", "-audit", "-lenient")
+    asked = [
+        validate(f"{one.digest}{a}", f"{two.digest}{b}")
+        for one in (OLD, NEW)
+        for two in (OLD, NEW)
+        for a in manners
+        for b in manners
+    ]
+    for path in [*asked, *(validate(f"{each.digest}{manner}") for each in (OLD, NEW) for manner in manners)]:
+        assert replica.post(path, admission.wrap(untrusted_pod())).status is HTTPStatus.OK
+    assert len(replica.workers[0]._answering) <= CACHED
+
+
+# What is held
+
+
+def test_a_policy_is_held_once_every_worker_has_loaded_it_and_read_its_facts(sample_facts: Facts) -> None:
+    replica = Replica(sample_facts, workers=2)
+    items = [revisions.revision(OLD, SPACE), revisions.releases([RELEASE], SPACE)]
+    replica.workers[0].look(items)
+    assert replica.workers[0].report()["held"] == []
+    replica.workers[1].look(items)
+    assert replica.workers[0].report()["held"] == [OLD.digest]
+    replica.needs.lacking[NEW.digest] = "configmaps of team-x"
+    replica.look(OLD, NEW)
+    report = replica.workers[1].report()
+    assert (report["held"], report["waiting"]) == ([OLD.digest], {NEW.digest: "configmaps of team-x"})
+    replica.needs.lacking.clear()
+    replica.look(OLD, NEW)
+    assert replica.workers[1].report()["held"] == sorted([OLD.digest, NEW.digest])
+    replica.needs.lacking[NEW.digest] = "configmaps of team-x"  # a watch that breaks takes nothing out of service
+    replica.look(OLD, NEW)
+    assert NEW.digest in replica.workers[1].report()["held"]
+
+
+def test_a_worker_that_starts_again_holds_nothing_at_first(sample_facts: Facts) -> None:
+    replica = Replica(sample_facts, workers=2)
+    replica.look(OLD)
+    assert replica.shared.everywhere() == [OLD.digest]
+    read = partial(revisions.read, rules=rules.releases())
+    Revisions(RELEASE, (replica.shared, 1), replica.needs, read, partial(Engine, rules=()), replica.log.append)
+    assert replica.shared.everywhere() == []
+    assert replica.shared.may_serve
+
+
+def test_a_revision_that_cannot_be_used_is_refused_with_the_reason_and_once(replica: Replica) -> None:
+    broken = {**revisions.revision(NEW, SPACE), "data": revisions.revision(OLD, SPACE)["data"]}
+    for _ in range(3):
+        replica.look(OLD, more=[broken])
+    report = replica.workers[0].report()
+    assert report["held"] == [OLD.digest]
+    assert f"its content is policy {OLD.digest}" in report["refused"][NEW.digest]
+    assert [line["message"] for line in replica.log].count("policy refused") == 1
+
+
+def test_a_config_map_of_another_label_is_no_policy(replica: Replica) -> None:
+    other = revisions.revision(OLD, SPACE)
+    other["metadata"]["labels"][revisions.LABEL] = "../../etc"
+    replica.look(more=[other])
+    report = replica.workers[0].report()
+    assert (report["held"], report["refused"], report["ready"]) == ([], {}, True)
+
+
+def test_no_more_policies_are_held_than_fit(replica: Replica) -> None:
+    many = [spelled(f"policy-{number}") for number in range(held.MOST + 2)]
+    replica.look(*many[: held.MOST])
+    replica.look(*many)
+    report = replica.workers[0].report()
+    assert report["held"] == sorted(policy.digest for policy in many[: held.MOST])
+    assert len(report["refused"]) == 2
+
+
+# When it may serve
+
+
+def test_it_is_not_ready_before_it_holds_all_that_was_there_when_it_began(replica: Replica) -> None:
+    assert not replica.workers[0].condition()[0]
+    replica.needs.lacking[NEW.digest] = "configmaps of team-x"
+    replica.look(OLD, NEW)
+    ready, says = replica.workers[0].condition()
+    assert not ready
+    assert f"{NEW.digest} (configmaps of team-x)" in says
+    assert not replica.workers[0].complete
+    replica.needs.lacking.clear()
+    replica.look(OLD, NEW)
+    assert replica.workers[0].condition() == (True, "")
+
+
+def test_it_is_not_ready_before_its_release_is_admitted_and_stays_ready_when_it_is_withdrawn(replica: Replica) -> None:
+    replica.look(OLD, releases=["0.0.9"])
+    assert replica.workers[0].condition() == (False, f"release {RELEASE} is not admitted yet")
+    replica.look(OLD)
+    assert replica.workers[0].condition()[0]
+    replica.look(OLD, releases=["0.2.0"])
+    assert replica.workers[0].condition()[0]
+
+
+def test_a_policy_that_comes_later_and_cannot_be_used_makes_nobody_unready(replica: Replica) -> None:
+    replica.look(OLD)
+    broken = {**revisions.revision(NEW, SPACE), "data": {}}
+    replica.look(OLD, more=[broken])
+    assert replica.workers[0].condition()[0]
+    assert replica.review(validate(OLD.digest))["allowed"] is False
+
+
+def test_one_that_begins_with_a_policy_it_cannot_use_is_not_ready_until_that_is_gone(replica: Replica) -> None:
+    broken = {**revisions.revision(NEW, SPACE), "data": {}}
+    replica.look(OLD, more=[broken])
+    assert f"{NEW.digest} (has no policy" in replica.workers[0].condition()[1]
+    replica.look(OLD)
+    assert replica.workers[0].condition()[0]
+
+
+def test_without_any_policy_it_is_ready_and_judges_nothing(replica: Replica) -> None:
+    replica.look()
+    assert replica.workers[0].condition() == (True, "")
+    assert replica.post(validate(OLD.digest), b"{}").status is HTTPStatus.SERVICE_UNAVAILABLE
+
+
+# The probe, and the webhook for policies
+
+
+def lease(**more: Any) -> bytes:
+    item = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": probe.LEASE}, **more}
+    return admission.wrap(item)
+
+
+def test_the_probe_is_answered_with_the_path_and_the_release(replica: Replica) -> None:
+    replica.look(OLD, NEW)
+    path = validate(OLD.digest, f"{NEW.digest}-audit")
+    answer = replica.review(path, lease())
+    proof = probe.heard([f'299 - "{each}"' for each in answer["warnings"]])
+    assert proof == [probe.Proof(Path(VALIDATE, (Name(OLD.digest), Name.read(f"{NEW.digest}-audit"))), RELEASE)]
+    assert answer["allowed"]
+    assert "auditAnnotations" not in answer
+
+
+def test_a_probe_of_a_policy_that_is_not_held_proves_nothing(replica: Replica) -> None:
+    replica.look(OLD)
+    assert replica.post(validate(NEW.digest), lease()).status is HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def policy_review(replica: Replica, change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    value = json.loads(STRICT.written)
+    change(value["spec"])
+    return replica.review("/policy", admission.wrap(value))
+
+
+def test_a_policy_that_can_be_used_is_let_in(replica: Replica) -> None:
+    assert policy_review(replica, lambda spec: spec.update(mode="Audit")) == {"uid": "offline", "allowed": True}
+
+
+def test_a_policy_that_cannot_be_used_is_refused_with_path_and_way_out_as_check_prints_them(replica: Replica) -> None:
+    answer = policy_review(replica, lambda spec: spec.update(rules={"multiple-slice": "Deny"}))
+    assert answer["allowed"] is False
+    assert answer["status"]["code"] == 422
+    assert answer["status"]["message"] == "spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?"
+
+
+def test_every_error_of_a_policy_is_in_the_message(replica: Replica) -> None:
+    def change(spec: dict[str, Any]) -> None:
+        spec["pools"].append({**spec["pools"][0], "name": "twin"})
+        spec["overrides"] = [{"pools": ["nowhere"], "rules": {"*": "Warn"}}]
+
+    message = policy_review(replica, change)["status"]["message"]
+    assert message.startswith("2 errors:\n- spec.")
+    assert "unknown pool" in message
+    assert "overlaps pool" in message
+
+
+def test_a_review_of_no_policy_is_a_bad_request(replica: Replica) -> None:
+    assert replica.post("/policy", b"{}").status is HTTPStatus.BAD_REQUEST
+
+
+def test_a_replica_of_a_file_has_no_webhook_for_policies(sample_facts: Facts) -> None:
+    plain = app.ReviewApplication(Engine(STRICT, rules.walk()), lambda: sample_facts, lambda _: None)
+    request = HttpRequest("POST", "/policy", "", {"Content-Type": "application/json"}, monotonic(), (b"{}",))
+    answer = plain.refusal(request) or plain(request)
+    assert isinstance(answer, Reply)
+    assert answer.status is HTTPStatus.NOT_FOUND
+
+
+def test_a_log_line_names_the_path_and_the_policy_that_answered(replica: Replica) -> None:
+    replica.look(OLD, NEW)
+    replica.review(validate(OLD.digest, NEW.digest))
+    line = replica.log[-1]
+    assert (line["endpoint"], line["path"], line["policy"]) == (
+        "/validate",
+        validate(OLD.digest, NEW.digest),
+        NEW.digest,
+    )

@@ -1,0 +1,226 @@
+"""An API server in memory, over plain HTTP: objects with resourceVersions, patches, the probe, and replicas' health.
+
+It has what a controller of ours needs of one. `lost` ends the connection after a write was made, before its answer: to
+the controller that is to be killed there.
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from kubernetes import client
+
+from webhook.engine import filled, probe
+from webhook.engine.paths import MUTATE, VALIDATE, Path
+from webhook.policy import revisions
+
+INSTALLED = ("matchConstraints", "failurePolicy", "auditAnnotations")
+"""Fields of an admission policy that belong to whoever installs it."""
+Object = dict[str, Any]
+Query = Mapping[str, list[str]]
+Answer = tuple[int, Object, list[str]]
+"""The HTTP status (0: the connection is lost), the object, and the warnings."""
+HOME = "slicewarden-system"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+HALVES = {
+    VALIDATE: f"{ADMISSION}/validatingwebhookconfigurations/slicewarden",
+    MUTATE: f"{ADMISSION}/mutatingwebhookconfigurations/slicewarden",
+}
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
+MAPS = f"/api/v1/namespaces/{HOME}/configmaps"
+POLICIES = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
+
+
+class ApiInMemory:
+    """The objects by their paths, and what happened to them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.writes: list[str] = []
+        """Each write: its method and path, and what a configuration names after it."""
+        self.lost = False
+        self.stale = False
+        """Whether API servers still call what they called when this was set."""
+        self.called: dict[str, Path | None] = dict.fromkeys(HALVES)
+        self.lacking: set[str] = set()
+        """Digests that the replicas do not load."""
+        self.releases = ["1"]
+        self.url = ""
+        self._version = 0
+        self._lock = threading.RLock()
+
+    def api(self) -> client.ApiClient:
+        settings = client.Configuration()
+        settings.host = self.url
+        return client.ApiClient(settings)
+
+    def put(self, path: str, item: Object) -> None:
+        """Store an object, as whoever installs it."""
+        with self._lock:
+            self._version += 1
+            metadata = {
+                "uid": f"u{self._version}",
+                "generation": 1,
+                **item["metadata"],
+                "resourceVersion": str(self._version),
+            }
+            self.objects[path] = {**deepcopy(item), "metadata": metadata}
+
+    def named(self, half: str) -> str:
+        return ".".join(map(str, filled.named(self.objects[HALVES[half]])))
+
+    def warnings(self) -> list[str]:
+        """What the probe's answer says, if replicas hold what is named."""
+        if not self.stale:
+            for half, path in HALVES.items():
+                names = filled.named(self.objects[path]) if path in self.objects else ()
+                self.called[half] = Path(half, names) if names else None
+        held = self.held()
+        return [
+            f'299 - "{probe.warning(path, release)}"'
+            for path, release in ((path, self.releases[0]) for path in self.called.values() if path)
+            if {name.digest for name in path.names} <= held
+        ]
+
+    def held(self) -> set[str]:
+        digests = {revisions.label_of(item) for path, item in self.objects.items() if path.startswith(f"{MAPS}/")}
+        return digests - {revisions.RELEASES, ""} - self.lacking
+
+    def replica(self, number: int) -> Object:
+        return {
+            "release": self.releases[number % len(self.releases)],
+            "workers": 1,
+            "held": sorted(self.held()),
+            "ready": True,
+        }
+
+    def answer(self, method: str, path: str, query: Query, kind: str, body: Any) -> Answer:
+        with self._lock:
+            if path.startswith("/replica"):
+                return 200, self.replica(int(path.split("/")[1].removeprefix("replica"))), []
+            if method == "GET":
+                return self._get(path, query)
+            if method == "POST":
+                name = body["metadata"]["name"]
+                if f"{path}/{name}" in self.objects:
+                    return 409, _status("exists"), []
+                self.put(f"{path}/{name}", body)
+                return self._wrote("POST", f"{path}/{name}", 201)
+            if method == "DELETE":
+                if self.objects.pop(path, None) is None:
+                    return 404, _status("not found"), []
+                self.writes.append(f"DELETE {path}")
+                return 200, {"status": "Success"}, []
+            return self._patch(path, query, kind, body)
+
+    def _get(self, path: str, query: Query) -> Answer:
+        if path in self.objects:
+            return 200, self.objects[path], []
+        some = [item for key, item in self.objects.items() if key.rpartition("/")[0] == path]
+        if not some and not path.endswith(("configmaps", "gpusharingpolicies", "endpointslices")):
+            return 404, _status(f"{path} not found"), []
+        key, _, value = query.get("labelSelector", [""])[0].partition("=")
+        labels = [(item["metadata"].get("labels") or {}, item) for item in some]
+        found = [item for label, item in labels if not key or (key in label and value in ("", label[key]))]
+        return 200, {"items": found, "metadata": {"resourceVersion": str(self._version)}}, []
+
+    def _patch(self, path: str, query: Query, kind: str, body: Any) -> Answer:
+        path, _, subresource = path.partition("/status")
+        item = self.objects.get(path)
+        if item is None:
+            return 404, _status(f"{path} not found"), []
+        if query.get("dryRun"):
+            return 200, item, self.warnings()
+        version = (body.get("metadata") or {}).get("resourceVersion")
+        if version and version != item["metadata"]["resourceVersion"]:
+            return 409, _status("the object has been modified"), []
+        if "apply-patch" in kind:
+            metadata = {**item["metadata"], "annotations": (body["metadata"].get("annotations") or {})}
+            kept = {key: value for key, value in item.items() if key != "webhooks"}
+            made = {**kept, **deepcopy(body), "metadata": metadata}
+            if "spec" in item:  # what the manager owned and leaves out is taken away
+                installed = {key: item["spec"][key] for key in INSTALLED if key in item["spec"]}
+                made["spec"] = installed | deepcopy(body.get("spec") or {})
+        else:
+            made = _merged(item, body, by_name="strategic" in kind)
+        self.put(path, made)
+        return self._wrote("PATCH", path + ("/status" if subresource else ""), 200)
+
+    def _wrote(self, method: str, path: str, status: int) -> Answer:
+        halves = {value: key for key, value in HALVES.items()}
+        names = f" {self.named(halves[path])}" if path in halves else ""
+        self.writes.append(f"{method} {path}{names}")
+        return (0 if self.lost else status), self.objects[path.removesuffix("/status")], []
+
+
+def _status(message: str) -> Object:
+    return {"kind": "Status", "message": message}
+
+
+def _merged(old: Any, patch: Any, *, by_name: bool) -> Any:
+    """Merge a patch: null deletes. A strategic patch merges webhooks by their names."""
+    if not isinstance(patch, dict) or not isinstance(old, dict):
+        return deepcopy(patch)
+    made = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            made.pop(key, None)
+        elif by_name and key == "webhooks":
+            given = {each["name"]: each for each in value}
+            made[key] = [_merged(each, given.get(each["name"], {}), by_name=True) for each in old[key]]
+        else:
+            made[key] = _merged(old.get(key, {}), value, by_name=by_name)
+    return made
+
+
+@contextmanager
+def serving() -> Iterator[ApiInMemory]:
+    """Serve one on loopback."""
+    api = ApiInMemory()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version, wbufsize, disable_nagle_algorithm = "HTTP/1.1", 1 << 16, True  # one packet for an answer
+
+        def _answer(self) -> None:
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            url = urlsplit(self.path)
+            kind = self.headers.get("Content-Type") or ""
+            status, item, warnings = api.answer(
+                self.command, url.path, parse_qs(url.query), kind, json.loads(text) if text else None
+            )
+            if not status:
+                self.close_connection = True
+                return
+            data = json.dumps(item).encode()
+            self.send_response(status)
+            for warning in warnings:
+                self.send_header("Warning", warning)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("do_"):
+                return self._answer
+            raise AttributeError(name)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    api.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield api
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

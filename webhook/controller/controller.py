@@ -1,0 +1,468 @@
+"""Looks at a cluster and makes the one write that is due: the controller of a GPUSharingPolicy.
+
+Every look reads all that it decides by, and makes one write at most, with the resourceVersion that was read. So a look
+may be cut off anywhere, and of two controllers one is refused. It fills the installed configurations, and creates and
+deletes none.
+"""
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import certs
+from certs import life
+from webhook import rules
+from webhook.cluster import client
+from webhook.cluster.cert_store import ClusterStore, ObjectNames
+from webhook.controller import floor, order, reach
+from webhook.controller.order import RELEASES, Names, Place, Seen, Wait, Write
+from webhook.controller.reach import Replica
+from webhook.controller.status import READY, Reason, Standing, status
+from webhook.engine import filled, probe
+from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
+from webhook.engine.registration import API_VERSION, MADE_FROM, NAME, Made
+from webhook.memory import frameworks
+from webhook.model import Object, Unusable
+from webhook.policy import load, revisions
+from webhook.policy.model import Policy, Switch
+from webhook.telemetry.log import Log
+
+POLICIES = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
+ADMISSION = f"/apis/{API_VERSION}"
+CONFIGURATIONS = {
+    VALIDATE: ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    MUTATE: ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+}
+MANAGER = "slicewarden-controller"
+"""The field manager of what is applied."""
+
+CERTIFICATES_SECONDS = 3600.0
+"""Seconds between two looks at certificates of which none was due."""
+
+FLOOR_SECONDS = 3.0
+"""Seconds in which every API server takes in a change of the fallback: it compiles once a second (apiserver
+pkg/admission/plugin/policy/generic/policy_source.go)."""
+
+AGENTS = "/api/v1/namespaces/slicewarden-node/configmaps/slicewarden-node-policy"
+"""The policy of the agents, where they are installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a controller works: where the webhook is, and how long requests take.
+
+    `servers` are URLs in the place of those in EndpointSlice `default/kubernetes`; `replicas` are HOST:PORT of health
+    ports in the place of those in the Service's EndpointSlices. `url` is the origin of a webhook outside of the
+    cluster. `drain` is in seconds. With `ca_secret` the CA is in `ca.crt` of that Secret, and nothing is issued.
+    """
+
+    namespace: str = "slicewarden-system"
+    health_port: int = 8080
+    drain: float = 15.0
+    servers: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
+    url: str | None = None
+    ca_secret: str = ""
+    dns: tuple[str, ...] = ()
+
+    @property
+    def lease(self) -> str:
+        """The path of the leases of the namespace."""
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+
+    @property
+    def config_maps(self) -> str:
+        """The path of the ConfigMaps of the namespace."""
+        return f"/api/v1/namespaces/{self.namespace}/configmaps"
+
+    @property
+    def slices(self) -> str:
+        """The path of the EndpointSlices of the namespace."""
+        return f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices"
+
+    @property
+    def watched(self) -> tuple[tuple[str, str], ...]:
+        """The paths whose changes call for a look, each with a field selector."""
+        own = f"metadata.name={NAME}"
+        return (
+            (POLICIES, ""),
+            *((f"{ADMISSION}/{plural}", own) for _, plural in CONFIGURATIONS.values()),
+            (self.config_maps, ""),
+            (self.slices, ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What came of a look: what was written (empty: nothing), and what is waited for (empty: nothing)."""
+
+    wrote: str = ""
+    waits: str = ""
+
+
+@dataclass
+class _Observed:
+    """What a look has read."""
+
+    policies: list[Object]
+    configurations: Mapping[str, Object]
+    place: Place
+    maps: Mapping[str, Object]
+    held: dict[str, Policy] = field(default_factory=dict)
+
+
+class Controller:
+    """Looks, and remembers only what makes it wait: since when nothing has changed."""
+
+    def __init__(
+        self,
+        api: client.Api,
+        terms: Terms,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+        event: Callable[[Object, Standing], None] = lambda *_: None,
+    ) -> None:
+        self._api, self._terms, self._log, self._clock, self._event = api, terms, log, clock, event
+        self._policies: dict[str, Policy] = {}
+        self._made: dict[tuple[str, Names], list[Object]] = {}
+        self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
+        self._constant: tuple[object, float] = (None, clock())
+        self._floor_at = -FLOOR_SECONDS
+        self._certificates_at = -CERTIFICATES_SECONDS
+        self.replicas: list[Replica] = []
+        """Those that the last look asked."""
+        self.standing: Standing | None = None
+        """Of the policy in force, or that is to come into force."""
+        names = ObjectNames(terms.namespace, "slicewarden-ca", "slicewarden-serving", NAME)
+        self._store = ClusterStore(api, names, lambda line: log({"message": line}))
+        self._terms_of_certificates = certs.Terms((*certs.service_names(NAME, terms.namespace), *terms.dns))
+
+    def look(self) -> Round:
+        """Make the write that is due. Raises StatusError, Unreachable, and the errors of the certificates' store."""
+        policies = self._listed()
+        first = policies[0] if policies else None
+        try:
+            world = self._read(policies)
+        except client.StatusError as error:
+            if error.status == client.NOT_FOUND and first:
+                gone = f"{error}: the webhook is not asked; whoever installed it brings it back"
+                self._stand(first, Standing(Reason.REGISTRATION_GONE, gone, {}))
+            raise
+        except ValueError as error:
+            if first:
+                self._stand(first, Standing(Reason.REGISTRATION_FOREIGN, f"{error}; nothing is changed", {}))
+            return Round(waits=str(error))
+        for other in policies[1:]:
+            name = policies[0]["metadata"]["name"]
+            self._stand(other, Standing(Reason.NOT_IN_FORCE, f"{name} is older, and one policy is in force", {}))
+        return self._act(world)
+
+    def _act(self, world: _Observed) -> Round:
+        if wrote := self._certify():
+            return Round(wrote)
+        first = world.policies[0] if world.policies else None
+        standing, target, policy = self._target(first, world)
+        if policy and policy.digest not in world.held:
+            self._ask("POST", self._terms.config_maps, revisions.revision(policy, self._terms.namespace))
+            return Round(f"revision {policy.digest}")
+        if wrote := self._check_policies(world):
+            return Round(wrote)
+        seen, waits = self._observe(world, target)
+        decision = order.due(world.place, target, seen)
+        following = order.step(world.place, order.aim(target, world.place, seen), seen.releases)
+        look = self._floor(world, decision if isinstance(decision, Write) else None) or self._repair(world)
+        if look is None:
+            look = self._write(world, decision) if isinstance(decision, Write) else Round(waits=waits)
+        if standing.reason in READY and (decision is not None or look.wrote):
+            message = look.waits or (f"next: {following}" if following else "one more look")
+            standing = Standing(Reason.CHANGING, message, standing.fields)
+        if first:
+            ready = self._count(world, following)
+            self._stand(first, Standing(standing.reason, standing.message, {**standing.fields, "replicas": ready}))
+        if decision is None and not look.wrote:
+            return self._tidy(world, target) or look
+        return look
+
+    def _listed(self) -> list[Object]:
+        """List the policies, the oldest first: that one is in force."""
+        found = client.ask(self._api, POLICIES)["items"]
+        return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]))
+
+    def _read(self, policies: list[Object]) -> _Observed:
+        """Read all else. Raises ValueError for a configuration that names none of our paths."""
+        configurations = {
+            half: client.ask(self._api, f"{ADMISSION}/{plural}/{NAME}") for half, (_, plural) in CONFIGURATIONS.items()
+        }
+        found = client.ask(self._api, self._terms.config_maps, {"labelSelector": revisions.LABEL})["items"]
+        maps = {revisions.label_of(each): each for each in found}
+        admitted = revisions.admitted(maps[revisions.RELEASES]) if revisions.RELEASES in maps else frozenset()
+        validate, mutate = (filled.named(configurations[half]) for half in (VALIDATE, MUTATE))
+        world = _Observed(policies, configurations, Place(validate, mutate, admitted), maps)
+        for digest, each in maps.items():
+            if digest != revisions.RELEASES and (policy := self._revision(digest, each)):
+                world.held[digest] = policy
+        return world
+
+    def _revision(self, digest: str, item: Object) -> Policy | None:
+        if digest not in self._policies:
+            try:
+                self._policies[digest] = revisions.read(item, rules.releases(), frameworks=frameworks.names())
+            except Unusable as error:
+                self._log({"message": "a revision cannot be used", "revision": digest, "error": str(error)})
+                return None
+        return self._policies[digest]
+
+    def _target(self, first: Object | None, world: _Observed) -> tuple[Standing, Name | None, Policy | None]:
+        """Return where to go: the standing if it is reached, the name that `/validate` has then, and its policy."""
+        if first is None:
+            return Standing(Reason.OFF, "", {}), None, None
+        try:
+            policy = load.of_object(first, rules.releases(), frameworks=frameworks.names())
+        except Unusable as error:
+            problems = [each.message for each in error.problems]
+            before = world.place.validate[-1] if world.place.validate else None
+            stays = "the policy before stays in force" if before else "nothing is judged"
+            message = f"{problems[0]} ({len(problems)} problems; {stays})"
+            return Standing(Reason.INVALID, message, {"problems": problems[:20]}), before, None
+        mode = policy.mode or Switch.AUDIT
+        fields: Object = {"digest": policy.digest, "mode": mode.value, "problems": []}
+        if mode is Switch.OFF:
+            return Standing(Reason.OFF, "mode is Off: nothing is judged", fields), None, None
+        manner = Manner.AUDIT if mode is Switch.AUDIT else Manner.ENFORCE
+        message = f"every API server asks by policy {policy.digest}, and every replica holds it"
+        return Standing(Reason.IN_FORCE, message, fields), Name(policy.digest, manner), policy
+
+    def _observe(self, world: _Observed, target: Name | None) -> tuple[Seen, str]:
+        """Ask all replicas and API servers. Returns what was seen, and who is missing, in words."""
+        place, now = world.place, self._clock()
+        self.replicas = reach.replicas(self._terms.replicas or self._addresses())
+        silent = [each for each in self.replicas if each.why]
+        held = frozenset.intersection(*(each.held for each in self.replicas)) if self.replicas else frozenset()
+        held &= frozenset(world.held)
+        releases = None if silent else frozenset(each.release for each in self.replicas)
+        constant = (place, frozenset(each.release for each in self.replicas), bool(silent))
+        if self._constant[0] != constant:
+            self._constant = (constant, now)
+        drained = now - self._constant[1] >= self._terms.drain
+        named = place.validate or place.mutate
+        servers = self._terms.servers or (reach.servers(self._server_slice()) if named else ())
+        lease = f"{self._terms.lease}/{probe.LEASE}"
+        missing = [*reach.called(self._api, servers, lease, place)] if named else []
+        if named and not servers:
+            missing = ["no API server is known: EndpointSlice default/kubernetes has none"]
+        if not place.validate and drained:  # a probe that no replica answers proves nothing, and time has to do
+            missing = []
+        if not floor.in_force(place, None) and now - self._floor_at < FLOOR_SECONDS:
+            missing = [*missing, "the fallback was changed just now"]
+        seen = Seen(held, releases, called=not missing, drained=drained)
+        wanted = place.digests | ({target.digest} if target else set())
+        lacking = [
+            f"{each.address} {each.why or _lacks(each, wanted)}"
+            for each in self.replicas
+            if each.why or not wanted <= each.held
+        ]
+        decision = order.due(place, target, seen)
+        if decision is Wait.REPLICAS:
+            return seen, "; ".join(lacking) or "there is no replica"
+        if decision is Wait.SERVERS:
+            return seen, "; ".join(missing)
+        if decision is Wait.REQUESTS:
+            left = self._terms.drain - (now - self._constant[1])
+            return seen, f"requests on their way have {max(left, 0):.0f} s left"
+        return seen, ""
+
+    def _addresses(self) -> tuple[str, ...]:
+        query = {"labelSelector": f"kubernetes.io/service-name={NAME}"}
+        return reach.addresses(client.ask(self._api, self._terms.slices, query)["items"], self._terms.health_port)
+
+    def _server_slice(self) -> Object:
+        found: Object = client.ask(self._api, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
+        return found
+
+    def _count(self, world: _Observed, following: Write | None) -> str:
+        needed = world.place.digests | {name.digest for name in (following.names if following else ())}
+        holding = sum(not each.why and needed <= each.held for each in self.replicas)
+        return f"{holding}/{len(self.replicas)}"
+
+    def _write(self, world: _Observed, due: Write) -> Round:
+        """Make a write of the order."""
+        if due.what == RELEASES:
+            self._admit(world, due.admitted)
+        else:
+            self._fill(world, due.what, due.names)
+        self._log({"message": "wrote", "what": due.what, "now": str(due)})
+        return Round(str(due))
+
+    def _admit(self, world: _Observed, releases: frozenset[str]) -> None:
+        made = revisions.releases(releases, self._terms.namespace)
+        known = world.maps.get(revisions.RELEASES)
+        if known is None:
+            self._ask("POST", self._terms.config_maps, made)
+            return
+        body = {"metadata": {"resourceVersion": known["metadata"]["resourceVersion"]}, "data": made["data"]}
+        path = f"{self._terms.config_maps}/{revisions.RELEASES_NAME}"
+        client.ask(self._api, path, method="PATCH", body=body, patch=client.MERGE)
+
+    def _fill(self, world: _Observed, half: str, names: Names) -> None:
+        """Apply a configuration whose paths name these policies, if nobody changed it since it was read."""
+        kind, plural = CONFIGURATIONS[half]
+        old = world.configurations[half]["metadata"]
+        metadata: Made = {"name": NAME, "resourceVersion": old["resourceVersion"], "uid": old["uid"]}
+        body: Made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
+        if names:
+            metadata["annotations"] = {MADE_FROM: names[-1].digest}
+            body["webhooks"] = self._hooks(world, half, names)
+        self._apply(f"{ADMISSION}/{plural}/{NAME}", body)
+
+    def _hooks(self, world: _Observed, half: str, names: Names) -> list[Object]:
+        user = probe.account(self._terms.namespace)
+        return filled.webhooks(Path(half, names), world.held, self._bundle(), url=self._terms.url, user=user)
+
+    def _repair(self, world: _Observed) -> Round | None:
+        """Write a configuration again that is not what its path calls for, as after a change by hand or an upgrade."""
+        for half, names in ((VALIDATE, world.place.validate), (MUTATE, world.place.mutate)):
+            if not names or not {name.digest for name in names} <= world.held.keys():
+                continue
+            wanted = self._wanted(world, half, names)
+            found = {each["name"]: _unbundled(each) for each in world.configurations[half].get("webhooks") or ()}
+            same = found.keys() == {each["name"] for each in wanted}
+            if not same or not all(floor.within(each, found[each["name"]]) for each in wanted):
+                self._fill(world, half, names)
+                self._log({"message": "repaired", "what": half})
+                return Round(f"{half} again")
+        return None
+
+    def _wanted(self, world: _Observed, half: str, names: Names) -> list[Object]:
+        """Return the webhooks that a path calls for, without their bundle. They are made once."""
+        key = half, names
+        if key not in self._made:
+            user = probe.account(self._terms.namespace)
+            made = filled.webhooks(Path(half, names), world.held, "", url=self._terms.url, user=user)
+            self._made = {one: hooks for one, hooks in self._made.items() if one[0] != half}
+            self._made[key] = [_unbundled(each) for each in made]
+        return self._made[key]
+
+    def _floor(self, world: _Observed, following: Write | None) -> Round | None:
+        """Change one policy of the fallback, if one has to change."""
+        installed = [each for name in floor.NAMES if (each := self._installed(f"{floor.PLURAL}/{name}"))]
+        if not installed:
+            return None
+        digest = floor.in_force(world.place, following)
+        if self._fallback[0] != digest:
+            policy = world.held.get(digest)
+            self._fallback = digest, floor.made(policy) if policy else {}
+        body = floor.change(installed, self._fallback[1])
+        if body is None:
+            return None
+        name = body["metadata"]["name"]
+        self._apply(f"{ADMISSION}/{floor.PLURAL}/{name}", body)
+        self._floor_at = self._clock()
+        return Round(f"fallback {name}")
+
+    def _installed(self, path: str) -> Object | None:
+        try:
+            found: Object = client.ask(self._api, f"{ADMISSION}/{path}")
+        except client.StatusError as error:
+            if error.status in (client.NOT_FOUND, client.FORBIDDEN):
+                return None
+            raise
+        return found
+
+    def _check_policies(self, world: _Observed) -> str:
+        """Fill the configuration by which policies are checked when they are applied, where it is installed."""
+        _, plural = CONFIGURATIONS[VALIDATE]
+        found = self._installed(f"{plural}/{filled.POLICIES}")
+        if found is None:
+            return ""
+        wanted = [filled.policy_webhook(self._bundle(), url=self._terms.url)]
+        if floor.within(wanted, found.get("webhooks") or []):
+            return ""
+        metadata = {key: found["metadata"][key] for key in ("name", "resourceVersion", "uid")}
+        body = {"apiVersion": API_VERSION, "kind": found.get("kind") or CONFIGURATIONS[VALIDATE][0]}
+        self._apply(f"{ADMISSION}/{plural}/{filled.POLICIES}", {**body, "metadata": metadata, "webhooks": wanted})
+        return f"the check of policies, of {len(world.policies)}"
+
+    def _certify(self) -> str:
+        """Make one change of the certificates that is due, and return it; empty if none is."""
+        if self._terms.ca_secret or self._clock() - self._certificates_at < CERTIFICATES_SECONDS:
+            return ""
+        stored = self._store.read()
+        change = life.step(stored, self._terms_of_certificates, datetime.now(UTC))
+        if change is None:
+            self._certificates_at = self._clock()
+            return ""
+        self._store.write(change.after)
+        self._log({"message": "certificates", "what": change.what})
+        return change.what
+
+    def _bundle(self) -> str:
+        """Return the caBundle of a new webhook, in base64."""
+        name = self._terms.ca_secret or "slicewarden-ca"
+        secret = client.ask(self._api, f"/api/v1/namespaces/{self._terms.namespace}/secrets/{name}")
+        data = {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
+        if self._terms.ca_secret:
+            return b64encode(data.get("ca.crt", b"")).decode("ascii")
+        ours = life.bundle(certs.authorities(data), self._terms_of_certificates, datetime.now(UTC))
+        return b64encode(ours).decode("ascii")
+
+    def _tidy(self, world: _Observed, target: Name | None) -> Round | None:
+        """When a change is done, give the agents the policy, and forget revisions that nothing names."""
+        if target and (policy := world.held.get(target.digest)) and self._tell_agents(policy):
+            return Round("the agents' policy")
+        keep = world.place.digests | {revisions.RELEASES}
+        for digest, each in world.maps.items():
+            if digest not in keep:
+                self._ask("DELETE", f"{self._terms.config_maps}/{quote(each['metadata']['name'])}")
+                return Round(f"forgot revision {digest}")
+        return None
+
+    def _tell_agents(self, policy: Policy) -> bool:
+        try:
+            known = client.ask(self._api, AGENTS)
+        except client.StatusError as error:
+            if error.status in (client.NOT_FOUND, client.FORBIDDEN):
+                return False
+            raise
+        if (known.get("data") or {}).get("policy.yaml") == policy.written:
+            return False
+        body = {
+            "metadata": {"resourceVersion": known["metadata"]["resourceVersion"]},
+            "data": {"policy.yaml": policy.written},
+        }
+        client.ask(self._api, AGENTS, method="PATCH", body=body, patch=client.MERGE)
+        return True
+
+    def _stand(self, policy: Object, standing: Standing) -> None:
+        """Write the status of a policy, if it differs."""
+        made = status(policy, standing, datetime.now(UTC))
+        if self.standing is None or standing.reason is not Reason.NOT_IN_FORCE:
+            self.standing = standing
+        before = policy.get("status") or {}
+        if {**before, **made} == before:
+            return
+        reasons = {each["reason"] for each in before.get("conditions") or ()}
+        path = f"{POLICIES}/{quote(policy['metadata']['name'])}/status"
+        client.ask(self._api, path, method="PATCH", body={"status": made}, patch=client.MERGE)
+        if standing.reason.value not in reasons:
+            self._event(policy, standing)
+
+    def _apply(self, path: str, body: Object) -> None:
+        client.ask(self._api, path, {"fieldManager": MANAGER, "force": "true"}, method="PATCH", body=body)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> None:
+        client.ask(self._api, path, method=method, body=body)
+
+
+def _lacks(replica: Replica, wanted: frozenset[str] | set[str]) -> str:
+    missing = sorted(wanted - replica.held)
+    refused = [each for each in missing if each in replica.refused]
+    return f"cannot use {', '.join(refused)}" if refused else f"lacks {', '.join(missing)}"
+
+
+def _unbundled(hook: Object) -> Object:
+    own = {key: value for key, value in hook["clientConfig"].items() if key != "caBundle"}
+    return {**hook, "clientConfig": own}

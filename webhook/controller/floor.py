@@ -1,0 +1,80 @@
+"""Keeps the fallback in step with the registration: it never denies what the registration lets in.
+
+The fallback is installed as policies without validations, with bindings that never change. It says what one policy
+denies, so it has validations only while `/validate` and `/mutate` name that policy and nothing else. During a change,
+and in audit mode, it has none.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from webhook import rules
+from webhook.controller.order import Place, Write
+from webhook.engine.paths import Manner
+from webhook.engine.registration import API_VERSION, MADE_FROM, Made
+from webhook.fallback import policies
+from webhook.fallback.answers import ValidationActions
+from webhook.model import Object
+from webhook.policy.model import Policy
+
+NAMES = tuple(
+    f"slicewarden-{name}"
+    for name in ("pods", "pods-audited", "pod-updates", "pod-statuses", "bindings", "namespaces", "nodes", "devices")
+)
+"""The names of the policies, and of their bindings."""
+
+PLURAL, KIND = "validatingadmissionpolicies", "ValidatingAdmissionPolicy"
+
+
+def in_force(place: Place, following: Write | None) -> str:
+    """Return the digest of the policy that the fallback has to hold now; empty for none.
+
+    `following` is the next write: before it begins a change, the fallback holds nothing.
+    """
+    if len(place.validate) != 1 or place.mutate != place.validate or following is not None:
+        return ""
+    (name,) = place.validate
+    return name.digest if name.manner is Manner.ENFORCE else ""
+
+
+def made(policy: Policy) -> Mapping[str, Object]:
+    """Make the policies of the fallback, by their names."""
+    some = policies.fallback(policy, rules.walk(), ValidationActions.BY_RULE)
+    return {each["metadata"]["name"]: each for each in some if each["kind"] == KIND}
+
+
+def change(installed: Iterable[Object], wanted: Mapping[str, Object]) -> Object | None:
+    """Return the next policy of the fallback to apply, with the version that was read; None if there is none."""
+    for each in installed:
+        applied = _applied(each, wanted.get(each["metadata"]["name"]))
+        if not _holds(each, applied):
+            return applied
+    return None
+
+
+def _applied(installed: Object, wanted: Mapping[str, Any] | None) -> Object:
+    """Return what is applied. The installer owns what a policy is asked about, and how it fails."""
+    metadata: Made = {key: installed["metadata"][key] for key in ("name", "resourceVersion")}
+    made: Made = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+    if wanted is not None:
+        metadata["annotations"] = {MADE_FROM: wanted["metadata"]["annotations"][MADE_FROM]}
+        made["spec"] = {key: wanted["spec"][key] for key in ("matchConditions", "variables", "validations")}
+    return made
+
+
+def _holds(installed: Object, applied: Object) -> bool:
+    """Whether a policy has what would be applied, and no validations besides."""
+    if "spec" not in applied:
+        return not installed["spec"].get("validations") and not installed["spec"].get("matchConditions")
+    return within(applied["spec"], installed["spec"])
+
+
+def within(wanted: Any, found: Any) -> bool:
+    """Whether an object has all that is wanted of it. The API server adds defaults, which are not compared."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            within(value, found.get(key)) or (not value and key not in found) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list | tuple):
+        return isinstance(found, list) and len(wanted) == len(found) and all(map(within, wanted, found))
+    return bool(wanted == found)

@@ -1,0 +1,144 @@
+"""Decides the next write of a change. Pure: no network, no clock, and nothing is remembered.
+
+The registration itself says where a change is: which policies `/validate` names, and which one `/mutate` names. Each
+step changes one of them, so the work may stop after any step, and whoever looks next continues it.
+
+A change from policy P to Q goes through three steps. `/validate` lets in whatever P or Q lets in. Then `/mutate`
+patches by Q. When every request that P patched has ended, `/validate` judges by Q. From nothing, the first step is Q in
+audit mode. A change that has begun is finished before another begins: `/validate` never names more than two policies.
+
+A new release may patch differently under the same policy. Its replicas are not ready before `/validate` forgives what
+another release did not patch, and the policy is strict again only after the last replica of the other release has
+ended.
+"""
+
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from typing import NamedTuple
+
+from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name
+
+Names = tuple[Name, ...]
+"""The policies that a path names, the older one first; empty where a configuration has no webhooks."""
+
+RELEASES = "releases"
+"""What a step writes that is neither VALIDATE nor MUTATE: the releases whose replicas may become ready."""
+
+
+class Place(NamedTuple):
+    """Where a change is: what both configurations name, and the releases whose replicas may become ready."""
+
+    validate: Names
+    mutate: Names
+    admitted: frozenset[str] = frozenset()
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """The digests of the policies that are named."""
+        return frozenset(name.digest for name in (*self.validate, *self.mutate))
+
+
+class Seen(NamedTuple):
+    """What was observed of the replicas and API servers.
+
+    `held` are the digests that every replica holds: none where a replica does not answer, or where there is none.
+    `releases` are those of all replicas; None while one does not answer. `called`: every API server calls both
+    configurations as they are, and none that has no webhooks. `drained`: nothing of this has changed for as long as a
+    request may take.
+    """
+
+    held: frozenset[str]
+    releases: frozenset[str] | None
+    called: bool
+    drained: bool
+
+
+class Write(NamedTuple):
+    """One write: of which object, and what it names then."""
+
+    what: str
+    names: Names = ()
+    admitted: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        named = " ".join(sorted(self.admitted)) if self.what == RELEASES else ".".join(map(str, self.names))
+        return f"{self.what} {named or 'nothing'}"
+
+
+class Wait(StrEnum):
+    """What has to come before the next write, or before a change is done."""
+
+    REPLICAS = "replicas"
+    SERVERS = "API servers"
+    REQUESTS = "requests"
+
+
+def strict(name: Name) -> Name:
+    """Return the name by which `/mutate` names a policy: leniency concerns only what is judged."""
+    return name._replace(manner=Manner.ENFORCE) if name.manner is Manner.LENIENT else name
+
+
+def upgrading(admitted: AbstractSet[str], releases: AbstractSet[str] | None) -> bool:
+    """Whether replicas of two releases may be asked. While one does not answer, the admitted releases decide."""
+    return len(admitted) > 1 or bool((releases or frozenset()) - admitted)
+
+
+def aim(target: Name | None, place: Place, seen: Seen) -> Name | None:
+    """Return the target, lenient where replicas of two releases may be asked. Audit mode denies nothing anyway."""
+    if target and target.manner is Manner.ENFORCE and upgrading(place.admitted, seen.releases):
+        return target._replace(manner=Manner.LENIENT)
+    return target
+
+
+def step(place: Place, target: Name | None, releases: frozenset[str] | None) -> Write | None:
+    """Return the next write on the way to a target, whatever it has to wait for; None if the target is reached."""
+    validate, mutate, admitted = place
+    if target is None and (validate or mutate):
+        return Write(VALIDATE if validate else MUTATE)
+    if releases and (new := releases - admitted) and all(name.manner is not Manner.ENFORCE for name in validate):
+        return Write(RELEASES, admitted=admitted | new)
+    if releases and admitted - releases:
+        return Write(RELEASES, admitted=admitted & releases)
+    if target is None:
+        return None
+    if not validate:
+        return Write(VALIDATE, (Name(target.digest, Manner.AUDIT),))
+    if mutate != (strict(validate[-1]),):
+        return Write(MUTATE, (strict(validate[-1]),))
+    if len(validate) > 1:
+        return Write(VALIDATE, validate[-1:])
+    if validate == (target,):
+        return None
+    if strict(validate[0]) == strict(target):
+        return Write(VALIDATE, (target,))
+    return Write(VALIDATE, (validate[0], target))
+
+
+def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
+    """Return the next write, or what it has to wait for; None if the target is reached and nothing is missing."""
+    target = aim(target, place, seen)
+    following = step(place, target, seen.releases)
+    if following is None and target is None:
+        return None
+    if following and following.what == RELEASES:
+        grows = following.admitted > place.admitted
+        return Wait.SERVERS if grows and place.validate and not seen.called else following
+    if following and not following.names:  # who still calls `/validate` refuses what `/mutate` no longer patches
+        return Wait.SERVERS if following.what == MUTATE and not seen.called else following
+    needed = place.digests | {name.digest for name in (following.names if following else ())}
+    if not needed <= seen.held:
+        return Wait.REPLICAS
+    if (place.validate or place.mutate) and not seen.called:
+        return Wait.SERVERS
+    if following and _ends_leniency(place, following) and not seen.drained:
+        return Wait.REQUESTS
+    return following
+
+
+def _ends_leniency(place: Place, following: Write) -> bool:
+    """Whether a request that is on its way would be judged more strictly than when it was patched."""
+    if following.what != VALIDATE:
+        return False
+    if len(place.validate) > 1:
+        return True
+    return bool(place.validate) and place.validate[0].manner is Manner.LENIENT and len(following.names) == 1

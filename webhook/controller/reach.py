@@ -1,0 +1,116 @@
+"""Asks every replica which policies it holds, and every API server which paths it calls."""
+
+import copy
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
+
+from webhook.cluster import client
+from webhook.controller.order import Place
+from webhook.engine import probe
+from webhook.engine.paths import MUTATE, VALIDATE, Path
+from webhook.model import Object
+
+REPLICA_SECONDS, SERVER_SECONDS = 2.0, 5.0
+"""Seconds that a replica, and an API server, may take to answer."""
+
+SERVER_NAME = "kubernetes.default.svc"
+"""The name in every API server's certificate (kubeadm, and every conformant installer: the Service `kubernetes`)."""
+
+_PLAIN = build_opener(ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica, by the address of its health port: its release, and the digests that it holds.
+
+    `why` says why it holds nothing: it does not answer. `refused` are policies that its release cannot use.
+    """
+
+    address: str
+    release: str = ""
+    held: frozenset[str] = frozenset()
+    refused: tuple[str, ...] = ()
+    why: str = ""
+
+
+def replicas(addresses: Iterable[str]) -> list[Replica]:
+    """Ask replicas at HOST:PORT."""
+    return [_replica(address) for address in addresses]
+
+
+def _replica(address: str) -> Replica:
+    try:
+        with _PLAIN.open(f"http://{address}/policies", timeout=REPLICA_SECONDS) as answer:
+            said = json.load(answer)
+            return Replica(
+                address, str(said["release"]), frozenset(said["held"]), tuple(sorted(said.get("refused") or ()))
+            )
+    except HTTPError as error:
+        return Replica(address, why=f"answers {error.code}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Replica(address, why=f"does not answer ({type(error).__name__})")
+
+
+def addresses(slices: Iterable[Object], port: int) -> tuple[str, ...]:
+    """Return HOST:PORT of each pod in the EndpointSlices of a Service, ready or not, and ending or not."""
+    found = {
+        address
+        for each in slices
+        for endpoint in each.get("endpoints") or ()
+        for address in endpoint.get("addresses") or ()
+    }
+    return tuple(f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in sorted(found))
+
+
+def servers(item: Object) -> tuple[str, ...]:
+    """Return the URLs of the API servers in an EndpointSlice."""
+    ports = [each["port"] for each in item.get("ports") or () if each.get("name") == "https"]
+    hosts = sorted({host for each in item.get("endpoints") or () for host in each.get("addresses") or ()})
+    return tuple(
+        f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}" for host in hosts for port in ports
+    )
+
+
+def connected(api: client.Api, url: str) -> client.Api:
+    """Make a connection to one API server, by the same credentials, which verifies the name of the Service."""
+    api.configuration.auth_settings()  # reads a token again that was renewed
+    settings = copy.copy(api.configuration)
+    settings.host, settings.tls_server_name, settings.refresh_api_key_hook = url, SERVER_NAME, None
+    return client.Api(settings)
+
+
+def called(api: client.Api, urls: Sequence[str], lease: str, place: Place) -> Iterator[str]:
+    """Yield for each API server that does not call what the registration says, the server and why.
+
+    Each is asked by a connection of its own: it answers for itself.
+    """
+    for url in urls:
+        one = connected(api, url)
+        try:
+            if why := _difference(one, lease, place):
+                yield f"{url} {why}"
+        finally:
+            one.rest_client.pool_manager.clear()
+
+
+def _difference(api: client.Api, lease: str, place: Place) -> str:
+    body: dict[str, Any] = {"metadata": {"annotations": {"slicewarden.dev/asked": str(time.time())}}}
+    try:
+        status, headers = client.warnings(api, lease, body, {"dryRun": "All"}, patience=SERVER_SECONDS)
+    except client.Unreachable:
+        return "does not answer"
+    if status != HTTPStatus.OK:
+        return f"answers {status} to the probe"
+    heard = {proof.path for proof in probe.heard(headers)}
+    for half, names in ((VALIDATE, place.validate), (MUTATE, place.mutate)):
+        if names and Path(half, names) not in heard:
+            return f"does not call {Path(half, names)} yet, or gets no answer"
+        if not names and any(path.half == half for path in heard):
+            return f"still calls /{half}"
+    return ""

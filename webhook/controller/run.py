@@ -1,0 +1,81 @@
+"""Runs a controller until it is stopped: who leads looks whenever something changes, and otherwise twice a minute."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import certs
+from webhook.cluster import client
+from webhook.controller import lease
+from webhook.controller.controller import Controller, Round
+from webhook.controller.health import ControllerMetrics
+from webhook.telemetry.log import Log
+
+WAITING, IDLE = 0.5, 30.0
+"""Seconds between two looks while something is waited for, and while nothing is."""
+
+
+def run(
+    controller: Controller,
+    leads: Callable[[], bool],
+    changed: threading.Event,
+    ended: threading.Event,
+    metrics: ControllerMetrics,
+    log: Log,
+) -> None:
+    """Round until `ended` is set. `changed` is set when something was written to what is watched."""
+    said, due = "", 0.0
+    while not ended.is_set():
+        pause = WAITING
+        try:
+            ours = leads()
+            if ours and (changed.is_set() or time.monotonic() >= due):
+                changed.clear()
+                look = controller.look()
+                metrics.saw(controller.standing, controller.replicas, wrote=bool(look.wrote))
+                pause = _pause(look)
+                due = time.monotonic() + (pause if look.wrote or look.waits else IDLE)
+                if look.waits and look.waits != said:
+                    log({"message": "waits", "for": look.waits})
+                said = look.waits
+            elif not ours:
+                due, pause = 0.0, lease.RENEW
+            else:
+                pause = min(lease.RENEW, max(due - time.monotonic(), 0.0))
+            metrics.looked(leads=ours)
+        except client.StatusError as error:
+            metrics.failed("conflict" if error.status == client.CONFLICT else "refused")
+            log({"message": "tries again", "status": error.status, "error": str(error)})
+            due = 0.0
+        except (client.Unreachable, certs.Unsettled, ValueError) as error:
+            metrics.failed("unreachable")
+            log({"message": "tries again", "error": str(error)})
+            due = 0.0
+        if pause:
+            _wait(changed, ended, pause)
+
+
+def _pause(look: Round) -> float:
+    return 0.0 if look.wrote else WAITING if look.waits else lease.RENEW
+
+
+def _wait(changed: threading.Event, ended: threading.Event, seconds: float) -> None:
+    """Wait until something changes, for so many seconds at most, and half a second at least after a failure."""
+    if seconds <= WAITING:
+        ended.wait(seconds)
+    else:
+        changed.wait(seconds)
+
+
+def leader(api: client.Api, leases: str, identity: str) -> Callable[[], bool]:
+    """Return what says whether this controller leads. It renews the lease when a third of it has passed."""
+    last = [-lease.RENEW, False]
+
+    def leads() -> bool:
+        if time.monotonic() - last[0] >= lease.RENEW or not last[1]:
+            last[0] = time.monotonic()
+            last[1] = lease.leads(api, f"{leases}/slicewarden-controller", identity, datetime.now(UTC))
+        return bool(last[1])
+
+    return leads

@@ -1,0 +1,69 @@
+"""Writes the status of a GPUSharingPolicy: conditions as kstatus reads them, and what people ask about. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from webhook.model import Object
+
+
+class Reason(StrEnum):
+    """Why a policy is ready or not."""
+
+    IN_FORCE = "InForce"
+    OFF = "Off"
+    CHANGING = "Changing"
+    INVALID = "Invalid"
+    NOT_IN_FORCE = "NotInForce"
+    REGISTRATION_GONE = "RegistrationGone"
+    REGISTRATION_FOREIGN = "RegistrationForeign"
+
+
+STALLED = (Reason.INVALID, Reason.NOT_IN_FORCE, Reason.REGISTRATION_GONE, Reason.REGISTRATION_FOREIGN)
+"""The reasons which no waiting ends: a person has to act."""
+
+READY = (Reason.IN_FORCE, Reason.OFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The standing of a policy: why it is ready or not, in a sentence, and other fields of its status."""
+
+    reason: Reason
+    message: str
+    fields: Mapping[str, Any]
+
+
+def status(before: Object, standing: Standing, now: datetime) -> Object:
+    """Return the status that a policy object should have. Times of conditions that do not change are kept."""
+    generation = before["metadata"].get("generation", 0)
+    old = {each["type"]: each for each in (before.get("status") or {}).get("conditions") or ()}
+    states = {
+        "Ready": standing.reason in READY,
+        "Reconciling": standing.reason is Reason.CHANGING,
+        "Stalled": standing.reason in STALLED,
+    }
+    conditions = []
+    for kind, state in states.items():
+        word = "True" if state else "False"
+        was = old.get(kind) or {}
+        same = was.get("status") == word and was.get("lastTransitionTime")
+        at = was["lastTransitionTime"] if same else now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions.append(
+            {
+                "type": kind,
+                "status": word,
+                "reason": standing.reason.value,
+                "message": standing.message,
+                "lastTransitionTime": at,
+                "observedGeneration": generation,
+            }
+        )
+    return {
+        "observedGeneration": generation,
+        "phase": standing.reason.value,
+        "conditions": conditions,
+        **standing.fields,
+    }

@@ -1,0 +1,69 @@
+"""Revisions: immutable ConfigMaps in which a controller keeps the policies that replicas hold, by their digests.
+
+A replica judges by a revision only if the digest of its content is that of its label, so nobody else's ConfigMap is
+ever a policy. Another ConfigMap of the same label lists the releases whose replicas may begin to serve.
+"""
+
+import json
+from collections.abc import Iterable
+
+from webhook.model import Object, Problem, Unusable
+from webhook.policy import load
+from webhook.policy.model import Policy
+from webhook.text.words import shown
+
+LABEL = "slicewarden.dev/revision"
+"""The label of a revision, with the digest as its value; that of the releases has RELEASES as its value."""
+
+RELEASES = "releases"
+RELEASES_NAME = f"slicewarden-{RELEASES}"
+KEY = "policy.json"
+_PART_OF = {"app.kubernetes.io/part-of": "slicewarden"}
+
+
+def name_of(digest: str) -> str:
+    """Return the name of the ConfigMap of a policy."""
+    return f"slicewarden-policy-{digest}"
+
+
+def revision(policy: Policy, namespace: str) -> Object:
+    """Make the ConfigMap of a policy."""
+    return {
+        **_config_map(name_of(policy.digest), namespace, policy.digest),
+        "immutable": True,
+        "data": {KEY: policy.written},
+    }
+
+
+def read(item: Object, rules: Iterable[str], *, frameworks: Iterable[str] = ()) -> Policy:
+    """Read the policy of a revision. Raises Unusable, also if its digest is not the one that the label names."""
+    label = label_of(item)
+    try:
+        value = json.loads((item.get("data") or {})[KEY])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unusable((Problem(name_of(label), 0, f"has no policy in JSON under {KEY}"),)) from error
+    policy = load.of_object(value, rules, frameworks=frameworks)
+    if policy.digest != label:
+        text = f"its label is {shown(label, quotes=False)}, but its content is policy {policy.digest}"
+        raise Unusable((Problem(name_of(label), 0, text),))
+    return policy
+
+
+def label_of(item: Object) -> str:
+    """Return the value of the label; empty for another ConfigMap."""
+    return str((item["metadata"].get("labels") or {}).get(LABEL, ""))
+
+
+def releases(names: Iterable[str], namespace: str) -> Object:
+    """Make the ConfigMap of the releases whose replicas may begin to serve."""
+    return {**_config_map(RELEASES_NAME, namespace, RELEASES), "data": {RELEASES: " ".join(sorted(names))}}
+
+
+def admitted(item: Object) -> frozenset[str]:
+    """Return the releases that a ConfigMap of releases names."""
+    return frozenset(str((item.get("data") or {}).get(RELEASES, "")).split())
+
+
+def _config_map(name: str, namespace: str, label: str) -> Object:
+    metadata = {"name": name, "namespace": namespace, "labels": {**_PART_OF, LABEL: label}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
