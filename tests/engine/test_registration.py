@@ -233,12 +233,12 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         ("spec.a.pod-template", "[dyn(object.?spec.?a[?'pod-template'].orValue({}))]"),
         ("spec.a.[].pod", "object.?spec.?a.orValue([]).map(i, dyn(i.?pod.orValue({})))"),
         ("spec.a.{}.pod", "object.?spec.?a.orValue({}).map(k, dyn(object.?spec.?a.orValue({})[k].?pod.orValue({})))"),
-        ("spec.[].a.[].pod", "request.resource.resource in ['things'] || "),
+        ("spec.[].a.[].pod", "'things.example.com'"),
     ],
 )
 def test_a_place_of_the_policy_is_looked_at(sample_policy: Policy, place: str, found: str) -> None:
     more = table((Workload("example.com", "Thing", "things", (Template(place), Template("spec.b"))),))
-    hook = hooks(replace(sample_policy, workloads={**WORKLOADS, **more}))["example-com.slicewarden.dev"]
+    hook = hooks(replace(sample_policy, workloads={**WORKLOADS, **more}))["custom-workloads.slicewarden.dev"]
     assert found in expression(hook)
     assert "[dyn(object.?spec.?b.orValue({}))]" in expression(hook)
 

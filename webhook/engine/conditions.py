@@ -10,7 +10,7 @@ from webhook.api.pods import CONTAINER_LISTS
 from webhook.catalog import device_annotations, device_variables, host_paths
 from webhook.catalog.gpu_requests import SHARE_OF_COMPUTE
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
-from webhook.cel.write import array, matching, text
+from webhook.cel.write import array, matching, one_of, text
 from webhook.memory.shim.delivery import CODE
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Requesters
@@ -18,7 +18,7 @@ from webhook.policy.scopes import Requesters
 
 def pods(policy: Policy) -> str:
     """Return the expression for a pod that concerns a rule, or that loses a limit on compute by an update."""
-    concerned = _concerned(["[object]"], policy)
+    concerned = _concerned("[object]", policy)
     return concerned if concerned == "true" else f"{concerned}|| {_LIFTED}"
 
 
@@ -31,16 +31,44 @@ _LIFTED = f"""\
 def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
     """Return the expression for an object of several kinds that has a pod template which concerns a rule.
 
-    It looks for the templates of every kind in every object. That may send too many objects, but never too few.
+    For each API group it looks for the templates of every kind of the group. That may send too many objects, but never
+    too few. It never looks for those of another group, whose fields may have other types: an error sends nothing.
     """
     kinds = list(kinds)
-    always = {workload.resource for workload in kinds if always_asked(workload)}
-    templates = [template for workload in kinds if not workload.opaque for template in workload.templates]
-    lists = dict.fromkeys(place for template in templates if not _deep(template) for place in _pods_at(template))
-    if not lists:
+    always = {f"{workload.resource}.{workload.group}" for workload in kinds if always_asked(workload)}
+    by_lists: dict[str, list[str]] = {}
+    for group in sorted({workload.group for workload in kinds}):
+        of_group = (workload for workload in kinds if workload.group == group and not workload.opaque)
+        templates = (template for workload in of_group for template in workload.templates if not _deep(template))
+        lists = dict.fromkeys(place for template in templates for place in _pods_at(template))
+        if lists:
+            by_lists.setdefault(_joined([*lists]), []).append(group)
+    if not by_lists:
         return "true"
-    expression = _concerned(lists, policy)
-    return f"request.resource.resource in {array(sorted(always))} || {expression}" if always else expression
+    expression = _concerned(_by_group(list(by_lists.items())), policy)
+    if not always:
+        return expression
+    return f"request.resource.resource + '.' + request.resource.group in {array(sorted(always))} || {expression}"
+
+
+def _joined(lists: list[str]) -> str:
+    """Return the expression for the sum of some lists, halved again and again as in `_by_group`."""
+    if len(lists) <= 4:
+        return "\n  + ".join(lists)
+    half = len(lists) // 2
+    return f"({_joined(lists[:half])})\n  + ({_joined(lists[half:])})"
+
+
+def _by_group(choices: list[tuple[str, list[str]]]) -> str:
+    """Return the expression for the one of some values that belongs to the request's API group.
+
+    It halves the choices again and again, since a chain of them would be nested too deeply for a parser of CEL.
+    """
+    if len(choices) == 1:
+        return choices[0][0]
+    first, second = choices[: len(choices) // 2], choices[len(choices) // 2 :]
+    groups = sorted(group for _, groups in first for group in groups)
+    return f"{one_of('request.resource.group', groups)}\n  ? ({_by_group(first)})\n  : ({_by_group(second)})"
 
 
 def always_asked(workload: Workload) -> bool:
@@ -55,12 +83,12 @@ def _deep(template: Template) -> bool:
     return sum(key in (EACH_ITEM, EACH_VALUE) for key in keys(template.at)) > 1
 
 
-def _concerned(pods: Iterable[str], policy: Policy) -> str:
-    """Return the expression that is true if any of these lists of pods has one that concerns a rule."""
+def _concerned(pods: str, policy: Policy) -> str:
+    """Return the expression that is true if a list of pods, itself an expression, has one that concerns a rule."""
     if policy.guard is not None and policy.guard.taint is None:
         return "true"
-    lists, clauses = "\n  + ".join(pods), "\n  || ".join(_clauses(policy))
-    return f"({lists}).exists(pod,\n  {clauses})\n"
+    clauses = "\n  || ".join(_clauses(policy))
+    return f"({pods}).exists(pod,\n  {clauses})\n"
 
 
 def _clauses(policy: Policy) -> Iterator[str]:

@@ -6,7 +6,6 @@ webhook is down.
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 from webhook.catalog.places import Workload
@@ -154,9 +153,8 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
     # creates the pods, so a grant that names requesters sees the requester only here.
     by_requester = any(grant.requesters is not None for grant in policy.grants)
     others = [workload for key, workload in policy.workloads.items() if key not in BUILT_IN]
-    for group, kinds in groupby(sorted(others, key=_group), key=_group):
-        yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=by_requester, versions=("*",))
-
+    if others:
+        yield replace(_workloads("custom-workloads", others, policy), required=by_requester, versions=("*",))
     if by_requester:
         revisions = (("apps", ("controllerrevisions",), ("CREATE",)),)  # the API server refuses any change of its data
         yield Webhook("revisions", revisions, ("by-no-controller", conditions.others_than(policy.controllers)), system)
@@ -190,10 +188,6 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
     devices = (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),)
     versions = ("v1", "v1beta2", "v1beta1")
     yield Webhook("devices", devices, ("may-be-for-gpus", conditions.devices(policy)), ALONE, versions=versions)
-
-
-def _group(workload: Workload) -> str:
-    return workload.group
 
 
 def _workloads(name: str, kinds: Collection[Workload], policy: Policy) -> Webhook:
