@@ -721,6 +721,7 @@ def test_an_empty_value_of_the_wrong_type_is_no_way_around(webhook: Webhook, key
 @given(review=broken_reviews())
 @example(review=review_of(pod_of(affinity="")))
 @example(review=review_of(pod_of(affinity=[])))
+@example(review=review_of(pod_of(containers=[{**pod_of()["spec"]["containers"][0], "envFrom": [None]}])))
 @example(review=review_of(pod_of(containers=[None, {"env": [None], "resources": {"limits": {GPU: 1}}}])))
 def test_a_review_with_wrong_types_anywhere_is_answered_or_refused(
     engine: Engine, sample_facts: Facts, review: Any

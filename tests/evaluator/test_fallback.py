@@ -143,7 +143,7 @@ def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Eval
 
     created()
     said(into)
-    assert into.allowed * 3 >= into.judged
+    assert into.allowed * 4 >= into.judged
     for rule in ("other-scheduler", "unearned-priority", "unqueued-pod"):
         assert into.denied[rule] > len(into.missed.get(rule, ()))
 

@@ -28,7 +28,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may override the device plugin's variables."""
     for path, prefix, _, container in review.exposure.variables_from:
         if container is not None and container.path in review.gpu_containers:
-            source = _source(container.spec["envFrom"][path[-1]])
+            source = _source(container.spec["envFrom"][path[-1]] or {})  # the API server reads null as {}
             yield Finding(
                 path,
                 f"{source} may set {_variable(prefix)}; add a prefix such as APP_, or list the variables one by one "
