@@ -53,6 +53,6 @@ def allowed(cluster: Cluster, user: User, verb: str, resource: str, namespace: s
 
 def served(cluster: Cluster, *definitions: str) -> None:
     """Wait until objects can be made of defined kinds: kubectl finds a kind a moment after it is established."""
-    cluster.do("wait", "--for=condition=Established", "--timeout=120s", *(f"crd/{name}" for name in definitions))
+    cluster.do("wait", "--for=condition=Established", "--timeout=300s", *(f"crd/{name}" for name in definitions))
     kinds = ",".join(definitions)
     assert eventually(lambda: cluster.kubectl("get", kinds, "--all-namespaces").returncode == 0), kinds

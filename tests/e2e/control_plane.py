@@ -24,11 +24,11 @@ import yaml
 import certs
 from tests.e2e import pki
 
-START_TIMEOUT = 120
+START_TIMEOUT = 300
 """Seconds any component has to come up."""
-KUBECTL_TIMEOUT = 180
+KUBECTL_TIMEOUT = 330
 """Seconds a kubectl may take."""
-PATIENCE = 120
+PATIENCE = 300
 """Seconds after which a test gives up; nothing takes them, however busy the machine is."""
 TAIL = 25
 """Lines of a log that are shown when its component fails."""
@@ -206,7 +206,7 @@ class Cluster:
                 "patch", "node", node["metadata"]["name"], "--subresource=status", "--type=merge", f"--patch={status}"
             )
         names = [f"node/{node['metadata']['name']}" for node in nodes]
-        self.do("wait", "--for=condition=Ready", "--timeout=120s", *names)
+        self.do("wait", "--for=condition=Ready", "--timeout=300s", *names)
         # The controllers take their taints of new nodes away after that.
         self.wait_until("the nodes are open to pods", lambda: not self._closed(names))
 
@@ -221,13 +221,13 @@ class Cluster:
         self.do(
             "create", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         )
-        self.do("wait", "--for=create", "--timeout=120s", "serviceaccount/default", f"--namespace={name}")
+        self.do("wait", "--for=create", "--timeout=300s", "serviceaccount/default", f"--namespace={name}")
 
     def node_of(self, pod: str, namespace: str) -> str:
         """Wait until a pod, which a controller may have yet to create, runs; return its node."""
-        self.do("wait", "--for=create", "--timeout=120s", f"pod/{pod}", f"--namespace={namespace}")
+        self.do("wait", "--for=create", "--timeout=300s", f"pod/{pod}", f"--namespace={namespace}")
         self.do(
-            "wait", "--for=jsonpath={.status.phase}=Running", "--timeout=120s", f"pod/{pod}", f"--namespace={namespace}"
+            "wait", "--for=jsonpath={.status.phase}=Running", "--timeout=300s", f"pod/{pod}", f"--namespace={namespace}"
         )
         return str(self.get("pod", pod, f"--namespace={namespace}")["spec"]["nodeName"])
 

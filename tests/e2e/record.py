@@ -347,13 +347,13 @@ def _workloads(session: Session) -> None:
     own = template(ONE, {}, nodeSelector={"kubernetes.io/hostname": "a100-exclusive"})
     with session.taking(("create-pod-daemonset", "daemon-set-controller", "probe-")):
         session.make(workload("apps/v1", "DaemonSet", "probe", selector=SELECTOR, template=own), "create-daemonset")
-    cluster.do("rollout", "status", "daemonset/probe", "--timeout=60s", here)
+    cluster.do("rollout", "status", "daemonset/probe", "--timeout=300s", here)
     session.label("update-daemonset", "daemonset/probe", here)
     cluster.do("delete", "daemonset/probe", here)
 
     with session.taking(("create-pod-job", "job-controller", "once-"), ("update-pod-job", "job-controller", "once-")):
         session.make(workload("batch/v1", "Job", "once", template=never), "create-job")
-    cluster.do("wait", "--for=condition=Complete", "--timeout=60s", "job/once", here)
+    cluster.do("wait", "--for=condition=Complete", "--timeout=300s", "job/once", here)
     session.label("update-job", "job/once", here)
 
 
@@ -366,15 +366,15 @@ def _deployment(session: Session) -> None:
     ):
         made = workload("apps/v1", "Deployment", "web", replicas=1, selector=SELECTOR, template=shared)
         session.make(made, "create-deployment")
-    session.cluster.do("rollout", "status", "deployment/web", "--timeout=60s", here)
+    session.cluster.do("rollout", "status", "deployment/web", "--timeout=300s", here)
     session.settle("deployment/web", here)
     with session.taking(("update-replicaset-deployment", "deployment-controller", "web-")):
         session.change("update-scale-scale", "scale", "deployment/web", "--replicas=2", here)
-    session.cluster.do("rollout", "status", "deployment/web", "--timeout=60s", here)
+    session.cluster.do("rollout", "status", "deployment/web", "--timeout=300s", here)
     session.settle("deployment/web", here)
     image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "registry.example/train:2"}]}}}}
     session.change("update-deployment-patch", "patch", "deployment/web", f"--patch={json.dumps(image)}", here)
-    session.cluster.do("rollout", "status", "deployment/web", "--timeout=60s", here)
+    session.cluster.do("rollout", "status", "deployment/web", "--timeout=300s", here)
     session.settle("deployment/web", here)
     limits = {"limits": {"nvidia.com/gpu": None, "nvidia.com/gpu.shared": "2"}, "requests": None}
     container = {"name": "main", "resources": limits}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e import control_plane
-from tests.e2e.control_plane import Cluster, User, eventually
+from tests.e2e import access, control_plane
+from tests.e2e.control_plane import PATIENCE, Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import Object, pod
 from tests.support.card.state import LOST, State
@@ -32,6 +32,8 @@ from webhook.policy.model import REPORT
 
 ACCOUNT = User("system:serviceaccount:slicewarden-node:slicewarden-node")
 PARTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+RIGHTS = (("list", "pods"), ("list", "nodes"), ("patch", "events.events.k8s.io"))
+"""One of each role."""
 ID = "ab" * 32
 NODE = "t4-shared"
 QUICK = "; ".join(
@@ -63,12 +65,14 @@ def cluster(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         chosen.append(pod("elsewhere", "red", {}, nodeName="cpu"))
         assert started.apply(*chosen).returncode == 0
         for name in ("greedy", "other", "elsewhere"):
-            started.do("wait", "--for=condition=Ready", f"pod/{name}", "--namespace=red", "--timeout=120s")
+            started.do("wait", "--for=condition=Ready", f"pod/{name}", "--namespace=red", "--timeout=300s")
         status = {"status": {"containerStatuses": [{**RUNNING, "containerID": f"containerd://{ID}"}]}}
         started.do("patch", "pod", "greedy", "--namespace=red", "--subresource=status", f"--patch={json.dumps(status)}")
         started.apply(
             *(each for each in rendered(started) if each["kind"] in PARTS and "node" in each["metadata"]["name"])
         )
+        for verb, resource in RIGHTS:
+            access.allowed(started, ACCOUNT, verb, resource)
         yield started
 
 
@@ -103,7 +107,7 @@ def test_its_account_reads_the_pods_of_its_node_and_knows_what_they_were_admitte
 ) -> None:
     watched = NodeWatch(NODE, api, inputs.load_sample(), lambda _: None, tmp_path)
     watched.start()
-    assert watched.settled(30)
+    assert watched.settled(PATIENCE)
     try:
         assert eventually(lambda: ID in watched.containers())
         found = watched.containers()

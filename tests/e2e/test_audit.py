@@ -16,7 +16,7 @@ import yaml
 from tests import ROOT
 from tests.e2e import control_plane
 from tests.e2e.access import allowed, served
-from tests.e2e.control_plane import ADMIN, Cluster, User, eventually
+from tests.e2e.control_plane import ADMIN, KUBECTL_TIMEOUT, Cluster, User, eventually
 from tests.e2e.guard import IDENTITY, MANIFESTS
 from tests.e2e.objects import ONE, TRUSTED, Object, pod, template, workload
 from tests.support.policies import POLICY, policy_of
@@ -71,7 +71,7 @@ def slicewarden(*words: str | Path, stdin: str | None = None) -> Run:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=KUBECTL_TIMEOUT,
         check=False,
     )
     return Run(done.returncode, done.stdout, done.stderr)
@@ -114,8 +114,8 @@ def unguarded(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         assert cluster.apply(*made).returncode == 0
         for name, namespace in (("plain", "red"), ("spying", "red"), ("mate", "vision")):
             cluster.node_of(name, namespace)
-        cluster.do("wait", "--for=condition=Available", "deployment/train", "--namespace=red", "--timeout=120s")
-        cluster.do("wait", "--for=condition=Complete", "job/done", "--namespace=red", "--timeout=120s")
+        cluster.do("wait", "--for=condition=Available", "deployment/train", "--namespace=red", "--timeout=300s")
+        cluster.do("wait", "--for=condition=Complete", "job/done", "--namespace=red", "--timeout=300s")
         yield cluster
 
 

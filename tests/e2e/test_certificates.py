@@ -20,7 +20,7 @@ import certs
 from certs.life import rotate
 from certs.read import blocks, certificates
 from tests.e2e import control_plane
-from tests.e2e.control_plane import Cluster, User, eventually
+from tests.e2e.control_plane import KUBECTL_TIMEOUT, Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
 from tests.e2e.objects import Object, pod
 from webhook.cluster import client as connection
@@ -56,7 +56,7 @@ class Kept(Guard):
             cwd=MANIFESTS.parent,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=KUBECTL_TIMEOUT,
             check=False,
         )
 
@@ -465,7 +465,7 @@ def test_the_api_server_accepts_the_overlay_with_cert_manager(kept: Kept) -> Non
     definitions = [definition(kind) for kind in FIELDS]
     kept.install(*definitions)
     names = [f"crd/{kind.lower()}s.cert-manager.io" for kind in FIELDS]
-    kept.cluster.do("wait", "--for=condition=Established", "--timeout=120s", *names)
+    kept.cluster.do("wait", "--for=condition=Established", "--timeout=300s", *names)
     built = kept.cluster.do("kustomize", str(MANIFESTS / "overlays" / "cert-manager"))
 
     def taken() -> bool:

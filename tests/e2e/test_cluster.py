@@ -95,14 +95,14 @@ def test_the_scheduler_counts_gpus(cluster: Cluster, namespace: str) -> None:
 
 def test_a_deployment_makes_its_pods(cluster: Cluster, namespace: str) -> None:
     cluster.do("create", "deployment", "web", "--image=i", "--replicas=2", f"--namespace={namespace}")
-    cluster.do("rollout", "status", "deployment/web", "--timeout=120s", f"--namespace={namespace}")
+    cluster.do("rollout", "status", "deployment/web", "--timeout=300s", f"--namespace={namespace}")
     pods = cluster.get("pods", "--selector=app=web", f"--namespace={namespace}")["items"]
     assert [each["status"]["phase"] for each in pods] == ["Running", "Running"]
 
 
 def test_a_job_ends(cluster: Cluster, namespace: str) -> None:
     cluster.do("create", "job", "once", "--image=i", f"--namespace={namespace}")
-    cluster.do("wait", "--for=condition=Complete", "--timeout=120s", "job/once", f"--namespace={namespace}")
+    cluster.do("wait", "--for=condition=Complete", "--timeout=300s", "job/once", f"--namespace={namespace}")
 
 
 def test_a_user_may_do_what_rbac_grants_and_no_more(cluster: Cluster, namespace: str) -> None:

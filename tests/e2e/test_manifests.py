@@ -238,7 +238,7 @@ def test_changes_of_a_gpu_pods_subresources_are_reviewed(guarded: Guard) -> None
 def test_a_plain_deployment_runs_without_a_review(guarded: Guard) -> None:
     before = len(guarded.asked("vision"))
     assert guarded.cluster.apply(workload("Deployment", "web", "vision", template())).returncode == 0
-    guarded.cluster.do("rollout", "status", "deployment/web", "--timeout=120s", "--namespace=vision")
+    guarded.cluster.do("rollout", "status", "deployment/web", "--timeout=300s", "--namespace=vision")
     assert guarded.asked("vision")[before:] == []
 
 

@@ -197,7 +197,10 @@ def test_denied_pods_do_not_count_against_a_quota_of_gpus(guarded: Guard, team: 
         status = cluster.get("resourcequota", "two", here).get("status", {})
         return str(status.get("used", {}).get("requests.nvidia.com/gpu"))
 
-    assert eventually(lambda: used() == "0")
+    many = json.dumps(pod("many", team, {"nvidia.com/gpu": 3}))
+    create_it = ("create", "--dry-run=server", "--filename=-")
+    assert eventually(lambda: used() == "0")  # by its controller; the API server reads the quota at its own time
+    assert eventually(lambda: "exceeded quota: two" in cluster.kubectl(*create_it, stdin=many).stderr)
     assert cluster.apply(pod("refused", team, annotations={TRUST: "very"})).returncode == 1
     assert cluster.apply(pod("shared", team, annotations=TRUSTED), pod("whole", team)).returncode == 0
     assert cluster.node_of("shared", team) == "t4-shared"

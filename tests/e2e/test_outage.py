@@ -46,9 +46,9 @@ def test_pods_without_gpus_are_created_while_the_webhook_is_down(outage: Outage)
     ]
     applied = cluster.apply(plain(pod("web", namespace)), *made)
     assert (applied.returncode, applied.stderr) == (0, "")
-    cluster.do("rollout", "status", "deployment/deployment", "--timeout=120s", f"--namespace={namespace}")
-    cluster.do("rollout", "status", "statefulset/statefulset", "--timeout=120s", f"--namespace={namespace}")
-    cluster.do("wait", "--for=condition=Complete", "job/job", "--timeout=120s", f"--namespace={namespace}")
+    cluster.do("rollout", "status", "deployment/deployment", "--timeout=300s", f"--namespace={namespace}")
+    cluster.do("rollout", "status", "statefulset/statefulset", "--timeout=300s", f"--namespace={namespace}")
+    cluster.do("wait", "--for=condition=Complete", "job/job", "--timeout=300s", f"--namespace={namespace}")
     cluster.do("label", "pod", "plain", "tier=test", f"--namespace={namespace}")
     settings = config_map("settings", namespace, {"a": "b"})
     assert cluster.apply(settings).returncode == 0
@@ -196,7 +196,12 @@ def test_a_slow_webhook_delays_only_gpu_pods_and_at_most_until_the_timeout(
     cluster = guarded.cluster
     probe = json.dumps(pod("probe", strangers))
     create = ("create", "--dry-run=server", "--filename=-")
-    assert eventually(lambda: "timeout" in cluster.kubectl(*create, stdin=probe).stderr)
+
+    def both_are_slow() -> bool:  # each half comes into force at its own time
+        slow.clear()
+        return "timeout" in cluster.kubectl(*create, stdin=probe).stderr and slow == ["probe", "probe"]
+
+    assert eventually(both_are_slow)
     # The seconds of the manifests are what the API server waits: it says so, and asked both halves in turn.
     slow.clear()
     refused = cluster.apply(pod("held", strangers))
@@ -207,5 +212,5 @@ def test_a_slow_webhook_delays_only_gpu_pods_and_at_most_until_the_timeout(
     assert slow == ["held", "held"]
     applied = cluster.apply(plain(pod("free", strangers)), workload("Deployment", "free", strangers, template()))
     assert (applied.returncode, applied.stderr) == (0, "")
-    cluster.do("rollout", "status", "deployment/free", "--timeout=120s", f"--namespace={strangers}")
+    cluster.do("rollout", "status", "deployment/free", "--timeout=300s", f"--namespace={strangers}")
     assert slow == ["held", "held"]

@@ -12,6 +12,7 @@ import yaml
 
 from tests import ROOT
 from tests.e2e import control_plane
+from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster
 from tests.support.policies import RULES
 from tests.support.unusable_policies import ERRORS, SMALL, WRONG, edited, with_wrong
@@ -38,7 +39,7 @@ def api(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
     """An API server with the definition, and without a webhook."""
     with control_plane.serving(tmp_path_factory.mktemp("policies"), programs) as started:
         started.do("apply", "--server-side", f"--filename={CRD}")
-        started.do("wait", "--for=condition=Established", f"--filename={CRD}")
+        served(started, "gpusharingpolicies.slicewarden.dev")
         yield started
 
 
@@ -121,7 +122,7 @@ def test_short_name_columns_mode_and_status(api: Cluster) -> None:
         head, row = api.do("get", "gsp").splitlines()
         assert head.split() == ["NAME", "MODE", "READY", "REASON", "DIGEST", "REPLICAS", "WOULD-DENY", "AGE"]
         assert row.split()[:6] == ["shown", "Enforce", "True", "InForce", "0123456789abcdef", "3/3"]
-        api.do("wait", "--for=condition=Ready", "gsp/shown", "--timeout=5s")
+        api.do("wait", "--for=condition=Ready", "gsp/shown", "--timeout=300s")
         printed = api.do("get", "gsp", "--output=yaml")
         assert digest(printed) == digest(json.dumps({**value, "metadata": {"name": "shown"}}))
         lint = subprocess.run(

@@ -134,13 +134,13 @@ def test_server_side_apply_of_a_deployment(guarded: Guard, team: str) -> None:
     asked = workload("Deployment", "web", team, template(ONE, TRUSTED), replicas=1)
     apply = ("apply", "--server-side", "--filename=-")
     cluster.do(*apply, stdin=json.dumps(asked))
-    cluster.do("rollout", "status", "deployment/web", "--timeout=120s", here)
+    cluster.do("rollout", "status", "deployment/web", "--timeout=300s", here)
     # An autoscaler owns the replicas from now on.
     scaled = {key: asked[key] for key in ("apiVersion", "kind", "metadata")} | {"spec": {"replicas": 2}}
     cluster.do(*apply, "--field-manager=scaler", "--force-conflicts", stdin=json.dumps(scaled))
     del asked["spec"]["replicas"]
     cluster.do(*apply, stdin=json.dumps(asked))
-    cluster.do("rollout", "status", "deployment/web", "--timeout=120s", here)
+    cluster.do("rollout", "status", "deployment/web", "--timeout=300s", here)
     assert cluster.get("deployment", "web", here)["status"]["readyReplicas"] == 2
     asked["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu.shared": 2}
     refused = cluster.kubectl(*apply, stdin=json.dumps(asked))
@@ -155,7 +155,7 @@ def test_applying_the_same_objects_again_changes_nothing(guarded: Guard, team: s
         pod("single", team, annotations=TRUSTED),
     ]
     assert cluster.apply(*objects).returncode == 0
-    cluster.do("rollout", "status", "deployment/web", "--timeout=120s", here)
+    cluster.do("rollout", "status", "deployment/web", "--timeout=300s", here)
     cluster.node_of("single", team)
     before = [cluster.get(each, here) for each in ("deployment/web", "pod/single")]
     again = cluster.apply(*objects)
@@ -167,9 +167,9 @@ def test_applying_the_same_objects_again_changes_nothing(guarded: Guard, team: s
 
 def test_pods_can_be_deleted(guarded: Guard, running: str) -> None:
     cluster, here = guarded.cluster, f"--namespace={running}"
-    cluster.do("delete", "pod", "here", here, "--timeout=120s")
+    cluster.do("delete", "pod", "here", here, "--timeout=300s")
     assert cluster.apply(pod("another", running)).returncode == 0
-    cluster.do("delete", "pods", "--all", here, "--timeout=120s")
+    cluster.do("delete", "pods", "--all", here, "--timeout=300s")
     assert cluster.get("pods", here)["items"] == []
 
 
@@ -195,7 +195,7 @@ def test_scaling_and_status_updates_are_not_reviewed(guarded: Guard, team: str) 
     for each in ("deployment/deployment", "statefulset/statefulset", "replicaset/replicaset"):
         cluster.do("scale", each, "--replicas=1", here)
     for each in ("deployment/deployment", "statefulset/statefulset"):
-        cluster.do("rollout", "status", each, "--timeout=120s", here)
+        cluster.do("rollout", "status", each, "--timeout=300s", here)
     cluster.wait_until("the ReplicaSet has its pod", lambda: replicas(cluster, "replicaset/replicaset", here) == 1)
     assert {entry["subresource"] for entry in guarded.reviews(team)[before:]} <= {""}
     condition = {"type": "example.com/Seen", "status": "True"}
@@ -275,7 +275,7 @@ def test_an_old_pod_stays_editable_under_a_tightened_policy(guarded: Guard, stra
         refused = cluster.kubectl(*change, here)
         assert refused.returncode == 1
         assert rule in refused.stderr
-    cluster.do("delete", "pod", "old", here, "--timeout=120s")
+    cluster.do("delete", "pod", "old", here, "--timeout=300s")
 
 
 def asking(gpus: int) -> str:

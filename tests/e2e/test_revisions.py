@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.e2e import control_plane
-from tests.e2e.access import bound, refusal, role
+from tests.e2e.access import allowed, bound, refusal, role
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard, policy_of
 from tests.e2e.objects import ONE, TRUSTED, Object, template, workload
@@ -37,6 +37,9 @@ def guard(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             bound("RoleBinding", "stranger", "edit", STRANGER.name, namespace="studio"),
             bound("RoleBinding", "more", "revisions", STRANGER.name, namespace="studio"),
         )
+        allowed(cluster, OWNER, "create", "statefulsets.apps", "studio")
+        for resource in ("pods", "controllerrevisions.apps"):
+            allowed(cluster, STRANGER, "delete", resource, "studio")
         guard = Guard(cluster)
         guard.start(text := policy(cluster))
         guard.registered_for = made(text)

@@ -53,6 +53,7 @@ def shared(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         cluster.do("label", "node", "t4-shared", f"{LABEL}=t4")
         cluster.do("create", "clusterrole", "node-writer", "--verb=get,list,patch", "--resource=nodes,nodes/status")
         cluster.do("create", "clusterrolebinding", "jane", "--clusterrole=node-writer", f"--user={JANE.name}")
+        allowed(cluster, JANE, "patch", "nodes")
         guard = Guard(cluster)
         guard.start(policy_of(cluster) + "  gpus: {claims: [{namespaces: [vision]}]}\n")
         guard.register()

@@ -137,14 +137,14 @@ def test_other_labels_of_namespaces_are_not_reviewed(guarded: Cluster) -> None:
     before = len(judged(guarded))
     guarded.do("label", "namespace", "vision", "team=eyes", user=GIFTED)
     guarded.do("create", "--filename=-", stdin=json.dumps(namespace("plain", team="any")), user=GIFTED)
-    guarded.do("delete", "namespace", "plain", "--timeout=120s", user=GIFTED)
+    guarded.do("delete", "namespace", "plain", "--timeout=300s", user=GIFTED)
     assert judged(guarded)[before:] == []
 
 
 def test_an_administrator_grants_and_the_namespace_goes_as_any_other(guarded: Cluster) -> None:
     before = len(judged(guarded))
     guarded.add_namespace("granted", TRUSTED)
-    guarded.do("delete", "namespace", "granted", "--timeout=120s")
+    guarded.do("delete", "namespace", "granted", "--timeout=300s")
     assert [entry["operation"] for entry in judged(guarded)[before:]] == ["CREATE"]
 
 

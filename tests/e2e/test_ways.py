@@ -299,7 +299,7 @@ def test_a_daemon_set_without_gpus_is_admitted_without_a_review(guarded: Guard, 
     agent = workload("DaemonSet", "agent", namespace, template({}, **spec))
     assert guarded.reached_by(agent, refused=False) == []
     created(guarded.cluster, agent)
-    guarded.cluster.do("rollout", "status", "daemonset/agent", "--timeout=120s", f"--namespace={namespace}")
+    guarded.cluster.do("rollout", "status", "daemonset/agent", "--timeout=300s", f"--namespace={namespace}")
     (one,) = guarded.cluster.get("pods", f"--namespace={namespace}")["items"]
     assert one["spec"]["nodeName"] == "cpu"
     assert guarded.asked(namespace) == []

@@ -77,11 +77,11 @@ def watched(audited: Cluster, sh: Sh) -> Iterator[Cluster]:
     policies = home / "policies"
     sh(f"slicewarden registration --policy {policies}/sample.yaml > {policies}/registration.yaml")
     sh(f"kubectl apply -k {home}/manifests/overlays/agent")
-    sh(f"kubectl rollout status daemonset/slicewarden-node {AGENT} --timeout=120s")
+    sh(f"kubectl rollout status daemonset/slicewarden-node {AGENT} --timeout=300s")
     audited.add_namespace(TEAM, {})
     with scrapes.running(audited, {"slicewarden": 3, "slicewarden-node": 1}):
         yield audited
-    audited.do("delete", "namespace", TEAM, "slicewarden-node", "--timeout=110s")
+    audited.do("delete", "namespace", TEAM, "slicewarden-node", "--timeout=300s")
 
 
 def agent(cluster: Cluster) -> Object:
@@ -116,7 +116,7 @@ def told(cluster: Cluster, reason: str, name: str, namespace: str = TEAM) -> boo
 def test_a_pod_that_a_kubelet_started_has_its_name_its_memory_and_its_allowance(watched: Cluster) -> None:
     create(watched, taking("honest", 700, gpus=1))
     # Its process is on the card before it has its memory.
-    assert eventually(lambda: table(watched).get("honest", [""] * 4)[3] == "700", 60), table(watched)
+    assert eventually(lambda: table(watched).get("honest", [""] * 4)[3] == "700"), table(watched)
     card, name, container, mib, allowance, _, state = table(watched)["honest"]
     assert (card in "01", name, container, mib, state) == (True, f"{TEAM}/honest", "main", "700", "within")
     assert 0.9 * MIB_OF_CARD / 4 < int(allowance) < MIB_OF_CARD / 4
@@ -128,7 +128,7 @@ def test_a_pod_that_a_kubelet_started_has_its_name_its_memory_and_its_allowance(
 
 def test_a_process_of_a_pod_that_asked_for_no_gpu_is_named_as_a_stranger(watched: Cluster) -> None:
     create(watched, taking("stranger", 300, env={"NVIDIA_VISIBLE_DEVICES": "all"}))
-    assert eventually(partial(told, watched, over.UNREQUESTED, "stranger"), 60)
+    assert eventually(partial(told, watched, over.UNREQUESTED, "stranger"))
     shown = ["300", "-", "0", "not requested"]  # it is told as soon as it is on the card, before it has its memory
     assert eventually(lambda: table(watched).get("stranger", [])[3:] == shown), table(watched)
     assert eventually(lambda: not silent("strange", "> 0")), silent("strange", "> 0")
@@ -139,8 +139,8 @@ def test_a_process_of_a_pod_that_asked_for_no_gpu_is_named_as_a_stranger(watched
 
 def test_a_pod_above_its_slice_is_told_and_then_evicted_and_its_neighbour_goes_on(watched: Cluster) -> None:
     create(watched, taking("greedy", MIB_OF_CARD // 2, gpus=1))
-    assert eventually(partial(told, watched, over.ABOVE, "greedy"), 60)
-    assert eventually(lambda: watched.kubectl("get", "pod", "greedy", f"--namespace={TEAM}").returncode != 0, 60)
+    assert eventually(partial(told, watched, over.ABOVE, "greedy"))
+    assert eventually(lambda: watched.kubectl("get", "pod", "greedy", f"--namespace={TEAM}").returncode != 0)
     assert eventually(lambda: 'action="Evict",outcome="done"} 1.0' in metrics(watched))
     assert eventually(lambda: not silent("acted")), silent("acted")
     assert table(watched)["honest"][3] == "700"

@@ -24,7 +24,7 @@ def test_a_pod_is_reached_by_its_service_from_the_host_and_told_to_end(cluster: 
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
     cluster.do("create", "--filename=-", stdin=json.dumps(pod))
     cluster.do("expose", "pod", "web", "--port=80", "--target-port=8080")
-    cluster.do("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+    cluster.do("wait", "--for=condition=Ready", "pod/web", "--timeout=300s")
     address = cluster.get("service", "web")["spec"]["clusterIP"]
 
     def answered() -> bool:
@@ -35,4 +35,4 @@ def test_a_pod_is_reached_by_its_service_from_the_host_and_told_to_end(cluster: 
             return False
 
     assert eventually(answered)
-    cluster.do("delete", "service,pod", "web", "--timeout=30s")
+    cluster.do("delete", "service,pod", "web", "--timeout=300s")

@@ -30,7 +30,7 @@ def issued(enforced: Cluster, sh: Sh) -> Cluster:
     (change,) = (block for block in commands(PAGE)["Kept by a CronJob"] if "overlays/cert-manager" in block)
     with stream(enforced):
         sh(change)
-        assert eventually(partial(all_ready, enforced), 60)
+        assert eventually(partial(all_ready, enforced))
     return enforced
 
 
@@ -67,7 +67,7 @@ def renew(cluster: Cluster, name: str, holder: str) -> bytes:
     cluster.do(
         "patch", "certificate", name, SYSTEM, "--subresource=status", "--type=json", f"--patch={json.dumps(patch)}"
     )
-    assert eventually(lambda: secret(cluster, holder, "tls.crt") != before, 30)
+    assert eventually(lambda: secret(cluster, holder, "tls.crt") != before)
     return secret(cluster, holder, "tls.crt")
 
 
@@ -104,5 +104,5 @@ def test_its_ca_is_renewed_with_the_same_key_and_no_pod_is_refused(issued: Clust
         assert signed(secret(issued, SECRET, "tls.crt"), ca)  # what it has signed before
         renewed = renew(issued, "slicewarden", SECRET)
         assert eventually(lambda: served(issued) == certificates(renewed), 120)
-    assert bundles(issued) == [trusted | certificates(ca) for trusted in before]
+    assert eventually(lambda: bundles(issued) == [trusted | certificates(ca) for trusted in before])
     assert secret(issued, CA_SECRET, "tls.key") == key

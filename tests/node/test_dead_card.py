@@ -15,7 +15,7 @@ FELL_OFF_THE_BUS = 79
 def dead(shared: Cluster, gpu_node: Node) -> Cluster:
     """The cluster, after the second of two cards was reported dead."""
     gpu_node.run("sh", "-c", f"echo 1 {FELL_OFF_THE_BUS} > /run/cards/xid")
-    assert eventually(lambda: resources(shared) == {"nvidia.com/gpu": 7}, 60), resources(shared)
+    assert eventually(lambda: resources(shared) == {"nvidia.com/gpu": 7}), resources(shared)
     return shared
 
 

@@ -44,7 +44,7 @@ def written(enforced: Cluster, gpu_node: Node, sh: Sh) -> dict[str, str]:
     assert found[JUDGED] == "time-slicing"
     enforced.do("label", "node", GPU_NODE, *(f"{key}-" for key in labels(enforced)))
     charts.install(sh, "nfd", OPERATOR)
-    assert eventually(lambda: labels(enforced) == found, 60), (labels(enforced), found)
+    assert eventually(lambda: labels(enforced) == found), (labels(enforced), found)
     return found
 
 
@@ -116,7 +116,7 @@ def kept_off(cluster: Cluster, item: Object) -> bool:
 
     cluster.do("create", "--filename=-", stdin=json.dumps(item))
     try:
-        assert eventually(decided, 60)
+        assert eventually(decided)
     finally:
         cluster.do("delete", "pod", name, "--now")
     return found["PodScheduled"] == "Unschedulable"

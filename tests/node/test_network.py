@@ -83,10 +83,10 @@ def connects(cluster: Cluster, address: str, port: int) -> bool:
 def guarded(enforced: Cluster) -> Iterator[Cluster]:
     """The cluster with its NetworkPolicies enforced, and a pod each of a tenant's and of monitoring."""
     enforced.do("create", "namespace", "monitoring")
-    enforced.do("wait", "--for=create", "serviceaccount/default", "--namespace=monitoring", "--timeout=30s")
+    enforced.do("wait", "--for=create", "serviceaccount/default", "--namespace=monitoring", "--timeout=300s")
     for namespace in ("default", "monitoring"):
         enforced.do("create", "--filename=-", stdin=probe(namespace))
-        enforced.do("wait", "--for=condition=Ready", "pod/probe", f"--namespace={namespace}", "--timeout=60s")
+        enforced.do("wait", "--for=condition=Ready", "pod/probe", f"--namespace={namespace}", "--timeout=300s")
         assert eventually(partial(reaches, enforced, namespace, METRICS))  # nothing forbids it yet
     program = find(["kube-network-policies"])["kube-network-policies"]
     enforced.start(
@@ -98,8 +98,8 @@ def guarded(enforced: Cluster) -> Iterator[Cluster]:
     for rule in RULES:
         subprocess.run(["iptables", "--table", "mangle", "--append", "POSTROUTING", *rule], check=True)
     # While nobody takes packets from the queue, none arrives: it is at work when some do.
-    assert eventually(lambda: reaches(enforced, "monitoring", METRICS), 60)
-    assert eventually(lambda: not reaches(enforced, "default", METRICS), 60)
+    assert eventually(lambda: reaches(enforced, "monitoring", METRICS))
+    assert eventually(lambda: not reaches(enforced, "default", METRICS))
     yield enforced
     subprocess.run(["iptables", "--table", "mangle", "--flush", "POSTROUTING"], check=True)
     subprocess.run(["nft", "delete table inet bed"], check=True)
@@ -132,7 +132,7 @@ def named(guarded: Cluster) -> Iterator[Cluster]:
     operations = yaml.safe_load(patch.replace("203.0.113.7", API_SERVER))
     before = guarded.get("networkpolicy", "slicewarden", SYSTEM)
     guarded.do("patch", "networkpolicy", "slicewarden", SYSTEM, "--type=json", f"--patch={json.dumps(operations)}")
-    assert eventually(lambda: not reaches(guarded, "default", REVIEWS), 60)
+    assert eventually(lambda: not reaches(guarded, "default", REVIEWS))
     yield guarded
     restored = json.dumps([{"op": "replace", "path": "/spec", "value": before["spec"]}])
     guarded.do("patch", "networkpolicy", "slicewarden", SYSTEM, "--type=json", f"--patch={restored}")
@@ -143,4 +143,4 @@ def test_with_an_address_the_api_server_calls_and_no_pod_does(named: Cluster) ->
     # One of its own: a connection that it has kept from before is judged no more.
     socket.create_connection((replica(named)[1], REVIEWS), 5, (API_SERVER, 0)).close()
     with stream(named) as judged:
-        assert eventually(lambda: judged.count > 10, 60)
+        assert eventually(lambda: judged.count > 10)

@@ -52,14 +52,14 @@ def test_a_replica_that_is_killed_refuses_what_was_on_its_way_at_most(enforced: 
         for process in processes:
             os.kill(int(process), signal.SIGKILL)
         # Until its kubelet has seen that it ended, it seems ready.
-        assert eventually(partial(started_again, enforced, replica), 60)
+        assert eventually(partial(started_again, enforced, replica))
 
 
 def test_a_replica_out_of_memory_refuses_what_was_on_its_way_at_most(enforced: Cluster, three: Three) -> None:
     replica, node = three[STARVED]
     with stream(enforced, refused=2):
-        assert eventually(partial(starved, node.group_of(replica.container, "memory")), 60)
-        assert eventually(partial(ended_for_memory, enforced, replica), 60)
+        assert eventually(partial(starved, node.group_of(replica.container, "memory")))
+        assert eventually(partial(ended_for_memory, enforced, replica))
 
 
 def starved(group: Path) -> bool:

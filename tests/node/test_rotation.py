@@ -15,7 +15,7 @@ from webhook.cluster.cert_store import ClusterStore, ObjectNames
 NAMES = ObjectNames("slicewarden-system", "slicewarden-ca", "slicewarden-serving", "slicewarden")
 JOB = """
 kubectl create job {name} --from=cronjob/slicewarden-certificates --namespace slicewarden-system
-kubectl wait job/{name} --for=condition=complete --namespace slicewarden-system --timeout=90s
+kubectl wait job/{name} --for=condition=complete --namespace slicewarden-system --timeout=300s
 """
 PORT = 8443
 

@@ -121,7 +121,7 @@ def broken(shared: Cluster) -> Iterator[Cluster]:
     write(shared, "broken", BROKEN)
     # The ConfigMap is mounted: what is new in it reaches the plugin's pod by its kubelet's next synchronization.
     shared.do("delete", "pods", f"--namespace={OPERATOR}", "--selector=app=nvidia-device-plugin", "--wait")
-    assert eventually(lambda: resources(shared) == {"nvidia.com/gpu": 8}, 60)
+    assert eventually(lambda: resources(shared) == {"nvidia.com/gpu": 8})
     shared.do("label", "node", "gpu-node", "nvidia.com/device-plugin.config=broken", "--overwrite")
     yield shared
     choose(shared, "shared-4", gpu=8)
@@ -130,10 +130,10 @@ def broken(shared: Cluster) -> Iterator[Cluster]:
 def test_a_configuration_that_is_refused_leaves_the_node_without_a_gpu_until_it_is_mended(
     broken: Cluster,
 ) -> None:
-    assert eventually(lambda: resources(broken) == {}, 60)
+    assert eventually(lambda: resources(broken) == {})
     assert resources(broken, "capacity")["nvidia.com/gpu"] == 8
     log = ("logs", "daemonset/nvidia-device-plugin", f"--namespace={OPERATOR}", "--container=nvidia-device-plugin")
-    assert eventually(lambda: "number of replicas must be >= 2" in broken.kubectl(*log).stdout, 60)
+    assert eventually(lambda: "number of replicas must be >= 2" in broken.kubectl(*log).stdout)
     write(broken, "broken", BROKEN.replace("replicas: 1", "replicas: 5"))
     assert eventually(lambda: resources(broken) == {GPU: 10}, 120)
 

@@ -24,7 +24,7 @@ def test_a_container_keeps_the_file_that_it_started_with_until_it_restarts(clust
     spec = {"containers": [container], "volumes": [delivery.volume()]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     cluster.do("create", "--filename=-", stdin=json.dumps(pod))
-    cluster.do("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=60s")
+    cluster.do("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=300s")
     assert eventually(lambda: cluster.do("logs", POD) == code())
 
     cluster.do("annotate", "pod", POD, f"{CODE}=# another text\n", "--overwrite")
@@ -45,4 +45,4 @@ def test_a_container_keeps_the_file_that_it_started_with_until_it_restarts(clust
     assert eventually(restarted, 90)
     # A restarted container gets the annotation as it is now, which is why `changed-shim` keeps it as it was.
     assert eventually(lambda: cluster.do("logs", POD) == "# another text\n"), cluster.do("logs", POD)
-    cluster.do("delete", "pod", POD, "--timeout=60s", "--grace-period=1")
+    cluster.do("delete", "pod", POD, "--timeout=300s", "--grace-period=1")
