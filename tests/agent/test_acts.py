@@ -16,7 +16,7 @@ import pytest
 from bench.gpu.containers import Containers, container_id
 from tests.support.card.state import State
 from tests.support.listening import Asked, listening
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from webhook.agent.agent import NodeAgent, build
 from webhook.agent.limits import enforce, limits, over
 from webhook.agent.limits.limits import DriverLimits
@@ -134,7 +134,7 @@ def test_victims_always_bring_it_within_and_one_less_never_does() -> None:
 
 
 def test_a_process_whose_start_differs_is_not_killed() -> None:
-    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         (real,) = Processes().find([job.pid]).values()
         another = ProcessUse(real._replace(start=real.start + 1), 9000, None)
@@ -142,7 +142,7 @@ def test_a_process_whose_start_differs_is_not_killed() -> None:
         time.sleep(0.1)
         assert job.poll() is None
         assert enforce.kill([ProcessUse(real, 9000, None)], Processes()) == "done"
-        assert job.wait(5) == -9
+        assert job.wait(LONG) == -9
         assert enforce.kill([ProcessUse(real, 9000, None)], Processes()) == "done"  # it is gone, and nobody else is hit
     finally:
         job.kill()
@@ -162,7 +162,7 @@ class Container:
         self._jobs: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> int:
-        job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         (self.folder / "cgroup.procs").write_text(str(job.pid))
         self._jobs.append(job)
         return job.pid
@@ -272,10 +272,10 @@ def test_a_neighbour_whose_allocation_failed_gets_its_memory_after_the_kill(made
         one.round()
         return neighbour.take(6000)
 
-    until(has_its_memory, "the neighbour has its memory", seconds=120, pause=0.05)
+    until(has_its_memory, "the neighbour has its memory", pause=0.05)
     print(f"a neighbour had its memory {time.monotonic() - begin:.2f} s after the hog was seen, at a grace of 1 s")
     one.close()
-    assert (hog.process.wait(5), neighbour.alive) == (-9, True)
+    assert (hog.process.wait(LONG), neighbour.alive) == (-9, True)
 
 
 def test_an_exemption_of_the_policy_keeps_a_component_from_every_act(card: State, container: Container) -> None:

@@ -103,7 +103,7 @@ def running(environment: dict[str, str], *more: str) -> "Iterator[tuple[subproce
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -165,7 +165,7 @@ class Server:
             return
         asked.begin(200, Content_Type="application/json", Connection="close")
         if "watch=" in url.query:
-            self.ended.wait(30)
+            self.ended.wait(LONG)
             return
         self.asked.append(asked.path)
         answer = {"metadata": {"resourceVersion": "10"}, "items": self.items[url.path]}
@@ -224,7 +224,7 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: 
     mount = unified()
     folder = mount / f"kubepods-slicewarden-test-{os.getpid()}" / "pod11111111-2222-3333-4444-555555555555" / ID
     folder.mkdir(parents=True)
-    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         (folder / "cgroup.procs").write_text(str(job.pid))
         assert place(Path(f"/proc/{job.pid}/cgroup").read_text()) is not None

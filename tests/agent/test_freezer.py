@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.bed import containers, writable
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from webhook.agent.turns.freezer import NOT_DONE, Freezer, own
 
 ID, UID = "ab" * 32, "11111111-2222-3333-4444-555555555555"
@@ -90,7 +90,7 @@ def test_a_kill_ends_a_frozen_one_at_once() -> None:
     with containers(1) as (one,):
         freezer.freeze([one.path])
         one.process.kill()
-        assert one.process.wait(5) == -signal.SIGKILL
+        assert one.process.wait(LONG) == -signal.SIGKILL
 
 
 def test_a_container_that_is_gone_is_thawed_and_cannot_be_frozen() -> None:

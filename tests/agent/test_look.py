@@ -44,7 +44,7 @@ def proc(tmp_path: Path) -> Proc:
 
 
 def sleeper() -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from tests import ROOT
 from tests.agent.bed import SLEEP, Container, Node, containers, node, writable
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from webhook.agent.observe import cgroups
 from webhook.agent.turns import thawer as thawers
 from webhook.agent.turns.freezer import Freezer
@@ -31,7 +31,7 @@ def test_it_freezes_those_that_wait_and_lets_all_run_when_it_is_told_to_end(card
     with node(tmp_path, card, 50) as one, one.agent() as agent:
         one.waits(49)
         agent.send_signal(signal.SIGTERM)
-        assert agent.wait(10) == 0
+        assert agent.wait(LONG) == 0
         assert one.frozen == 0
         assert Ledger(one.run).read().until == {}
 
@@ -62,7 +62,7 @@ def test_when_both_are_killed_a_command_by_hand_or_a_new_start_lets_all_run(card
             agent.wait()
         assert one.frozen == 2
         with one.command("thaw") as by_hand:
-            assert by_hand.wait(10) == 0
+            assert by_hand.wait(LONG) == 0
         assert one.frozen == 0
         with one.agent() as agent:
             one.waits(2)
@@ -122,7 +122,7 @@ def test_a_stopped_thawer_stays_while_the_agent_lives(card: Any, tmp_path: Path)
             assert thawer.poll() is None
             agent.kill()
             one.waits(0)
-        assert thawer.wait(10) == 0
+        assert thawer.wait(LONG) == 0
 
 
 def test_without_a_mount_that_can_be_written_to_nobody_is_frozen(
@@ -405,7 +405,7 @@ def test_after_arrivals_ends_and_kills_of_the_agent_nobody_is_frozen_and_no_memo
                 if rng.random() < 0.01 or (kills == 0 and time.monotonic() > end - 10):
                     kills += 1
                     agent.send_signal(rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)))
-                    agent.wait(20)
+                    agent.wait(LONG)
                     one.waits(0)
                     agent = started.enter_context(one.agent())
                 seen = max(seen, one.frozen)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kubernetes import client
 
 from tests.support.listening import Asked, listening
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from webhook.cluster import events
 from webhook.cluster.events import Backlog, EventNote, Events, Owner, denial
 from webhook.model import Action, Finding, Malformed, Request, Result, Verdict
@@ -148,7 +148,7 @@ class Server:
         self.url = ""
 
     def answer(self, method: str, path: str, item: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        self.open.wait(30)
+        self.open.wait(LONG)
         self.asked.append((method, path, item))
         if self.answers:
             return self.answers.pop(0), {}

@@ -83,7 +83,7 @@ def server() -> Iterator[Server]:
         if isinstance(answer, dict):
             asked.wfile.write(json.dumps(answer).encode())
         elif answer is None:  # a watch in which nothing happens
-            known.done.wait(10)
+            known.done.wait(LONG)
         else:
             for each in answer:
                 asked.wfile.write(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n")
@@ -217,15 +217,14 @@ def test_the_last_snapshot_stands_while_a_watch_is_broken(
     server.watches[NODES] = [broken] * 5
     followed = follow()
     until(followed, lambda facts: len(facts.nodes) == 1)
-    for _ in range(500):
-        if len([entry for entry in logged if entry["kind"] == "Node"]) == 5:
-            break
+
+    def broke_five_times() -> bool:
         facts = followed.facts()
         assert facts is not None
         assert [node.name for node in facts.nodes] == ["n1"]
-        time.sleep(0.01)
-    else:
-        raise AssertionError(logged)
+        return len([entry for entry in logged if entry["kind"] == "Node"]) == 5
+
+    waiting_for(broke_five_times)
 
 
 def test_a_heartbeat_makes_no_new_snapshot(server: Server, follow: Callable[[], Cluster]) -> None:
@@ -309,7 +308,7 @@ def test_pods_that_hold_gpus_come_in_by_and_by(server: Server, follow: Callable[
     calm = threading.Event()
 
     def events() -> Iterator[dict[str, Any]]:
-        calm.wait(10)
+        calm.wait(LONG)
         yield event("ADDED", pod("c", 11, 2))
         yield event("DELETED", pod("b", 12, 0))
 
@@ -339,7 +338,7 @@ def test_a_change_of_a_node_reads_no_other_objects_again(server: Server, follow:
     calm = threading.Event()
 
     def events() -> Iterator[dict[str, Any]]:
-        calm.wait(10)
+        calm.wait(LONG)
         yield event("ADDED", item("two", 11))
 
     server.lists[PODS] = [[pod("a", 1, 1)]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import payloads
 from tests.faults.conftest import Under
-from tests.faults.replicas import Replica, Secret, replica, until
+from tests.faults.replicas import LONG, Replica, Secret, replica, until
 from tests.faults.world import WORLD, World
 from tests.support.policies import POLICY
 
@@ -24,7 +24,7 @@ EXEMPTION = """
 def shows(webhook: Replica, certificate: str) -> bool:
     """Whether every worker shows new connections this certificate, as far as many of them tell."""
     address = ("127.0.0.1", webhook.port)
-    return all(ssl.get_server_certificate(address, timeout=10) == certificate for _ in range(8))
+    return all(ssl.get_server_certificate(address, timeout=LONG) == certificate for _ in range(8))
 
 
 def test_certificates_are_rotated(under: Under, secret: Secret, webhook: Replica) -> None:

@@ -20,7 +20,7 @@ import yaml
 from bench import payloads
 from tests import ROOT
 from tests.faults.conftest import Live, Under
-from tests.faults.replicas import Replica, Secret, until
+from tests.faults.replicas import LONG, Replica, Secret, until
 from webhook.api.admission import MAX_BODY, MAX_PARTS
 from webhook.http.limits import ServerLimits
 
@@ -77,7 +77,7 @@ def test_peers_connect_and_say_nothing(under: Under, webhook: Replica) -> None:
         load.connected()
         load.go_on(LIMITS.handshake / 2)
         assert not any(map(cut, silent))
-        until(lambda: all(map(cut, silent)), "they are cut off", LIMITS.handshake + SOON + 30)
+        until(lambda: all(map(cut, silent)), "they are cut off", LIMITS.handshake + LONG)
 
 
 def test_peers_shake_hands_and_say_nothing(under: Under, secret: Secret, webhook: Replica) -> None:

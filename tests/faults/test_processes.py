@@ -6,15 +6,15 @@ from pathlib import Path
 
 from tests.faults.conftest import Under
 from tests.faults.load import CONNECTIONS, Load
-from tests.faults.replicas import BROKEN, Replica, Secret, kill, replica
+from tests.faults.replicas import BROKEN, LONG, Replica, Secret, kill, replica
 from tests.support.policies import POLICY
 
 POLICY_INFO = re.compile(r'^slicewarden_policy_info\{.*?hash="([^"]+)"', re.MULTILINE)
 MOVING = 0.5
 """Seconds until the endpoints of a Service have moved, everywhere."""
 
-DELAY = ("--stop-delay", "2")
-"""How long a replica that is told to end goes on: four times as long as they take here."""
+DELAY = ("--stop-delay", "5")
+"""How long a replica that is told to end goes on: ten times as long as they take here."""
 
 
 def leave(load: Load, leaving: Replica, *others: Replica) -> None:
@@ -22,7 +22,7 @@ def leave(load: Load, leaving: Replica, *others: Replica) -> None:
     leaving.stop()
     load.go_on(MOVING)
     load.move(*others)
-    assert leaving.process.wait(30) == 0
+    assert leaving.process.wait(LONG) == 0
 
 
 def test_a_worker_is_killed(under: Under, webhook: Replica) -> None:

@@ -391,6 +391,19 @@ def test_bytes_that_trickle_do_not_prolong_a_request() -> None:
                 time.sleep(0.005)
 
 
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock of a port so many seconds ahead."""
+    ahead = [0.0]
+    for module in ("port", "connection"):
+        monkeypatch.setattr(f"webhook.http.{module}.monotonic", lambda: time.monotonic() + ahead[0])
+
+    def set_ahead(seconds: float) -> None:
+        ahead[0] = seconds
+
+    return set_ahead
+
+
 def test_time_for_a_head_counts_from_its_first_byte_and_not_while_idle() -> None:
     with opened(ServerLimits(head=0.1, idle=LONG)) as door, door.connect() as peer:
         for _ in range(2):
@@ -399,10 +412,14 @@ def test_time_for_a_head_counts_from_its_first_byte_and_not_while_idle() -> None
             assert answer(peer).read() == b"/x 0"
 
 
-def test_a_connection_outlives_the_time_for_its_handshake_and_for_a_head(folder: Path, files: tls.Files) -> None:
-    with opened(ServerLimits(handshake=0.5, head=0.5), folder=folder, files=files) as door, door.connect() as peer:
-        for _ in range(2):
-            time.sleep(0.7)
+def test_a_connection_outlives_the_time_for_its_handshake_and_for_a_head(
+    folder: Path, files: tls.Files, later: Callable[[float], None]
+) -> None:
+    limits = ServerLimits(handshake=LONG, head=LONG, idle=10 * LONG, age=10 * LONG)
+    with opened(limits, folder=folder, files=files) as door, door.connect() as peer:
+        for turn in (1, 2):
+            later(2 * turn * LONG)
+            time.sleep(0.1)  # a port looks at its connections every 0.02 s here
             peer.sendall(GET)
             assert answer(peer).read() == b"/x 0"
 
@@ -915,19 +932,6 @@ def test_a_silent_peer_makes_room_in_its_handshake(folder: Path, files: tls.File
             peer.sendall(GET)
             assert answer(peer).read() == b"/x 0"
         until(lambda: len(door.port.connections) <= 3)
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the clock of a port so many seconds ahead."""
-    ahead = [0.0]
-    for module in ("port", "connection"):
-        monkeypatch.setattr(f"webhook.http.{module}.monotonic", lambda: time.monotonic() + ahead[0])
-
-    def set_ahead(seconds: float) -> None:
-        ahead[0] = seconds
-
-    return set_ahead
 
 
 def test_an_old_connection_ends_with_a_whole_answer_and_the_next_one_is_new(later: Callable[[float], None]) -> None:

@@ -18,12 +18,9 @@ import pytest
 
 from tests import ROOT
 from tests.support.manifests import BASE, COMPONENTS, read
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from tests.support.webhooks import running
 from webhook.http.limits import OPEN, ServerLimits
-
-PATIENCE = 60.0
-"""Seconds after which a test gives up."""
 
 ENDLESS, LINES, LINE = 40, 99, b"X: " + b"y" * 60_000 + b"\r\n"
 """Peers of 6 MB of headers each, and no end: a server that keeps them grows by 230 MiB."""
@@ -41,7 +38,7 @@ class Open(NamedTuple):
 
     def connect(self) -> socket.socket:
         """Connect, with a handshake where there is one."""
-        raw = socket.create_connection(self.address, PATIENCE)
+        raw = socket.create_connection(self.address, LONG)
         return raw if self.trust is None else self.trust.wrap_socket(raw, server_hostname="localhost")
 
 
@@ -76,11 +73,11 @@ def agent(folder: Path) -> Iterator[Open]:
     command = [sys.executable, "-m", "webhook", "agent", "--listen", f"127.0.0.1:{address[1]}"]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            until(lambda: asked(Open(process.pid, address), "/healthz") == 200, "it is healthy", PATIENCE)
+            until(lambda: asked(Open(process.pid, address), "/healthz") == 200, "it is healthy", LONG)
             yield Open(process.pid, address)
         finally:
             process.terminate()
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(LONG) == 0
 
 
 DOORS = {
@@ -238,13 +235,13 @@ def test_slow_endless_and_many_peers_take_bounded_memory_and_keep_nobody_out(tmp
         for thread in (slow, *hostile):
             thread.start()
         for thread in hostile:
-            thread.join(PATIENCE)
+            thread.join(LONG)
             assert not thread.is_alive(), "a head without end is read to its end"
         assert asked(port, door.path) == 200
-        slow.join(PATIENCE)
+        slow.join(LONG)
         assert not slow.is_alive(), "a head that comes byte by byte is waited for"
         for _ in range(door.limits.connections + 40):  # silent ones
-            peers.enter_context(socket.create_connection(port.address, PATIENCE))
+            peers.enter_context(socket.create_connection(port.address, LONG))
         assert asked(port, door.path) == 200
         if door.limits is OPEN:
             for _ in range(2 * door.limits.connections):  # such as have their answer, and neither read nor leave

@@ -26,7 +26,7 @@ from tests.support.asking import ask as answered
 from tests.support.callers import caller, write
 from tests.support.objects import untrusted_pod as pod
 from tests.support.policies import FACTS, POLICY
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from webhook.api import admission, jsonpatch
 from webhook.cli import demo
 from webhook.cli import main as cli
@@ -50,7 +50,7 @@ def client(folder: Path) -> Iterator[demo.Client]:
 @pytest.fixture
 def connection(client: demo.Client, folder: Path) -> Iterator[http.client.HTTPSConnection]:
     context = ssl.create_default_context(cafile=folder / "ca.crt")
-    fresh = http.client.HTTPSConnection("localhost", client.port, context=context, timeout=10)
+    fresh = http.client.HTTPSConnection("localhost", client.port, context=context, timeout=LONG)
     yield fresh
     fresh.close()
 
@@ -106,7 +106,7 @@ def test_an_unsteered_pod_is_denied_with_http_200_and_403_inside(client: demo.Cl
 def test_200_reviews_use_one_connection(connection: http.client.HTTPSConnection) -> None:
     connection.connect()
     first = connection.sock
-    for _ in range(1200):
+    for _ in range(6000):
         assert post(connection, "/mutate", admission.wrap(pod()))[0] == 200
         assert connection.sock is first
 
@@ -321,7 +321,7 @@ def test_a_client_ca_without_a_certificate_is_one_clear_line(client: demo.Client
 
 def serve(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "webhook", "serve", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
 
 
 @pytest.mark.usefixtures("client")
@@ -356,8 +356,8 @@ def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path, tmp_
     command += ["--client-ca", tmp_path / "callers.crt", "--client-name", "kube-apiserver"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
-            plain = http.client.HTTPConnection("127.0.0.1", ports[1], timeout=60)
-            for _ in range(1200):
+            plain = http.client.HTTPConnection("127.0.0.1", ports[1], timeout=LONG)
+            for _ in range(6000):
                 try:
                     plain.request("GET", "/readyz")
                     break
@@ -374,18 +374,18 @@ def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path, tmp_
             plain.close()
             # --client-ca: a caller without a certificate gets no answer.
             context = ssl.create_default_context(cafile=folder / "ca.crt")
-            stranger = http.client.HTTPSConnection("localhost", ports[0], context=context, timeout=60)
+            stranger = http.client.HTTPSConnection("localhost", ports[0], context=context, timeout=LONG)
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 ask(stranger, "GET", "/healthz")
             stranger.close()
             # --client-name: one with a certificate of another name gets no answer either, and is told of by its name.
             context.load_cert_chain(tmp_path / "caller.crt", tmp_path / "caller.key")
-            other = http.client.HTTPSConnection("localhost", ports[0], context=context, timeout=60)
+            other = http.client.HTTPSConnection("localhost", ports[0], context=context, timeout=LONG)
             assert ask(other, "GET", "/healthz")[:2] == (403, b"")
             other.close()
         finally:
             process.terminate()
-            assert process.wait(60) == 0
+            assert process.wait(LONG) == 0
         assert process.stdout is not None
         lines = [json.loads(line) for line in process.stdout]
         assert [line["names"] for line in lines if line["message"] == "caller refused"] == [["somebody"]]
