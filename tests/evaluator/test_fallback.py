@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.evaluator import generated
@@ -18,11 +19,12 @@ from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
 from webhook.catalog.names import Names
 from webhook.cel.clauses import Clause
+from webhook.facts.snapshot import Facts
 from webhook.fallback.params import Params
 from webhook.fallback.policies import fallback
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
-from webhook.policy.model import KUEUE_LABEL, PriorityScope, Queue
+from webhook.policy.model import KUEUE_LABEL, Policy, PriorityScope, Queue
 from webhook.policy.scopes import Grant, Requesters, Scope
 from webhook.rules import walk
 
@@ -96,6 +98,21 @@ def test_no_generated_pod_is_denied_that_the_engine_allows(evaluator: Evaluator,
     assert into.allowed * 3 >= into.judged, "too few of them are allowed to prove anything"
 
 
+def compared(evaluator: Evaluator, policy: Policy, facts: Facts, pods: st.SearchStrategy[Any]) -> Compared:
+    """Judge pods by the fallback and by the engine, print the counts, and assert that the fallback is no stricter."""
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(pods)
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    created()
+    said(into)
+    return into
+
+
 def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> None:
     policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
     scope = Scope(frozenset({"vision"}), None, frozenset())
@@ -105,16 +122,7 @@ def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> N
     strict = Override(Scope(frozenset({"visitors"}), None, frozenset()), frozenset(), {"*": Action.DENY})
     exemption = Exemption("trainer", replace(scope, service_accounts=frozenset({"train*"})), frozenset(), None)
     policy = replace(policy, overrides=(strict, *overrides), exemptions=(*policy.exemptions, exemption))
-    into, comparison = Compared(), Comparison(evaluator, policy, facts)
-
-    @settings(generating, max_examples=PODS)
-    @given(generated.pods(policy, facts))
-    def created(pod: Any) -> None:
-        comparison.add("pod", request_for(pod), into)
-        assert (into.wrong, into.differing) == ([], [])
-
-    created()
-    said(into)
+    into = compared(evaluator, policy, facts, generated.pods(policy, facts))
     assert into.allowed * 3 >= into.judged
 
 
@@ -133,16 +141,7 @@ def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Eval
         untrusted_preempt=False,
         forms=replace(policy.forms, claims=(Scope(frozenset({"vision", "visitors"}), None, frozenset()),)),
     )
-    into, comparison = Compared(), Comparison(evaluator, policy, facts)
-
-    @settings(generating, max_examples=PODS)
-    @given(generated.pods(policy, facts, often=generated.turn))
-    def created(pod: Any) -> None:
-        comparison.add("pod", request_for(pod), into)
-        assert (into.wrong, into.differing) == ([], [])
-
-    created()
-    said(into)
+    into = compared(evaluator, policy, facts, generated.pods(policy, facts, often=generated.turn))
     assert into.allowed * 4 >= into.judged
     for rule in ("other-scheduler", "unearned-priority", "unqueued-pod"):
         assert into.denied[rule] > len(into.missed.get(rule, ()))
@@ -171,16 +170,7 @@ def test_a_fallback_that_reads_a_config_map_answers_as_one_that_does_not(evaluat
         "trust.vision": "mig,shared trainer\n",
         "trust.visitors": "exclusive trainer\n",
     }
-    into, comparison = Compared(), Comparison(evaluator, policy, facts)
-
-    @settings(generating, max_examples=PODS)
-    @given(generated.pods(policy, facts))
-    def created(pod: Any) -> None:
-        comparison.add("pod", request_for(pod), into)
-        assert (into.wrong, into.differing) == ([], [])
-
-    created()
-    said(into)
+    into = compared(evaluator, policy, facts, generated.pods(policy, facts))
     assert into.allowed * 4 >= into.judged
     assert into.denied["unearned-trust"] > len(into.missed.get("unearned-trust", ())), "no grant is missing"
     made = evaluator.compiled(fallback(policy, walk(), params=Params.of("fallback"))[1:])

@@ -1,15 +1,10 @@
 """A kind of facts is one file and an example: one is added to a copy of the tree, and commands write all else."""
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
-
-COPIED = ("webhook", "certs", "policies", "manifests", "tests", "docs")
+from tests.support.copies import copy_tree, run_python
 
 KIND = '''"""RuntimeClasses: their handlers."""
 
@@ -67,22 +62,13 @@ KEPT_BY = (
 """The tests that walk all kinds, or keep what is generated from them."""
 
 
-def run(tree: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, *words], cwd=tree, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy with one more kind and its example, and with what `make chart` writes."""
-    for name in COPIED:
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
-    for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
-        shutil.copy(file, tmp_path)
+    copy_tree(tmp_path)
     (tmp_path / "webhook" / "facts" / "kinds" / "runtime_class.py").write_text(KIND, "utf-8")
     (tmp_path / "tests" / "facts" / "kinds" / "runtime_class.yaml").write_text(EXAMPLE, "utf-8")
-    run(tmp_path, "-m", "manifests.make_chart")
+    run_python(tmp_path, "-m", "manifests.make_chart")
     return tmp_path
 
 
@@ -94,8 +80,8 @@ def test_a_kind_of_facts_is_one_file_and_an_example(tree: Path) -> None:
         assert "  # For sandboxes of tests; without one nothing of this is read.\n" in text
         assert "    resources: [runtimeclasses]\n" in text
     example = tree / "tests" / "facts" / "kinds" / "runtime_class.yaml"
-    run(tree, "-c", READ, str(example))
-    assert '"handler": "runsc"' in run(tree, "-m", "webhook", "facts", str(example))
+    run_python(tree, "-c", READ, str(example))
+    assert '"handler": "runsc"' in run_python(tree, "-m", "webhook", "facts", str(example))
     tests = [str(tree / "tests" / name) for name in KEPT_BY]
     chosen = "runtime_class or RuntimeClass or kind or role or audit_may or chart or every_fact"
-    run(tree, "-m", "pytest", "-x", "-k", chosen, *tests)
+    run_python(tree, "-m", "pytest", "-x", "-k", chosen, *tests)

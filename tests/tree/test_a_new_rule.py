@@ -2,15 +2,13 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import ROOT
+from tests.support.copies import copy_tree, run_python
 
-COPIED = ("webhook", "certs", "docs", "policies", "manifests", "tests")
 OLD, NEW = "host-namespaces", "borrowed-namespaces"
 """A rule of ours, and the name under which it is added a second time."""
 
@@ -25,19 +23,10 @@ HELD_BY = (
 """The tests that walk all rules, or hold what is generated from them."""
 
 
-def run(tree: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", *words], cwd=tree, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy with one more rule and its fixtures, and with what `make docs` writes."""
-    for name in COPIED:
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
-    for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
-        shutil.copy(file, tmp_path)
+    copy_tree(tmp_path)
     rules, fixtures = tmp_path / "webhook" / "rules", tmp_path / "tests" / "fixtures"
     shutil.copy(rules / f"{OLD.replace('-', '_')}.py", rules / f"{NEW.replace('-', '_')}.py")
     shutil.copytree(fixtures / OLD, fixtures / NEW)
@@ -46,7 +35,7 @@ def tree(tmp_path: Path) -> Path:
     written = re.findall(r"^\t\$\(BIN\)/slicewarden (.+) > (docs/.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     assert len(written) > 5
     for words, page in written:
-        (tmp_path / page).write_text(run(tmp_path, "webhook", *words.split()), "utf-8")
+        (tmp_path / page).write_text(run_python(tmp_path, "-m", "webhook", *words.split()), "utf-8")
     return tmp_path
 
 
@@ -57,4 +46,4 @@ def test_a_rule_is_one_file_and_one_folder(tree: Path) -> None:
     tests = [str(tree / "tests" / name) for name in HELD_BY]
     chosen = f"{NEW} or {NEW.replace('-', '_')} or page or audit or readme or folders"
     whole = "lists_the_folders_of_the_tree"  # the copy is a part of the tree
-    run(tree, "pytest", "-x", "-k", f"({chosen}) and not {whole}", *tests)
+    run_python(tree, "-m", "pytest", "-x", "-k", f"({chosen}) and not {whole}", *tests)
