@@ -90,7 +90,7 @@ def test_a_word_of_turns_that_means_nothing_is_named(tmp_path: Path, words: Any,
 
 
 def test_turns_are_for_time_sliced_pools_alone(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="is for time-sliced GPUs alone; remove it from this pool"):
+    with pytest.raises(Unusable, match="is only for time-sliced GPUs; remove it from this pool"):
         policy(tmp_path, {"contention": {"mode": "Turns"}}, place=1)
 
 

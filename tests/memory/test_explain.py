@@ -50,7 +50,7 @@ def test_caps_of_a_cluster(sample_policy: Policy) -> None:
         "mig        no caps: mig",
         "exclusive  no caps: none",
         "",
-        "* the least fraction of the pool, to which all its pods are held that choose no card",
+        "* the least fraction of the pool, which caps all its pods that choose no card",
     ]
 
 

@@ -79,7 +79,7 @@ def test_the_message_about_a_missing_variable_does_not_claim_that_more_can_be_ta
 
 @pytest.mark.parametrize("sharing", ["mig", "none"])
 def test_the_driver_limits_only_where_gpus_are_time_sliced(sharing: str) -> None:
-    with pytest.raises(Unusable, match="Driver is for time-sliced GPUs alone"):
+    with pytest.raises(Unusable, match="Driver is only for time-sliced GPUs"):
         policy_of(TEXT.replace(f"sharing: {sharing}\n", f"sharing: {sharing}\n      memoryLimit: Driver\n", 1))
 
 

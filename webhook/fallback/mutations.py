@@ -383,7 +383,7 @@ def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Cappin
         yield f"rules that deny less than the webhook: {', '.join(weaker)}"
     if unasked := [rule.id for rule in denied if rule.fallback is None]:
         yield f"rules that are not asked: {', '.join(unasked)}"
-    yield "workloads are not judged, only their pods; nothing warns, and nothing is counted or told as an Event"
+    yield "workloads are not judged, only their pods; nothing warns, and nothing is counted or reported as an Event"
     ending = [each.name for each in policy.exemptions if each.until]
     if ending:
         yield f"exemptions that end hold until the fallback is made again: {', '.join(ending)}"

@@ -61,7 +61,7 @@ class FallbackStatus:
         recorded = f"; records {listed(self.recorded, NAMED)}" if self.recorded else ""
         yield f"fallback: refuses what {len(self.denied)} rules deny{recorded}"
         if self.alone:
-            yield f"fallback: the webhook alone holds {listed(self.alone, NAMED)}"
+            yield f"fallback: only the webhook enforces {listed(self.alone, NAMED)}"
 
 
 def standing(

@@ -65,10 +65,10 @@ def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
 
 
 def unjudged_namespace(of: Linted) -> Iterator[LintFinding]:
-    """No pod of a namespace is ever judged, because the policy leaves it alone.
+    """No pod of a namespace is ever judged, because `leaveAlone` names it.
 
-    Anyone who may create a pod there can use every GPU of the cluster. Every policy leaves `kube-system` and
-    `slicewarden-system` alone.
+    Anyone who may create a pod there can use every GPU of the cluster. No policy judges the pods of `kube-system` and
+    `slicewarden-system`.
 
     Way out: make sure that no tenant may create pods there. If no component there has to start before the webhook,
     remove the namespace from `leaveAlone`, and exempt the components by account.

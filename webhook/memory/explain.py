@@ -28,7 +28,7 @@ def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
     rows = [HEAD, *(row for pool in pools for row in _rows(pool, policy, facts))]
     lines = [*tables.columns(rows, right=range(2, len(HEAD)))]
     if any(row[-1].endswith("*") for row in rows):
-        lines += ["", "* the least fraction of the pool, to which all its pods are held that choose no card"]
+        lines += ["", "* the least fraction of the pool, which caps all its pods that choose no card"]
     return "\n".join(lines) + "\n"
 
 

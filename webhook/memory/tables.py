@@ -47,7 +47,7 @@ class Variable(NamedTuple):
 
 STRICTER = "set where absent; of two limits the smaller one stands"
 ABSENT = "set where absent"
-ALONE = "left alone"
+ALONE = "left unchanged"
 """How most variables are merged."""
 
 

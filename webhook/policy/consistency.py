@@ -46,21 +46,24 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
                 "names a queue in two ways; keep one of kueue, label and annotation",
             )
         if "resources" in pool and "nodes" not in pool:
-            yield ("spec", "pools", index), "nodes is missing: pods that ask for resources are held to them by labels"
+            yield (
+                ("spec", "pools", index),
+                "nodes is missing: pods that ask for resources are restricted to them by labels",
+            )
         if "maxMemory" in pool and "deviceClasses" not in pool:
             yield ("spec", "pools", index, "maxMemory"), "is for claims; add deviceClasses, or remove it"
     selectors = [selector(pool["nodes"]) if "nodes" in pool else NOTHING for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
         if pool.get("memoryLimit") == DRIVER and pool["sharing"] != "time-slicing":
-            yield (*at, "memoryLimit"), "Driver is for time-sliced GPUs alone; remove it from this pool"
+            yield (*at, "memoryLimit"), "Driver is only for time-sliced GPUs; remove it from this pool"
         if "over" in pool.get("node", {}) and pool["sharing"] not in SHARED:
             yield (*at, "node", "over"), "is for GPUs that pods share; remove it from this pool"
         if "dead" in pool.get("node", {}) and pool["sharing"] not in SHARED:
             way = "remove it from this pool: of a GPU that nobody shares, the device plugin hands out nothing more"
             yield (*at, "node", "dead"), f"is for GPUs that pods share; {way}"
         if "contention" in pool.get("node", {}) and pool["sharing"] != "time-slicing":
-            yield (*at, "node", "contention"), "is for time-sliced GPUs alone; remove it from this pool"
+            yield (*at, "node", "contention"), "is only for time-sliced GPUs; remove it from this pool"
         if "resources" in pool and "assume" in pool and "replicas" not in pool["assume"]:
             yield (*at, "assume"), "needs replicas: the slices of a card that pods request as a resource"
         if "nodes" in pool and not selectors[index].requirements:

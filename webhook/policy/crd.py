@@ -249,7 +249,7 @@ _RULES: Mapping[str, tuple[Check, ...]] = {
         ),
         _check(
             "!has(self.resources) || has(self.nodes)",
-            "nodes is missing: pods that ask for resources are held to them by labels",
+            "nodes is missing: pods that ask for resources are restricted to them by labels",
         ),
         _check("!has(self.maxMemory) || has(self.deviceClasses)", "maxMemory is for claims; add deviceClasses"),
         _check(
@@ -258,7 +258,7 @@ _RULES: Mapping[str, tuple[Check, ...]] = {
         ),
         _check(
             "!has(self.memoryLimit) || self.memoryLimit != 'Driver' || self.sharing == 'time-slicing'",
-            "memoryLimit: Driver is for time-sliced GPUs alone; remove it from this pool",
+            "memoryLimit: Driver is only for time-sliced GPUs; remove it from this pool",
         ),
         _check(
             "!has(self.node) || self.sharing in ['time-slicing', 'mps']"
@@ -267,7 +267,7 @@ _RULES: Mapping[str, tuple[Check, ...]] = {
         ),
         _check(
             "!has(self.node) || !has(self.node.contention) || self.sharing == 'time-slicing'",
-            "node.contention is for time-sliced GPUs alone; remove it from this pool",
+            "node.contention is only for time-sliced GPUs; remove it from this pool",
         ),
         _check(
             "!has(self.resources) || !has(self.assume) || has(self.assume.replicas)",

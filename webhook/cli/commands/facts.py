@@ -63,7 +63,7 @@ def _note_unread_rights(objects: Iterable[Object], policy: Policy) -> None:
     nargs=-1,
     type=options.PATH,
     metavar="[FILE]...",
-    help="what kubectl get -o json prints, - for standard input; or --live, or --images alone",
+    help="what kubectl get -o json prints, - for standard input; or --live, or only --images",
 )
 @click.option("--live", is_flag=True, help="ask the cluster; it needs to list the same kinds")
 @click.option(

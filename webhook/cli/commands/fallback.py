@@ -84,7 +84,7 @@ PARAMS = _Params()
     type=PARAMS,
     metavar="[NAMESPACE/]NAME",
     help="have the API server read grants by namespace and maxRequest from this ConfigMap, which is printed too; a "
-    "change of them changes it alone. Without the ConfigMap every pod is refused outside the namespaces left alone",
+    "change of them changes only it. Without the ConfigMap every pod is refused outside the namespaces of leaveAlone",
 )
 @options.facts()
 @options.cluster

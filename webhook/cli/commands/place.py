@@ -104,9 +104,7 @@ def command(
     if advise:
         compared = advice.compare(played, engine.policy)
         if compared and not any(player.gpus for player in played.players):
-            outputs.say(
-                ["note: no pod asks for a GPU as a resource: those that have GPUs by claims alone are left out"]
-            )
+            outputs.say(["note: no pod asks for a GPU as a resource: those that have GPUs only by claims are left out"])
         outputs.show(advice.write(compared) if form == "json" else advice.table(compared))
     elif form == "json":
         outputs.show(placing_report.write(played))

@@ -120,7 +120,7 @@ def lint(
     "--by",
     type=parser.WordChoice(("product", "sharing")),
     default="product",
-    help="a pool for each product of card and kind of sharing, or for each kind of sharing alone; default: product",
+    help="a pool for each product of card and kind of sharing, or only for each kind of sharing; default: product",
 )
 @click.option(
     "--no-tenants",

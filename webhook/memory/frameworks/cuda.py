@@ -25,7 +25,7 @@ VARIABLES = (
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
         Form.TEXT,
         VariableEffect.HARD,
-        since="with an MPS daemon alone, for each client; the device plugin sets it there",
+        since="only with an MPS daemon, for each client; the device plugin sets it there",
         bad="not tried",
         merge=ALONE,
         source="k8s-device-plugin cmd/mps-control-daemon/mps/daemon.go",

@@ -32,7 +32,7 @@ VARIABLES = (
         since="jaxlib 0.4.33; jax refuses to start where both names are set",
         bad="as above",
         merge="of two limits the smaller one stands; where it is absent it is set to nothing, "
-        "so that an image cannot set it beside the older name",
+        "so that an image cannot set it next to the older name",
         source=_OPTIONS,
     ),
     Variable(
@@ -50,7 +50,7 @@ VARIABLES = (
         COLLECTIVE,
         Form.MIB,
         VariableEffect.NONE,
-        since="jaxlib 0.4.36 or before; a pool for collectives beside the fraction",
+        since="jaxlib 0.4.36 or before; a pool for collectives next to the fraction",
         bad="fails at the start",
         merge=f"{ALONE}, with a warning",
         source=_OPTIONS,
@@ -65,7 +65,7 @@ _OTHER_FRACTION = "sets a fraction that overrides jax's variables"
 _HOST_MEMORY = "lets jax take the host's memory as the GPU's"
 _FLAGS_FILE = "names a file of flags, which Slicewarden does not read"
 _TEMPORARY_BUFFERS = "gives temporary buffers an allocator that keeps no cap"
-_COLLECTIVE_POOL = "gives collectives a pool beside the cap"
+_COLLECTIVE_POOL = "gives collectives a pool next to the cap"
 _PLUGIN = "loads a plugin, whose options Slicewarden does not read"
 
 _KEEPS_CAP = ("", "default", "bfc")

@@ -51,7 +51,7 @@ VARIABLES = (
         since="1.10 or before, the fraction 2.10.0; from there on it hides PYTORCH_ALLOC_CONF, even empty",
         bad="torch before 2.10 fails at the first use of CUDA on the fraction, which it does not know; else as above",
         merge="completed, or set with what PYTORCH_ALLOC_CONF says, where torch is known to be 2.10 or newer; "
-        "left alone elsewhere, with a warning",
+        "left unchanged elsewhere, with a warning",
         source="pytorch c10/cuda/CUDAAllocatorConfig.h; pytorch#166802",
         written=False,
     ),
@@ -62,7 +62,7 @@ VARIABLES = (
         since="torch 2.9 or before; read on CUDA from 2.10.0 on where PYTORCH_CUDA_ALLOC_CONF is not set, "
         "but not for the fraction",
         bad="an unknown key fails at the first use of CUDA",
-        merge="left alone, with a warning; where torch is known to be 2.10 or newer PYTORCH_CUDA_ALLOC_CONF is "
+        merge="left unchanged, with a warning; where torch is known to be 2.10 or newer PYTORCH_CUDA_ALLOC_CONF is "
         "written with its settings and a fraction",
         source="pytorch c10/cuda/CUDAAllocatorConfig.h",
         written=False,
