@@ -63,7 +63,7 @@ def whole_page(rule: Rule) -> str:
 
 
 def _answer(rule: Rule) -> str:
-    """Return what `--actions ByRule` makes of a rule."""
+    """Return a sentence: whether a fallback that was made with `--actions ByRule` refuses, or only records and why."""
     if rule.fallback is None:
         return ""
     if reason := RECORDED.get(rule.id):

@@ -65,7 +65,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class PolicyAnswers:
-    """The answers to questions that need the policy.
+    """The cluster's answers to the questions that `doctor` can only ask once it has read the policy.
 
     `permissions` says for each right whether the service account has it. `metrics` has the series of each ready pod,
     before and after the probe. `probe` is the answer to the dry run of a pod that the policy denies, or None. The

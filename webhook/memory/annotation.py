@@ -55,7 +55,7 @@ class Record:
         return json.dumps(value, separators=(",", ":"))
 
     def history(self, container: str, env: Mapping[str, str | None], whole: int = 0) -> Iterator[tuple[str, str, str]]:
-        """Yield the entry, name and original value of each lowered variable that has not been changed since.
+        """Yield the variables that were lowered and not changed since: entry of the record, name, and value before.
 
         `whole` is the MiB of the whole slice, to which the driver's own limit is lowered.
         """

@@ -113,7 +113,7 @@ class ReadRun(NamedTuple):
 
     @property
     def kinds(self) -> Iterator[GroupKind]:
-        """The kinds of the objects of which only the kind was read, one entry per object."""
+        """The kind of each object that was not read further, because no rule judges its kind."""
         return chain.from_iterable(read.kinds.elements() for read in self.read)
 
     @property

@@ -287,7 +287,7 @@ def _watching(policy: str | None, cluster: FactsFrom, beside: Beside) -> "tuple[
 def following(
     cluster: FactsFrom, namespace: str, release: str, workers: int, *, events: bool
 ) -> "tuple[Mapping[str, str], Follow]":
-    """Return what the log says, and what starts a worker that holds the revisions of a namespace."""
+    """Return the fields of the first log line, and the function with which a worker follows a namespace's revisions."""
     from webhook.cluster import client, watch
     from webhook.cluster.events import Events
     from webhook.cluster.needs import WatchedNeeds
