@@ -1,5 +1,6 @@
 """Who may be trusted: in which pools, at whose asking, and with whom a pool is shared."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -7,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import ROOT
 from tests.support.policies import policy_of
 from webhook.api import admission
+from webhook.api.objects import unpaid
+from webhook.api.pods import COUNTS, Pod
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
+from webhook.catalog.workloads import BUILT_IN
+from webhook.documents import documents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Request, Requester, Unusable
@@ -206,6 +212,100 @@ def test_knowing_the_requester_never_allows_more(namespace: str, trust: str, nam
     item = pod(namespace, trust)
     if denied(item, None):
         assert denied(item, Requester(name, groups))
+
+
+# Updates by a requester that the grant does not name
+
+
+def trusted_kind(text: str) -> Any:
+    item = documents.read(text.replace("gpu.shared: 2", "gpu: 1"), "kind.yaml")[0][0].value
+    return {**item, "metadata": {**item["metadata"], "namespace": "studio"}}
+
+
+TRUSTED_KINDS = {
+    file.stem: trusted_kind(text)
+    for file in sorted((ROOT / "tests" / "kinds").glob("*.yaml"))
+    if f"{TRUST}: trusted" in (text := file.read_text("utf-8"))
+    and "namespace: vision" in text
+    and file.stem not in ("pod", "openshift-template")
+}
+"""An object of every kind whose pods may be trusted, in a namespace where mia may ask for trust."""
+
+
+each_kind = pytest.mark.parametrize("kind", TRUSTED_KINDS)
+
+
+def update(new: dict[str, Any], old: dict[str, Any], requester: Requester = DANA) -> set[str]:
+    """The rules that deny an update."""
+    asked = replace(sent(new, requester), operation="UPDATE", old_object=old)
+    return {result.rule for result in ENGINE.judge(asked, FACTS).having(Action.DENY)}
+
+
+def changes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every value with one place of it changed, and the path of that place: another scalar, or one more key."""
+    if isinstance(value, dict):
+        yield (*path, "image"), {**value, "image": {"repository": "example.com/mine", "tag": "1"}}
+        for key, each in value.items():
+            yield from ((at, {**value, key: one}) for at, one in changes(each, (*path, key)))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from ((at, [*value[:index], one, *value[index + 1 :]]) for at, one in changes(each, (*path, index)))
+    elif isinstance(value, str):
+        yield path, f"{value}x"
+    elif isinstance(value, bool):
+        yield path, not value
+    elif isinstance(value, int):
+        yield path, value + 1
+
+
+@each_kind
+def test_a_stranger_changes_nothing_that_a_trusted_workload_runs(kind: str) -> None:
+    """Whatever the place is, in the table of kinds or not. Kubernetes' own kinds say all in the template."""
+    old = TRUSTED_KINDS[kind]
+    own = (old["apiVersion"].rpartition("/")[0], old["kind"]) in BUILT_IN
+    assert update(old, old, MIA) == update(old, old) == set()
+    described = {key: value for key, value in old.items() if key not in ("apiVersion", "kind", "metadata")}
+    tried = 0
+    for path, new in changes(described):
+        if "metadata" in path or "kind" in path or "apiVersion" in path or path[-1] in COUNTS:
+            continue
+        if own and "containers" not in path:
+            continue
+        tried += 1
+        assert update({**old, **new}, old) >= {"unearned-trust"} - update({**old, **new}, old, MIA), path
+    assert tried > 2
+
+
+@each_kind
+def test_a_stranger_scales_labels_and_reports_on_a_trusted_workload(kind: str) -> None:
+    """So do autoscalers, queues and people who may edit it."""
+    old = TRUSTED_KINDS[kind]
+    if "spec" not in old:
+        assert kind in ("kaito-workspace", "pod-template")  # these have no counts
+        return
+    counts = {"replicas": 3, "suspend": True, "minReplicas": 0, "parallelism": None}
+    metadata = {**old["metadata"], "labels": {"team": "b"}, "finalizers": ["example.com/mine"]}
+    new = {**old, "metadata": metadata, "spec": {**old["spec"], **counts}, "status": {"phase": "Running"}}
+    assert update(new, old) == set()
+
+
+def test_a_map_under_the_name_of_a_count_is_no_count() -> None:
+    old = TRUSTED_KINDS["nim-service"]
+    new = {**old, "spec": {**old["spec"], "replicas": {"image": "example.com/mine"}}}
+    assert "unearned-trust" in update(new, old)
+
+
+def test_an_update_is_compared_once_for_all_its_templates() -> None:
+    """Else one object with a thousand templates would be compared a thousand times."""
+    old = TRUSTED_KINDS["nim-pipeline"]
+    new = {**old, "spec": {"services": old["spec"]["services"] * 3}}
+    pods = [one for one in unpaid(sent(new), new, new) if isinstance(one, Pod)]
+    (shared,) = {one.update for one in pods}
+    assert len(pods) == 3
+    assert shared is not None
+    assert "counts_only" not in vars(shared)
+    assert shared.counts_only
+    assert "counts_only" in vars(shared)
 
 
 # What is wrong with a policy

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from webhook.allowance import PRICES, TEMPLATE, Allowance
 from webhook.api.devices import DEVICES, DeviceClaim, device_claim
 from webhook.api.fields import entries, section, text
-from webhook.api.pods import CONTAINER_LISTS, POD, REQUIRED_AFFINITY, Pod, pod_of
+from webhook.api.pods import CONTAINER_LISTS, POD, REQUIRED_AFFINITY, Pod, Update, pod_of
 from webhook.api.templates import Found, pods, search, shared_cost
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
@@ -162,7 +162,9 @@ def subjects(
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
         return iter(())
     views = _views(request, counted, workloads, allowance)
-    return views if old is None else _replacing(_views(request, old, workloads, allowance), views)
+    if old is None:
+        return views
+    return _replacing(_views(request, old, workloads, allowance), views, Update(old.item, counted.item))
 
 
 def unpaid(
@@ -178,12 +180,17 @@ def _found(request: Request, item: Object, workloads: Workloads) -> Counted:
     return Counted(item, tuple(each for t in workload.templates for each in search(item, t)) if workload else ())
 
 
-def _replacing(before: Iterable[Subject], after: Iterable[Subject]) -> Iterator[Subject]:
+def _replacing(before: Iterable[Subject], after: Iterable[Subject], update: Update) -> Iterator[Subject]:
     """Yield the views of an object, each with the view that it replaces. All have the same kind."""
     olds = {_place(view): view for view in before}
     for subject in after:
         known = olds.get(_place(subject))
-        yield replace(cast("Any", subject), old=known) if known is not None else subject
+        if known is None:
+            yield subject
+        elif isinstance(subject, Pod):
+            yield replace(subject, old=cast("Pod", known), update=update)
+        else:
+            yield replace(cast("Any", subject), old=known)
 
 
 def _place(subject: Subject) -> Path:

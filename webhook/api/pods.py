@@ -5,6 +5,7 @@ A view reads an object as the API server stores it. It raises Malformed for a wr
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, watched
@@ -133,6 +134,40 @@ class Elsewhere(NamedTuple):
     text: bool = False
 
 
+class Update:
+    """An object `before` and `after` an update. All pods of the object share it, so that it is compared only once."""
+
+    def __init__(self, before: Object, after: Object) -> None:
+        self._before, self._after = before, after
+
+    @cached_property
+    def counts_only(self) -> bool:
+        """Whether the update changes nothing in the object but metadata, status, and how many pods run, and when."""
+        left: list[tuple[Any, Any]] = [(_described(self._before), _described(self._after))]
+        while left:
+            before, after = left.pop()
+            if isinstance(before, dict) and isinstance(after, dict):
+                pairs = ((key, before.get(key), after.get(key)) for key in before.keys() | after.keys())
+                left += [(one, other) for key, one, other in pairs if not _count(key, one, other)]
+            elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+                left += zip(before, after, strict=True)
+            elif before != after:
+                return False
+        return True
+
+
+COUNTS = frozenset(("maxReplicas", "minReplicas", "parallelism", "paused", "replicas", "suspend"))
+"""The fields that say how many pods a workload has, or whether it has any now. A map under such a name is no count."""
+
+
+def _described(item: Object) -> Object:
+    return {key: value for key, value in item.items() if key not in ("metadata", "status")}
+
+
+def _count(key: str, *values: object) -> bool:
+    return key in COUNTS and all(value is None or isinstance(value, int) for value in values)
+
+
 @immutable
 class Pod:
     """A pod, or a pod template of a workload (`template`), with the paths of its metadata and spec in the object.
@@ -165,6 +200,8 @@ class Pod:
     """The kind of that object."""
     elsewhere: Mapping[Path, Elsewhere] = field(default_factory=dict)
     """Where parts of the view are in the object, if they are not at their own paths."""
+    update: Update | None = None
+    """The update of the whole object; None for a new object."""
 
     def located(self, path: Path) -> tuple[Path, Path]:
         """Return where a path of the view is in the object.

@@ -5,10 +5,12 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
+from webhook.api.fields import group_kind
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
 from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.catalog.gpu_requests import vendor
+from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -61,8 +63,9 @@ def _applies(grant: Grant, pod: Pod, policy: Policy) -> bool:
     annotation: without it no requester asked for trust, and the pods of a workload come from a controller.
 
     The grant applies if one of its requesters or a controller sent the pod. A controller's pods were judged as a
-    template. It also applies to an update that changes neither the trust nor what runs. Bare pods of others are
-    refused. Otherwise anyone could create one in a workload's place, or change the image of a running pod.
+    template. It also applies to an update that changes neither the trust nor what runs (`_runs_the_same`). Bare pods
+    of others are refused. Otherwise anyone could create one in a workload's place, or change the image of a running
+    pod.
     """
     requester, key = pod.requester, policy.annotation
     if grant.requesters is None:
@@ -73,9 +76,21 @@ def _applies(grant: Grant, pod: Pod, policy: Policy) -> bool:
         return True
     old = pod.old
     if old is not None and old.annotations.get(key) == pod.annotations.get(key):
-        same = old.spec == pod.spec if pod.template else not pod.exchanged
-        return same or grant.requesters.include(requester)
+        return _runs_the_same(pod, old) or grant.requesters.include(requester)
     return grant.requesters.include(requester)
+
+
+def _runs_the_same(pod: Pod, old: Pod) -> bool:
+    """Return whether an update leaves what a pod runs.
+
+    The template of a kind of Kubernetes says all of it. An operator's kind may say it anywhere: NIMService has an image
+    of two parts, SparkApplication the name of its program, Workflow parameters. There only counts may change.
+    """
+    if not pod.template:
+        return not pod.exchanged
+    if group_kind(pod.whole) in BUILT_IN:
+        return old.spec == pod.spec
+    return pod.update is not None and pod.update.counts_only
 
 
 class Clash(NamedTuple):
