@@ -6,18 +6,13 @@ there, with any names; a DaemonSet need not start a pod. They write no object of
 ClusterPolicy, and no namespaces or their labels.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.api.metadata import namespace_of
 from webhook.facts.kinds import in_namespace
-from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.starter import inventory
-
-LEVEL = "pod-security.kubernetes.io/enforce"
-"""The label with which administrators say how much pods of a namespace may do (k8s.io/pod-security-admission api)."""
-
 
 class Sources(NamedTuple):
     """The objects of a cluster: those that no tenant can have written, and all others."""
@@ -37,14 +32,11 @@ def sources(objects: Iterable[Object], no_tenants: Iterable[str] = ()) -> Source
     return parts
 
 
-def administered(objects: Iterable[Object]) -> Iterator[str]:
+def administered(objects: Sequence[Object]) -> Iterator[str]:
     """Yield the namespaces in which only administrators write.
 
-    They are kube-system, the GPU Operator's, and those whose pods may do anything: such a pod can have its whole node.
+    They are kube-system and the GPU Operator's. No label of a namespace says so: pods of a tenant may need privileges,
+    and Pod Security lets them have these by the label `enforce: privileged`.
     """
-    objects = list(objects)
     yield "kube-system"
     yield from inventory.operators(objects)
-    for name, labels in Facts.of(objects).namespaces.items():
-        if labels.get(LEVEL) == "privileged":
-            yield name

@@ -126,8 +126,8 @@ def lint(
     "--no-tenants",
     multiple=True,
     metavar="NAMESPACE",
-    help="a namespace where no tenant may create anything: agents and a device plugin there are believed, as in the "
-    "GPU Operator's and in those with pod-security.kubernetes.io/enforce=privileged; repeatable",
+    help="a namespace where no tenant may create anything: agents and a device plugin there are believed, as in "
+    "kube-system and the GPU Operator's; repeatable",
 )
 @options.once(
     "--tests", type=options.PATH, metavar="FILE", help="write tests there too, for a policy.yaml in the same folder"
