@@ -261,3 +261,24 @@ def test_the_owner_of_another_makers_gpu_is_not_sent_to_nvidias(engine: Engine, 
     (denied,) = engine.judge(decode(wrap(pod)), facts).having(Action.DENY)
     assert "nvidia" not in denied.finding.message
     assert denied.finding.message.endswith("ask an administrator to list the namespace under gpus.claims")
+
+
+@pytest.mark.parametrize(
+    ("entry", "fine"),
+    [
+        ({"configMapRef": {"name": "mine"}}, False),
+        ({"prefix": "LD_", "secretRef": {"name": "mine"}}, False),
+        ({"prefix": "CUDA_MPS", "configMapRef": {"name": "mine"}}, False),
+        ({"prefix": "APP_", "configMapRef": {"name": "mine"}}, True),
+    ],
+)
+def test_variables_that_are_not_read_may_lift_the_limits_of_a_claim(policy: Policy, entry: Object, fine: bool) -> None:
+    facts = Facts.of([claim(request_for(SLICE))])
+    item = pod("vision", resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
+    item["metadata"]["annotations"] = TRUST
+    item["spec"]["containers"] = [
+        {"name": "main", "resources": {"claims": [{"name": "gpu"}]}, "envFrom": [entry]},
+    ]
+    assert ("unread-variables" not in denied(judge(policy, item, facts=facts))) is fine
+    item["spec"]["containers"].append({"name": "web"} | {"envFrom": item["spec"]["containers"][0].pop("envFrom")})
+    assert "unread-variables" not in denied(judge(policy, item, facts=facts))  # that one has no GPU

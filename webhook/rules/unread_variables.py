@@ -3,7 +3,9 @@
 `envFrom` takes every key of a ConfigMap or a Secret, and both can change until the container starts. If one of the
 keys is `NVIDIA_VISIBLE_DEVICES`, it overrides the device plugin, as one in `env` would, and gives the container every
 GPU of its node. Slicewarden cannot override it, because it does not know the plugin's value. A
-container without a GPU request may use `envFrom`: there Slicewarden writes `void` into `env`, which takes precedence.
+container without a GPU may use `envFrom`: there Slicewarden writes `void` into `env`, which takes precedence. For a GPU
+by a claim it does the same, but a variable such as `LD_PRELOAD` or `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` could still lift
+the limits of the slice.
 
 Way out: add a `prefix` with which no such variable begins, such as `APP_`. Or list the variables one by one under
 `env`.
@@ -27,18 +29,23 @@ LOOKS_AT = ("variables_from",)
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may override the device plugin's variables."""
     for path, prefix, _, container in review.exposure.variables_from:
-        if container is not None and container.path in review.gpu_containers:
+        if container is not None and container.path in review.sharing_containers:
             source = _source(container.spec["envFrom"][path[-1]] or {})  # the API server reads null as {}
+            variable = _variable(prefix, overrides=container.path in review.gpu_containers)
             yield Finding(
                 path,
-                f"{source} may set {_variable(prefix)}; add a prefix such as APP_, or list the variables one by one "
-                "under env",
+                f"{source} may set {variable}; add a prefix such as APP_, or list the variables one by one under env",
             )
 
 
-def _variable(prefix: str) -> str:
-    """Say which variable an entry of `envFrom` with this prefix may set, and what that leads to."""
-    if VISIBLE.startswith(prefix):
+def _variable(prefix: str, *, overrides: bool) -> str:
+    """Say which variable an entry of `envFrom` with this prefix may set, and what that leads to.
+
+    The device plugin's variable can be overridden only where there is one: not for a GPU by a claim.
+    """
+    if not prefix and not overrides:
+        return "variables by which limits are lifted"
+    if overrides and VISIBLE.startswith(prefix):
         return f"{VISIBLE}, which overrides the device plugin"
     return f"a variable that begins with {shown(prefix, quotes=False)}, by which devices are opened or limits lifted"
 
@@ -53,7 +60,7 @@ def _source(entry: Object) -> str:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Weaker: a container passes that gets its GPU by a claim."""
     names = array(SINGLE_NAMES)
     starts = array(LIMIT_VARIABLES.prefixes)
     may = any_of(

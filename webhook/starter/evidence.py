@@ -14,6 +14,7 @@ from webhook.facts.kinds import in_namespace
 from webhook.model import Object
 from webhook.starter import inventory
 
+
 class Sources(NamedTuple):
     """The objects of a cluster: those that no tenant can have written, and all others."""
 
