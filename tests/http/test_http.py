@@ -501,23 +501,77 @@ def test_a_full_queue_answers_429_at_once() -> None:
     assert (door.seen.sheds, door.seen.refusals) == (4, [])
 
 
+def posted(length: int) -> bytes:
+    return POST + b"Content-Length: %d\r\n\r\n" % length
+
+
 def test_large_bodies_share_a_limit_of_memory() -> None:
-    limits = ServerLimits(small_bytes=10, large_bytes=100, parting=0.1)
-    with opened(limits) as door, door.connect() as first, door.connect() as small:
-        first.sendall(POST + b"Content-Length: 80\r\n\r\n" + b"x" * 40)
-        until(lambda: door.port.queue.large == 80)
-        status, data = talk(door, POST + b"Content-Length: 30\r\n\r\n")
-        assert status == 429
-        assert b"\r\nRetry-After: 1\r\n" in data
-        small.sendall(POST + b"Content-Length: 10\r\n\r\n" + b"x" * 10)
+    """The one that began last is answered 429 when the bytes that came are too many; those before it get whole."""
+    limits = ServerLimits(small_bytes=10, large_bytes=10_000, parting=0.1)
+    with opened(limits) as door, door.connect() as first, door.connect() as small, door.connect() as late:
+        first.sendall(posted(8000) + b"x" * 6000)
+        until(lambda: door.port.queue.large == 6000)
+        late.sendall(posted(8000) + b"x" * 1000)
+        until(lambda: door.port.queue.large == 7000)
+        assert len(door.port.bodies) == 2
+        late.sendall(b"x" * 5000)
+        refused = answer(late)
+        assert (refused.status, refused.getheader("Retry-After")) == (429, "1")
+        small.sendall(posted(10) + b"x" * 10)
         assert answer(small).read() == b"/x 10"
-        first.sendall(b"x" * 40)
-        assert answer(first).read() == b"/x 80"
+        first.sendall(b"x" * 2000)
+        assert answer(first).read() == b"/x 8000"
         until(lambda: door.port.queue.large == 0)
-        first.sendall(POST + b"Content-Length: 100\r\n\r\n" + b"x" * 40)
-        until(lambda: door.port.queue.large == 100)
+        first.sendall(posted(10_000) + b"x" * 4000)
+        until(lambda: door.port.queue.large >= 4000)
         first.close()
         until(lambda: door.port.queue.large == 0)
+        assert not door.port.bodies
+    assert door.seen.sheds == 1
+
+
+def test_bodies_that_are_only_announced_take_no_room_from_others() -> None:
+    """Nor do those of which little comes: bytes count when they arrive."""
+    with opened() as door, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(door.connect()) for _ in range(40)]
+        for peer in idle:
+            peer.sendall(posted(7 * 2**20) + b"x")
+        until(lambda: len(door.port.bodies) == len(idle))
+        honest = stack.enter_context(door.connect())
+        honest.sendall(posted(2**20) + b"x" * 2**20)
+        assert answer(honest).status == 200
+    assert door.seen.sheds == 0
+
+
+@pytest.mark.parametrize("count", [5, 20])
+def test_of_many_large_bodies_at_once_the_first_get_whole_and_memory_stays_bounded(count: int) -> None:
+    size, limit, step = 70_000, 200_000, 10_000
+    most = [0]
+    with opened(ServerLimits(small_bytes=10, large_bytes=limit)) as door, contextlib.ExitStack() as stack:
+        grow = door.port._grow
+
+        def measured(connection: Any, more: int) -> None:
+            grow(connection, more)
+            most[0] = max(most[0], door.port.queue.large)
+
+        door.port._grow = measured  # type: ignore[method-assign,assignment]
+        peers = [stack.enter_context(door.connect()) for _ in range(count)]
+        for begun, peer in enumerate(peers, 1):
+            peer.sendall(posted(size) + b"x")
+            until(lambda begun=begun: len(door.port.bodies) == begun)  # type: ignore[misc]
+        sent = 1
+        while sent < size:
+            part = b"x" * min(step, size - sent)
+            sent += len(part)
+            for peer in peers:
+                with contextlib.suppress(OSError):  # it was answered 429, and closed
+                    peer.sendall(part)
+        assert [answer(peer).status for peer in peers[:2]] == [200, 200]
+        until(lambda: door.port.queue.large == 0)
+        assert not door.port.bodies
+        assert door.port.receiving == 0
+    assert 0 < door.seen.sheds <= count - 2
+    assert most[0] <= limit
 
 
 async def ended(*tasks: asyncio.Task[None], ports: Iterable[Port]) -> None:

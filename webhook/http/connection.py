@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,6 +19,10 @@ from webhook.http.queue import Exchange, RequestQueue
 
 BUFFERED = 64 * 1024
 """Bodies up to this many bytes are awaited whole. aiohttp buffers twice as many before it stops reading."""
+
+
+class Crowded(Exception):
+    """There is no room for more of a large body."""
 
 
 class Watch(Protocol):
@@ -164,6 +169,9 @@ class Connection(web.RequestHandler):
         self._ahead = False
         self._body: StreamReader | None = None
         """The body while it is read."""
+        self._parts: list[bytes] = []
+        self._crowded = False
+        """Whether there was no room for the body that is read."""
         self._rest: StreamReader | None = None
         """The body of the last request, which aiohttp reads and drops."""
         self._wire: asyncio.Transport | None = None
@@ -246,7 +254,7 @@ class Connection(web.RequestHandler):
         return HttpRequest(asked.method, path, url.raw_query_string, asked.headers, self._arrived)
 
     async def body(self, asked: web.BaseRequest, length: int) -> list[bytes]:
-        """Read the body. Raises TimeoutError, and ConnectionError when the peer is gone."""
+        """Read the body. Raises TimeoutError, Crowded, and ConnectionError when the peer is gone."""
         content = asked.content
         if content.is_eof():
             return [content.read_nowait()]
@@ -254,16 +262,22 @@ class Connection(web.RequestHandler):
         try:
             if "Expect" in asked.headers and self.transport is not None:
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            if length <= BUFFERED and content.exception() is None:
+            if length <= min(BUFFERED, self._limits.small_bytes) and content.exception() is None:
                 await content.wait_eof()
-            parts = []
-            while not content.at_eof():
-                parts.append(await content.readany())
+            while not (content.at_eof() or self._crowded):
+                self._parts.append(await content.readany())
+        except TimeoutError:
+            if not self._crowded:
+                raise
         except ConnectionError as error:
             error.__traceback__ = None  # a cycle with the body, which would stay until a garbage collection
             raise ConnectionResetError from None
         finally:
             self._body, self.until = None, float("inf")
+            parts, self._parts = self._parts, []
+            crowded, self._crowded = self._crowded, False
+        if crowded:
+            raise Crowded
         self._stage = ConnectionState.WAITING
         return parts
 
@@ -328,6 +342,14 @@ class Connection(web.RequestHandler):
             self._body.set_exception(TimeoutError())
         else:
             self.abort()
+
+    def crowd_out(self) -> None:
+        """Drop what has come of a large body. The request is answered when more comes, or when its time is over."""
+        self._parts.clear()
+        if self._body is not None and self._body.exception() is None:
+            self._crowded = True
+            with suppress(RuntimeError):  # nothing is buffered while the reader waits
+                self._body.read_nowait()
 
     def _cut_off(self, status: HTTPStatus) -> None:
         """Refuse a request whose head is not complete."""

@@ -32,6 +32,7 @@ class ServerLimits:
     small_bytes: int = 64 * 1024
     """Bodies up to this size are always accepted. Larger ones share `large_bytes` and are judged in a thread."""
     large_bytes: int = 4 * 7 * 1024 * 1024
+    """Bytes of all large bodies, as they have arrived."""
     large_waiting: int = 16
     """Large requests in the queue; at 0.25 s each, they take 4 s."""
     receiving_bytes: int = 16 * 1024 * 1024

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
-from webhook.http.connection import Answer, Connection, Watch
+from webhook.http.connection import Answer, Connection, Crowded, Watch
 from webhook.http.limits import ServerLimits
 from webhook.http.messages import Application, HttpRequest, Later, Reply
 from webhook.http.queue import Exchange, RequestQueue
@@ -61,6 +61,8 @@ class Port:
         """Connections that wait for their peer: to send a whole request, or to read its answer. The oldest first."""
         self.idle: dict[Connection, None] = {}
         """Connections whose requests were all answered: the longest idle first."""
+        self.bodies: dict[Connection, None] = {}
+        """Connections that receive a large body: the oldest first."""
         self.loop = asyncio.get_running_loop()
         self.receiving = 0
         """Bytes of requests that are not whole yet, without the large bodies."""
@@ -131,7 +133,9 @@ class Port:
 
         Return whether this connection is still open. Large bodies have a limit of their own.
         """
-        if connection in self.connections and not connection.large:
+        if connection in self.bodies:
+            self._grow(connection, count)
+        elif connection in self.connections:
             connection.received += count
             self.receiving += count
         while self.receiving > self.limits.receiving_bytes:
@@ -146,16 +150,40 @@ class Port:
 
     def release(self, connection: "Connection") -> None:
         """Give back the share of `large_bytes` that a connection has while it receives a large body."""
+        self.bodies.pop(connection, None)
         self.queue.large -= connection.large
         connection.large = 0
 
-    def reserve(self, connection: "Connection", length: int) -> bool:
-        """Take a share of `large_bytes` for a body. Return whether there is room."""
-        if self.queue.large + length > self.limits.large_bytes:
-            return False
+    def begin_large(self, connection: "Connection", came: int) -> bool:
+        """Count the bytes that `came` of a large body among `large_bytes`. Return whether there is room.
+
+        Bytes count as they arrive, so an announced length takes nothing from others.
+        """
+        if connection not in self.connections:
+            return True  # the caller sees that it is gone
+        self.bodies[connection] = None
+        moved = min(came, connection.received)
+        connection.received -= moved
+        self.receiving -= moved
+        self._grow(connection, came)
+        return connection in self.bodies
+
+    def _grow(self, connection: "Connection", count: int) -> None:
+        """Count bytes of a large body. Beyond the limit, those that began last are answered 429: others get whole."""
+        connection.large += count
+        self.queue.large += count
+        while self.queue.large > self.limits.large_bytes and self.bodies:
+            last = next(reversed(self.bodies))
+            self.release(last)
+            last.crowd_out()
+
+    def end_large(self, connection: "Connection", length: int) -> int:
+        """Return the bytes that a whole large body takes of `large_bytes`; 0 if it was crowded out."""
+        if connection not in self.bodies:
+            return 0
+        self.release(connection)
         self.queue.large += length
-        connection.large = length
-        return True
+        return length
 
     def rests(self, connection: "Connection") -> None:
         """Record that a connection may be closed to make room, until its next request begins."""
@@ -188,7 +216,8 @@ class Port:
         connection = cast("Connection", asked.protocol)
         request = connection.begin(asked)
         length, reply = request.length, self._refusal(connection, asked, request)
-        if reply is None and length > self.limits.small_bytes and not self.reserve(connection, length):
+        is_large = length > self.limits.small_bytes
+        if reply is None and is_large and not self.begin_large(connection, asked.content.total_bytes):
             reply = SHED
         if reply is not None:
             return self._refused(reply, last=length > 0 or reply.status == HTTPStatus.BAD_REQUEST)
@@ -197,13 +226,19 @@ class Port:
                 body = await connection.body(asked, length)
             except TimeoutError:
                 return self._refused(Reply(HTTPStatus.REQUEST_TIMEOUT), last=True)
+            except Crowded:
+                self.whole(connection)
+                return self._refused(SHED, last=True)
             except ConnectionError:
                 body = []
             if connection not in self.connections:  # the peer is gone, or was closed to make room for another
                 return Answer(SHED, last=True)
             self.whole(connection)
-            exchange = Exchange(request._replace(body=body), length, connection.large, self.loop.create_future())
-            connection.exchange, connection.large = exchange, 0
+            large = self.end_large(connection, length) if is_large else 0
+            if is_large and not large:
+                return self._refused(SHED, last=True)
+            exchange = Exchange(request._replace(body=body), length, large, self.loop.create_future())
+            connection.exchange = exchange
             answered = await self._turn(exchange)
             reply = await self._after(answered, exchange, connection) if isinstance(answered, Later) else answered
             if reply is SHED:
