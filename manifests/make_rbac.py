@@ -1,6 +1,6 @@
-"""Writes the rights that the webhook and the audit need to read a cluster: a part of `make chart`.
+"""Writes the rights that the webhook, the audit and the controller need to read a cluster: a part of `make chart`.
 
-They are those of the kinds of facts (`webhook/facts/kinds`), and those of what else each of the two reads.
+They are those of the kinds of facts (`webhook/facts/kinds`), and those of what else each of them reads.
 """
 
 import re
@@ -18,6 +18,7 @@ from webhook.facts.kind import Reach
 
 HERE = Path(__file__).resolve().parent
 WEBHOOK, AUDIT = HERE / "base" / "rbac.yaml", HERE / "components" / "audit" / "rbac.yaml"
+PREVIEW = HERE / "controller" / "preview.yaml"
 WIDTH = 120
 NOTE = "rules:  # written by `make chart`\n"
 
@@ -45,7 +46,9 @@ def files() -> Iterator[tuple[Path, str]]:
     yield WEBHOOK, _written(WEBHOOK, {"ClusterRole": everywhere, "Role": _rules(_facts(Reach.WITHIN), VERBS)})
     listed = _listed()
     within = {Right(each.group, each.plural) for each in _facts(Reach.WITHIN)} - listed
-    yield AUDIT, _written(AUDIT, {"ClusterRole": _rules(listed, ("list",)), "Role": _rules(within, ("list",))})
+    fallback = {each for each in listed if each.plural in POLICIES}
+    for file, some in ((AUDIT, listed), (PREVIEW, listed - fallback)):
+        yield file, _written(file, {"ClusterRole": _rules(some, ("list",)), "Role": _rules(within, ("list",))})
 
 
 def _listed() -> set[Right]:

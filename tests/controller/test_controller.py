@@ -19,6 +19,7 @@ from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.fallback import policies as fallbacks
 from webhook.memory import frameworks
 from webhook.policy import load
+from webhook.policy.model import Policy
 
 Object = dict[str, Any]
 SECRETS = f"/api/v1/namespaces/{HOME}/secrets"
@@ -59,12 +60,12 @@ def install_floor(api: ApiInMemory) -> None:
         api.put(f"{ADMISSION}/{floor.PLURAL}/{name}", {"kind": floor.KIND, "metadata": {"name": name}, "spec": spec})
 
 
-def controller(api: ApiInMemory, step: float = 1.0) -> Controller:
+def controller(api: ApiInMemory, step: float = 1.0, **more: Any) -> Controller:
     """A controller whose clock goes on by so many seconds whenever it is read."""
     ticks = count()
     address = api.url.removeprefix("http://")
     terms = Terms(servers=(api.url,), replicas=(f"{address}/replica0", f"{address}/replica1"))
-    return Controller(api.api(), terms, lambda _: None, clock=lambda: next(ticks) * step)
+    return Controller(api.api(), terms, lambda _: None, clock=lambda: next(ticks) * step, **more)
 
 
 def settle(one: Controller, most: int = 200) -> list[str]:
@@ -218,6 +219,73 @@ def test_a_replica_that_lacks_a_policy_stops_a_change_and_is_named(api: ApiInMem
     assert digest(q) in conditions(api)["Ready"]["message"]
     assert conditions(api)["Reconciling"]["status"] == "True"
     assert api.named(VALIDATE) == p
+
+
+def test_a_policy_whose_facts_may_not_be_read_is_not_ready_and_names_the_namespace(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    q = policy(leaveAlone=["elsewhere"])
+    api.unread[digest(q)] = "configmaps of team-x"
+    put(api, q)
+    for _ in range(10):
+        look = one.look()
+    assert "cannot read configmaps of team-x" in look.waits
+    found = conditions(api)
+    assert (found["Ready"]["status"], found["Stalled"]["status"]) == ("False", "True")
+    assert found["Ready"]["reason"] == "FactsUnreadable"
+    assert "configmaps of team-x" in found["Ready"]["message"]
+    assert api.named(VALIDATE) == p
+    api.unread.clear()
+    settle(one)
+    assert api.named(VALIDATE) == digest(q)
+    assert conditions(api)["Ready"]["reason"] == "InForce"
+
+
+def test_the_status_has_the_lints_of_the_policy(api: ApiInMemory) -> None:
+    put(api, policy(exemptions=[{"name": "old", "namespaces": ["a"], "until": "2026-01-01", "reason": "old"}]))
+    settle(controller(api))
+    status = api.objects[f"{POLICIES}/sample"]["status"]
+    assert status["lints"] == len(status["lintMessages"]) > 0
+    assert any(each.startswith("ended-exemption: spec.exemptions[0]") for each in status["lintMessages"])
+
+
+def test_a_policy_that_waits_says_what_it_would_deny_until_it_comes_into_force(api: ApiInMemory) -> None:
+    asked: list[tuple[str, str]] = []
+    said = {"wouldDeny": 2, "wouldDenySample": ["Pod team/one: multiple-slices"]}
+
+    def preview(old: Policy, new: Policy) -> Object:
+        asked.append((old.digest, new.digest))
+        return said
+
+    p, q = put(api, policy()), put(api, policy("another", created=2, leaveAlone=["elsewhere"]))
+    one = controller(api, preview=preview)
+    settle(one)
+    status = api.objects[f"{POLICIES}/another"]["status"]
+    assert {key: status[key] for key in said} == said
+    assert (status["digest"], status["mode"]) == (q, "Enforce")
+    assert {*asked} == {(p, q)}
+    del api.objects[f"{POLICIES}/sample"]
+    settle(one)
+    assert "wouldDeny" not in api.objects[f"{POLICIES}/another"]["status"]
+
+
+def test_a_policy_that_waits_and_cannot_be_used_says_why(api: ApiInMemory) -> None:
+    put(api, policy())
+    api.put(f"{POLICIES}/another", policy("another", created=2, guard="nonsense"))
+    settle(controller(api))
+    assert conditions(api, "another")["Ready"]["reason"] == "Invalid"
+    assert api.objects[f"{POLICIES}/another"]["status"]["problems"]
+
+
+def test_an_event_is_written_when_the_reason_changes(api: ApiInMemory) -> None:
+    said: list[str] = []
+    put(api, policy())
+    one = controller(api, event=lambda _, standing: said.append(standing.reason.value))
+    settle(one)
+    assert said == ["Changing", "InForce"]
+    settle(one)
+    assert said == ["Changing", "InForce"]
 
 
 def test_an_api_server_that_is_late_stops_a_change_and_is_named(api: ApiInMemory) -> None:

@@ -49,6 +49,8 @@ class ApiInMemory:
         self.called: dict[str, Path | None] = dict.fromkeys(HALVES)
         self.lacking: set[str] = set()
         """Digests that the replicas do not load."""
+        self.unread: dict[str, str] = {}
+        """By digest, what replicas may not read of the facts of a policy."""
         self.releases = ["1"]
         self.url = ""
         self._version = 0
@@ -95,7 +97,8 @@ class ApiInMemory:
         return {
             "release": self.releases[number % len(self.releases)],
             "workers": 1,
-            "held": sorted(self.held()),
+            "held": sorted(self.held() - self.unread.keys()),
+            "waiting": self.unread,
             "ready": True,
         }
 

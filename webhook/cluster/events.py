@@ -56,7 +56,7 @@ class Owner(NamedTuple):
 class EventNote(NamedTuple):
     """The content of an Event, with its object: a denial, or an observation by the agent of a node.
 
-    Its text is the same on every retry, which makes one Event.
+    Its text is the same on every retry, which makes one Event. `kind` is `Warning` or `Normal`.
     """
 
     owner: Owner
@@ -64,6 +64,7 @@ class EventNote(NamedTuple):
     reason: str = REASON
     action: str = ACTION
     reporter: str = REPORTER
+    kind: str = "Warning"
 
     @property
     def event(self) -> str:
@@ -249,7 +250,7 @@ def body(denied: EventNote, times: int, now: str, instance: str) -> dict[str, An
         "kind": "Event",
         "metadata": {"name": denied.event, "namespace": _home(owner)},
         "eventTime": now,
-        "type": "Warning",
+        "type": denied.kind,
         "reason": denied.reason,
         "action": denied.action,
         "note": denied.note,

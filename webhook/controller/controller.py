@@ -9,24 +9,25 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import certs
 from certs import life
-from webhook import rules
+from webhook import lints, rules
 from webhook.cluster import client
 from webhook.cluster.cert_store import ClusterStore, ObjectNames
 from webhook.controller import floor, order, reach
 from webhook.controller.order import RELEASES, Names, Place, Seen, Wait, Write
 from webhook.controller.reach import Replica
-from webhook.controller.status import READY, Reason, Standing, status
+from webhook.controller.status import READY, Reason, Standing, changes, status
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
 from webhook.engine.registration import API_VERSION, MADE_FROM, NAME, Made
+from webhook.facts.snapshot import Facts
 from webhook.memory import frameworks
-from webhook.model import Object, Unusable
+from webhook.model import Action, Object, Unusable, dotted
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy, Switch
 from webhook.telemetry.log import Log
@@ -46,6 +47,12 @@ CERTIFICATES_SECONDS = 3600.0
 FLOOR_SECONDS = 3.0
 """Seconds in which every API server takes in a change of the fallback: it compiles once a second (apiserver
 pkg/admission/plugin/policy/generic/policy_source.go)."""
+
+SOON = timedelta(days=30)
+"""The time in which an exemption ends soon, as in `slicewarden policy lint`."""
+
+MOST = 20
+"""The most problems, and likely mistakes, that a status names."""
 
 AGENTS = "/api/v1/namespaces/slicewarden-node/configmaps/slicewarden-node-policy"
 """The policy of the agents, where they are installed."""
@@ -115,6 +122,16 @@ class _Observed:
     held: dict[str, Policy] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The object of a policy, read: the policy and its mode, or the problems; and the fields of the status."""
+
+    policy: Policy | None
+    mode: Switch | None
+    problems: tuple[str, ...]
+    fields: Object
+
+
 class Controller:
     """Looks, and remembers only what makes it wait: since when nothing has changed."""
 
@@ -125,8 +142,10 @@ class Controller:
         log: Log,
         clock: Callable[[], float] = time.monotonic,
         event: Callable[[Object, Standing], None] = lambda *_: None,
+        preview: Callable[[Policy, Policy], Mapping[str, Any]] = lambda *_: {},
     ) -> None:
-        self._api, self._terms, self._log, self._clock, self._event = api, terms, log, clock, event
+        self._api, self._terms, self._log, self._clock = api, terms, log, clock
+        self._event, self._preview = event, preview
         self._policies: dict[str, Policy] = {}
         self._made: dict[tuple[str, Names], list[Object]] = {}
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
@@ -145,30 +164,39 @@ class Controller:
         """Make the write that is due. Raises StatusError, Unreachable, and the errors of the certificates' store."""
         policies = self._listed()
         first = policies[0] if policies else None
+        read = _read_policy(first) if first else None
         try:
             world = self._read(policies)
         except client.StatusError as error:
-            if error.status == client.NOT_FOUND and first:
+            if error.status == client.NOT_FOUND and first and read:
                 gone = f"{error}: the webhook is not asked; whoever installed it brings it back"
-                self._stand(first, Standing(Reason.REGISTRATION_GONE, gone, {}))
+                self._stand(first, Standing(Reason.REGISTRATION_GONE, gone, read.fields))
             raise
         except ValueError as error:
-            if first:
-                self._stand(first, Standing(Reason.REGISTRATION_FOREIGN, f"{error}; nothing is changed", {}))
+            if first and read:
+                self._stand(first, Standing(Reason.REGISTRATION_FOREIGN, f"{error}; nothing is changed", read.fields))
             return Round(waits=str(error))
         for other in policies[1:]:
-            name = policies[0]["metadata"]["name"]
-            self._stand(other, Standing(Reason.NOT_IN_FORCE, f"{name} is older, and one policy is in force", {}))
-        return self._act(world)
+            self._stand(other, self._waiting(other, world, read.policy if read else None))
+        return self._act(world, first, read)
 
-    def _act(self, world: _Observed) -> Round:
+    def _waiting(self, other: Object, world: _Observed, oldest: Policy | None) -> Standing:
+        """Return the standing of a policy that another one keeps from coming into force."""
+        read = _read_policy(other)
+        if read.policy is None:
+            return Standing(Reason.INVALID, f"{read.problems[0]} ({len(read.problems)} problems)", read.fields)
+        before = oldest or (world.held.get(world.place.validate[-1].digest) if world.place.validate else None)
+        preview = self._preview(before, read.policy) if before else {}
+        message = f"{world.policies[0]['metadata']['name']} is older, and one policy is in force"
+        return Standing(Reason.NOT_IN_FORCE, message, {**read.fields, **preview})
+
+    def _act(self, world: _Observed, first: Object | None, read: _Read | None) -> Round:
         if wrote := self._certify():
             return Round(wrote)
-        first = world.policies[0] if world.policies else None
-        standing, target, policy = self._target(first, world)
-        if policy and policy.digest not in world.held:
-            self._ask("POST", self._terms.config_maps, revisions.revision(policy, self._terms.namespace))
-            return Round(f"revision {policy.digest}")
+        standing, target = self._target(read, world)
+        if target and read and read.policy and target.digest not in world.held:
+            self._ask("POST", self._terms.config_maps, revisions.revision(read.policy, self._terms.namespace))
+            return Round(f"revision {target.digest}")
         if wrote := self._check_policies(world):
             return Round(wrote)
         seen, waits = self._observe(world, target)
@@ -179,13 +207,22 @@ class Controller:
             look = self._write(world, decision) if isinstance(decision, Write) else Round(waits=waits)
         if standing.reason in READY and (decision is not None or look.wrote):
             message = look.waits or (f"next: {following}" if following else "one more look")
-            standing = Standing(Reason.CHANGING, message, standing.fields)
+            reason, message = self._unreadable(target, decision) or (Reason.CHANGING, message)
+            standing = Standing(reason, message, standing.fields)
         if first:
             ready = self._count(world, following)
             self._stand(first, Standing(standing.reason, standing.message, {**standing.fields, "replicas": ready}))
         if decision is None and not look.wrote:
             return self._tidy(world, target) or look
         return look
+
+    def _unreadable(self, target: Name | None, decision: Write | Wait | None) -> tuple[Reason, str] | None:
+        """Say what replicas may not read of the facts of a policy, if that is what is waited for."""
+        found = {each.waiting[target.digest] for each in self.replicas if target and target.digest in each.waiting}
+        if decision is not Wait.REPLICAS or not found:
+            return None
+        what = ", ".join(sorted(found))
+        return Reason.FACTS_UNREADABLE, f"the webhook may not read {what}: bind the Role slicewarden there"
 
     def _listed(self) -> list[Object]:
         """List the policies, the oldest first: that one is in force."""
@@ -216,25 +253,20 @@ class Controller:
                 return None
         return self._policies[digest]
 
-    def _target(self, first: Object | None, world: _Observed) -> tuple[Standing, Name | None, Policy | None]:
-        """Return where to go: the standing if it is reached, the name that `/validate` has then, and its policy."""
-        if first is None:
-            return Standing(Reason.OFF, "", {}), None, None
-        try:
-            policy = load.of_object(first, rules.releases(), frameworks=frameworks.names())
-        except Unusable as error:
-            problems = [each.message for each in error.problems]
+    def _target(self, read: _Read | None, world: _Observed) -> tuple[Standing, Name | None]:
+        """Return where to go: the standing if it is reached, and the name that `/validate` has then."""
+        if read is None:
+            return Standing(Reason.OFF, "", {}), None
+        if read.policy is None:
             before = world.place.validate[-1] if world.place.validate else None
             stays = "the policy before stays in force" if before else "nothing is judged"
-            message = f"{problems[0]} ({len(problems)} problems; {stays})"
-            return Standing(Reason.INVALID, message, {"problems": problems[:20]}), before, None
-        mode = policy.mode or Switch.AUDIT
-        fields: Object = {"digest": policy.digest, "mode": mode.value, "problems": []}
-        if mode is Switch.OFF:
-            return Standing(Reason.OFF, "mode is Off: nothing is judged", fields), None, None
-        manner = Manner.AUDIT if mode is Switch.AUDIT else Manner.ENFORCE
-        message = f"every API server asks by policy {policy.digest}, and every replica holds it"
-        return Standing(Reason.IN_FORCE, message, fields), Name(policy.digest, manner), policy
+            message = f"{read.problems[0]} ({len(read.problems)} problems; {stays})"
+            return Standing(Reason.INVALID, message, read.fields), before
+        if read.mode is Switch.OFF:
+            return Standing(Reason.OFF, "mode is Off: nothing is judged", read.fields), None
+        manner = Manner.AUDIT if read.mode is Switch.AUDIT else Manner.ENFORCE
+        message = f"every API server asks by policy {read.policy.digest}, and every replica holds it"
+        return Standing(Reason.IN_FORCE, message, read.fields), Name(read.policy.digest, manner)
 
     def _observe(self, world: _Observed, target: Name | None) -> tuple[Seen, str]:
         """Ask all replicas and API servers. Returns what was seen, and who is missing, in words."""
@@ -260,11 +292,7 @@ class Controller:
             missing = [*missing, "the fallback was changed just now"]
         seen = Seen(held, releases, called=not missing, drained=drained)
         wanted = place.digests | ({target.digest} if target else set())
-        lacking = [
-            f"{each.address} {each.why or _lacks(each, wanted)}"
-            for each in self.replicas
-            if each.why or not wanted <= each.held
-        ]
+        lacking = [f"{each.address} {why}" for each in self.replicas if (why := each.lacks(wanted))]
         decision = order.due(place, target, seen)
         if decision is Wait.REPLICAS:
             return seen, "; ".join(lacking) or "there is no replica"
@@ -442,7 +470,7 @@ class Controller:
         if self.standing is None or standing.reason is not Reason.NOT_IN_FORCE:
             self.standing = standing
         before = policy.get("status") or {}
-        if {**before, **made} == before:
+        if not changes(before, made):
             return
         reasons = {each["reason"] for each in before.get("conditions") or ()}
         path = f"{POLICIES}/{quote(policy['metadata']['name'])}/status"
@@ -457,10 +485,23 @@ class Controller:
         client.ask(self._api, path, method=method, body=body)
 
 
-def _lacks(replica: Replica, wanted: frozenset[str] | set[str]) -> str:
-    missing = sorted(wanted - replica.held)
-    refused = [each for each in missing if each in replica.refused]
-    return f"cannot use {', '.join(refused)}" if refused else f"lacks {', '.join(missing)}"
+def _read_policy(item: Object) -> _Read:
+    """Read the object of a policy, and lint it without facts, as `slicewarden policy lint` does."""
+    try:
+        policy = load.of_object(item, rules.releases(), frameworks=frameworks.names())
+    except Unusable as error:
+        problems = tuple(each.message for each in error.problems)
+        return _Read(None, None, problems, {"problems": [*problems[:MOST]]})
+    mode, today = policy.mode or Switch.AUDIT, datetime.now(UTC).date()
+    report = lints.lint(policy, load.of_no_file(item), Facts(), today, SOON)
+    found = [
+        f"{result.rule}: {dotted(result.finding.path)}: {result.finding.message}"
+        for judged in report.judged
+        for result in judged.verdict.results
+        if result.action is not Action.AUDIT
+    ]
+    fields = {"digest": policy.digest, "mode": mode.value, "lints": len(found), "lintMessages": found[:MOST] or None}
+    return _Read(policy, mode, (), fields)
 
 
 def _unbundled(hook: Object) -> Object:

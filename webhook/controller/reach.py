@@ -3,8 +3,9 @@
 import copy
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
@@ -29,7 +30,8 @@ _PLAIN = build_opener(ProxyHandler({}))
 class Replica:
     """A replica, by the address of its health port: its release, and the digests that it holds.
 
-    `why` says why it holds nothing: it does not answer. `refused` are policies that its release cannot use.
+    `why` says why it holds nothing: it does not answer. `refused` are policies that its release cannot use. `waiting`
+    says by digest what it cannot read of the facts of a policy, such as `configmaps of team-x`.
     """
 
     address: str
@@ -37,6 +39,18 @@ class Replica:
     held: frozenset[str] = frozenset()
     refused: tuple[str, ...] = ()
     why: str = ""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+
+    def lacks(self, wanted: AbstractSet[str]) -> str:
+        """Say why it does not hold all these policies; empty if it does."""
+        if self.why:
+            return self.why
+        missing = sorted(wanted - self.held)
+        if unread := sorted({self.waiting[each] for each in missing if each in self.waiting}):
+            return f"cannot read {', '.join(unread)}"
+        if refused := [each for each in missing if each in self.refused]:
+            return f"cannot use {', '.join(refused)}"
+        return f"lacks {', '.join(missing)}" if missing else ""
 
 
 def replicas(addresses: Iterable[str]) -> list[Replica]:
@@ -48,12 +62,12 @@ def _replica(address: str) -> Replica:
     try:
         with _PLAIN.open(f"http://{address}/policies", timeout=REPLICA_SECONDS) as answer:
             said = json.load(answer)
-            return Replica(
-                address, str(said["release"]), frozenset(said["held"]), tuple(sorted(said.get("refused") or ()))
-            )
+            waiting = {str(digest): str(why) for digest, why in (said.get("waiting") or {}).items()}
+            refused = tuple(sorted(said.get("refused") or ()))
+            return Replica(address, str(said["release"]), frozenset(said["held"]), refused, waiting=waiting)
     except HTTPError as error:
         return Replica(address, why=f"answers {error.code}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return Replica(address, why=f"does not answer ({type(error).__name__})")
 
 

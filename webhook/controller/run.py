@@ -15,6 +15,9 @@ from webhook.telemetry.log import Log
 WAITING, IDLE = 0.5, 30.0
 """Seconds between two looks while something is waited for, and while nothing is."""
 
+PATIENT = 30
+"""Looks that wait for the same thing after which the time between two of them doubles."""
+
 
 def run(
     controller: Controller,
@@ -25,7 +28,7 @@ def run(
     log: Log,
 ) -> None:
     """Round until `ended` is set. `changed` is set when something was written to what is watched."""
-    said, due = "", 0.0
+    said, due, again = "", 0.0, 0
     while not ended.is_set():
         pause = WAITING
         try:
@@ -34,7 +37,8 @@ def run(
                 changed.clear()
                 look = controller.look()
                 metrics.saw(controller.standing, controller.replicas, wrote=bool(look.wrote))
-                pause = _pause(look)
+                again = again + 1 if look.waits and look.waits == said else 0
+                pause = _pause(look, again)
                 due = time.monotonic() + (pause if look.wrote or look.waits else IDLE)
                 if look.waits and look.waits != said:
                     log({"message": "waits", "for": look.waits})
@@ -56,8 +60,11 @@ def run(
             _wait(changed, ended, pause)
 
 
-def _pause(look: Round) -> float:
-    return 0.0 if look.wrote else WAITING if look.waits else lease.RENEW
+def _pause(look: Round, again: int) -> float:
+    """Return the seconds until the next look, which grow while a look waits for the same thing again and again."""
+    if look.wrote:
+        return 0.0
+    return min(WAITING * 2 ** (again // PATIENT), lease.RENEW) if look.waits else lease.RENEW
 
 
 def _wait(changed: threading.Event, ended: threading.Event, seconds: float) -> None:

@@ -17,19 +17,32 @@ class Reason(StrEnum):
     CHANGING = "Changing"
     INVALID = "Invalid"
     NOT_IN_FORCE = "NotInForce"
+    FACTS_UNREADABLE = "FactsUnreadable"
     REGISTRATION_GONE = "RegistrationGone"
     REGISTRATION_FOREIGN = "RegistrationForeign"
 
 
-STALLED = (Reason.INVALID, Reason.NOT_IN_FORCE, Reason.REGISTRATION_GONE, Reason.REGISTRATION_FOREIGN)
+STALLED = (
+    Reason.INVALID,
+    Reason.NOT_IN_FORCE,
+    Reason.FACTS_UNREADABLE,
+    Reason.REGISTRATION_GONE,
+    Reason.REGISTRATION_FOREIGN,
+)
 """The reasons which no waiting ends: a person has to act."""
 
 READY = (Reason.IN_FORCE, Reason.OFF)
 
 
+CLEARED: Mapping[str, Any] = dict.fromkeys(
+    ("problems", "lints", "lintMessages", "wouldDeny", "wouldDenySample"),
+)
+"""The fields that a status has only while there is something to say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The standing of a policy: why it is ready or not, in a sentence, and other fields of its status."""
+    """The standing of a policy: why it is ready or not, in a sentence, and other fields of its status (None: none)."""
 
     reason: Reason
     message: str
@@ -37,7 +50,10 @@ class Standing:
 
 
 def status(before: Object, standing: Standing, now: datetime) -> Object:
-    """Return the status that a policy object should have. Times of conditions that do not change are kept."""
+    """Return the status that a policy object should have, as a merge patch.
+
+    Times of conditions that do not change are kept. Fields that it does not mention stay as they are.
+    """
     generation = before["metadata"].get("generation", 0)
     old = {each["type"]: each for each in (before.get("status") or {}).get("conditions") or ()}
     states = {
@@ -65,5 +81,11 @@ def status(before: Object, standing: Standing, now: datetime) -> Object:
         "observedGeneration": generation,
         "phase": standing.reason.value,
         "conditions": conditions,
+        **CLEARED,
         **standing.fields,
     }
+
+
+def changes(before: Object, patch: Mapping[str, Any]) -> bool:
+    """Whether a merge patch changes a status; None takes a field away."""
+    return any(before.get(key) != value for key, value in patch.items())

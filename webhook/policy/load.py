@@ -52,7 +52,12 @@ def load_with_document(
 
 def of_object(value: Object, rules: Iterable[str], *, frameworks: Iterable[str] = ()) -> Policy:
     """Make the policy of an object as an API server gives it. Raises Unusable, whose problems have no file or line."""
-    return load([Document("", 0, value, 0, Source("", 0))], rules, "", frameworks=frameworks)
+    return load([of_no_file(value)], rules, "", frameworks=frameworks)
+
+
+def of_no_file(value: Object) -> Document:
+    """Make the document of an object that no file has: each of its lines is 0."""
+    return Document("", 0, value, 0, Source("", 0))
 
 
 class _Part(Source):

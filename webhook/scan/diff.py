@@ -81,6 +81,10 @@ class Compared(NamedTuple):
     same: Changed | None = None
 
 
+Compare = Callable[..., Compared]
+"""Compares the verdicts on an item, with `facts`, under two policies."""
+
+
 @immutable
 class Change:
     """The effects of a change of policy on a run. Unchanged objects are only counted, but those of `same` listed.

@@ -101,7 +101,8 @@ def command(
     from webhook.controller import run
     from webhook.controller.controller import Controller, Terms
     from webhook.controller.health import ControllerMetrics
-    from webhook.controller.status import Standing
+    from webhook.controller.preview import Preview, asking
+    from webhook.controller.status import STALLED, Standing
     from webhook.model import Object
 
     try:
@@ -121,11 +122,13 @@ def command(
     def event(policy: Object, standing: Standing) -> None:
         about = policy["metadata"]
         owner = Owner(policy.get("apiVersion", ""), "GPUSharingPolicy", "", about["name"], about["uid"])
-        events.add(EventNote(owner, standing.message[:1000], standing.reason.value, "Reconcile", MANAGER))
+        kind = "Warning" if standing.reason in STALLED else "Normal"
+        events.add(EventNote(owner, standing.message[:1000], standing.reason.value, "Reconcile", MANAGER, kind))
 
     terms = Terms(namespace, health_port, drain, servers, replicas, url, ca_secret, dns)
     metrics = ControllerMetrics()
-    controller = Controller(api, terms, log_line, event=event)
+    preview = Preview(asking(kubeconfig, context), changed.set)
+    controller = Controller(api, terms, log_line, event=event, preview=preview.of)
     leads = run.leader(api, terms.lease, identity or f"{socket.gethostname()}-{os.getpid()}")
     with ExitStack() as stack:
         try:

@@ -12,22 +12,17 @@ from webhook import rules
 from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.inputs import Target
 from webhook.cli.outputs import Wanted
-from webhook.documents import files as manifests
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.reports import diff_report
 from webhook.scan import batches, diff, sharing
-from webhook.scan import live as living
-from webhook.scan.diff import Change, ChangeEffect, Compared
+from webhook.scan.diff import Change, ChangeEffect, Compare, Compared
 from webhook.scan.results import Judged, only
 from webhook.telemetry import progress
 from webhook.text.terminal import Look
 
 FORMATS = {**diff_report.FORMATS, "html": "a page for a browser"}
-Compare = Callable[..., Compared]
-"""Compares the verdicts on an item, with `facts`, under two policies."""
-
 FAIL_ON = ("deny", "warn", "any", "never")
 
 _MORE = (
@@ -134,23 +129,13 @@ def _of_files(
 
 
 def _of_cluster(target: Target, old: Engine, new: Engine, compare: Compare) -> Change:
-    """Compare the verdicts on a cluster's objects. A workload is judged by its template, which makes its next pods."""
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
+    from webhook.scan import cluster
 
-    policies = old.policy, new.policy
-    workloads = {**old.policy.workloads, **new.policy.workloads}
     api = listing.connect(target.kubeconfig, target.context)
     with progress.bar() as tell:
-        objects, unknown = listing.facts(api, policies, target.namespace, tell=tell)
-        facts = _facts(objects)
-        reading = listing.ObjectReader(api, policies, target.namespace, tell=tell)
-        alive = (item for item in reading if not (living.ended(item) or living.made(item, workloads)))
-        items = map(manifests.alone, chain(alive, living.among_facts(objects, target.namespace)))
-        results = (compare(item, facts=facts) for item in items)
-        # Only judged kinds were asked for.
-        compared = [result for result in results if not (result.passed_over or result.left_alone)]
-    unread = (*unknown, *reading.problems, *living.misnamed(target.namespace, facts))
-    return _with_pools(Change.of(old, new, compared, unread), facts)
+        change, facts = cluster.compared(api, old, new, compare, target.namespace, tell)
+    return _with_pools(change, facts)
 
 
 def _narrow() -> Callable[[Judged], Judged] | None:

@@ -1,0 +1,131 @@
+"""Says what a policy that waits would newly deny, as `slicewarden diff --live` does.
+
+A process of its own lists the cluster, and ends: the controller itself keeps none of the cluster's objects.
+`python -m webhook.controller.preview` reads an inquiry from standard input, and writes an answer.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from webhook.policy.model import Policy
+
+AGAIN_SECONDS = 600.0
+"""Seconds after which the same two policies are compared again: the cluster changes too."""
+
+LONGEST = 540.0
+"""Seconds that a comparison may take."""
+
+SAMPLE, MOST = 10, 300
+"""The most objects that are named, and characters of one line."""
+
+Fields = Mapping[str, Any]
+"""The fields of a status: `wouldDeny` (None: not known) and `wouldDenySample`."""
+Ask = Callable[[str, str], Fields]
+"""Compares two policies, as they were written."""
+
+UNKNOWN: Fields = {"wouldDeny": None, "wouldDenySample": []}
+"""While nothing is known yet, and for a policy that does not wait."""
+
+
+class Preview:
+    """Compares in a thread, and remembers the last answer."""
+
+    def __init__(self, ask: Ask, found: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask in this way, and call `found` when there is an answer."""
+        self._ask, self._found, self._clock = ask, found, clock
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], tuple[float, Fields]] = {}
+        self._thread: threading.Thread | None = None
+
+    def of(self, old: Policy, new: Policy) -> Fields:
+        """Return what is known of a change of policy, and find it out if that is due. One is compared at a time."""
+        key, now = (old.digest, new.digest), self._clock()
+        with self._lock:
+            at, fields = self._known.get(key, (now - AGAIN_SECONDS, UNKNOWN))
+            due = now - at >= AGAIN_SECONDS
+            if due and not (self._thread and self._thread.is_alive()):
+                self._known = {one: value for one, value in self._known.items() if one[0] == old.digest}
+                self._thread = threading.Thread(target=self._find, args=(key, old, new), daemon=True, name="preview")
+                self._thread.start()
+        return fields
+
+    def _find(self, key: tuple[str, str], old: Policy, new: Policy) -> None:
+        fields = self._ask(old.written, new.written)
+        with self._lock:
+            self._known[key] = (self._clock(), fields)
+        self._found()
+
+
+def asking(kubeconfig: str | None, context: str | None) -> Ask:
+    """Return what compares two policies in a process of its own, which reaches the cluster in this way."""
+    return partial(_asked, kubeconfig, context)
+
+
+def _asked(kubeconfig: str | None, context: str | None, old: str, new: str) -> Fields:
+    inquiry = {"kubeconfig": kubeconfig, "context": context, "old": json.loads(old), "new": json.loads(new)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "webhook.controller.preview"],
+            input=json.dumps(inquiry),
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
+        )
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return unknown(f"it took longer than {LONGEST:.0f} s")
+    except (OSError, ValueError) as error:
+        return unknown(f"the comparison ended without an answer ({type(error).__name__})")
+    return dict(answer)
+
+
+def unknown(why: str) -> Fields:
+    """Return the fields of a comparison that was not possible."""
+    return {"wouldDeny": None, "wouldDenySample": [f"not known: {why}"[:MOST]]}
+
+
+def main() -> None:
+    """Compare the two policies of an inquiry on the objects of its cluster."""
+    print(json.dumps(_compared(json.load(sys.stdin))))
+
+
+def _compared(inquiry: Mapping[str, Any]) -> Fields:
+    from webhook import rules  # all of this is only for the process of its own
+    from webhook.cluster import listing
+    from webhook.engine.engine import Engine
+    from webhook.memory import frameworks
+    from webhook.model import Unusable
+    from webhook.policy import load
+    from webhook.scan import cluster, diff
+
+    try:
+        old, new = (
+            Engine(load.of_object(inquiry[key], rules.releases(), frameworks=frameworks.names()), rules.walk())
+            for key in ("old", "new")
+        )
+        api = listing.connect(inquiry["kubeconfig"], inquiry["context"])
+        change, _ = cluster.compared(api, old, new, partial(diff.compare, old=old, new=new))
+    except Unusable as error:
+        return unknown(str(error.problems[0].message))
+    if change.problems:
+        return unknown(str(change.problems[0].message))
+    denied = change.having(diff.ChangeEffect.DENIED)
+    return {"wouldDeny": len(denied), "wouldDenySample": [_line(each) for each in denied[:SAMPLE]]}
+
+
+def _line(changed: Any) -> str:
+    judged = changed.after
+    place = f"{judged.namespace}/{judged.name}" if judged.namespace else judged.name
+    (first, *_) = [found.result.rule for found in changed.differences] or [""]
+    return f"{judged.kind} {place}: {first}"[:MOST]
+
+
+if __name__ == "__main__":
+    main()
