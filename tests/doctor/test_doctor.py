@@ -21,6 +21,9 @@ from webhook.doctor import doctor
 from webhook.doctor.doctor import Check, CheckState, Examined
 from webhook.doctor.installation import Installation, ReadFailure
 from webhook.doctor.installation import PolicyAnswers as Powers
+from webhook.engine import filled
+from webhook.engine.paths import MUTATE, VALIDATE, Name
+from webhook.engine.paths import Path as PolicyPath
 from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts
 from webhook.fallback import current
@@ -411,6 +414,126 @@ def test_the_table_has_the_way_out_below_what_is_wrong(
     assert lines[0] == "warning    replicas      1 of 2 replicas are ready"
     assert lines[1] == f"{' ' * 25}{doctor.LOGS}"
     assert lines[-1] == "13 checks: 1 warning, 12 ok"
+
+
+# Where the policy is an object
+
+OBJECTS = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/slicewarden-system/leases/slicewarden-controller"
+BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/slicewarden-guard"
+
+
+def _status(digest: str, reason: str = "InForce", message: str = "every API server asks by it") -> dict[str, Any]:
+    states = {"Ready": reason == "InForce", "Stalled": reason not in ("InForce", "Changing")}
+    conditions = [
+        {"type": kind, "status": str(state), "reason": reason, "message": message, "observedGeneration": 2}
+        for kind, state in states.items()
+    ]
+    return {"digest": digest, "mode": "Enforce", "replicas": "2/2", "conditions": conditions}
+
+
+def by_object(world: World) -> dict[str, Any]:
+    """Have the policy as an object, and a controller that works. Returns the policy."""
+    value: dict[str, Any] = yaml.safe_load(POLICY.read_text("utf-8"))
+    value["spec"]["mode"] = "Enforce"
+    value["metadata"].update(creationTimestamp="2026-01-01T00:00:00Z", generation=2)
+    policy = policy_of(POLICY)
+    value["status"] = _status(policy.digest)
+    template = world.items[DEPLOYMENT]["spec"]["template"]["spec"]
+    template["containers"][0]["args"] += ["--revisions", "slicewarden-system"]
+    del template["volumes"][1]
+    renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    world.items |= {
+        OBJECTS: {"items": [value]},
+        f"{DEPLOYMENT}-controller": {"spec": {"replicas": 2}},
+        LEASE: {"spec": {"holderIdentity": "controller-a", "renewTime": renewed}},
+        BINDING: {"spec": {"validationActions": ["Deny", "Audit"]}},
+        BINDING.replace("policybindings", "policies"): {"spec": {}},
+    }
+    for path, half in ((MUTATING, MUTATE), (VALIDATING, VALIDATE)):
+        old = world.items[path]["webhooks"][0]["clientConfig"]["caBundle"]
+        names = (Name(policy.digest),)
+        world.items[path]["webhooks"] = filled.webhooks(PolicyPath(half, names), {policy.digest: policy}, old)
+    return value
+
+
+def test_a_policy_in_force_as_an_object_is_in_order(world: World, ask: Any) -> None:
+    by_object(world)
+    done = ask()
+    assert (done.status, done.having("error"), done.having("not known")) == (0, {}, {})
+    said = done.having("ok")
+    assert "is in force, mode Enforce, held by 2/2 replicas" in said["policy"]
+    assert said["controller"] == "controller-a works"
+    assert said["registration"].startswith("it asks by ")
+    assert "calls" in said
+
+
+def test_without_a_policy_nothing_is_judged_and_nothing_is_wrong(world: World, ask: Any) -> None:
+    by_object(world)
+    world.items[OBJECTS] = {"items": []}
+    for path in (MUTATING, VALIDATING):
+        del world.items[path]["webhooks"]
+    done = ask()
+    assert (done.status, done.having("error")) == (0, {})
+    assert done.having("ok")["policy"] == "there is no policy, so nothing is judged"
+    assert done.having("ok")["registration"] == "it asks about nothing"
+
+
+def _put(world: World, **status: Any) -> None:
+    world.items[OBJECTS]["items"][0]["status"].update(status)
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "state", "words"),
+    [
+        (lambda w: w.items.pop(VALIDATING), "registration", "error", "RegistrationGone"),
+        (
+            lambda w: _put(w, **_status("d", "FactsUnreadable", "the webhook may not read configmaps of team-x")),
+            "policy",
+            "error",
+            "FactsUnreadable: the webhook may not read configmaps of team-x",
+        ),
+        (lambda w: _put(w, **_status("d", "Changing", "10.0.0.1:8080 lacks d")), "policy", "warning", "lacks d"),
+        (lambda w: w.items[OBJECTS]["items"][0]["metadata"].update(generation=3), "policy", "warning", "last change"),
+        (lambda w: _put(w, conditions=[]), "policy", "warning", "no controller has looked at it"),
+        (lambda w: _put(w, replicas="1/2"), "replicas", "warning", "1 of 2 replicas hold the policy"),
+        (lambda w: w.items.pop(BINDING), "rights", "error", "the guard is gone"),
+        (lambda w: w.items[BINDING]["spec"].update(validationActions=["Audit"]), "rights", "error", "denies nothing"),
+        (lambda w: w.items.pop(f"{DEPLOYMENT}-controller"), "controller", "error", "is not installed"),
+        (lambda w: w.items[LEASE].update(spec={}), "controller", "error", "no controller has worked yet"),
+        (
+            lambda w: w.items[LEASE]["spec"].update(renewTime="2026-01-01T00:00:00.000000Z"),
+            "controller",
+            "error",
+            "no controller works: controller-a was heard of",
+        ),
+        (lambda w: w.items.pop(OBJECTS), "policy", "error", "definition of GPUSharingPolicy"),
+    ],
+    ids=[
+        *("gone", "facts", "changing", "generation", "unseen", "held", "guard", "weak-guard"),
+        *("no-controller", "no-lease", "away", "no-definition"),
+    ],
+)
+def test_each_fault_of_a_policy_as_an_object_is_found(
+    world: World, ask: Any, fault: Callable[[World], Any], check: str, state: str, words: str
+) -> None:
+    by_object(world)
+    fault(world)
+    assert words in ask().having(state)[check]
+
+
+def test_a_policy_that_waits_is_told_with_what_it_would_deny(world: World, ask: Any) -> None:
+    value = by_object(world)
+    metadata = {"name": "next", "creationTimestamp": "2026-01-02T00:00:00Z"}
+    world.items[OBJECTS]["items"].append({**value, "metadata": metadata, "status": {"wouldDeny": 3}})
+    assert "next waits, because sample is older; it would newly deny 3 objects" in ask().having("ok")["policy"]
+
+
+def test_another_policy_than_the_local_one_is_told(world: World, ask: Any, tmp_path: Path) -> None:
+    by_object(world)
+    other = tmp_path / "other.yaml"
+    other.write_text(POLICY.read_text("utf-8").replace("name: sample", "name: other", 1), "utf-8")
+    assert "is in the cluster, not other" in ask("--policy", str(other)).having("error")["policy"]
 
 
 def test_without_an_installation_every_check_fails_or_is_unknown() -> None:

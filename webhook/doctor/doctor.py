@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from certs.read import Certificate, blocks, certificates, signed
-from webhook.doctor.installation import Installation, PolicyAnswers, ReadFailure
+from webhook.doctor.installation import Installation, PolicyAnswers, ReadFailure, arguments
 from webhook.engine import registered
 from webhook.facts.snapshot import Facts
 from webhook.fallback import current
@@ -17,7 +17,7 @@ from webhook.fallback.answers import ValidationActions
 from webhook.fallback.comparison import compare
 from webhook.gpu import guard
 from webhook.model import Mode, Object
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Switch
 from webhook.rules import walk
 from webhook.text.words import listed, several, shown
 
@@ -73,14 +73,17 @@ class Examined:
 
 def examine(of: Examined) -> list[Check]:
     """Run every check."""
-    return [check for each in CHECKS for check in each(of)]
+    from webhook.doctor import by_object  # which uses the checks of this module
+
+    checks = CHECKS if of.read.by_object is None else by_object.CHECKS
+    return [check for each in checks for check in each(of)]
 
 
 def mode(deployment: Object | ReadFailure) -> Mode | None:
     """Return the mode in which a Deployment runs the webhook; None if it could not be read."""
     if isinstance(deployment, ReadFailure):
         return None
-    return Mode.AUDIT if "--audit-only" in _arguments(deployment) else Mode.ENFORCE
+    return Mode.AUDIT if "--audit-only" in arguments(deployment) else Mode.ENFORCE
 
 
 def ready(pods: Object | ReadFailure) -> list[Object]:
@@ -100,7 +103,7 @@ def replicas(of: Examined) -> Iterator[Check]:
         yield _unread(name, deployment, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
         return
     if isinstance(pods, ReadFailure):
-        yield _unknown(name, pods)
+        yield not_known(name, pods)
         return
     wanted, running = int(_spec(deployment).get("replicas", 1)), ready(pods)
     nodes = {str(_spec(each).get("nodeName")) for each in running}
@@ -138,7 +141,7 @@ def policy(of: Examined) -> Iterator[Check]:
     """Whether the installed policy is usable, is the same as the local one, and is the one that the replicas use."""
     if of.policy is None:
         if isinstance(of.read.policy, ReadFailure) and not of.read.policy.absent:
-            yield _unknown("policy", of.read.policy)
+            yield not_known("policy", of.read.policy)
         else:
             yield Check("policy", CheckState.ERROR, of.why, "put your policy in, and apply your overlay")
         return
@@ -171,7 +174,7 @@ def registration(of: Examined) -> Iterator[Check]:
     found = [each for each in of.read.configurations if not isinstance(each, ReadFailure)]
     for each in of.read.configurations:
         if isinstance(each, ReadFailure) and not each.absent:
-            yield _unknown("registration", each)
+            yield not_known("registration", each)
             return
     if of.policy is None:
         return
@@ -189,7 +192,7 @@ def fallback(of: Examined) -> Iterator[Check]:
     name, lists = "fallback", of.read.fallback
     for each in lists:
         if isinstance(each, ReadFailure) and not each.absent:
-            yield _unknown(name, each)
+            yield not_known(name, each)
             return
     if of.policy is None:
         return
@@ -241,7 +244,7 @@ def _without_fallback(of: Examined, answer: ValidationActions, way: str, *, audi
 
 def _watched(deployment: Object | ReadFailure) -> ValidationActions | None:
     """Return the configured answer of the fallback that the webhook watches."""
-    for argument in _arguments(deployment):
+    for argument in arguments(deployment):
         option, _, value = argument.partition("=")
         if option == "--fallback" and value in set(ValidationActions):
             return ValidationActions(value)
@@ -293,7 +296,7 @@ def endpoints(of: Examined) -> Iterator[Check]:
     """Whether the Service has endpoints that are ready."""
     name, slices = "endpoints", of.read.endpoints
     if isinstance(slices, ReadFailure):
-        yield _unknown(name, slices)
+        yield not_known(name, slices)
         return
     each = [one for item in slices.get("items") or () for one in item.get("endpoints") or ()]
     count = sum((one.get("conditions") or {}).get("ready") is not False for one in each)
@@ -346,7 +349,7 @@ def permissions(of: Examined) -> Iterator[Check]:
     if not powers:
         return
     if unread := next((each for each in powers.values() if isinstance(each, ReadFailure)), None):
-        yield _unknown(name, unread)
+        yield not_known(name, unread)
         return
     lacking = [power for power, held in powers.items() if held is False]
     if lacking:
@@ -379,7 +382,7 @@ def reached(of: Examined) -> Iterator[Check]:
             way = "ask as one who may create pods and Deployments in the namespace default"
             yield Check(name, CheckState.UNKNOWN, f"a dry run was refused by another: {shown(answer.why)}", way)
         return
-    if mode(of.read.deployment) is Mode.ENFORCE:
+    if _denies(of):
         says = "a pod that the policy denies was let in, as a dry run: the API server does not ask the webhook"
         yield Check(name, CheckState.ERROR, says, REGISTER)
         return
@@ -391,6 +394,13 @@ def reached(of: Examined) -> Iterator[Check]:
         yield Check(name, CheckState.OK, "the API server asks the webhook, which counts the review of a dry run")
     else:
         yield Check(name, CheckState.ERROR, "no replica was asked about a pod that was created as a dry run", LOGS)
+
+
+def _denies(of: Examined) -> bool:
+    """Whether what the policy denies is refused."""
+    if of.read.by_object is None:
+        return mode(of.read.deployment) is Mode.ENFORCE
+    return of.policy is not None and of.policy.mode is Switch.ENFORCE
 
 
 Checker = Callable[[Examined], Iterable[Check]]
@@ -411,25 +421,19 @@ CHECKS: tuple[Checker, ...] = (
 """All checks, in the order in which they are shown."""
 
 
-def _unknown(name: str, unread: ReadFailure) -> Check:
+def not_known(name: str, unread: ReadFailure) -> Check:
+    """Return the check of what could not be read."""
     return Check(
         name, CheckState.UNKNOWN, f"could not be asked: {shown(unread.why, quotes=False)}", "ask as an administrator"
     )
 
 
 def _unread(name: str, unread: ReadFailure, absent: str, way: str) -> Check:
-    return Check(name, CheckState.ERROR, absent, way) if unread.absent else _unknown(name, unread)
+    return Check(name, CheckState.ERROR, absent, way) if unread.absent else not_known(name, unread)
 
 
 def _spec(item: Object) -> Any:
     return item.get("spec") or {}
-
-
-def _arguments(deployment: Object | ReadFailure) -> list[str]:
-    if isinstance(deployment, ReadFailure):
-        return []
-    containers = _spec(deployment).get("template", {}).get("spec", {}).get("containers") or ()
-    return [str(argument) for each in containers for argument in each.get("args") or ()]
 
 
 def _is_ready(pod: Object) -> bool:

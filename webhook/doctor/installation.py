@@ -47,11 +47,38 @@ class ReadFailure(NamedTuple):
 Answer = Object | ReadFailure
 
 
+CONTROLLER, GUARD = f"{NAME}-controller", f"{NAME}-guard"
+"""The Deployment and the lease of the controller; the admission policy that guards what it may register."""
+
+GUARDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+OBJECTS = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
+
+
+@dataclass(frozen=True)
+class ByObject:
+    """What is read besides where the policy is an object: all policies, the controller, and what guards it.
+
+    `guard` has the admission policy and its binding.
+    """
+
+    policies: Answer
+    controller: Answer
+    lease: Answer
+    guard: tuple[Answer, ...]
+
+    @property
+    def items(self) -> list[Object]:
+        """The policies, the one first that is in force or comes into force."""
+        found: list[Object] = [] if isinstance(self.policies, ReadFailure) else self.policies.get("items") or []
+        return sorted(found, key=lambda each: (each["metadata"].get("creationTimestamp"), each["metadata"]["name"]))
+
+
 @dataclass(frozen=True)
 class Installation:
     """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`).
 
     `fallback` has the lists of admission policies and of their bindings, in the order of `registered.POLICIES`.
+    `by_object` is None where the policy is a file.
     """
 
     configurations: tuple[Answer, ...]
@@ -61,6 +88,7 @@ class Installation:
     endpoints: Answer
     policy: Answer
     serving: Answer
+    by_object: ByObject | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +124,27 @@ def read(api: Api) -> Installation:
         ),
         policy=_named(api, f"{inside}/configmaps", deployment, "policy", ("configMap", "name")),
         serving=_named(api, f"{inside}/secrets", deployment, "tls", ("secret", "secretName")),
+        by_object=_by_object(api) if "--revisions" in arguments(deployment) else None,
     )
+
+
+def _by_object(api: Api) -> ByObject:
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+    return ByObject(
+        policies=_get(api, OBJECTS),
+        controller=_get(api, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{CONTROLLER}"),
+        lease=_get(api, f"{leases}/{CONTROLLER}"),
+        guard=tuple(_get(api, f"{ADMISSION}/{each}/{GUARD}") for each in GUARDS),
+    )
+
+
+def arguments(deployment: Answer) -> list[str]:
+    """Return the arguments of a Deployment's containers; none if it could not be read."""
+    if isinstance(deployment, ReadFailure):
+        return []
+    spec: Any = deployment.get("spec") or {}
+    containers = spec.get("template", {}).get("spec", {}).get("containers") or ()
+    return [str(argument) for each in containers for argument in each.get("args") or ()]
 
 
 def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> PolicyAnswers:

@@ -18,7 +18,7 @@ from webhook.facts.snapshot import Facts
 from webhook.memory import frameworks
 from webhook.model import Action, Object, Unusable
 from webhook.policy import load
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Switch
 from webhook.text.terminal import Look
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ STATUS = {
     ),
     help="Check the installation of Slicewarden in a live cluster, and say how to fix each problem: replicas, "
     "mode, policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, permissions, and whether "
-    "the API server calls the webhook. It changes nothing: it creates a pod as a dry run, and a Deployment if the "
-    "fallback denies the pod.",
+    "the API server calls the webhook; where the policy is an object, also the controller and its rights. It changes "
+    "nothing: it creates a pod as a dry run, and a Deployment if the fallback denies the pod.",
 )
 @options.once("--policy", type=options.PATH, help="the policy that is to be installed; default: the installed one")
 @options.cluster
@@ -95,6 +95,8 @@ def _installed(read: "Installation") -> tuple[Policy | None, documents.Document 
     """Read the installed policy, with its document, or the reason why it cannot be used."""
     from webhook.doctor.installation import ReadFailure
 
+    if read.by_object is not None:
+        return _in_cluster(read.by_object.items)
     if isinstance(read.policy, ReadFailure):
         return None, None, f"the installed policy could not be read: {read.policy.why}"
     text = (read.policy.get("data") or {}).get("policy.yaml")
@@ -111,6 +113,17 @@ def _installed(read: "Installation") -> tuple[Policy | None, documents.Document 
         first, *more = error.problems
         return None, None, f"the installed policy cannot be used: {first}{f' (and {len(more)} more)' if more else ''}"
     return policy, document, ""
+
+
+def _in_cluster(policies: list[Object]) -> tuple[Policy | None, documents.Document | None, str]:
+    """Read the policy that is in force or comes into force, as `_installed` does. Without a mode it audits."""
+    if not policies:
+        return None, None, "there is no policy"
+    try:
+        policy = load.of_object(policies[0], rules.releases(), frameworks=frameworks.names())
+    except Unusable as error:
+        return None, None, f"the policy cannot be used: {error.problems[0].message}"
+    return replace(policy, mode=policy.mode or Switch.AUDIT), load.of_no_file(policies[0]), ""
 
 
 def _probe(policy: Policy, facts: Facts) -> Object | None:

@@ -1,0 +1,176 @@
+"""The checks of an installation where the policy is an object, and a controller keeps everything in step with it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from webhook.cluster.client import NOT_FOUND
+from webhook.doctor import doctor
+from webhook.doctor.doctor import LOGS, Check, Checker, CheckState, Examined, not_known
+from webhook.doctor.installation import ByObject, ReadFailure
+from webhook.engine import filled
+from webhook.engine.paths import Name
+from webhook.model import Object
+from webhook.policy.model import Switch
+from webhook.text.words import listed, several
+
+AWAY = 60.0
+"""Seconds after which a lease that was not renewed says that no controller works; it is renewed every five seconds."""
+
+INSTALL = "apply the installation again; it brings all back through audit mode"
+CONTROLLER_LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden-controller`"
+
+
+def controller(of: Examined) -> Iterator[Check]:
+    """Whether a controller works: it renews its lease."""
+    name, read = "controller", _read(of)
+    for each in (read.controller, read.lease):
+        if isinstance(each, ReadFailure):
+            yield _missing(name, each, "the controller is not installed")
+            return
+    spec = {} if isinstance(read.lease, ReadFailure) else read.lease.get("spec") or {}
+    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
+    stays = "what is in force stays so, and no change comes into force"
+    if not (holder and renewed):
+        yield Check(name, CheckState.ERROR, f"no controller has worked yet: {stays}", CONTROLLER_LOGS)
+        return
+    age = (of.now - datetime.fromisoformat(renewed)).total_seconds()
+    if age > AWAY:
+        says = f"no controller works: {holder} was heard of {age:.0f} s ago; {stays}"
+        yield Check(name, CheckState.ERROR, says, CONTROLLER_LOGS)
+    else:
+        yield Check(name, CheckState.OK, f"{holder} works")
+
+
+def guard(of: Examined) -> Iterator[Check]:
+    """Whether an admission policy limits what the controller's account may register."""
+    name = "rights"
+    for each in _read(of).guard:
+        if isinstance(each, ReadFailure):
+            says = "the guard is gone: who has the controller's token may register another server, for Secrets too"
+            yield _missing(name, each, says)
+            return
+    *_, binding = _read(of).guard
+    actions = [] if isinstance(binding, ReadFailure) else (binding.get("spec") or {}).get("validationActions") or []
+    if "Deny" in actions:
+        yield Check(name, CheckState.OK, "a guard limits what the controller may register")
+    else:
+        yield Check(name, CheckState.ERROR, "the guard of the controller denies nothing", INSTALL)
+
+
+def policy(of: Examined) -> Iterator[Check]:
+    """Whether the oldest policy is in force, by its status, and is the same as the local one."""
+    name, read = "policy", _read(of)
+    if isinstance(read.policies, ReadFailure):
+        yield _missing(name, read.policies, "the definition of GPUSharingPolicy is not installed")
+        return
+    if not read.items:
+        says = "there is no policy, so nothing is judged"
+        way = "apply one: `kubectl apply -f policy.yaml`"
+        yield Check(name, CheckState.ERROR if of.own else CheckState.OK, says, way if of.own else "")
+        return
+    first, *others = read.items
+    status = first.get("status") or {}
+    about = f"{first['metadata']['name']} {status.get('digest') or ''}".strip()
+    if of.own is not None and of.policy is not None and of.own.digest != of.policy.digest:
+        says = f"policy {of.policy.name} {of.policy.digest} is in the cluster, not {of.own.name} {of.own.digest}"
+        yield Check(name, CheckState.ERROR, says, "apply this policy")
+    else:
+        yield _standing(first, about)
+    for other in others:
+        would = (other.get("status") or {}).get("wouldDeny")
+        more = "" if would is None else f"; it would newly deny {several(would, 'object')}"
+        says = f"{other['metadata']['name']} waits, because {first['metadata']['name']} is older{more}"
+        yield Check(name, CheckState.OK, says)
+
+
+def _standing(item: Object, about: str) -> Check:
+    """Say what the status of a policy says."""
+    status, name = item.get("status") or {}, "policy"
+    found = {each["type"]: each for each in status.get("conditions") or ()}
+    ready = found.get("Ready") or {}
+    if not ready:
+        return Check(name, CheckState.WARNING, f"{about}: no controller has looked at it", CONTROLLER_LOGS)
+    reason, message = ready.get("reason"), ready.get("message")
+    if found.get("Stalled", {}).get("status") == "True":
+        way = "docs/operator.md says what to do about each reason"
+        return Check(name, CheckState.ERROR, f"{about}: {reason}: {message}", way)
+    if ready.get("observedGeneration") != item["metadata"].get("generation"):
+        return Check(name, CheckState.WARNING, f"{about}: its last change was not looked at yet", CONTROLLER_LOGS)
+    if ready.get("status") != "True":
+        return Check(name, CheckState.WARNING, f"{about}: {reason}: {message}", "wait, or see to what it waits for")
+    held = f", held by {status['replicas']} replicas" if status.get("replicas") else ""
+    return Check(name, CheckState.OK, f"{about} is in force, mode {status.get('mode')}{held}")
+
+
+def registration(of: Examined) -> Iterator[Check]:
+    """Whether the webhook configurations exist, and name the policy that is in force."""
+    name, named = "registration", dict[str, tuple[Name, ...]]()
+    for half, each in zip(("mutating", "validating"), of.read.configurations, strict=True):
+        if isinstance(each, ReadFailure):
+            gone = f"RegistrationGone: the {half} webhook configuration is not there, so nothing is judged"
+            yield _missing(name, each, gone)
+            return
+        try:
+            named[half] = filled.named(each)
+        except ValueError as error:
+            yield Check(name, CheckState.ERROR, f"RegistrationForeign: {error}", "delete both, and apply them again")
+            return
+    wanted = of.policy.digest if of.policy and of.policy.mode is not Switch.OFF else ""
+    digests = {one.digest for names in named.values() for one in names}
+    if not (wanted or digests) or digests == {wanted}:
+        words = ".".join(map(str, named["validating"]))
+        yield Check(name, CheckState.OK, f"it asks by {words}" if words else "it asks about nothing")
+    else:
+        found = listed(sorted(digests), 3) if digests else "nothing"
+        says = f"it asks by {found}, and {wanted or 'nothing'} is to be in force"
+        yield Check(name, CheckState.WARNING, says, "the controller changes it; the status of the policy says when")
+
+
+def replicas_hold(of: Examined) -> Iterator[Check]:
+    """Whether all replicas hold the policy, as the status says."""
+    items = _read(of).items
+    status = items[0].get("status") or {} if items else {}
+    have, _, wanted = (status.get("replicas") or "").partition("/")
+    if have == wanted:
+        return
+    says = f"{have} of {wanted} replicas hold the policy, and a change waits for the others"
+    yield Check("replicas", CheckState.WARNING, says, LOGS)
+
+
+def fallback(of: Examined) -> Iterator[Check]:
+    """Whether the fallback is installed: the controller keeps what it denies."""
+    found = of.read.fallback[0]
+    if isinstance(found, ReadFailure):
+        yield not_known("fallback", found)
+    elif found.get("items"):
+        yield Check("fallback", CheckState.OK, "the controller keeps it")
+    else:
+        yield Check("fallback", CheckState.WARNING, "none is there", INSTALL)
+
+
+def _read(of: Examined) -> ByObject:
+    gone = ReadFailure(NOT_FOUND, "not read")
+    return of.read.by_object or ByObject(gone, gone, gone, (gone,))
+
+
+def _missing(name: str, unread: ReadFailure, absent: str) -> Check:
+    return Check(name, CheckState.ERROR, absent, INSTALL) if unread.absent else not_known(name, unread)
+
+
+CHECKS: tuple[Checker, ...] = (
+    doctor.replicas,
+    replicas_hold,
+    controller,
+    policy,
+    doctor.lints,
+    registration,
+    guard,
+    fallback,
+    doctor.certificate,
+    doctor.endpoints,
+    doctor.facts_age,
+    doctor.guarded,
+    doctor.permissions,
+    doctor.reached,
+)
+"""All checks, in the order in which they are shown."""
