@@ -15,6 +15,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
 from webhook.model import Problem
 from webhook.policy.model import Policy
+from webhook.reports import fleet as fleets
 from webhook.reports import formats
 from webhook.scan import batches, grants
 from webhook.scan.results import Report, only
@@ -37,6 +38,7 @@ _EXAMPLES = (
     "slicewarden check --format sarif --output findings.sarif --format table",
     "slicewarden check deploy/ --rule uncapped-memory --statistics",
     "slicewarden check deploy/ --patched patched/",
+    "slicewarden check --policy policies/ --cluster eu-1=clusters/eu-1 --cluster us-2=clusters/us-2",
     "helm template deploy/chart | slicewarden check -",
     "kustomize build overlays/prod | slicewarden check - --facts cluster.json",
     "argocd app manifests app | slicewarden check -",
@@ -67,6 +69,7 @@ _STATUS = {
 )
 @options.policy()
 @options.facts(live="take the facts from the cluster; `slicewarden audit` judges what runs there")
+@options.FLEET
 @options.cluster
 @options.namespace("namespace for objects that do not set one (default: default)")
 @options.report(formats.Purposes(), (*options.FAIL_ON, options.UNJUDGED))
@@ -94,6 +97,7 @@ def command(
     policy: str | None,
     facts: Sequence[str],
     live: bool,
+    fleet: Sequence[options.Member],
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
@@ -112,6 +116,12 @@ def command(
     patched: str | None,
 ) -> int:
     """Judge everything and write the reports. Returns the exit status for the worst result."""
+    if fleet:
+        excluded = {"--live": live, "--statistics": statistics, "--watch": watch, "--patched": patched}
+        options.only_fleet(
+            wanted, fleets.FORMATS, PATH=paths, **excluded, **{"--explain": explain, "--all": everything}
+        )
+        return _fleet(fleet, policy, namespace, wanted, fail_on, fetch=fetch, cached=not no_cache, system=system)
     paths = paths or ["."]
     if statistics:
         options.counted(wanted)
@@ -175,6 +185,60 @@ def command(
         unjudged=report.unjudged_pods > 0,
         unusable=bool(report.problems),
     )
+
+
+def _fleet(
+    fleet: Sequence[options.Member],
+    policy: str | None,
+    namespace: str | None,
+    wanted: Sequence[Wanted],
+    fail_on: str,
+    *,
+    fetch: bool,
+    cached: bool,
+    system: bool,
+) -> int:
+    """Judge each cluster by the objects and facts of its folder, and write one line for each."""
+    inputs.note_sample(policy)
+    engine = Engine(inputs.load_policy(policy), rules.walk())
+    now = datetime.now(UTC)
+    results = dict[str, Report]()
+    for member in fleet:
+        with inputs.rendering((), fetch=fetch, cached=cached) as rendering:
+            objects = batches.read(
+                [member.folder],
+                namespace,
+                workloads=engine.policy.workloads,
+                gpus=engine.policy.gpu_resources,
+                rbac=engine.policy.asks_rbac,
+                rendering=rendering,
+            )
+        facts = replace(Facts.of(objects.facts), today=now.date())
+        report = objects.judge(engine, facts, at=now, system=system)
+        if not (report.problems or report.objects):
+            report = replace(report, problems=(Problem(member.folder, 0, _nothing(objects.charts)),))
+        if chosen := options.chosen():
+            report = replace(report, judged=tuple(only(each, chosen) for each in report.judged))
+        results[member.name] = report
+    lines = [_line(name, report) for name, report in results.items()]
+    outputs.write(wanted, lambda name, look: fleets.render(name, "FleetReport", lines, look))
+    return options.status(
+        fail_on,
+        denied=any(report.count(allowed=False) for report in results.values()),
+        warned=any(report.warned for report in results.values()),
+        unjudged=any(report.unjudged_pods for report in results.values()),
+        unusable=any(report.problems for report in results.values()),
+    )
+
+
+def _line(name: str, report: Report) -> fleets.Line:
+    counts = {
+        "denied": report.count(allowed=False),
+        "allowed": report.count(allowed=True),
+        "warned": report.warned,
+        "unjudged": report.unjudged_pods,
+    }
+    return fleets.Line(name, counts, report.problems)
 
 
 def _nothing(charts: int) -> str:

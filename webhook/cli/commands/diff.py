@@ -16,6 +16,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.reports import diff_report
+from webhook.reports import fleet as fleets
 from webhook.scan import batches, diff, sharing
 from webhook.scan.diff import Change, ChangeEffect, Compare, Compared
 from webhook.scan.results import Judged, only
@@ -40,6 +41,7 @@ _MORE = (
             "slicewarden diff origin/main:policies policies deploy/ --facts cluster.json --format markdown",
             "slicewarden diff origin/main:policies policies --live",
             "slicewarden diff origin/main:policies policies deploy/ --live",
+            "slicewarden diff origin/main:policies policies --cluster eu-1=clusters/eu-1 --cluster us-2=clusters/us-2",
         ),
         {
             "0": "no change that --fail-on names",
@@ -65,6 +67,7 @@ _MORE = (
     "--live",
 )
 @options.facts(live="take the facts from the cluster, and the objects too if no PATH is given")
+@options.FLEET
 @options.cluster
 @options.namespace("namespace for objects that do not set one; with --live, the only namespace that is read")
 @options.report(FORMATS, FAIL_ON)
@@ -77,6 +80,7 @@ def command(
     paths: Sequence[str],
     facts: Sequence[str],
     live: bool,
+    fleet: Sequence[options.Member],
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
@@ -90,6 +94,14 @@ def command(
         options.counted(wanted)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     before, after = (Engine(inputs.load_policy(path), rules.walk()) for path in (old, new))
+    if fleet:
+        options.only_fleet(
+            wanted, fleets.FORMATS, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything}
+        )
+        changes = {each.name: _of_member(each, namespace, before, after) for each in fleet}
+        lines = [_line(name, change) for name, change in changes.items()]
+        outputs.write(wanted, lambda name, look: fleets.render(name, "FleetDiffReport", lines, look))
+        return _status(fail_on, *changes.values())
     target = Target(kubeconfig, context, namespace)
     compare = partial(diff.compare, old=before, new=after, narrow=_narrow(), everything=everything)
     if live and not paths:
@@ -100,6 +112,17 @@ def command(
     return _status(fail_on, result)
 
 
+def _of_member(member: options.Member, namespace: str | None, old: Engine, new: Engine) -> Change:
+    """Compare the verdicts on the objects of a folder, which also has the facts."""
+    compare = partial(diff.compare, old=old, new=new, narrow=_narrow())
+    return _of_files([member.folder], (), None, namespace, old, new, compare, noted=False)
+
+
+def _line(name: str, change: Change) -> fleets.Line:
+    counts = {diff_report.HEADINGS[effect]: len(change.having(effect)) for effect in ChangeEffect}
+    return fleets.Line(name, {**counts, "as before": change.unchanged}, change.problems)
+
+
 def _of_files(
     paths: Sequence[str],
     facts: Sequence[str],
@@ -108,6 +131,8 @@ def _of_files(
     old: Engine,
     new: Engine,
     compare: Compare,
+    *,
+    noted: bool = True,
 ) -> Change:
     known, unknown = inputs.known(facts, target, (old.policy, new.policy))
     with inputs.rendering(known) as rendering:
@@ -119,7 +144,7 @@ def _of_files(
             rendering=rendering,
         )
     all_facts = _facts((*known, *objects.facts))
-    if not (facts or target):
+    if noted and not (facts or target):
         inputs.note_missing(all_facts)
     compared = objects.each(partial(compare, facts=all_facts))
     passed = (Compared(passed_over=kind) for kind in objects.kinds)
@@ -169,12 +194,14 @@ def _facts(objects: Iterable[Object]) -> Facts:
     return replace(Facts.of(objects), today=datetime.now(UTC).date())
 
 
-def _status(fail_on: str, result: Change) -> int:
-    if fail_on == "any" and result.changed and not result.problems:
+def _status(fail_on: str, *results: Change) -> int:
+    """Return the exit status of the worst result."""
+    unusable = any(result.problems for result in results)
+    if fail_on == "any" and any(result.changed for result in results) and not unusable:
         return options.DENIED
     return options.status(
         fail_on,
-        denied=bool(result.having(ChangeEffect.DENIED)),
-        warned=bool(result.having(ChangeEffect.WARNED)),
-        unusable=bool(result.problems),
+        denied=any(result.having(ChangeEffect.DENIED) for result in results),
+        warned=any(result.having(ChangeEffect.WARNED) for result in results),
+        unusable=unusable,
     )

@@ -1,0 +1,48 @@
+"""Writes one line for each of several clusters: what a policy, or a change of policy, would do there."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from webhook.model import Problem
+from webhook.reports import parts
+from webhook.text import tables
+from webhook.text.terminal import Look
+
+FORMATS = ("table", "json", "markdown")
+
+ERRORS = "errors"
+"""The heading of the last column."""
+
+
+class Line(NamedTuple):
+    """A cluster: its counts by heading, in the order of the columns, and the problems of its input."""
+
+    cluster: str
+    counts: Mapping[str, int]
+    problems: tuple[Problem, ...] = ()
+
+
+def render(name: str, kind: str, lines: Sequence[Line], look: Look) -> str:
+    """Write the lines in one of FORMATS. `kind` is that of the JSON document."""
+    if name == "json":
+        return parts.document(kind, {"clusters": [_value(line) for line in lines]})
+    head, *rows = _rows(lines)
+    if name == "markdown":
+        escaped = [[tables.escaped(cell) for cell in row] for row in rows]
+        return "".join(f"{line}\n" for line in tables.markdown(head, escaped))
+    shown = [*tables.columns((head, *rows), range(1, len(head)))]
+    problems = (f"{line.cluster}: {problem}" for line in lines for problem in line.problems)
+    return "".join(f"{line}\n" for line in (*shown, *(line for each in problems for line in look.error(each))))
+
+
+def _rows(lines: Sequence[Line]) -> Iterator[list[str]]:
+    """Yield the head, and a row for each cluster. A column in which all have 0 is left out, except for the first."""
+    headings = [*dict.fromkeys(heading for line in lines for heading in line.counts)]
+    some = [each for each in headings if each == headings[0] or any(line.counts.get(each) for line in lines)]
+    yield ["cluster", *some, ERRORS]
+    for line in lines:
+        yield [line.cluster, *(str(line.counts.get(each, 0)) for each in some), str(len(line.problems))]
+
+
+def _value(line: Line) -> dict[str, object]:
+    return {"name": line.cluster, "summary": dict(line.counts), "errors": parts.problems(line.problems)}
