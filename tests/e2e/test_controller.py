@@ -8,10 +8,11 @@ import base64
 import json
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -145,9 +146,9 @@ class Release:
         found = self.policy(name).get("status", {}).get("conditions", ())
         return next((dict(each) for each in found if each["type"] == kind), {})
 
-    def ready(self, digest: str = "") -> bool:
+    def ready(self, digest: str = "", name: str = "sample") -> bool:
         """Whether the policy, as it is now, is in force."""
-        value = self.policy()
+        value = self.policy(name)
         found = {each["type"]: each for each in value.get("status", {}).get("conditions", ())}
         seen = found.get("Ready", {}).get("observedGeneration") == value["metadata"]["generation"]
         of = not digest or value["status"].get("digest") == digest
@@ -165,8 +166,19 @@ class Release:
         url = f"--server={self.servers[server]}"
         return self.cluster.kubectl("create", url, "--filename=-", *options, stdin=json.dumps(value)).stderr
 
+    def wrote(self) -> list[str]:
+        """What controllers wrote into the registration, in their words."""
+        lines = [line for name in ("controller-a", "controller-b") for line in self.log(name).splitlines()]
+        return [json.loads(line)["now"] for line in lines if '"wrote"' in line]
+
+    def looks(self) -> float:
+        """The age of a lease tells that a controller works; its renewals are counted by the version."""
+        lease = self.cluster.get("lease", "slicewarden-controller", f"--namespace={HOME}")
+        return float(lease["metadata"]["resourceVersion"])
+
     def log(self, name: str) -> str:
-        return (self.cluster.folder / f"{name}.log").read_text("utf-8", "replace")
+        file = self.cluster.folder / f"{name}.log"
+        return file.read_text("utf-8", "replace") if file.exists() else ""
 
 
 def honest() -> Object:
@@ -258,15 +270,12 @@ def test_a_diff_of_what_is_installed_is_empty(release: Release) -> None:
 class Load:
     """Creates honest and forbidden pods at both API servers for show, until the block ends."""
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: Release, makes: Sequence[Callable[[], Object]] | None = None) -> None:
         self.release, self.done = release, threading.Event()
         self.honest, self.forbidden = 0, 0
         self.wrong: list[str] = []
-        self.threads = [
-            threading.Thread(target=self._make, args=(server, make))
-            for server in (0, 1)
-            for make in (honest, forbidden)
-        ]
+        makes = makes or (honest, forbidden)
+        self.threads = [threading.Thread(target=self._make, args=(server, make)) for server in (0, 1) for make in makes]
 
     def __enter__(self) -> "Load":
         for each in self.threads:
@@ -349,6 +358,96 @@ def test_a_policy_that_cannot_be_used_leaves_the_one_before_in_force(release: Re
     release.apply(Q)
 
 
+def shown_diff(release: Release, old: Object, new: Object) -> Object:
+    """What `slicewarden diff --live` says of two policies."""
+    files: list[Path] = []
+    for name, value in (("old", old), ("new", new)):
+        file = release.cluster.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(value), "utf-8")
+        files.append(file)
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "webhook",
+        "diff",
+        *files,
+        "--live",
+        "--format",
+        "json",
+        "--fail-on",
+        "never",
+    ]
+    command += ["--kubeconfig", release.cluster.kubeconfig()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout)["summary"])
+
+
+def test_a_second_policy_says_what_it_would_deny_and_takes_over_when_the_first_is_deleted(release: Release) -> None:
+    plain = pod("reader", TEAM, limits={})
+    plain["spec"]["hostPID"] = True
+    for value in (honest(), honest(), plain):
+        assert release.create(value) == ""
+    stricter = policy(**MORE)
+    stricter["metadata"] = {"name": "stricter"}
+    shared = [{**each, "tenants": {"namespaces": ["nobody"]}} for each in stricter["spec"]["pools"]]
+    stricter["spec"]["pools"] = shared
+    release.apply(stricter)
+    said = shown_diff(release, Q, stricter)["denied"]
+    assert said >= 2
+    assert eventually(lambda: release.policy("stricter").get("status", {}).get("wouldDeny") == said)
+    status = release.policy("stricter")["status"]
+    assert release.condition("Ready", "stricter")["reason"] == "NotInForce"
+    assert len(status["wouldDenySample"]) == said
+    assert all(line.startswith(f"Pod {TEAM}/honest-") for line in status["wouldDenySample"])
+    assert release.named() == (digest(Q), digest(Q))
+    with Load(release, makes=(forbidden,)) as load:
+        release.cluster.do("delete", "gpusharingpolicy", "sample")
+        assert eventually(lambda: release.ready(name="stricter"))
+    assert load.wrong == []
+    assert load.forbidden > 0
+    assert "wouldDeny" not in release.policy("stricter")["status"]
+    assert release.named() == (digest(stricter), digest(stricter))
+    release.apply(Q)
+    release.cluster.do("delete", "gpusharingpolicy", "stricter")
+    assert eventually(lambda: release.ready(digest(Q)))
+
+
+def test_a_label_changes_no_digest_and_writes_nothing(release: Release) -> None:
+    before, wrote = release.policy()["status"], release.wrote()
+    release.cluster.do("label", "gpusharingpolicy", "sample", "argocd.argoproj.io/instance=app")
+    release.cluster.do("annotate", "gpusharingpolicy", "sample", "example.com/note=new")
+    looked = release.looks()
+    assert eventually(lambda: release.looks() > looked + 1, pause=1)
+    assert release.policy()["status"] == before
+    assert release.wrote() == wrote
+
+
+def test_a_namespace_that_may_not_be_read_is_named_and_the_policy_before_stays(release: Release) -> None:
+    elsewhere = policy(**MORE)
+    elsewhere["spec"]["sharing"] = {**elsewhere["spec"]["sharing"], "namespaces": ["gpu-operator", "team-x"]}
+    release.cluster.do("create", "namespace", "team-x")
+    release.apply(elsewhere)
+    assert eventually(lambda: release.condition("Stalled").get("reason") == "FactsUnreadable")
+    assert "of team-x" in release.condition("Ready")["message"]
+    assert release.named() == (digest(Q), digest(Q))
+    release.apply(Q)
+    assert eventually(lambda: release.ready(digest(Q)))
+
+
+def test_a_change_of_mode_changes_no_digest_and_an_event_tells_of_it(release: Release) -> None:
+    release.apply(policy(mode="Audit", **MORE))
+    assert eventually(lambda: release.ready() and release.named()[0].endswith("-audit"))
+    assert release.policy()["status"]["digest"] == digest(Q)
+    release.apply(Q)
+    assert eventually(lambda: release.ready(digest(Q)))
+
+    def told() -> set[str]:
+        found = release.cluster.get("events.events.k8s.io", "--namespace=default")["items"]
+        return {each["reason"] for each in found if each["regarding"]["kind"] == "GPUSharingPolicy"}
+
+    assert eventually(lambda: {"InForce", "NotInForce", "FactsUnreadable"} <= told())
+
+
 def test_the_role_allows_no_creation_and_no_other_names(release: Release) -> None:
     def may(*words: str) -> bool:
         return release.cluster.kubectl("auth", "can-i", *words, user=ACCOUNT).stdout.strip() == "yes"
@@ -359,6 +458,7 @@ def test_the_role_allows_no_creation_and_no_other_names(release: Release) -> Non
             assert not may(*words)
     assert not may("list", "secrets", f"--namespace={HOME}")
     assert not may("get", "pods", f"--namespace={TEAM}")
+    assert not may("create", "pods", f"--namespace={TEAM}")
     assert not may("patch", "validatingadmissionpolicies/slicewarden-guard")
 
 
