@@ -151,3 +151,20 @@ def test_one_pool_is_changed_by_its_name(api: Cluster) -> None:
         assert "Duplicate value" in create(api, {**twice, "metadata": {"name": "twice"}}).stderr
     finally:
         api.do("delete", "gsp", "merged")
+
+
+FLEET = ROOT / "manifests" / "examples" / "fleet" / "clusters"
+
+
+def test_kustomize_changes_the_mode_and_one_pool_of_a_cluster_by_its_name(api: Cluster) -> None:
+    base = yaml.safe_load(api.do("kustomize", FLEET / "us-2"))
+    changed = yaml.safe_load(api.do("kustomize", FLEET / "eu-1"))
+    pools = [{each["name"]: each for each in value["spec"]["pools"]} for value in (base, changed)]
+    assert pools[0].keys() == pools[1].keys() == {"shared", "whole"}
+    assert pools[0]["shared"] == pools[1]["shared"]
+    labels = changed["spec"]["pools"][[*pools[1]].index("whole")]["nodes"]["matchLabels"]
+    assert labels == {**pools[0]["whole"]["nodes"]["matchLabels"], "pool": "whole"}
+    assert {**pools[1]["whole"], "nodes": {}} == {**pools[0]["whole"], "nodes": {}}
+    assert (base["spec"]["mode"], changed["spec"]["mode"]) == ("Audit", "Enforce")
+    for value in (base, changed):
+        assert create(api, value).returncode == 0
