@@ -16,6 +16,7 @@ from bench import (
     apiserver,
     audit,
     check,
+    controller,
     decision,
     engines,
     fallback,
@@ -70,6 +71,7 @@ PARTS = {
     "agent": Part("The agent of a node, on a pretended card", lambda _: agent.run()),
     "turns": Part("Turns on a contended card", lambda _: turns.run()),
     "scale": Part("A large cluster", lambda _: scale.run()),
+    "controller": Part("The controller while nothing changes", lambda _: controller.run()),
 }
 """All parts, in the order of a whole run."""
 

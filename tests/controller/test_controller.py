@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import certs
-from tests.support.api_in_memory import ADMISSION, HALVES, HOME, LEASE, MAPS, POLICIES, ApiInMemory, serving
+from tests.support.api_in_memory import ADMISSION, CHECK, HALVES, LEASE, MAPS, POLICIES, SECRETS, ApiInMemory, installed
 from tests.support.policies import POLICY
 from webhook import rules
 from webhook.cluster import client
@@ -22,8 +22,6 @@ from webhook.policy import load
 from webhook.policy.model import Policy
 
 Object = dict[str, Any]
-SECRETS = f"/api/v1/namespaces/{HOME}/secrets"
-CHECK = f"{ADMISSION}/validatingwebhookconfigurations/slicewarden-policies"
 
 
 def policy(name: str = "sample", mode: str = "Enforce", created: int = 1, **spec: Any) -> Object:
@@ -38,15 +36,7 @@ def digest(value: Object) -> str:
 
 @pytest.fixture
 def api() -> Iterator[ApiInMemory]:
-    with serving() as started:
-        for path in (*HALVES.values(), CHECK):
-            kind = "Validating" if "validating" in path else "Mutating"
-            own = {"name": path.rpartition("/")[2]}
-            started.put(path, {"kind": f"{kind}WebhookConfiguration", "metadata": own})
-        for name in ("slicewarden-probe", "slicewarden-controller"):
-            started.put(f"{LEASE}/{name}", {"kind": "Lease", "metadata": {"name": name}})
-        for name in ("slicewarden-ca", "slicewarden-serving"):
-            started.put(f"{SECRETS}/{name}", {"kind": "Secret", "metadata": {"name": name}})
+    with installed() as started:
         yield started
 
 

@@ -32,6 +32,8 @@ HALVES = {
     MUTATE: f"{ADMISSION}/mutatingwebhookconfigurations/slicewarden",
 }
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
+CHECK = f"{ADMISSION}/validatingwebhookconfigurations/slicewarden-policies"
+SECRETS = f"/api/v1/namespaces/{HOME}/secrets"
 MAPS = f"/api/v1/namespaces/{HOME}/configmaps"
 POLICIES = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
 
@@ -227,3 +229,18 @@ def serving() -> Iterator[ApiInMemory]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def installed() -> Iterator[ApiInMemory]:
+    """Serve one with what an installation of a release has, but for the fallback."""
+    with serving() as started:
+        for path in (*HALVES.values(), CHECK):
+            kind = "Validating" if "validating" in path else "Mutating"
+            own = {"name": path.rpartition("/")[2]}
+            started.put(path, {"kind": f"{kind}WebhookConfiguration", "metadata": own})
+        for name in ("slicewarden-probe", "slicewarden-controller"):
+            started.put(f"{LEASE}/{name}", {"kind": "Lease", "metadata": {"name": name}})
+        for name in ("slicewarden-ca", "slicewarden-serving"):
+            started.put(f"{SECRETS}/{name}", {"kind": "Secret", "metadata": {"name": name}})
+        yield started

@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from json import loads
-from typing import Any
-
-from kubernetes import client
+from urllib.parse import quote
 
 import certs
+from webhook.cluster import client
 from webhook.model import Object
 
-TIMEOUT = (5, 30)
-"""Seconds to connect, and to wait for an answer."""
+SILENCE = 30.0
+"""Seconds to wait for an answer."""
+
+HALVES = {
+    f"{half}WebhookConfiguration": f"/apis/admissionregistration.k8s.io/v1/{half.lower()}webhookconfigurations"
+    for half in ("Mutating", "Validating")
+}
 
 CLOCKS = timedelta(minutes=5)
 """The greatest difference between the API server's clock and ours. A wrong clock would issue invalid certificates."""
@@ -40,27 +44,15 @@ class ObjectNames:
 class ClusterStore:
     """A `certs.Store` in a cluster. Raises ValueError for errors that an administrator has to correct."""
 
-    def __init__(self, api: client.ApiClient, names: ObjectNames, say: Callable[[str], None]) -> None:
-        core, admission = client.CoreV1Api(api), client.AdmissionregistrationV1Api(api)
-        self._names, self._say = names, say
-        self._read_secret, self._patch_secret = core.read_namespaced_secret, core.patch_namespaced_secret
-        self._halves: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-            "MutatingWebhookConfiguration": (
-                admission.read_mutating_webhook_configuration,
-                admission.patch_mutating_webhook_configuration,
-            ),
-            "ValidatingWebhookConfiguration": (
-                admission.read_validating_webhook_configuration,
-                admission.patch_validating_webhook_configuration,
-            ),
-        }
+    def __init__(self, api: client.Api, names: ObjectNames, say: Callable[[str], None]) -> None:
+        self._api, self._names, self._say = api, names, say
         self._versions: dict[str, str] = {}
         self._before = certs.Stored()
         self._missed: set[str] = set()
 
     def read(self) -> certs.Stored:
         """Read the bundles, then the Secrets, so that no bundle is compared with older Secrets."""
-        bundles = {key: value for kind in self._halves for key, value in self._bundles(kind).items()}
+        bundles = {key: value for kind in HALVES for key, value in self._bundles(kind).items()}
         stored = self._secret(self._names.ca_secret)
         try:
             authorities = certs.authorities(stored)
@@ -81,7 +73,7 @@ class ClusterStore:
         if after.serving != before.serving and after.serving and after.authorities.signing:
             pair, ca = after.serving, after.authorities.signing.certificate_pem
             self._change(self._names.serving_secret, {}, {_CRT: pair.certificate_pem, _KEY: pair.key_pem, _CA: ca})
-        for kind, (_, patch) in self._halves.items():
+        for kind in HALVES:
             hooks = [
                 {"name": name, "clientConfig": {"caBundle": b64encode(bundle).decode("ascii")}}
                 for (half, _, name), bundle in ((key.partition("/"), bundle) for key, bundle in after.bundles.items())
@@ -89,14 +81,12 @@ class ClusterStore:
             ]
             if hooks:
                 body = {"metadata": {"resourceVersion": self._versions[kind]}, "webhooks": hooks}
-                _ask(f"{kind} {self._names.configuration}", patch, self._names.configuration, body)
+                self._configuration(kind, body)
 
     def _bundles(self, kind: str) -> dict[str, bytes]:
         """Read the bundles of a configuration's webhooks, by its kind and the webhook's name."""
-        read, _ = self._halves[kind]
-        name = self._names.configuration
         try:
-            configuration = _ask(f"{kind} {name}", read, name)
+            configuration = self._configuration(kind)
         except _Absent as absent:
             if (
                 kind not in self._missed
@@ -111,9 +101,8 @@ class ClusterStore:
         }
 
     def _secret(self, name: str) -> dict[str, bytes]:
-        where = f"Secret {self._names.namespace}/{name}"
         try:
-            secret = _ask(where, self._read_secret, name, self._names.namespace)
+            secret = self._ask_secret(name)
         except _Absent as absent:
             raise ValueError(f"{absent}: create it, empty, as the manifests do") from None
         self._versions[name] = secret["metadata"]["resourceVersion"]
@@ -123,28 +112,35 @@ class ClusterStore:
         gone = dict.fromkeys(before.keys() - after.keys())
         data = {key: b64encode(value).decode("ascii") for key, value in after.items()}
         body = {"metadata": {"resourceVersion": self._versions[name]}, "data": gone | data}
-        where = f"Secret {self._names.namespace}/{name}"
-        _ask(where, self._patch_secret, name, self._names.namespace, body)
+        self._ask_secret(name, body)
+
+    def _configuration(self, kind: str, body: Object | None = None) -> Object:
+        name = self._names.configuration
+        return _ask(self._api, f"{kind} {name}", f"{HALVES[kind]}/{quote(name)}", body)
+
+    def _ask_secret(self, name: str, body: Object | None = None) -> Object:
+        namespace = self._names.namespace
+        path = f"/api/v1/namespaces/{quote(namespace)}/secrets/{quote(name)}"
+        return _ask(self._api, f"Secret {namespace}/{name}", path, body)
 
 
 class _Absent(ValueError):
     """There is no object with this name."""
 
 
-def _ask(what: str, call: Callable[..., Any], *arguments: Any) -> Object:
-    """Send a request and return the object of the answer. Raises ValueError and `certs.Unsettled`, with `what`."""
+def _ask(api: client.Api, what: str, path: str, body: Object | None) -> Object:
+    """Read an object, or patch it with a body. Raises ValueError and `certs.Unsettled`, with `what`."""
+    method = "GET" if body is None else "PATCH"
     try:
-        response = call(*arguments, _preload_content=False, _request_timeout=TIMEOUT)
+        response = client.send(api, method, path, {}, body, patch=client.STRATEGIC, silence=SILENCE)
         status, answer, date = response.status, response.data, response.headers.get("Date")
         item: Object = loads(answer) if status == OK else {}
-    except client.ApiException as error:
-        status, answer, date, item = error.status or 0, error.body or error.reason, None, {}
     except Exception as error:  # the client passes on the errors of every library below it
         raise certs.Unsettled(f"{what}: {type(error).__name__}: {_line(error)}") from error
     if status == OK:
         _compare_clocks(date)
         return item
-    reason = f"{what}: {_message(answer)}"
+    reason = f"{what}: {_message(answer or response.reason)}"
     if status == NOT_FOUND:
         raise _Absent(f"{what} is not there")
     if status == CONFLICT:

@@ -72,7 +72,8 @@ CONNECT_SECONDS, READ_SECONDS = 5, 60
 """Seconds to connect, and seconds that the API server may be silent."""
 
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
-"""The content type of server-side apply, as `kubectl apply --server-side` sends it."""
+STRATEGIC = "application/strategic-merge-patch+json"
+"""The content types of patches: server-side apply, as `kubectl apply --server-side` sends it; merge; by lists' keys."""
 
 
 def ask(
