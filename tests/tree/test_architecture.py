@@ -27,7 +27,6 @@ HOMES = {
         "webhook.cluster.client",
         "webhook.cluster.watch",
         "webhook.cluster.events",
-        "webhook.cluster.cert_store",
     },
     "markupsafe": {"webhook.reports.formats.html"},  # Jinja's own foundation, for text that is HTML already
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises

@@ -84,6 +84,13 @@ QUERIES = [
 ]
 
 
+CONTROLLERS = {
+    "slicewarden_controller_leads": (),
+    "slicewarden_policy_standing": ("digest", "mode", "ready", "reason"),
+}
+"""The metrics of a controller that alerts read (webhook/controller/health.py)."""
+
+
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_names_only_what_there_is(
     said: dict[str, tuple[str, set[str]]], seen: dict[str, set[str]], query: str
@@ -92,6 +99,7 @@ def test_a_query_names_only_what_there_is(
         name: set(labels) for name, labels in API_SERVERS.items()
     }
     known |= seen
+    known |= {name: set(labels) for name, labels in CONTROLLERS.items()}
     query = re.sub(r"#.*", "", query)
     found = re.findall(r"\b((?:slicewarden|apiserver)_\w+)(\{[^}]*\})?", query)
     assert found

@@ -169,15 +169,18 @@ FLEET = click.option(
 """The option `--cluster`."""
 
 
-def only_fleet(reports: Iterable[Wanted], formats: Sequence[str], **given: object) -> None:
+FLEET_FORMATS = ("table", "json", "markdown")
+
+
+def only_fleet(reports: Iterable[Wanted], **given: object) -> None:
     """Refuse what does not go together with `--cluster`, such as `--facts`. Raises UsageError."""
     facts = click.get_current_context().get_parameter_source("facts") is ParameterSource.COMMANDLINE
     for name, value in {"--facts": facts, **given}.items():
         if value:
             raise click.UsageError(f"--cluster excludes {name}")
     for each in reports:
-        if each.format not in formats:
-            raise click.UsageError(f"--cluster has no {each.format} format; use {', '.join(formats)}")
+        if each.format not in FLEET_FORMATS:
+            raise click.UsageError(f"--cluster has no {each.format} format; use {', '.join(FLEET_FORMATS)}")
 
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -71,12 +71,9 @@ class Examined:
     findings: Sequence[tuple[bool, str, str]] = ()
 
 
-def examine(of: Examined) -> list[Check]:
-    """Run every check."""
-    from webhook.doctor import by_object  # which uses the checks of this module
-
-    checks = CHECKS if of.read.by_object is None else by_object.CHECKS
-    return [check for each in checks for check in each(of)]
+def examine(of: Examined, checks: "Sequence[Checker]" = ()) -> list[Check]:
+    """Run these checks; default: those of an installation whose policy is a file."""
+    return [check for each in checks or CHECKS for check in each(of)]
 
 
 def mode(deployment: Object | ReadFailure) -> Mode | None:

@@ -8,8 +8,6 @@ from webhook.reports import parts
 from webhook.text import tables
 from webhook.text.terminal import Look
 
-FORMATS = ("table", "json", "markdown")
-
 ERRORS = "errors"
 """The heading of the last column."""
 
@@ -23,7 +21,7 @@ class Line(NamedTuple):
 
 
 def render(name: str, kind: str, lines: Sequence[Line], look: Look) -> str:
-    """Write the lines in one of FORMATS. `kind` is that of the JSON document."""
+    """Write the lines as a table, as json or as markdown. `kind` is that of the JSON document."""
     if name == "json":
         return parts.document(kind, {"clusters": [_value(line) for line in lines]})
     head, *rows = _rows(lines)

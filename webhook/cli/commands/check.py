@@ -15,7 +15,6 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
 from webhook.model import Problem
 from webhook.policy.model import Policy
-from webhook.reports import fleet as fleets
 from webhook.reports import formats
 from webhook.scan import batches, grants
 from webhook.scan.results import Report, only
@@ -118,9 +117,7 @@ def command(
     """Judge everything and write the reports. Returns the exit status for the worst result."""
     if fleet:
         excluded = {"--live": live, "--statistics": statistics, "--watch": watch, "--patched": patched}
-        options.only_fleet(
-            wanted, fleets.FORMATS, PATH=paths, **excluded, **{"--explain": explain, "--all": everything}
-        )
+        options.only_fleet(wanted, PATH=paths, **excluded, **{"--explain": explain, "--all": everything})
         return _fleet(fleet, policy, namespace, wanted, fail_on, fetch=fetch, cached=not no_cache, system=system)
     paths = paths or ["."]
     if statistics:
@@ -199,6 +196,8 @@ def _fleet(
     system: bool,
 ) -> int:
     """Judge each cluster by the objects and facts of its folder, and write one line for each."""
+    from webhook.reports import fleet as fleets  # which other runs do not need
+
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
     now = datetime.now(UTC)
@@ -220,7 +219,7 @@ def _fleet(
         if chosen := options.chosen():
             report = replace(report, judged=tuple(only(each, chosen) for each in report.judged))
         results[member.name] = report
-    lines = [_line(name, report) for name, report in results.items()]
+    lines = [fleets.Line(name, _counts(report), report.problems) for name, report in results.items()]
     outputs.write(wanted, lambda name, look: fleets.render(name, "FleetReport", lines, look))
     return options.status(
         fail_on,
@@ -231,14 +230,13 @@ def _fleet(
     )
 
 
-def _line(name: str, report: Report) -> fleets.Line:
-    counts = {
+def _counts(report: Report) -> dict[str, int]:
+    return {
         "denied": report.count(allowed=False),
         "allowed": report.count(allowed=True),
         "warned": report.warned,
         "unjudged": report.unjudged_pods,
     }
-    return fleets.Line(name, counts, report.problems)
 
 
 def _nothing(charts: int) -> str:

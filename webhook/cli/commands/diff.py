@@ -95,9 +95,7 @@ def command(
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     before, after = (Engine(inputs.load_policy(path), rules.walk()) for path in (old, new))
     if fleet:
-        options.only_fleet(
-            wanted, fleets.FORMATS, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything}
-        )
+        options.only_fleet(wanted, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything})
         changes = {each.name: _of_member(each, namespace, before, after) for each in fleet}
         lines = [_line(name, change) for name, change in changes.items()]
         outputs.write(wanted, lambda name, look: fleets.render(name, "FleetDiffReport", lines, look))

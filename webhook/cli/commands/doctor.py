@@ -61,7 +61,7 @@ STATUS = {
 def command(policy: str | None, kubeconfig: str | None, context: str | None, form: str) -> int:
     """Read the installation, run the checks, and print the results."""
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
-    from webhook.doctor import doctor, installation
+    from webhook.doctor import by_object, doctor, installation
 
     own = inputs.load_policy(policy) if policy else None
     api = listing.connect(kubeconfig, context)
@@ -83,7 +83,7 @@ def command(policy: str | None, kubeconfig: str | None, context: str | None, for
         asked = installation.ask(api, installed, pods, _probe(installed, facts))
         nodes = not any("nodes" in problem.message for problem in unknown)
         of = replace(of, asked=asked, facts=facts if nodes else None, findings=findings)
-    checks = doctor.examine(of)
+    checks = doctor.examine(of, by_object.CHECKS if read.by_object else doctor.CHECKS)
     outputs.show(_json(checks) if form == "json" else _table(checks, outputs.look()))
     states = {check.state for check in checks}
     if doctor.CheckState.ERROR in states:
