@@ -541,4 +541,4 @@ def test_advice_says_that_pods_with_claims_alone_are_left_out(
     cli.main(["place", str(file), "--facts", str(NODES), "--advise"])
     done = capsys.readouterr()
     assert "whole GPUs" in done.out
-    assert ("GPUs by claims alone are left out" in done.err) is noted
+    assert ("GPUs only by claims are left out" in done.err) is noted
