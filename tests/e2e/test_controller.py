@@ -149,9 +149,10 @@ class Release:
     def ready(self, digest: str = "", name: str = "sample") -> bool:
         """Whether the policy, as it is now, is in force."""
         value = self.policy(name)
-        found = {each["type"]: each for each in value.get("status", {}).get("conditions", ())}
+        status = value.get("status", {})  # a policy that was just created has none
+        found = {each["type"]: each for each in status.get("conditions", ())}
         seen = found.get("Ready", {}).get("observedGeneration") == value["metadata"]["generation"]
-        of = not digest or value["status"].get("digest") == digest
+        of = not digest or status.get("digest") == digest
         return bool(seen and of and found["Ready"]["status"] == "True")
 
     def named(self) -> tuple[str, str]:
