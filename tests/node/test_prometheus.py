@@ -21,8 +21,8 @@ from tests.node.replicas import BAD, CREATE, GOOD, SYSTEM, all_ready
 from tests.node.scrapes import alerts, ask, silent
 from tests.support.objects import Object
 
-ELSEWHERE = ("slicewarden_node_", "slicewarden_fallback_")
-"""Metrics of what is not installed here: the agent, and at first the fallback."""
+ELSEWHERE = ("slicewarden_node_", "slicewarden_fallback_", "slicewarden_controller_", "slicewarden_policy_standing")
+"""Metrics of what is not installed here: the agent, the controller, and at first the fallback."""
 
 
 def idle(name: str, namespace: str, spec: Object, annotations: dict[str, str] | None = None) -> Object:
