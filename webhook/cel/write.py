@@ -10,8 +10,9 @@ NO_TEXTS = "[''].filter(x, false)"
 
 
 def text(value: str) -> str:
-    """Write a string."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Write a string. A literal of one line has no line breaks, so control characters are written by their numbers."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"
 
 
 def array(values: Iterable[str]) -> str:
