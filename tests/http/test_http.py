@@ -288,6 +288,29 @@ def test_blank_lines_before_a_request_do_not_count_as_its_head() -> None:
         assert received(peer).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.parametrize("first", [b"", GET])
+def test_a_peer_that_sends_only_blank_lines_is_closed(first: bytes) -> None:
+    with opened(ServerLimits(parting=0.1)) as door, door.connect() as peer:
+        if first:
+            peer.sendall(first)
+            assert answer(peer).read() == b"/x 0"
+        for _ in range(2):  # one line each is nothing
+            peer.sendall(b"\r\n" + GET)
+            assert answer(peer).read() == b"/x 0"
+        peer.sendall(b"\r\n" * 100)
+        assert received(peer).startswith(b"HTTP/1.1 400 ")
+        until(lambda: not door.port.connections)
+        assert door.seen.refusals == [400]
+
+
+def test_a_connection_ends_after_a_large_body_since_tls_keeps_its_buffers() -> None:
+    with opened() as door, contextlib.closing(http.client.HTTPConnection(*door.address, LONG)) as client:
+        for size, closes in ((64 * 1024, False), (64 * 1024 + 1, True)):
+            client.request("POST", "/x", b"x" * size)
+            reply = client.getresponse()
+            assert (reply.read(), reply.will_close) == (f"/x {size}".encode(), closes)
+
+
 def test_a_request_may_come_byte_by_byte(plain: Open) -> None:
     with plain.connect() as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

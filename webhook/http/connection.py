@@ -21,6 +21,10 @@ BUFFERED = 64 * 1024
 """Bodies up to this many bytes are awaited whole. aiohttp buffers twice as many before it stops reading."""
 
 
+BLANK = 64
+"""Blank bytes that a peer may send before a request. A client may send one empty line (RFC 9112, 2.2)."""
+
+
 class Crowded(Exception):
     """There is no room for more of a large body."""
 
@@ -163,8 +167,8 @@ class Connection(web.RequestHandler):
         self.received = self.large = 0
         """Bytes that the request takes of `receiving_bytes` and of `large_bytes`, until it is whole."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
-        """From when on a request is the last one."""
-        self._head_bytes = 0
+        """From when on a request is the last one. A large body makes it so at once."""
+        self._head_bytes = self._blank = 0
         self._end = b""
         self._ahead = False
         self._body: StreamReader | None = None
@@ -202,7 +206,13 @@ class Connection(web.RequestHandler):
             # The answer will be the last one. A client that pipelines must expect that (RFC 9112, 9.3.2).
             self._ahead = self._ahead or bool(data)
             return
-        if self._stage is ConnectionState.IDLE and (begun := data.lstrip(b"\r\n")):
+        if self._stage is ConnectionState.IDLE:
+            begun = data.lstrip(b"\r\n")
+            self._blank += len(data) - len(begun)
+            if self._blank > BLANK:
+                self._cut_off(HTTPStatus.BAD_REQUEST)
+            if self._blank > BLANK or not begun:
+                return
             self._head()
             data = self._read_head(begun)
         elif self._stage is ConnectionState.HEAD:
@@ -216,7 +226,7 @@ class Connection(web.RequestHandler):
         self._port.receives(self)
         self._arrived = monotonic()
         self.until = self._arrived + self._limits.head
-        self._head_bytes, self._end = 0, b""
+        self._head_bytes, self._blank, self._end = 0, 0, b""
 
     def _read_head(self, data: bytes) -> bytes:
         """Detect the end of the head, or a head that is too long: aiohttp limits only single lines.
@@ -255,6 +265,8 @@ class Connection(web.RequestHandler):
 
     async def body(self, asked: web.BaseRequest, length: int) -> list[bytes]:
         """Read the body. Raises TimeoutError, Crowded, and ConnectionError when the peer is gone."""
+        if length > BUFFERED:
+            self._old = 0.0  # TLS keeps the buffers of a large body while the connection is idle
         content = asked.content
         if content.is_eof():
             return [content.read_nowait()]
