@@ -75,7 +75,7 @@ def test_only_the_roots_that_a_change_touches_are_judged(check: Check, program: 
     asked = program(f"printf '%s' '{POD}'")
     report = check({}, "b/pod.yaml", "c/pod.yaml", options=Options(touched=True, cached=False))
     assert judged(report) == ["b/pod.yaml lab b", "c/pod.yaml lab"]
-    assert asked.read_text() == "build b\n"
+    assert asked.read_text() == "build ./b\n"
 
 
 def test_files_that_are_named_are_judged_as_they_are(check: Check) -> None:
@@ -88,9 +88,9 @@ def test_an_unchanged_root_is_not_rendered_again(check: Check, program: Callable
     asked = program(f"printf '%s' '{POD}'")
     check(TWO)
     check(TWO)
-    assert sorted(asked.read_text().splitlines()) == ["build a", "build b"]
+    assert sorted(asked.read_text().splitlines()) == ["build ./a", "build ./b"]
     check({**TWO, "b/pod.yaml": POD.replace("image: i", "image: j")})
-    assert sorted(asked.read_text().splitlines()) == ["build a", "build b", "build b"]
+    assert sorted(asked.read_text().splitlines()) == ["build ./a", "build ./b", "build ./b"]
     check(TWO, options=Options(cached=False))
     assert len(asked.read_text().splitlines()) == 5
     program(f"printf '%s' '{POD}' # another")
@@ -223,3 +223,92 @@ def test_a_chart_of_another_place_is_rendered_only_with_fetch(
         "--version=1.2.3 -- app web",
         '{"gpus": 1}',
     ]
+
+
+DOOR = (
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: door, namespace: lab}\n"
+    "spec: {containers: [{name: c, image: i, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "configMapGenerator: [{name: t, files: [deploy/door.yaml]}]\n",
+        "secretGenerator: [{name: t, files: [deploy/door.yaml]}]\n",
+        "crds: [deploy/door.yaml]\n",
+        "openapi: {path: deploy/door.yaml}\n",
+    ],
+)
+def test_a_kustomization_hides_no_object_that_it_does_not_make(check: Check, fields: str) -> None:
+    report = check({"kustomization.yaml": fields, "deploy/door.yaml": DOOR})
+    assert [one.verdict.allowed for one in report.judged if one.name == "door"] == [False]
+
+
+def test_a_folder_is_no_option_of_the_program(check: Check, program: Callable[[str], Path]) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    check(
+        {"--load-restrictor=none/kustomization.yaml": "resources: [pod.yaml]\n", "--load-restrictor=none/pod.yaml": POD}
+    )
+    assert asked.read_text() == "build ./--load-restrictor=none\n"
+
+
+@pytest.mark.parametrize("path", ["/etc", "../../../../../../../../../etc/x", ".hidden/pod.yaml"])
+def test_a_program_does_not_run_where_paths_lead_out_of_the_repository(
+    check: Check, program: Callable[[str], Path], path: str
+) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    report = check({"a/kustomization.yaml": f"resources: [pod.yaml, {path}]\n", "a/pod.yaml": POD})
+    assert not asked.exists()
+    assert judged(report) == ["a/pod.yaml lab a"]
+    assert any("out of the repository" in note or "absolute path" in note for note in report.notes)
+
+
+def test_kustomizations_that_only_include_each_other_are_judged(check: Check) -> None:
+    report = check(
+        {"a/kustomization.yaml": "namespace: one\nresources: [../b, door.yaml]\n", "a/door.yaml": DOOR}
+        | {"b/kustomization.yaml": "resources: [../a]\n"}
+    )
+    assert [(one.namespace, one.root, one.verdict.allowed) for one in report.judged] == [("one", "a", False)]
+
+
+def test_patterns_follow_no_links(check: Check, tmp_path: Path) -> None:
+    """Three links to their own folder make more paths than anybody can list."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).symlink_to(".")
+    generator = "{git: {directories: [{path: '**'}, {path: 'a*/**/**/**/**/**/x'}]}}"
+    text = "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: s}\n"
+    text += f"spec: {{generators: [{generator}]}}\n"
+    assert [one.name for one in check({"apps.yaml": text, "d/pod.yaml": POD}).judged] == ["made"]
+
+
+def test_a_cache_that_others_can_write_to_is_not_read(check: Check, program: Callable[[str], Path]) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    check(TWO)
+    results_cache.folder().chmod(0o777)
+    check(TWO)
+    assert len(asked.read_text().splitlines()) == 4
+
+
+def test_a_program_in_a_relative_folder_does_not_run(
+    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = program("exit 1")
+    (tmp_path / "bin").symlink_to(asked.parent)
+    monkeypatch.setenv("PATH", "bin:")
+    check(TWO)
+    assert not asked.exists()
+
+
+def test_flux_reads_files_above_a_kustomization(check: Check, program: Callable[[str], Path]) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    flux = (
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: app, namespace: flux-system}\n"
+        "spec: {path: ./app, sourceRef: {kind: GitRepository, name: own}}\n"
+    )
+    files = {"flux.yaml": flux, "app/kustomization.yaml": "resources: [../pod.yaml]\n", "pod.yaml": POD}
+    report = check(files)
+    assert asked.read_text().startswith("build --load-restrictor=LoadRestrictionsNone ./")
+    assert judged(report) == ["pod.yaml lab Kustomization flux-system/app"]
+    check({"app/kustomization.yaml": "resources: [../pod.yaml]\ntransformers: [../t.yaml]\n", "t.yaml": "kind: x\n"})
+    assert "restrictor" not in asked.read_text().splitlines()[-1]

@@ -83,6 +83,7 @@ def test_a_real_folder_has_no_errors(check: Check, monkeypatch: pytest.MonkeyPat
     assert [*report.notes] == [
         "chart deploy/chart: 3 templates not rendered; helm template deploy/chart | slicewarden check -",
         "1 file looks like a template, not rendered: jinja/templates/d.yaml",
+        "1 patch of kustomize not judged; kustomize build FOLDER | slicewarden check -; base/f.yaml",
         "4 files without a Kubernetes object: deploy/chart/Chart.yaml, deploy/chart/charts/sub/Chart.yaml, "
         "deploy/chart/values.yaml and 1 more",
     ]

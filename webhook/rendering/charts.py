@@ -59,6 +59,10 @@ class Release:
     values: tuple[Mapping[str, Any], ...] = ()
 
 
+_CHART_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*)?")
+"""Names of charts in a repository. Helm would look for others, such as /etc, among the files of the machine."""
+
+
 def is_chart(folder: str) -> bool:
     """Whether a folder is a chart."""
     return os.path.isfile(os.path.join(folder, CHART))
@@ -137,6 +141,8 @@ def template(tree: Tree, release: Release, *, version: str, fetch: bool, cached:
     if version:
         options += ["--kube-version", version]
     remote = isinstance(release.chart, Remote)
+    if isinstance(release.chart, Remote) and not _CHART_NAME.fullmatch(release.chart.name):
+        raise programs.Failed(f"{release.chart.name} is no name of a chart")
     if isinstance(release.chart, Remote) and not release.chart.version:
         cached = False  # the newest version is another one tomorrow
     staged = {} if isinstance(release.chart, Remote) else _staged(tree, release.chart)

@@ -20,7 +20,7 @@ from webhook.rendering.tree import Tree, Unseen
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
 
-_SOURCES = "source.toolkit.fluxcd.io"
+SOURCES = "source.toolkit.fluxcd.io"
 
 _OVER = ("namePrefix", "nameSuffix", "patches", "patchesStrategicMerge", "patchesJson6902", "images", "components")
 
@@ -143,7 +143,7 @@ def _source(reference: Mapping[str, Any], own: str, sources: Iterable[Object]) -
     named = [
         each
         for each in sources
-        if group_kind(each)[0] == _SOURCES and (each.get("kind"), mapping(each.get("metadata")).get("name")) == want
+        if group_kind(each)[0] == SOURCES and (each.get("kind"), mapping(each.get("metadata")).get("name")) == want
     ]
     namespace = string(reference.get("namespace")) or own
     same = (each for each in named if mapping(each.get("metadata")).get("namespace") == namespace)
@@ -209,12 +209,31 @@ def _folders(tree: Tree, patterns: list[str]) -> Iterator[str]:
 
 
 def _matching(tree: Tree, pattern: str) -> list[str]:
-    import glob
+    """Return the paths in the repository that fit a pattern; no link is followed, and no hidden folder is read."""
+    parts = tuple(os.path.normpath(pattern).split("/"))
+    found = list[str]()
+    for at, folders, names in os.walk(tree.root):
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        for name in (*folders, *names):
+            path = os.path.relpath(os.path.join(at, name), tree.root)
+            if _fits(tuple(path.split("/")), parts):
+                found.append(path)
+    return sorted(found)
 
-    pattern = os.path.normpath(pattern)
-    if "\0" in pattern or pattern.startswith(("/", "..")):
-        return []
-    return sorted(glob.glob(pattern, root_dir=tree.root, recursive=True))
+
+def _fits(path: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    """Whether a path fits a pattern, in which `**` is any number of folders; in steps by both lengths."""
+    fits = [True, *(False for _ in path)]
+    for part in parts:
+        if part == "**":
+            start = fits.index(True) if True in fits else len(fits)
+            fits = [index >= start for index in range(len(fits))]
+        else:
+            fits = [
+                False,
+                *(before and fnmatch.fnmatchcase(name, part) for before, name in zip(fits, path, strict=False)),
+            ]
+    return fits[-1]
 
 
 def _of_path(path: str) -> Mapping[str, str]:

@@ -80,7 +80,9 @@ class Followed:
     """All that was followed of a root: its objects, the folders and files in it, and the reasons for what is missing.
 
     `remote` are references to other places. `unfollowed` are fields that only the program follows. `blocked` are files
-    and references by which the program might read from a network, or never end: with them it does not run.
+    and references by which the program might read from a network, or never end: with them it does not run. Nor does it
+    with references that lead `outside` of the repository, which it would follow from its copy of the files. `deleted`
+    are files with objects that a patch deletes.
     """
 
     objects: list[Built] = field(default_factory=list)
@@ -89,8 +91,10 @@ class Followed:
     unseen: list[str] = field(default_factory=list)
     remote: list[str] = field(default_factory=list)
     blocked: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
     charts: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     unfollowed: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
 
 
 def follow(tree: Tree, folder: str) -> Followed:
@@ -188,7 +192,7 @@ class _Follower:
         if not os.path.lexists(name) and is_remote(path):
             raise Unseen(path, remote=True)
         if os.path.isabs(path):
-            raise Unseen(f"{path} is an absolute path")
+            raise Unseen(f"{path} is an absolute path", outside=True)
         self._tree.checked(name)
         return name
 
@@ -199,6 +203,8 @@ class _Follower:
                 self._found.blocked.append(str(error))
         else:
             self._found.unseen.append(f"{error}, which {one.document.file} names")
+            if error.outside:
+                self._found.outside.append(str(error))
 
     def _of_file(self, name: str) -> Iterator[Built]:
         documents = self._tree.documents(name)
@@ -409,7 +415,12 @@ class _Follower:
         if isinstance(own.get("metadata"), dict):
             own["metadata"] = {key: value for key, value in own["metadata"].items() if key not in ("name", "namespace")}
         value = patching.merge(each.value, own, strategic=group in patching.STRATEGIC)
-        return [] if value is None else [each.become(value, Layer(document, base, (), patch))]
+        if value is None:
+            self._found.deleted.update(
+                layer.document.file for layer in (*each.layers, Layer(document, base, (), patch))
+            )
+            return []
+        return [each.become(value, Layer(document, base, (), patch))]
 
 
 _DEEPEST = 40

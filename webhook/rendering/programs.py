@@ -29,15 +29,21 @@ class Failed(Exception):
 
 def kustomize() -> tuple[str, ...]:
     """Return the command that builds a kustomization, without the folder; empty if there is no program for it."""
-    if found := shutil.which("kustomize"):
+    if found := _found("kustomize"):
         return (found, "build")
-    found = shutil.which("kubectl")
+    found = _found("kubectl")
     return (found, "kustomize") if found else ()
 
 
 def helm() -> str:
     """Return the path of helm; empty without it."""
-    return shutil.which("helm") or ""
+    return _found("helm")
+
+
+def _found(name: str) -> str:
+    """Return the path of a program; none in a relative folder of PATH, which a repository could bring."""
+    folders = (each for each in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(each))
+    return shutil.which(name, path=os.pathsep.join(folders)) or ""
 
 
 def identity(program: str) -> str:

@@ -147,6 +147,14 @@ class _Run:
         for folder, document in found.items():
             if folder not in included and document.value.get("kind") != "Component":
                 jobs.append(_Job(folder, folder, kustomize.follow(self._tree, folder)))
+        reached = {folder for job in jobs for folder in job.found.folders}
+        for (
+            folder,
+            document,
+        ) in found.items():  # those that include each other, or that only an unused component includes
+            if folder not in reached and document.value.get("kind") != "Component":
+                jobs.append(_Job(folder, folder, kustomize.follow(self._tree, folder)))
+                reached |= jobs[-1].found.folders
         if self._options.touched:
             jobs = [job for job in jobs if self._is_touched(job)]
         outputs = self._built(jobs)
@@ -248,8 +256,7 @@ class _Run:
         command = programs.kustomize()
         outputs = list[Output]()
         for job, data in zip(jobs, self._each(jobs, lambda job: self._build(job, command), "kustomize"), strict=True):
-            for name in job.found.files:
-                self._result.files.add(os.path.normpath(name))
+            self._result.files.update(_judged_by(job.found, self._tree))
             for reason in job.found.remote:
                 self._remote.setdefault(reason, []).append(job.root)
             if isinstance(data, bytes):
@@ -273,21 +280,23 @@ class _Run:
     def _build(self, job: _Job, command: tuple[str, ...]) -> bytes | str | None:
         """Return what the program makes of a kustomization, the reason why it makes nothing, or None without it."""
         found = job.found
-        if not command or (found.blocked and not self._options.fetch):
+        if not command or found.outside or (found.blocked and not self._options.fetch):
             return None
         fetch = self._options.fetch and bool(found.remote)
+        if job.variables is not None and not found.unfollowed:
+            command = (*command, _ANYWHERE)
         try:
             staged, target = self._staged(job, fetch=fetch)
             pairs = [part for path, data in sorted(staged.items()) for part in (path.encode(), data)]
             key = results_cache.key(
-                [programs.identity(command[0]).encode(), command[1].encode(), target.encode(), *pairs]
+                [programs.identity(command[0]).encode(), *map(str.encode, command[1:]), target.encode(), *pairs]
             )
             cached = self._options.cached and not fetch  # what an address holds may change
             if cached and (data := results_cache.get(key)) is not None:
                 return data
             with tempfile.TemporaryDirectory() as folder:
                 charts.write(FilePath(folder), staged)
-                data = programs.output([*command, target], folder, network=fetch)
+                data = programs.output([*command, os.path.join(".", target)], folder, network=fetch)
         except programs.Failed as error:
             return str(error)
         except (Unseen, OSError) as error:
@@ -418,13 +427,14 @@ class _Run:
             if os.path.normpath(item.document.file) not in self._result.files or not built
         ]
         values = [item.value for item in (*made, *self._deployers)]
+        sources = [each for each in values if group_kind(each)[0] == deploying.SOURCES]
         texts = {**deploying.data_of(values), **self._generated_texts(jobs)}
         for item in (*made, *plain):
             if group_kind(item.value) != deploying.RELEASE:
                 continue
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
-            path, remote = deploying.chart_of(value, values)
+            path, remote = deploying.chart_of(value, sources)
             own, hidden = deploying.release_values(value, texts)
             root = deploying.title(value)
             if hidden:
@@ -651,6 +661,23 @@ def _at_release(made: Item, item: Item) -> Item:
     """Return an object of a chart from elsewhere in the file of the object that installs the chart."""
     document = Document(item.document.file, item.document.index, None, item.line(), Source("", 0))
     return replace(made, document=document)
+
+
+_ANYWHERE = "--load-restrictor=LoadRestrictionsNone"
+"""Flux lets a kustomization read files above its folder (fluxcd/pkg kustomize/kustomize_generator.go, Build).
+
+Here they are those of the copy: without `generators` and the like each path was followed first.
+"""
+
+
+def _judged_by(found: Followed, tree: Tree) -> Iterator[str]:
+    """Yield the files that are judged by what a root makes, and need not be judged by themselves.
+
+    A file that a generator reads, or only the program, may hold an object which somebody applies: then it is not one.
+    """
+    own = {tree.kustomization(folder) for folder in found.folders} | found.deleted
+    own |= {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
+    yield from (os.path.normpath(name) for name in found.files if name in own or not files.may_hold_objects(name))
 
 
 def _place(job: _Job) -> str:

@@ -2,10 +2,13 @@
 
 import hashlib
 import os
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+
+from webhook.documents.files import MAX_FILE
 
 LARGEST = 256 * 2**20
 """Bytes of the cache. The entries that were used longest ago go first."""
@@ -30,11 +33,22 @@ def get(name: str) -> bytes | None:
     """Return an entry; None if there is none that can be read."""
     path = folder() / name
     try:
-        data = zlib.decompress(path.read_bytes())
+        if not _is_ours(path.parent):
+            return None
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(path.read_bytes(), MAX_FILE + 1)
+        if len(data) > MAX_FILE or not unpacker.eof:
+            return None
         os.utime(path)
     except (OSError, zlib.error, RuntimeError):
         return None
     return data
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether only this user can write to the cache's folder. Another could put in what no program made."""
+    found = path.stat(follow_symlinks=False)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def put(name: str, data: bytes) -> None:
@@ -42,6 +56,8 @@ def put(name: str, data: bytes) -> None:
     try:
         at = folder()
         at.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_ours(at):
+            return
         with tempfile.NamedTemporaryFile(dir=at, prefix=".", delete=False) as file:
             file.write(zlib.compress(data, 1))
         os.replace(file.name, at / name)

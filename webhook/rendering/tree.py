@@ -15,11 +15,14 @@ MAX_READ = 256 * 2**20
 
 
 class Unseen(Exception):
-    """A part of a rendering cannot be seen; `remote` if it stands in no file of the repository."""
+    """A part of a rendering cannot be seen; `remote` if it stands in no file of the repository.
 
-    def __init__(self, reason: str, *, remote: bool = False) -> None:
+    It is `outside` if it is a file or folder of the machine that the repository does not hold.
+    """
+
+    def __init__(self, reason: str, *, remote: bool = False, outside: bool = False) -> None:
         super().__init__(reason)
-        self.remote = remote
+        self.remote, self.outside = remote, outside
 
 
 def root_of(path: str) -> str:
@@ -43,17 +46,18 @@ class Tree:
     def __init__(self, root: str) -> None:
         self.root = root
         self.read: dict[str, bytes] = {}
-        self._documents: dict[str, list[Document]] = {}
+        self._bytes = 0
+        self._documents: dict[str, list[Document] | Unseen] = {}
 
     def checked(self, name: str) -> str:
         """Return the name, relative to the root, of what may be read. Raises Unseen."""
         if "\0" in name:
-            raise Unseen(f"{shown(name)} is no path")
+            raise Unseen(f"{shown(name)} is no path", outside=True)
         real = os.path.relpath(os.path.realpath(name), self.root)
         folder = os.path.relpath(os.path.realpath(os.path.dirname(name)), self.root)
         for path in (real, folder):
             if any(part.startswith(".") and part != "." for part in PurePath(path).parts):
-                raise Unseen(f"{name} leads out of the repository, or into a hidden folder")
+                raise Unseen(f"{name} leads out of the repository, or into a hidden folder", outside=True)
         return os.path.normpath(os.path.join(folder, os.path.basename(name)))
 
     def data(self, name: str) -> bytes:
@@ -66,7 +70,8 @@ class Tree:
             except (OSError, files.Unfit) as error:
                 reason = "does not exist" if isinstance(error, FileNotFoundError) else str(error)
                 raise Unseen(f"{name} {reason}") from error
-            if sum(map(len, self.read.values())) > MAX_READ:
+            self._bytes += len(self.read[name])
+            if self._bytes > MAX_READ:
                 raise Unseen(f"more than {MAX_READ // 2**20} MiB are read")
         return self.read[name]
 
@@ -75,13 +80,11 @@ class Tree:
         name = os.path.normpath(name)
         if name not in self._documents:
             self.data(name)
-            found = list[Document]()
-            for each in files.read(name):
-                if isinstance(each, Problem):
-                    raise Unseen(f"{each.file}:{each.line}: {each.message}")
-                found.append(each)
-            self._documents[name] = found
-        return self._documents[name]
+            self._documents[name] = _read(name)
+        found = self._documents[name]
+        if isinstance(found, Unseen):
+            raise found
+        return found
 
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder."""
@@ -106,3 +109,12 @@ class Tree:
             for name in sorted(names):
                 if name.lower().endswith((".yaml", ".yml")) and not name.startswith("."):
                     yield os.path.normpath(os.path.join(at, name))
+
+
+def _read(name: str) -> list[Document] | Unseen:
+    found = list[Document]()
+    for each in files.read(name):
+        if isinstance(each, Problem):
+            return Unseen(f"{each.file}:{each.line}: {each.message}")
+        found.append(each)
+    return found

@@ -142,5 +142,5 @@ def _named(kustomization: Any) -> Iterator[str]:
     for key in ("patches", "patchesJson6902", "replacements", "transformers", "configurations"):
         for each in mappings(kustomization.get(key)):
             yield from (path for path in [each.get("path")] if isinstance(path, str))
-    for key in ("patchesStrategicMerge", "configurations", "crds"):
+    for key in ("patchesStrategicMerge", "configurations"):
         yield from (path for path in sequence(kustomization.get(key)) if isinstance(path, str) and "\n" not in path)
