@@ -1,6 +1,5 @@
 """Measure `slicewarden check` on 300 kustomizations and 100 charts, next to kustomize and kubeconform."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -106,6 +105,10 @@ def _others(folder: Path) -> Iterator[tuple[str, str]]:
     for overlay in overlays:
         built = subprocess.run([kustomize, "build", overlay], stdout=subprocess.PIPE, check=True)
         if conform:
-            subprocess.run([conform, "-ignore-missing-schemas", "-"], input=built.stdout, check=True, env=os.environ)
-    remark = "" if conform else "; kubeconform is not on PATH"
+            subprocess.run([conform, *_WITHOUT_SCHEMAS, "-"], input=built.stdout, check=True)
+    remark = " (without schemas)" if conform else "; kubeconform is not on PATH"
     yield words, f"{time.monotonic() - start:.1f}{remark}"
+
+
+_WITHOUT_SCHEMAS = ("-ignore-missing-schemas", "-schema-location", "none/{{.ResourceKind}}.json")
+"""The options by which kubeconform downloads nothing: it parses the objects and finds no schema for them."""

@@ -303,7 +303,8 @@ def test_a_program_in_a_relative_folder_does_not_run(
 def test_flux_reads_files_above_a_kustomization(check: Check, program: Callable[[str], Path]) -> None:
     asked = program(f"printf '%s' '{POD}'")
     flux = (
-        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: app, namespace: flux-system}\n"
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\n"
+        "metadata: {name: app, namespace: flux-system}\n"
         "spec: {path: ./app, sourceRef: {kind: GitRepository, name: own}}\n"
     )
     files = {"flux.yaml": flux, "app/kustomization.yaml": "resources: [../pod.yaml]\n", "pod.yaml": POD}

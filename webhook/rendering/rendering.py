@@ -677,7 +677,14 @@ def _judged_by(found: Followed, tree: Tree) -> Iterator[str]:
     """
     own = {tree.kustomization(folder) for folder in found.folders} | found.deleted
     own |= {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
-    yield from (os.path.normpath(name) for name in found.files if name in own or not files.may_hold_objects(name))
+    yield from (os.path.normpath(name) for name in found.files if name in own or not _holds_objects(name, tree))
+
+
+def _holds_objects(name: str, tree: Tree) -> bool:
+    try:
+        return files.may_hold_objects(name) and any(files.is_typed(each.value) for each in tree.documents(name))
+    except Unseen:
+        return True
 
 
 def _place(job: _Job) -> str:
