@@ -22,6 +22,8 @@ SINCE = "0.1"
 
 _REFUSES = "the device plugin would not start"
 
+_WAY_OF_PLACEHOLDERS = "; if Flux fills this in, check the folder together with Flux's Kustomization"
+
 
 def check(review: ConfigMapReview) -> Iterator[Finding]:
     """Flag texts that the plugin cannot read, and values that it refuses."""
@@ -31,4 +33,5 @@ def check(review: ConfigMapReview) -> Iterator[Finding]:
         elif config.error is not None:
             yield config.finding((), f"{_REFUSES}: {config.error}")
         for inner, message in config.refused:
-            yield config.finding(inner, f"{_REFUSES}: {message}")
+            way = _WAY_OF_PLACEHOLDERS if '"${' in message else ""
+            yield config.finding(inner, f"{_REFUSES}: {message}{way}")
