@@ -51,8 +51,14 @@ def allowed(cluster: Cluster, user: User, verb: str, resource: str, namespace: s
     assert eventually(lambda: cluster.do(*ask, stdin=text, user=user) == "true"), f"{user.name}: {verb} {resource}"
 
 
+def established(cluster: Cluster, *definitions: str) -> None:
+    """Wait until kinds are defined. `kubectl wait` ends at once if a definition has no status yet."""
+    ask = ("wait", "--for=condition=Established", *(f"crd/{name}" for name in definitions))
+    assert eventually(lambda: cluster.kubectl(*ask).returncode == 0), definitions
+
+
 def served(cluster: Cluster, *definitions: str) -> None:
     """Wait until objects can be made of defined kinds: kubectl finds a kind a moment after it is established."""
-    cluster.do("wait", "--for=condition=Established", "--timeout=300s", *(f"crd/{name}" for name in definitions))
+    established(cluster, *definitions)
     kinds = ",".join(definitions)
     assert eventually(lambda: cluster.kubectl("get", kinds, "--all-namespaces").returncode == 0), kinds

@@ -20,6 +20,7 @@ import certs
 from certs.life import rotate
 from certs.read import blocks, certificates
 from tests.e2e import control_plane
+from tests.e2e.access import established
 from tests.e2e.control_plane import KUBECTL_TIMEOUT, Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
 from tests.e2e.objects import Object, pod
@@ -464,8 +465,8 @@ def definition(kind: str) -> Object:
 def test_the_api_server_accepts_the_overlay_with_cert_manager(kept: Kept) -> None:
     definitions = [definition(kind) for kind in FIELDS]
     kept.install(*definitions)
-    names = [f"crd/{kind.lower()}s.cert-manager.io" for kind in FIELDS]
-    kept.cluster.do("wait", "--for=condition=Established", "--timeout=300s", *names)
+    names = [f"{kind.lower()}s.cert-manager.io" for kind in FIELDS]
+    established(kept.cluster, *names)
     built = kept.cluster.do("kustomize", str(MANIFESTS / "overlays" / "cert-manager"))
 
     def taken() -> bool:
@@ -474,4 +475,4 @@ def test_the_api_server_accepts_the_overlay_with_cert_manager(kept: Kept) -> Non
         return (applied.returncode, applied.stderr) == (0, "") and "certificate.cert-manager.io" in applied.stdout
 
     assert eventually(taken)
-    kept.cluster.do("delete", *names)
+    kept.cluster.do("delete", *(f"crd/{name}" for name in names))

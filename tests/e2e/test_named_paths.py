@@ -16,6 +16,7 @@ import yaml
 
 from tests import ROOT
 from tests.e2e import control_plane
+from tests.e2e.access import established
 from tests.e2e.control_plane import ADMIN, Cluster, eventually
 from tests.e2e.guard import IDENTITY, rendered
 from tests.e2e.neighbour import identity, listening_address
@@ -220,7 +221,7 @@ def test_a_policy_whose_facts_may_not_be_read_is_not_held_and_the_namespace_is_n
 def test_a_policy_that_cannot_be_used_is_refused_with_path_and_way_out(bed: Bed) -> None:
     crd = ROOT / "manifests" / "crd" / "gpusharingpolicies.yaml"
     bed.cluster.do("apply", "--server-side", f"--filename={crd}")
-    bed.cluster.do("wait", "--for=condition=Established", f"--filename={crd}")
+    established(bed.cluster, "gpusharingpolicies.slicewarden.dev")
     hook = filled.policy_webhook(bed.bundle, url=bed.url)
     bed.put(configuration(CONFIGURATIONS[VALIDATE], filled.POLICIES, [hook]))
     value = yaml.safe_load(SMALL)

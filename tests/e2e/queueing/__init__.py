@@ -13,6 +13,7 @@ import yaml
 
 import certs
 from tests.e2e import pki
+from tests.e2e.access import established
 from tests.e2e.control_plane import Cluster
 from tests.support.go_programs import Missing, built
 
@@ -70,8 +71,7 @@ class Kueue:
         rest = [each for each in self._objects if each not in hooks]
         self._apply([each for each in rest if each["kind"] == "Namespace"])
         self._apply([each for each in rest if each["kind"] != "Namespace"])
-        crds = [f"crd/{each['metadata']['name']}" for each in rest if each["kind"] == "CustomResourceDefinition"]
-        cluster.do("wait", "--for=condition=Established", "--timeout=60s", *crds)
+        established(cluster, *(each["metadata"]["name"] for each in rest if each["kind"] == "CustomResourceDefinition"))
         self._apply(hooks)
         account = cluster.kubeconfig_of_account("kueue-controller-manager", NAMESPACE)
         config = self._files / "config.yaml"
