@@ -14,7 +14,8 @@ from webhook.api import admission
 from webhook.api.objects import unpaid
 from webhook.api.pods import COUNTS, Pod
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
-from webhook.catalog.workloads import BUILT_IN
+from webhook.catalog.places import keys
+from webhook.catalog.workloads import BUILT_IN, CUSTOM
 from webhook.documents import documents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -306,6 +307,49 @@ def test_an_update_is_compared_once_for_all_its_templates() -> None:
     assert "counts_only" not in vars(shared)
     assert shared.counts_only
     assert "counts_only" in vars(shared)
+
+
+# Trust that is asked for where the object has no template
+
+OUTSIDE = sorted(
+    {
+        (one.group, one.kind, place)
+        for one in CUSTOM.values()
+        if not one.cluster_scoped
+        for template in one.templates
+        for place in template.metadata
+        if place[:1] == "/"
+    }
+)
+
+
+def outside(group: str, kind: str, place: str, trust: str = "trusted") -> dict[str, Any]:
+    """An object that asks for trust at a place outside its templates, and names another object for them."""
+    metadata: dict[str, Any] = {"name": "x", "namespace": "studio"}
+    item: dict[str, Any] = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": {"ref": "a"}}
+    holder = item
+    for key in keys(place):
+        holder = holder.setdefault(key, {})
+    holder["annotations"] = {TRUST: trust}
+    return item
+
+
+@pytest.mark.parametrize(("group", "kind", "place"), OUTSIDE)
+def test_trust_is_judged_where_another_object_has_the_template(group: str, kind: str, place: str) -> None:
+    item = outside(group, kind, place)
+    assert "unearned-trust" in denied(item, DANA)
+    assert (
+        denied(item, MIA) == denied(item, OPERATOR) == denied(outside(group, kind, place, "untrusted"), DANA) == set()
+    )
+    changed, scaled = ({**item, "spec": {**item["spec"], **new}} for new in ({"ref": "b"}, {"suspend": True}))
+    assert "unearned-trust" in update(changed, item)
+    assert update(scaled, item) == update(changed, item, MIA) == set()
+
+
+def test_the_account_that_a_workflow_names_is_covered_as_a_pods_is() -> None:
+    item = outside("argoproj.io", "Workflow", "/spec.podMetadata")
+    item["spec"]["serviceAccountName"] = "nightly"
+    assert denied(item, DANA) == set()
 
 
 # What is wrong with a policy

@@ -192,6 +192,8 @@ class Pod:
     old: "Pod | None" = None
     partial: bool = False
     """Whether another object, or the namespace that uses it, defines the rest of the pod, including its trust."""
+    metadata_only: bool = False
+    """Whether the object says only the metadata of its pods, and another object has their template."""
     unread: str = ""
     """Why a text that changes the pod cannot be read. Empty if it can be read, or if there is no such text."""
     whole: Object = field(default_factory=dict)

@@ -94,9 +94,13 @@ def _each_pod(
     depth: int,
 ) -> Iterator[Pod]:
     workload = workloads[request.group, request.kind]
+    seen: list[tuple[Template, Pod]] = []
     for template, path, value in templates:
         allowance.look()
-        yield _template(item, request, template, path, value, allowance)
+        pod = _template(item, request, template, path, value, allowance)
+        seen.append((template, pod))
+        yield pod
+    yield from _without_template(request, item, workload, seen, allowance)
     defaults = _defaults(item, workload)
     for place in workload.objects:
         for path, value in found(item, (), place):
@@ -108,6 +112,43 @@ def _each_pod(
     for place in (*workload.manifests, *workload.patches):
         for path, value in found(item, (), place):
             yield from _of_text(request, item, workload, place, path, value, workloads, allowance, depth)
+
+
+def _without_template(
+    request: Request, item: Object, workload: Workload, seen: Collection[tuple[Template, Pod]], allowance: Allowance
+) -> Iterator[Pod]:
+    """Yield a pod for each place outside templates whose annotations no template of the object shows in full.
+
+    Another object, which this one names, has the template, and its pods get these annotations too: those of an Argo
+    Workflow with a `workflowTemplateRef`, for example.
+    """
+    rows: dict[str, Template] = {}
+    for template in workload.templates:
+        rows |= {place: template for place in template.metadata if place[:1] == "/" and place not in rows}
+    for place, template in rows.items():
+        for path, value in found(item, (), place):
+            metadata = as_map(value, path)
+            annotations = section(metadata, "annotations", path)
+            if not annotations:
+                continue
+            defaults = {} if template.defaults is None else dict(_last(found(item, (), template.defaults)))
+            spec = {key: defaults[key] for key in ("serviceAccountName", "serviceAccount") if key in defaults}
+            allowance.spend("pod templates", 1, TEMPLATE)
+            pod = pod_of(item, request, metadata, spec, path, path, allowance, template=True)
+            if not any(
+                place in row.metadata
+                and annotations.items() <= each.annotations.items()
+                and (row.defaults is None or each.service_account == pod.service_account)
+                for row, each in seen
+            ):
+                yield replace(pod, partial=True, metadata_only=True)
+
+
+def _last(values: Iterable[tuple[Path, Any]]) -> Object:
+    last: Object = {}
+    for path, value in values:
+        last = as_map(value, path)
+    return last
 
 
 def _object(

@@ -44,6 +44,8 @@ def trust_request(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
     if not pod.namespace:  # a cluster-scoped object: each namespace that uses it has its own trust
         return TrustRequest(asked, policy.pool_names, UNTRUSTED if asked == UNTRUSTED else TRUSTED, withheld=False)
     labels = facts.namespaces.get(pod.namespace)
+    if pod.metadata_only and not ("serviceAccountName" in pod.spec or "serviceAccount" in pod.spec):
+        return _of_any_account(pod, policy, facts)
     account = pod.service_account if policy.grants else ""
     near = policy.grants_by_namespace.near(pod.namespace)
     grants = [grant for grant in near if grant.scope.covers(pod.namespace, labels, account)]
@@ -54,6 +56,20 @@ def trust_request(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
     pools: frozenset[str] = frozenset().union(*applied)
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
     return TrustRequest(asked, pools, level, withheld=bool(grants) and not pools)
+
+
+def _of_any_account(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
+    """Read the trust of pods whose account another object names: each grant that may cover them has to apply.
+
+    The right of trust, which only their account may have, is judged with the pods themselves.
+    """
+    asked = pod.annotations.get(policy.annotation)
+    grants = policy.grants_reaching(pod.namespace, facts.namespaces.get(pod.namespace))
+    all_apply = all(_applies(grant, pod, policy) for grant in grants)
+    granted = [grant.pools or policy.pool_names for grant in grants] if all_apply else []
+    pools: frozenset[str] = frozenset().union(*granted)
+    level = TRUSTED if pools and asked != UNTRUSTED else UNTRUSTED
+    return TrustRequest(asked, pools, level, withheld=not all_apply)
 
 
 def _applies(grant: Grant, pod: Pod, policy: Policy) -> bool:
