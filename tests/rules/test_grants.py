@@ -19,6 +19,7 @@ from webhook.catalog.workloads import BUILT_IN, CUSTOM
 from webhook.documents import documents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.gpu.placement import HARMLESS
 from webhook.model import Action, Request, Requester, Unusable
 from webhook.policy.scopes import CONTROLLERS, Requesters
 from webhook.rules import walk
@@ -288,6 +289,36 @@ def test_a_stranger_scales_labels_and_reports_on_a_trusted_workload(kind: str) -
     metadata = {**old["metadata"], "labels": {"team": "b"}, "finalizers": ["example.com/mine"]}
     new = {**old, "metadata": metadata, "spec": {**old["spec"], **counts}, "status": {"phase": "Running"}}
     assert update(new, old) == set()
+
+
+def annotated(value: Any, **more: str) -> Any:
+    """The same object with more annotations wherever it asks for trust."""
+    if isinstance(value, list):
+        return [annotated(each, **more) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {**{key: annotated(each, **more) for key, each in value.items()}, **(more if TRUST in value else {})}
+
+
+INJECTED = ("slicewarden.dev/python-path", "slicewarden.dev/memory-shim", "dapr.io/sidecar-image", "example.com/any")
+
+
+@each_kind
+@pytest.mark.parametrize("name", INJECTED)
+def test_a_stranger_changes_no_annotation_that_reaches_trusted_pods(kind: str, name: str) -> None:
+    """Injectors, of this project and of others, run what these say."""
+    old = TRUSTED_KINDS[kind]
+    assert "unearned-trust" in update(annotated(old, **{name: "off"}), old)
+
+
+@each_kind
+@pytest.mark.parametrize("name", sorted(HARMLESS))
+def test_a_stranger_restarts_a_trusted_workload(kind: str, name: str) -> None:
+    old = TRUSTED_KINDS[kind]
+    template_of_operator = (old["apiVersion"].rpartition("/")[0], old["kind"]) not in BUILT_IN
+    if template_of_operator and TRUST not in old["metadata"].get("annotations", {}):
+        return  # only metadata of the object itself may change there
+    assert update(annotated(old, **{name: "2026-01-01T00:00:00Z"}), old) == set()
 
 
 def test_a_map_under_the_name_of_a_count_is_no_count() -> None:

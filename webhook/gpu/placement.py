@@ -101,12 +101,34 @@ def _runs_the_same(pod: Pod, old: Pod) -> bool:
 
     The template of a kind of Kubernetes says all of it. An operator's kind may say it anywhere: NIMService has an image
     of two parts, SparkApplication the name of its program, Workflow parameters. There only counts may change.
+    Annotations that reach the pods may change neither: injectors read them, such as the image of a sidecar.
     """
     if not pod.template:
         return not pod.exchanged
+    if _judged(pod.annotations) != _judged(old.annotations):
+        return False
     if group_kind(pod.whole) in BUILT_IN:
         return old.spec == pod.spec
     return pod.update is not None and pod.update.counts_only
+
+
+def _judged(annotations: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in annotations.items() if name not in HARMLESS}
+
+
+HARMLESS = frozenset(
+    (
+        "kubectl.kubernetes.io/restartedAt",
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "kubeflow-resource-stopped",
+        "notebooks.kubeflow.org/last-activity",
+        "notebooks.kubeflow.org/last_activity_check_timestamp",
+    )
+)
+"""Annotations that say nothing of what a pod runs: of a restart, of `kubectl apply`, and of an idle notebook.
+
+kubectl pkg/polymorphichelpers/objectrestarter.go; kubeflow components/notebook-controller/pkg/culler/culler.go.
+"""
 
 
 class Clash(NamedTuple):
