@@ -13,7 +13,7 @@ from tests.support.api_in_memory import ADMISSION, CHECK, HALVES, LEASE, MAPS, P
 from tests.support.policies import POLICY
 from webhook import rules
 from webhook.cluster import client
-from webhook.controller import floor, lease
+from webhook.controller import fallback, lease
 from webhook.controller.controller import AGENTS, Controller, Round, Terms
 from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.fallback import policies as fallbacks
@@ -40,14 +40,16 @@ def api() -> Iterator[ApiInMemory]:
         yield started
 
 
-def install_floor(api: ApiInMemory) -> None:
+def install_fallback(api: ApiInMemory) -> None:
     made = fallbacks.fallback(load.of_object(policy(), rules.releases(), frameworks=frameworks.names()), rules.walk())
     constraints = {
-        each["metadata"]["name"]: each["spec"]["matchConstraints"] for each in made if each["kind"] == floor.KIND
+        each["metadata"]["name"]: each["spec"]["matchConstraints"] for each in made if each["kind"] == fallback.KIND
     }
-    for name in floor.NAMES:
+    for name in fallback.NAMES:
         spec = {"matchConstraints": constraints.get(name) or constraints["slicewarden-pods"]}
-        api.put(f"{ADMISSION}/{floor.PLURAL}/{name}", {"kind": floor.KIND, "metadata": {"name": name}, "spec": spec})
+        api.put(
+            f"{ADMISSION}/{fallback.PLURAL}/{name}", {"kind": fallback.KIND, "metadata": {"name": name}, "spec": spec}
+        )
 
 
 def controller(api: ApiInMemory, step: float = 1.0, **more: Any) -> Controller:
@@ -128,7 +130,7 @@ def test_every_webhook_has_the_bundle_in_the_write_that_adds_it(api: ApiInMemory
 
 
 def test_killed_after_each_write_another_controller_finishes(api: ApiInMemory) -> None:
-    install_floor(api)
+    install_fallback(api)
     api.put(AGENTS, {"kind": "ConfigMap", "metadata": {"name": "slicewarden-node-policy"}, "data": {"policy.yaml": ""}})
     api.lost = True
     p = put(api, policy())
@@ -180,8 +182,8 @@ def test_a_late_write_of_another_controller_is_refused(api: ApiInMemory, monkeyp
 
 
 def test_the_fallback_is_empty_during_a_change_and_that_of_the_new_policy_afterwards(api: ApiInMemory) -> None:
-    install_floor(api)
-    pods = f"{ADMISSION}/{floor.PLURAL}/slicewarden-pods"
+    install_fallback(api)
+    pods = f"{ADMISSION}/{fallback.PLURAL}/slicewarden-pods"
     put(api, policy())
     one = controller(api)
     settle(one)
@@ -191,7 +193,7 @@ def test_the_fallback_is_empty_during_a_change_and_that_of_the_new_policy_afterw
         names = api.named(VALIDATE)
         if "." in names or "." in look.wrote:
             assert not any(
-                each["spec"].get("validations") for path, each in api.objects.items() if f"/{floor.PLURAL}/" in path
+                each["spec"].get("validations") for path, each in api.objects.items() if f"/{fallback.PLURAL}/" in path
             )
     assert "elsewhere" in str(api.objects[pods]["spec"]["matchConditions"])
 

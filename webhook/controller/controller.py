@@ -18,7 +18,7 @@ from certs import life
 from webhook import lints, rules
 from webhook.cluster import client
 from webhook.cluster.cert_store import ClusterStore, ObjectNames
-from webhook.controller import floor, order, reach
+from webhook.controller import fallback, order, reach
 from webhook.controller.order import RELEASES, Names, Place, Seen, Wait, Write
 from webhook.controller.reach import Replica
 from webhook.controller.status import READY, Reason, Standing, changes, status
@@ -44,7 +44,7 @@ MANAGER = "slicewarden-controller"
 CERTIFICATES_SECONDS = 3600.0
 """Seconds between two looks at certificates of which none was due."""
 
-FLOOR_SECONDS = 3.0
+FALLBACK_SECONDS = 3.0
 """Seconds in which every API server takes in a change of the fallback: it compiles once a second (apiserver
 pkg/admission/plugin/policy/generic/policy_source.go)."""
 
@@ -150,7 +150,7 @@ class Controller:
         self._made: dict[tuple[str, Names], list[Object]] = {}
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
         self._constant: tuple[object, float] = (None, clock())
-        self._floor_at = -FLOOR_SECONDS
+        self._fallback_at = -FALLBACK_SECONDS
         self._certificates_at = -CERTIFICATES_SECONDS
         self.replicas: list[Replica] = []
         """Those that the last look asked."""
@@ -202,7 +202,7 @@ class Controller:
         seen, waits = self._observe(world, target)
         decision = order.due(world.place, target, seen)
         following = order.step(world.place, order.aim(target, world.place, seen), seen.releases)
-        look = self._floor(world, decision if isinstance(decision, Write) else None) or self._repair(world)
+        look = self._change_fallback(world, decision if isinstance(decision, Write) else None) or self._repair(world)
         if look is None:
             look = self._write(world, decision) if isinstance(decision, Write) else Round(waits=waits)
         if standing.reason in READY and (decision is not None or look.wrote):
@@ -288,7 +288,7 @@ class Controller:
             missing = ["no API server is known: EndpointSlice default/kubernetes has none"]
         if not place.validate and drained:  # a probe that no replica answers proves nothing, and time has to do
             missing = []
-        if not floor.in_force(place, None) and now - self._floor_at < FLOOR_SECONDS:
+        if not fallback.in_force(place, None) and now - self._fallback_at < FALLBACK_SECONDS:
             missing = [*missing, "the fallback was changed just now"]
         seen = Seen(held, releases, called=not missing, drained=drained)
         wanted = place.digests | ({target.digest} if target else set())
@@ -358,7 +358,7 @@ class Controller:
             wanted = self._wanted(world, half, names)
             found = {each["name"]: _unbundled(each) for each in world.configurations[half].get("webhooks") or ()}
             same = found.keys() == {each["name"] for each in wanted}
-            if not same or not all(floor.within(each, found[each["name"]]) for each in wanted):
+            if not same or not all(fallback.within(each, found[each["name"]]) for each in wanted):
                 self._fill(world, half, names)
                 self._log({"message": "repaired", "what": half})
                 return Round(f"{half} again")
@@ -374,21 +374,21 @@ class Controller:
             self._made[key] = [_unbundled(each) for each in made]
         return self._made[key]
 
-    def _floor(self, world: _Observed, following: Write | None) -> Round | None:
+    def _change_fallback(self, world: _Observed, following: Write | None) -> Round | None:
         """Change one policy of the fallback, if one has to change."""
-        installed = [each for name in floor.NAMES if (each := self._installed(f"{floor.PLURAL}/{name}"))]
+        installed = [each for name in fallback.NAMES if (each := self._installed(f"{fallback.PLURAL}/{name}"))]
         if not installed:
             return None
-        digest = floor.in_force(world.place, following)
+        digest = fallback.in_force(world.place, following)
         if self._fallback[0] != digest:
             policy = world.held.get(digest)
-            self._fallback = digest, floor.made(policy) if policy else {}
-        body = floor.change(installed, self._fallback[1])
+            self._fallback = digest, fallback.made(policy) if policy else {}
+        body = fallback.change(installed, self._fallback[1])
         if body is None:
             return None
         name = body["metadata"]["name"]
-        self._apply(f"{ADMISSION}/{floor.PLURAL}/{name}", body)
-        self._floor_at = self._clock()
+        self._apply(f"{ADMISSION}/{fallback.PLURAL}/{name}", body)
+        self._fallback_at = self._clock()
         return Round(f"fallback {name}")
 
     def _installed(self, path: str) -> Object | None:
@@ -407,7 +407,7 @@ class Controller:
         if found is None:
             return ""
         wanted = [filled.policy_webhook(self._bundle(), url=self._terms.url)]
-        if floor.within(wanted, found.get("webhooks") or []):
+        if fallback.within(wanted, found.get("webhooks") or []):
             return ""
         metadata = {key: found["metadata"][key] for key in ("name", "resourceVersion", "uid")}
         body = {"apiVersion": API_VERSION, "kind": found.get("kind") or CONFIGURATIONS[VALIDATE][0]}

@@ -1,5 +1,6 @@
 """Who answers at which path: the one policy of a file, or the policies that a path names."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
@@ -40,16 +41,16 @@ class Answering(NamedTuple):
         return last(request, facts, late), policy
 
 
-class Judges:
+class Judges(ABC):
     """Finds who answers. Its subclasses say how."""
 
+    @abstractmethod
     def review_path(self, path: str) -> bool:
         """Whether a path is one for reviews, whoever answers there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at(self, path: str) -> Answering | Reply:
         """Return who answers at a path for reviews, or a refusal. Never waits."""
-        raise NotImplementedError
 
 
 class OnePolicy(Judges):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from webhook import rules
 from webhook.cli.inputs import load_sample
-from webhook.controller import floor
+from webhook.controller import fallback
 from webhook.documents import goyaml_writer
 from webhook.engine.registration import API_VERSION, LABELS, webhooks
 from webhook.fallback import policies
@@ -24,22 +24,27 @@ def made() -> Iterator[Made]:
     policy = load_sample()
     heard = {each.name: each for each in webhooks(policy)}
     sources = {f"slicewarden-{asked}": (asked, source) for asked, source in SOURCES.items()}
-    for name in floor.NAMES:
+    for name in fallback.NAMES:
         asked, source = sources[name.removesuffix(policies.AUDITED)]
         constraints = policies.matching(asked, heard[source.webhook])["matchConstraints"]
         # Required by the API; null records nothing.
         unfilled = [{"key": "filled", "valueExpression": "null"}]
         spec = {"failurePolicy": "Fail", "matchConstraints": constraints, "auditAnnotations": unfilled}
         metadata = {"name": name, "labels": LABELS}
-        yield {"apiVersion": API_VERSION, "kind": floor.KIND, "metadata": metadata, "spec": spec}
+        yield {"apiVersion": API_VERSION, "kind": fallback.KIND, "metadata": metadata, "spec": spec}
     actions = {
         each["metadata"]["name"]: each["spec"]
         for each in policies.fallback(policy, rules.walk(), ValidationActions.BY_RULE)
-        if each["kind"] != floor.KIND
+        if each["kind"] != fallback.KIND
     }
-    for name in floor.NAMES:
+    for name in fallback.NAMES:
         metadata = {"name": name, "labels": LABELS}
-        yield {"apiVersion": API_VERSION, "kind": f"{floor.KIND}Binding", "metadata": metadata, "spec": actions[name]}
+        yield {
+            "apiVersion": API_VERSION,
+            "kind": f"{fallback.KIND}Binding",
+            "metadata": metadata,
+            "spec": actions[name],
+        }
 
 
 def files() -> Iterator[tuple[Path, str]]:
