@@ -1,6 +1,7 @@
 """A replica that holds several policies: it answers by those that a path names, or not at all."""
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from webhook.model import Object, Unusable
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
 from webhook.serving import app, held
+from webhook.serving import revisions as following
 from webhook.serving.revisions import CACHED, Revisions
 
 RELEASE = "0.1.0"
@@ -223,6 +225,30 @@ def test_a_revision_that_cannot_be_used_is_refused_with_the_reason_and_once(repl
     assert report["held"] == [OLD.digest]
     assert f"its content is policy {OLD.digest}" in report["refused"][NEW.digest]
     assert [line["message"] for line in replica.log].count("policy refused") == 1
+
+
+def test_a_revision_that_is_nested_without_limit_is_refused_and_others_are_held(replica: Replica) -> None:
+    broken = {**revisions.revision(NEW, SPACE), "data": {revisions.KEY: "[" * 200_000}}
+    replica.look(OLD, more=[broken])
+    report = replica.workers[0].report()
+    assert (report["held"], report["refused"]) == ([OLD.digest], {NEW.digest: "is nested too deeply"})
+
+
+def test_a_look_that_fails_is_followed_by_another() -> None:
+    changed, looked, log = threading.Event(), threading.Event(), list[Mapping[str, Any]]()
+    found: list[list[Object]] = []
+
+    def look(items: Sequence[Object]) -> None:
+        found.append([*items])
+        if len(found) == 1:
+            changed.set()
+            raise RecursionError("deep")
+        looked.set()
+
+    changed.set()
+    following.follow(changed, list, look, log.append)
+    assert looked.wait(60)
+    assert log[0]["error"] == "RecursionError: deep"
 
 
 def test_a_config_map_of_another_label_is_no_policy(replica: Replica) -> None:

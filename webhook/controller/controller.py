@@ -248,7 +248,7 @@ class Controller:
         if digest not in self._policies:
             try:
                 self._policies[digest] = revisions.read(item, rules.releases(), frameworks=frameworks.names())
-            except Unusable as error:
+            except Exception as error:  # whatever it is, a revision must not end a look
                 self._log({"message": "a revision cannot be used", "revision": digest, "error": str(error)})
                 return None
         return self._policies[digest]

@@ -38,7 +38,7 @@ class ControllerMetrics:
         self._standing, self._replicas, self._writes = standing, replicas, self._writes + wrote
 
     def failed(self, kind: str) -> None:
-        """Count a look that failed: `conflict`, `refused` or `unreachable`."""
+        """Count a look that failed: `conflict`, `refused`, `unreachable` or `other`."""
         self._errors[kind] += 1
 
     def text(self) -> bytes:
@@ -67,6 +67,6 @@ class ControllerMetrics:
         yield replicas
         yield CounterMetricFamily("slicewarden_controller_writes", "Writes that a look made.", self._writes)
         errors = CounterMetricFamily("slicewarden_controller_errors", "Looks that failed.", labels=("kind",))
-        for kind in ("conflict", "refused", "unreachable"):
+        for kind in ("conflict", "refused", "unreachable", "other"):
             errors.add_metric((kind,), self._errors[kind])
         yield errors

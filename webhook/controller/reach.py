@@ -1,29 +1,33 @@
 """Asks every replica which policies it holds, and every API server which paths it calls."""
 
 import copy
+import http.client
+import io
 import json
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, build_opener
+from urllib.parse import urlsplit
 
 from webhook.cluster import client
 from webhook.controller.order import Place
 from webhook.engine import probe
-from webhook.engine.paths import MUTATE, VALIDATE, Path
+from webhook.engine.paths import DIGEST, MUTATE, RELEASE, VALIDATE, Path
 from webhook.model import Object
+from webhook.text.words import shown
 
 REPLICA_SECONDS, SERVER_SECONDS = 2.0, 5.0
-"""Seconds that a replica, and an API server, may take to answer."""
+"""Seconds that a replica, and an API server, may take to answer: a replica for the whole exchange."""
+
+MOST_BYTES = 64 << 10
+"""Bytes that a replica's answer may have, with its head. One of eight policies has less than 2 KiB."""
 
 SERVER_NAME = "kubernetes.default.svc"
 """The name in every API server's certificate (kubeadm, and every conformant installer: the Service `kubernetes`)."""
-
-_PLAIN = build_opener(ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +64,66 @@ def replicas(addresses: Iterable[str]) -> list[Replica]:
 
 def _replica(address: str) -> Replica:
     try:
-        with _PLAIN.open(f"http://{address}/policies", timeout=REPLICA_SECONDS) as answer:
-            said = json.load(answer)
-            waiting = {str(digest): str(why) for digest, why in (said.get("waiting") or {}).items()}
-            refused = tuple(sorted(said.get("refused") or ()))
-            return Replica(address, str(said["release"]), frozenset(said["held"]), refused, waiting=waiting)
-    except HTTPError as error:
-        return Replica(address, why=f"answers {error.code}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        status, body = _answer(address)
+        if status != HTTPStatus.OK:
+            return Replica(address, why=f"answers {status}")
+        return _read(address, json.loads(body))
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException, RecursionError) as error:
         return Replica(address, why=f"does not answer ({type(error).__name__})")
+
+
+class _Bounded(io.RawIOBase):
+    """Reads a socket until a time, and no more than MOST_BYTES: who sends slowly, or without end, is cut off."""
+
+    def __init__(self, connection: socket.socket, end: float) -> None:
+        self._connection, self._end, self._left = connection, end, MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+        self._connection.settimeout(_left(self._end))
+        count = self._connection.recv_into(buffer, min(len(buffer), self._left))
+        self._left -= count
+        return count
+
+    def makefile(self, *_: object) -> io.BufferedReader:
+        """Return the file that HTTPResponse reads: it asks a socket for one."""
+        return io.BufferedReader(self)
+
+
+def _left(end: float) -> float:
+    if (left := end - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left
+
+
+def _answer(address: str) -> tuple[int, bytes]:
+    """Return the status and the body of a replica's answer. A redirect is an answer like any other."""
+    end = time.monotonic() + REPLICA_SECONDS
+    url = urlsplit(f"http://{address}/policies")
+    with socket.create_connection((url.hostname or "", url.port or 0), _left(end)) as connection:
+        head = f"GET {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode("ascii"))
+        with http.client.HTTPResponse(_Bounded(connection, end), method="GET") as answer:  # type: ignore[arg-type]
+            answer.begin()
+            return answer.status, answer.read()
+
+
+def _read(address: str, said: Any) -> Replica:
+    """Read what a replica says. Raises KeyError, TypeError and ValueError for anything else than a report."""
+    if not isinstance(said, dict):
+        raise TypeError("not a map")
+    release, held = said["release"], said["held"]
+    refused, waiting = said.get("refused") or {}, said.get("waiting") or {}
+    if not isinstance(held, list) or not isinstance(refused, dict) or not isinstance(waiting, dict):
+        raise TypeError("not a list of digests, or not a map by digest")
+    if not RELEASE.fullmatch(release) or not all(map(DIGEST.fullmatch, (*held, *refused, *waiting))):
+        raise ValueError("not a release, or not a digest")
+    reasons = {digest: shown(why, quotes=False) for digest, why in waiting.items()}
+    return Replica(address, release, frozenset(held), tuple(sorted(refused)), waiting=reasons)
 
 
 def addresses(slices: Iterable[Object], port: int) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-import certs
 from webhook.cluster import client
 from webhook.controller import lease
 from webhook.controller.controller import Controller, Round
@@ -14,6 +13,9 @@ from webhook.telemetry.log import Log
 
 WAITING, IDLE = 0.5, 30.0
 """Seconds between two looks while something is waited for, and while nothing is."""
+
+LONGEST = 300
+"""The most characters of an error in the log."""
 
 PATIENT = 30
 """Looks that wait for the same thing after which the time between two of them doubles."""
@@ -27,8 +29,11 @@ def run(
     metrics: ControllerMetrics,
     log: Log,
 ) -> None:
-    """Round until `ended` is set. `changed` is set when something was written to what is watched."""
-    said, due, again = "", 0.0, 0
+    """Round until `ended` is set. `changed` is set when something was written to what is watched.
+
+    A look that fails is logged, whatever the error, and comes again: soon at first, and later with pauses.
+    """
+    said, due, again, failures = "", 0.0, 0, 0
     while not ended.is_set():
         pause = WAITING
         try:
@@ -48,16 +53,22 @@ def run(
             else:
                 pause = min(lease.RENEW, max(due - time.monotonic(), 0.0))
             metrics.looked(leads=ours)
-        except client.StatusError as error:
-            metrics.failed("conflict" if error.status == client.CONFLICT else "refused")
-            log({"message": "tries again", "status": error.status, "error": str(error)})
-            due = 0.0
-        except (client.Unreachable, certs.Unsettled, ValueError) as error:
-            metrics.failed("unreachable")
-            log({"message": "tries again", "error": str(error)})
-            due = 0.0
+        except Exception as error:  # whatever it is: a controller that ends helps nobody
+            metrics.failed(_kind(error))
+            log({"message": "tries again", "error": f"{type(error).__name__}: {error}"[:LONGEST]})
+            ended.wait(min(WAITING * 2**failures, lease.RENEW))
+            due, failures = 0.0, min(failures + 1, PATIENT)
+            continue
+        failures = 0
         if pause:
             _wait(changed, ended, pause)
+
+
+def _kind(error: Exception) -> str:
+    """Return the word of the metrics for an error."""
+    if isinstance(error, client.StatusError):
+        return "conflict" if error.status == client.CONFLICT else "refused"
+    return "unreachable" if isinstance(error, client.Unreachable) else "other"
 
 
 def _pause(look: Round, again: int) -> float:

@@ -39,7 +39,13 @@ class Name(NamedTuple):
         return cls(found["digest"], Manner(found["manner"] or ""))
 
 
-_NAME = re.compile(r"(?P<digest>[0-9a-f]{16})(-(?P<manner>audit|lenient))?", re.ASCII)
+DIGEST = re.compile(r"[0-9a-f]{16}", re.ASCII)
+"""The digest of a policy."""
+
+RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}", re.ASCII)
+"""A release that a replica reports: it is a word in a warning and in a list."""
+
+_NAME = re.compile(rf"(?P<digest>{DIGEST.pattern})(-(?P<manner>audit|lenient))?", re.ASCII)
 
 MOST = 2
 """Policies that one path names at most."""

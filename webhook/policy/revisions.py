@@ -40,9 +40,11 @@ def read(item: Object, rules: Iterable[str], *, frameworks: Iterable[str] = ()) 
     label = label_of(item)
     try:
         value = json.loads((item.get("data") or {})[KEY])
+        policy = load.of_object(value, rules, frameworks=frameworks)
     except (KeyError, TypeError, ValueError) as error:
         raise Unusable((Problem(name_of(label), 0, f"has no policy in JSON under {KEY}"),)) from error
-    policy = load.of_object(value, rules, frameworks=frameworks)
+    except RecursionError as error:
+        raise Unusable((Problem(name_of(label), 0, "is nested too deeply"),)) from error
     if policy.digest != label:
         text = f"its label is {shown(label, quotes=False)}, but its content is policy {policy.digest}"
         raise Unusable((Problem(name_of(label), 0, text),))

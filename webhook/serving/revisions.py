@@ -5,7 +5,6 @@ A policy is held once it is loaded and the facts that it needs are read. A path 
 every policy that was there when it first looked. After that nothing of a controller's takes it out of service.
 """
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from webhook.api.resources import Resource
 from webhook.engine.audit_mode import AuditMode, Judge
 from webhook.engine.engine import Engine
-from webhook.engine.paths import MUTATE, Manner, Name, Path
+from webhook.engine.paths import DIGEST, MUTATE, Manner, Name, Path
 from webhook.http.messages import Reply
 from webhook.model import Action, Object, Unusable
 from webhook.policy import revisions
@@ -33,9 +32,10 @@ CACHED = 64
 SECONDS = 5.0
 """Seconds after which it looks even if nothing was heard, as for facts that a namespace without a Role withholds."""
 
-_BEGINNINGS = tuple(f"{path}/" for path in PATHS)
+LONGEST = 300
+"""The most characters of an error in the log."""
 
-_DIGEST = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_BEGINNINGS = tuple(f"{path}/" for path in PATHS)
 
 
 def resource(namespace: str) -> Resource:
@@ -98,7 +98,7 @@ class Revisions(Judges):
         """Hold the policies of these ConfigMaps, and forget all others."""
         found = {revisions.label_of(item): item for item in items}
         listed = found.pop(revisions.RELEASES, None)
-        wanted = {digest: item for digest, item in found.items() if _DIGEST.fullmatch(digest)}
+        wanted = {digest: item for digest, item in found.items() if DIGEST.fullmatch(digest)}
         for digest in self._loaded.keys() - wanted.keys():
             del self._loaded[digest]
         self._refused = {digest: why for digest, why in self._refused.items() if digest in wanted}
@@ -126,6 +126,8 @@ class Revisions(Judges):
             self._loaded[digest] = self._read(item)
         except Unusable as error:
             self._refuse(digest, error.problems[0].message)
+        except Exception as error:  # whatever it is, the other policies must be held
+            self._refuse(digest, f"cannot be read ({type(error).__name__})")
 
     def _refuse(self, digest: str, why: str) -> None:
         self._refused[digest] = why
@@ -205,17 +207,21 @@ def follow(
     changed: threading.Event,
     items: Callable[[], Sequence[Object] | None],
     looks: Callable[[Sequence[Object]], None],
+    log: Log,
 ) -> None:
     """Call `looks` with the newest ConfigMaps after each change, in a thread that ends with the process.
 
-    `items` returns them, or None until they were listed.
+    `items` returns them, or None until they were listed. A look that fails is logged, and the next one comes anyway.
     """
 
     def run() -> None:
         while True:
             changed.wait(SECONDS)
             changed.clear()
-            if (found := items()) is not None:
-                looks(found)
+            try:
+                if (found := items()) is not None:
+                    looks(found)
+            except Exception as error:  # without this thread the replica would never take in a change again
+                log({"message": "looks again", "error": f"{type(error).__name__}: {error}"[:LONGEST]})
 
     threading.Thread(target=run, daemon=True, name="revisions").start()

@@ -1,6 +1,5 @@
 """`slicewarden serve`: run the admission webhook."""
 
-import re
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from webhook import rules
 from webhook.cli import inputs, options, parser
 from webhook.engine.audit_mode import AuditMode, Judge
 from webhook.engine.engine import Engine
+from webhook.engine.paths import RELEASE
 from webhook.facts.rights import UNREAD
 from webhook.facts.sources import Fresh, Source
 from webhook.fallback.answers import ValidationActions
@@ -40,9 +40,6 @@ LEAST_AGE = 360
 """Seconds that an idle cluster may send nothing (cluster.WATCH_SECONDS, and one bookmark)."""
 
 TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
-
-RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}", re.ASCII)
-"""A release that can be reported: it is a word in a warning and in a list."""
 
 _FILE = parser.NamedPath(path_type=Path)
 
@@ -325,7 +322,7 @@ def following(
         writer = Events(connection, log_line, metrics) if events else None
         for each in (asked, listed, watched, *((writer,) if writer else ())):
             each.start()
-        following_revisions.follow(changed, items, judges.look)
+        following_revisions.follow(changed, items, judges.look, log_line)
         source = cluster.source(watched)
         return WorkerParts(
             lambda: source() if judges.complete else None,

@@ -1,0 +1,138 @@
+"""What a controller makes of a replica's answer, whatever it is."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from webhook.controller import reach
+from webhook.controller.reach import Replica
+
+DIGEST = "0123456789abcdef"
+REPORT = {"release": "0.1.0", "held": [DIGEST], "refused": {}, "waiting": {}}
+
+
+@contextmanager
+def answering(send: Callable[[socket.socket], Any]) -> Iterator[str]:
+    """Serve one connection on loopback, and yield its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            with suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(4096)
+                    send(connection)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        host, port = listener.getsockname()
+        yield f"{host}:{port}"
+    thread.join(10)
+
+
+def asked(data: bytes) -> Replica:
+    with answering(lambda connection: connection.sendall(data)) as address:
+        (found,) = reach.replicas([address])
+    return found
+
+
+def http(body: bytes, head: bytes = b"") -> bytes:
+    return b"HTTP/1.1 200 OK\r\n" + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def report(**more: Any) -> bytes:
+    return http(json.dumps({**REPORT, **more}).encode())
+
+
+def test_a_report_is_read() -> None:
+    found = asked(report(refused={"f" * 16: "no"}, waiting={"a" * 16: "configmaps of team-x"}))
+    assert (found.why, found.release, {*found.held}) == ("", "0.1.0", {DIGEST})
+    assert found.refused == ("f" * 16,)
+    assert found.waiting == {"a" * 16: "configmaps of team-x"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+        b"HTTP/1.1 200 OK\r\n" + b"A" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200,
+        http(b"[" * 50_000),
+        http(b"[]"),
+        http(b"{}"),
+        http(b"null"),
+        http(b"\xff"),
+        report(release=7),
+        report(release="a b"),
+        report(held="abc"),
+        report(held=[DIGEST, 5]),
+        report(held=["../../etc"]),
+        report(held=None),
+        report(refused=[DIGEST]),
+        report(refused={"x": "y"}),
+        report(waiting={"x": "y"}),
+    ],
+)
+def test_an_answer_that_is_no_report_is_no_answer(data: bytes) -> None:
+    found = asked(data)
+    assert found.why.startswith("does not answer (")
+    assert (found.release, found.held) == ("", frozenset())
+
+
+def test_an_answer_without_end_is_cut_off_after_64_kib() -> None:
+    sent = 0
+
+    def send(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while sent < 200 << 20:
+            connection.sendall(b" " * 65_536)
+            sent += 65_536
+
+    with answering(send) as address:
+        (found,) = reach.replicas([address])
+    assert found.why == "does not answer (ValueError)"
+    assert sent < 50 << 20
+
+
+def test_a_replica_that_sends_slowly_is_cut_off_at_the_end_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "REPLICA_SECONDS", 0.5)
+    gone = threading.Event()
+
+    def send(connection: socket.socket) -> None:
+        try:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+            while True:  # each byte comes long before a time limit for one read
+                connection.sendall(b" ")
+                threading.Event().wait(0.05)
+        except OSError:
+            gone.set()
+
+    with answering(send) as address:
+        (found,) = reach.replicas([address])
+    assert found.why == "does not answer (TimeoutError)"
+    assert gone.is_set()
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        elsewhere.setblocking(False)
+        head = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n"
+        assert asked(head % elsewhere.getsockname()[1]).why == "answers 302"
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
+
+
+def test_what_a_replica_waits_for_is_one_short_line() -> None:
+    found = asked(report(waiting={DIGEST: "a\n" * 500}))
+    assert len(found.waiting[DIGEST]) <= 80
+    assert "\n" not in found.waiting[DIGEST]
