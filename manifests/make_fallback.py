@@ -20,13 +20,18 @@ NOTE = "# Written by `make chart`. The controller fills the policies; the bindin
 
 
 def made() -> Iterator[Made]:
-    """Make the policies without validations, then their bindings."""
+    """Make the policies without validations, then their bindings.
+
+    A binding says again what its policy is asked about. So whoever may change only the policies cannot deny more.
+    """
     policy = load_sample()
     heard = {each.name: each for each in webhooks(policy)}
     sources = {f"slicewarden-{asked}": (asked, source) for asked, source in SOURCES.items()}
+    limits: dict[str, Made] = {}
     for name in fallback.NAMES:
         asked, source = sources[name.removesuffix(policies.AUDITED)]
         constraints = policies.matching(asked, heard[source.webhook])["matchConstraints"]
+        limits[name] = {"resourceRules": constraints["resourceRules"]}
         # Required by the API; null records nothing.
         unfilled = [{"key": "filled", "valueExpression": "null"}]
         spec = {"failurePolicy": "Fail", "matchConstraints": constraints, "auditAnnotations": unfilled}
@@ -39,12 +44,8 @@ def made() -> Iterator[Made]:
     }
     for name in fallback.NAMES:
         metadata = {"name": name, "labels": LABELS}
-        yield {
-            "apiVersion": API_VERSION,
-            "kind": f"{fallback.KIND}Binding",
-            "metadata": metadata,
-            "spec": actions[name],
-        }
+        spec = {**actions[name], "matchResources": limits[name]}
+        yield {"apiVersion": API_VERSION, "kind": f"{fallback.KIND}Binding", "metadata": metadata, "spec": spec}
 
 
 def files() -> Iterator[tuple[Path, str]]:

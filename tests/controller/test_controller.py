@@ -161,6 +161,23 @@ def _die_and_go_on(api: ApiInMemory, last: str) -> None:
     assert conditions(api)["Ready"]["status"] == "True"
 
 
+def test_a_policy_whose_status_cannot_be_written_stops_nothing(api: ApiInMemory) -> None:
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+    put(api, policy("too-large", created=2))
+    api.unwritable = {f"{POLICIES}/too-large"}
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    settle(one)
+    assert halves(api)[-1] == f"validate {q}"
+    put(api, policy(mode="Off"))
+    settle(one)
+    assert api.named(VALIDATE) == api.named(MUTATE) == ""
+    api.unwritable.clear()
+    settle(one)
+    assert conditions(api, "too-large")["Ready"]["reason"] == "NotInForce"
+
+
 def test_a_late_write_of_another_controller_is_refused(api: ApiInMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     put(api, policy())
     late, other = controller(api), controller(api)

@@ -53,6 +53,8 @@ class ApiInMemory:
         """Digests that the replicas do not load."""
         self.unread: dict[str, str] = {}
         """By digest, what replicas may not read of the facts of a policy."""
+        self.unwritable: set[str] = set()
+        """Paths whose status cannot be written."""
         self.releases = ["1"]
         self.url = ""
         self._version = 0
@@ -139,6 +141,8 @@ class ApiInMemory:
         item = self.objects.get(path)
         if item is None:
             return 404, _status(f"{path} not found"), []
+        if subresource and path in self.unwritable:
+            return 500, _status("etcdserver: request is too large"), []
         if query.get("dryRun"):
             return 200, item, self.warnings()
         version = (body.get("metadata") or {}).get("resourceVersion")

@@ -21,10 +21,13 @@ from webhook.doctor.installation import REVIEWS
 from webhook.engine import registration
 from webhook.facts import kinds, rights
 from webhook.facts.kind import Reach
+from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import fallback
 from webhook.policy.model import Policy
 from webhook.serving import fallback_watch
+
+CONTROLLER = ROOT / "manifests" / "controller"
 
 PLURALS = {
     ("", "PodTemplate"): "podtemplates",
@@ -309,6 +312,23 @@ def test_the_webhook_may_read_the_fallback_that_its_component_has_it_watch() -> 
     assert granted(role) == {(each.group, each.plural): READING for each in fallback_watch.READ}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert binding["subjects"] == one("ClusterRoleBinding")["subjects"]
+
+
+def test_an_installed_binding_asks_about_nothing_more_than_its_policy() -> None:
+    """The controller may change the policies, so the bindings say the limit: nobody's token can deny other objects."""
+    found = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in read(CONTROLLER / "fallback.yaml")}
+    for (kind, name), spec in found.items():
+        if kind.endswith("Binding"):
+            asked = found["ValidatingAdmissionPolicy", name]["matchConstraints"]["resourceRules"]
+            assert spec["matchResources"] == {"resourceRules": asked}
+    assert len(found) == 16
+
+
+def test_the_command_for_an_emergency_leaves_the_guard_of_the_controller() -> None:
+    guard, fallback = (read(CONTROLLER / f"{name}.yaml") for name in ("guard", "fallback"))
+    assert current.ours(guard) == []
+    assert current.ours(fallback) == fallback
+    assert "-l app.kubernetes.io/part-of=slicewarden\n" in (ROOT / "docs" / "operator.md").read_text("utf-8")
 
 
 def test_the_registration_goes_to_the_service() -> None:

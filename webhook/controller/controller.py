@@ -176,9 +176,10 @@ class Controller:
             if first and read:
                 self._stand(first, Standing(Reason.REGISTRATION_FOREIGN, f"{error}; nothing is changed", read.fields))
             return Round(waits=str(error))
-        for other in policies[1:]:
+        look = self._act(world, first, read)
+        for other in policies[1:]:  # after all else, so that no waiting policy can stop the one in force
             self._stand(other, self._waiting(other, world, read.policy if read else None))
-        return self._act(world, first, read)
+        return look
 
     def _waiting(self, other: Object, world: _Observed, oldest: Policy | None) -> Standing:
         """Return the standing of a policy that another one keeps from coming into force."""
@@ -465,7 +466,7 @@ class Controller:
         return True
 
     def _stand(self, policy: Object, standing: Standing) -> None:
-        """Write the status of a policy, if it differs."""
+        """Write the status of a policy, if it differs. A refusal, as for a policy that is too large, ends no look."""
         made = status(policy, standing, datetime.now(UTC))
         if self.standing is None or standing.reason is not Reason.NOT_IN_FORCE:
             self.standing = standing
@@ -474,7 +475,12 @@ class Controller:
             return
         reasons = {each["reason"] for each in before.get("conditions") or ()}
         path = f"{POLICIES}/{quote(policy['metadata']['name'])}/status"
-        client.ask(self._api, path, method="PATCH", body={"status": made}, patch=client.MERGE)
+        try:
+            client.ask(self._api, path, method="PATCH", body={"status": made}, patch=client.MERGE)
+        except client.StatusError as error:
+            name = policy["metadata"]["name"]
+            self._log({"message": "the status of a policy cannot be written", "policy": name, "error": str(error)})
+            return
         if standing.reason.value not in reasons:
             self._event(policy, standing)
 
