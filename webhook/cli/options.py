@@ -203,6 +203,17 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
 
 
+def health(function: Function) -> Function:
+    """Add the option of the address for metrics and health, for a command whose only port that is."""
+    return click.option(
+        "--listen",
+        type=address,
+        default="0.0.0.0:8080",
+        metavar="HOST:PORT",
+        help="address for metrics and health; default: 0.0.0.0:8080",
+    )(function)
+
+
 def only_live(*, live: bool, **given: object) -> None:
     """Refuse options that need `--live`. Raises Unusable."""
     for name, value in given.items():

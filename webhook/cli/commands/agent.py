@@ -70,13 +70,7 @@ _MORE = (
     help="this node's name in the cluster; its pods are read from the API server",
 )
 @options.policy("with --node: the policy of allowances and actions; default: ./policies if it exists, else the sample")
-@click.option(
-    "--listen",
-    type=options.address,
-    default="0.0.0.0:8080",
-    metavar="HOST:PORT",
-    help="address for metrics and health; default: 0.0.0.0:8080",
-)
+@options.health
 @click.option(
     "--watch-only",
     is_flag=True,

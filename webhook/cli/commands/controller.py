@@ -71,13 +71,7 @@ STATUS = {"0": "stopped by a signal", "2": "invalid arguments, or no cluster"}
 @click.option(
     "--health-port", type=int, default=8080, metavar="PORT", help="health port of the replicas; default: 8080"
 )
-@click.option(
-    "--listen",
-    type=options.address,
-    default="0.0.0.0:8080",
-    metavar="HOST:PORT",
-    help="address for metrics and health; default: 0.0.0.0:8080",
-)
+@options.health
 @options.cluster
 def command(
     namespace: str,
