@@ -132,7 +132,7 @@ def _without_template(
             if not annotations:
                 continue
             defaults = {} if template.defaults is None else dict(_last(found(item, (), template.defaults)))
-            spec = {key: defaults[key] for key in ("serviceAccountName", "serviceAccount") if key in defaults}
+            spec: Object = {key: defaults[key] for key in ("serviceAccountName", "serviceAccount") if key in defaults}
             allowance.spend("pod templates", 1, TEMPLATE)
             pod = pod_of(item, request, metadata, spec, path, path, allowance, template=True)
             if not any(
