@@ -6,7 +6,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from tests.e2e.access import established
 from tests.e2e.control_plane import KUBECTL_TIMEOUT, Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
 from tests.e2e.objects import Object, pod
+from tests.support.streams import Stream
 from webhook.cluster import client as connection
 from webhook.cluster.cert_store import ClusterStore, ObjectNames
 
@@ -208,41 +208,29 @@ def test_a_renewed_certificate_is_served_without_a_restart(kept: Kept) -> None:
     assert asked(kept, "renewed").returncode == 0
 
 
-class Tenants:
+class Tenants(Stream):
     """Make GPU pods, and shake hands anew, until the block ends; what went wrong is kept."""
 
     def __init__(self, guard: Kept) -> None:
-        self.guard, self.done = guard, threading.Event()
+        super().__init__(self._make, self._shake)
+        self.guard = guard
         self.pods, self.handshakes = 0, 0
         self.failed: list[str] = []
-        self.threads = [threading.Thread(target=each) for each in (self._make, self._shake)]
-
-    def __enter__(self) -> "Tenants":
-        for each in self.threads:
-            each.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.done.set()
-        for each in self.threads:
-            each.join()
 
     def _make(self) -> None:
-        while not self.done.is_set():
-            made = asked(self.guard, f"pod-{self.pods}")
-            self.pods += 1
-            if made.returncode:
-                self.failed.append(made.stderr)
+        made = asked(self.guard, f"pod-{self.pods}")
+        self.pods += 1
+        if made.returncode:
+            self.failed.append(made.stderr)
 
     def _shake(self) -> None:
-        while not self.done.is_set():
-            for bundle in self.guard.bundles:
-                self.handshakes += 1
-                try:
-                    self.guard.shaken(bundle)
-                except OSError as error:
-                    self.failed.append(str(error))
-            self.done.wait(0.05)
+        for bundle in self.guard.bundles:
+            self.handshakes += 1
+            try:
+                self.guard.shaken(bundle)
+            except OSError as error:
+                self.failed.append(str(error))
+        self.done.wait(0.05)
 
 
 def test_a_ca_is_rotated_and_no_pod_is_refused(kept: Kept) -> None:

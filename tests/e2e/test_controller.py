@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
@@ -27,6 +28,7 @@ from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import pod
+from tests.support.streams import Stream
 from webhook import rules
 from webhook.engine import filled
 from webhook.memory import frameworks
@@ -268,35 +270,24 @@ def test_a_diff_of_what_is_installed_is_empty(release: Release) -> None:
         assert (found.returncode, found.stdout) == (0, ""), found.stderr
 
 
-class Load:
+class Load(Stream):
     """Creates honest and forbidden pods at both API servers for show, until the block ends."""
 
     def __init__(self, release: Release, makes: Sequence[Callable[[], Object]] | None = None) -> None:
-        self.release, self.done = release, threading.Event()
+        makes = makes or (honest, forbidden)
+        super().__init__(*(partial(self._make, server, make) for server in (0, 1) for make in makes))
+        self.release = release
         self.honest, self.forbidden = 0, 0
         self.wrong: list[str] = []
-        makes = makes or (honest, forbidden)
-        self.threads = [threading.Thread(target=self._make, args=(server, make)) for server in (0, 1) for make in makes]
-
-    def __enter__(self) -> "Load":
-        for each in self.threads:
-            each.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.done.set()
-        for each in self.threads:
-            each.join()
 
     def _make(self, server: int, make: Callable[[], Object]) -> None:
-        while not self.done.is_set():
-            error = self.release.create(make(), server, "--dry-run=server")
-            if make is honest:
-                self.honest += 1
-                self.wrong += [error] if error else []
-            else:
-                self.forbidden += 1
-                self.wrong += [] if error else ["a forbidden pod was admitted"]
+        error = self.release.create(make(), server, "--dry-run=server")
+        if make is honest:
+            self.honest += 1
+            self.wrong += [error] if error else []
+        else:
+            self.forbidden += 1
+            self.wrong += [] if error else ["a forbidden pod was admitted"]
 
 
 def test_a_change_of_policy_under_load_refuses_and_admits_nothing_wrongly(release: Release) -> None:
