@@ -48,7 +48,6 @@ HOMES = {
         "webhook.cli.demo",
         "webhook.cluster.cert_store",
         "webhook.controller.controller",
-        "webhook.controller.run",
         "webhook.doctor.doctor",
     },
 }
