@@ -1,16 +1,13 @@
 """Renders the roots among the files of a run: by the programs that own the formats, or by the files alone."""
 
-import json
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path as FilePath
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
@@ -19,12 +16,14 @@ from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
 from webhook.model import Object, Problem
 from webhook.rendering import charts, deploying, kustomize, patching, programs, results_cache
+from webhook.rendering.building import OVER, Job, build
 from webhook.rendering.charts import Release, Remote
+from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.kustomize import Built, Followed, Kustomization
 from webhook.rendering.model import CHART, HELMFILES, KUSTOMIZATIONS, Options, Output, Rendering, deployers, is_root
 from webhook.rendering.origins import Rendered
 from webhook.rendering.tree import Tree, Unseen, root_of
-from webhook.text.words import listed, several, shown
+from webhook.text.words import shown
 
 
 def render(names: Sequence[str], options: Options, *, given: frozenset[str] = frozenset()) -> Rendering:
@@ -53,19 +52,6 @@ def render(names: Sequence[str], options: Options, *, given: frozenset[str] = fr
     return result
 
 
-class _Job(NamedTuple):
-    """A kustomization that the program builds: its name, what was followed of it, and what changes it from outside."""
-
-    root: str
-    folder: str
-    found: Followed
-    over: Kustomization | None = None
-    names: tuple[str, ...] = ()
-    default: str = ""
-    variables: Mapping[str, str] | None = None
-    strict: bool = False
-
-
 class _Run:
     """The rendering of one repository."""
 
@@ -84,12 +70,7 @@ class _Run:
         here = os.path.realpath(".")
         absolute = any(os.path.isabs(name) for name in names)
         self._prefix = tree.root if absolute else os.path.relpath(tree.root, here)
-        self._lacking: dict[str, list[str]] = {}
-        self._remote: dict[str, list[str]] = {}
-        self._unpulled: dict[str, list[str]] = {}
-        self._followed: list[str] = []
-        self._unfollowed: set[str] = set()
-        self._hidden: list[str] = []
+        self._gaps = Gaps()
         self._flux = False
 
     # Discovery
@@ -130,7 +111,7 @@ class _Run:
                 for path in sequence(document.value.get(key)):
                     if isinstance(path, str):
                         included.add(os.path.normpath(os.path.join(folder, path)))
-        jobs, releases = list[_Job](), list[tuple[Release, Item | None]]()
+        jobs, releases = list[Job](), list[tuple[Release, Item | None]]()
         texts = deploying.data_of(item.value for item in self._plain_maps())
         for item in self._deployers:
             kind = group_kind(item.value)
@@ -143,17 +124,13 @@ class _Run:
                 for each in made:
                     self._of_argo(item, each, jobs, releases, included)
                 if other:
-                    self._hidden.append(f"{deploying.title(item.value)} (generator {other})")
-        for folder, document in found.items():
-            if folder not in included and document.value.get("kind") != "Component":
-                jobs.append(_Job(folder, folder, kustomize.follow(self._tree, folder)))
+                    self._gaps.hidden.append(f"{deploying.title(item.value)} (generator {other})")
+        own = [folder for folder, document in found.items() if document.value.get("kind") != "Component"]
+        jobs += (self._of_folder(folder) for folder in own if folder not in included)
         reached = {folder for job in jobs for folder in job.found.folders}
-        for (
-            folder,
-            document,
-        ) in found.items():  # those that include each other, or that only an unused component includes
-            if folder not in reached and document.value.get("kind") != "Component":
-                jobs.append(_Job(folder, folder, kustomize.follow(self._tree, folder)))
+        for folder in own:  # those that include each other, or that only an unused component includes
+            if folder not in reached:
+                jobs.append(self._of_folder(folder))
                 reached |= jobs[-1].found.folders
         if self._options.touched:
             jobs = [job for job in jobs if self._is_touched(job)]
@@ -164,7 +141,7 @@ class _Run:
             releases = [(release, item) for release, item in releases if self._is_changed(release, item, jobs)]
             chart_folders = [folder for folder in chart_folders if self._has_changed(folder)]
         self._installed(releases, chart_folders)
-        self._note()
+        self._result.notes.extend(self._gaps.lines())
 
     def _plain_maps(self) -> Iterator[Item]:
         """Yield ConfigMaps that may hold variables or values: those next to objects of Flux."""
@@ -180,7 +157,7 @@ class _Run:
 
     # Flux and Argo CD
 
-    def _of_flux(self, item: Item, texts: Mapping[str, Mapping[str, str]], included: set[str]) -> Iterator[_Job]:
+    def _of_flux(self, item: Item, texts: Mapping[str, Mapping[str, str]], included: set[str]) -> Iterator[Job]:
         spec = mapping(item.value.get("spec"))
         source = mapping(spec.get("sourceRef"))
         path = os.path.normpath(os.path.join(self._prefix, string(spec.get("path")).lstrip("/") or "."))
@@ -189,7 +166,7 @@ class _Run:
             if not os.path.isdir(path) or source.get("kind") == "OCIRepository":
                 raise Unseen(path)
         except Unseen:
-            self._hidden.append(f"{deploying.title(item.value)} (its source is elsewhere)")
+            self._gaps.hidden.append(f"{deploying.title(item.value)} (its source is elsewhere)")
             return
         root = deploying.title(item.value)
         over = Kustomization(path, deploying.over_flux(item.value), item.document, (*item.base, "spec"))
@@ -198,7 +175,7 @@ class _Run:
             variables=known, strict="postBuild" in spec and not hidden
         )
 
-    def _over(self, root: str, path: str, over: Kustomization, included: set[str], *, recurse: bool = True) -> _Job:
+    def _over(self, root: str, path: str, over: Kustomization, included: set[str], *, recurse: bool = True) -> Job:
         """Return the work for a folder whose objects another object changes."""
         included.add(path)
         if self._tree.kustomization(path):
@@ -208,13 +185,13 @@ class _Run:
             included.update(names)
         relative = [os.path.relpath(name, path) for name in names]
         found = kustomize.follow_over(self._tree, relative, over)
-        return _Job(root, path, found, over, () if names == [path] else tuple(names))
+        return Job(root, path, found, over, () if names == [path] else tuple(names))
 
     def _of_argo(
         self,
         item: Item,
         value: Object,
-        jobs: list[_Job],
+        jobs: list[Job],
         releases: list[tuple[Release, Item | None]],
         included: set[str],
     ) -> None:
@@ -235,14 +212,14 @@ class _Run:
                     if not os.path.isdir(where) or "{{" in where:
                         raise Unseen(where)
                 except Unseen:
-                    self._hidden.append(f"{root} (its source is elsewhere)")
+                    self._gaps.hidden.append(f"{root} (its source is elsewhere)")
                     continue
             else:
                 continue
             if isinstance(where, Remote) or charts.is_chart(where):
                 values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
                 if hidden:
-                    self._hidden.append(f"{root} (values files elsewhere)")
+                    self._gaps.hidden.append(f"{root} (values files elsewhere)")
                 release = string(options.get("releaseName")) or name
                 releases.append((Release(where, root, release, namespace, tuple(values)), item))
                 continue
@@ -252,93 +229,41 @@ class _Run:
 
     # Kustomizations
 
-    def _built(self, jobs: list[_Job]) -> list[Output]:
+    def _of_folder(self, folder: str) -> Job:
+        return Job(folder, folder, kustomize.follow(self._tree, folder))
+
+    def _built(self, jobs: list[Job]) -> list[Output]:
         command = programs.kustomize()
+
+        def work(job: Job) -> bytes | str | None:
+            return build(job, command, self._tree, self._options)
+
         outputs = list[Output]()
-        for job, data in zip(jobs, self._each(jobs, lambda job: self._build(job, command), "kustomize"), strict=True):
+        for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
             self._result.files.update(_judged_by(job.found, self._tree))
             for reason in job.found.remote:
-                self._remote.setdefault(reason, []).append(job.root)
+                self._gaps.remote.setdefault(reason, []).append(job.root)
             if isinstance(data, bytes):
                 items = self._matched(job, data)
             else:
                 items = [each.rendered(job.root) for each in job.found.objects]
-                self._unfollowed |= job.found.unfollowed
+                self._gaps.unfollowed |= job.found.unfollowed
                 if job.found.unfollowed or data:
-                    self._followed.append(job.root)
+                    self._gaps.followed.append(job.root)
                 if data and not job.found.unseen and not job.found.remote:
-                    self._result.problems.append(Problem(_place(job), 0, f"not rendered: {data}"))
+                    self._result.problems.append(Problem(job.place, 0, f"not rendered: {data}"))
                 elif data:
-                    self._lacking.setdefault(data, []).append(job.root)
+                    self._gaps.lacking.setdefault(data, []).append(job.root)
             for reason in job.found.unseen if not isinstance(data, bytes) else ():
-                self._lacking.setdefault(reason, []).append(job.root)
+                self._gaps.lacking.setdefault(reason, []).append(job.root)
             output = Output(job.root, [self._finished(each, job) for each in items])
             outputs.append(output)
             self._result.outputs.append(output)
         return outputs
 
-    def _build(self, job: _Job, command: tuple[str, ...]) -> bytes | str | None:
-        """Return what the program makes of a kustomization, the reason why it makes nothing, or None without it."""
-        found = job.found
-        if not command or found.outside or (found.blocked and not self._options.fetch):
-            return None
-        fetch = self._options.fetch and bool(found.remote)
-        if job.variables is not None and not found.unfollowed:
-            command = (*command, _ANYWHERE)
-        try:
-            staged, target = self._staged(job, fetch=fetch)
-            pairs = [part for path, data in sorted(staged.items()) for part in (path.encode(), data)]
-            key = results_cache.key(
-                [programs.identity(command[0]).encode(), *map(str.encode, command[1:]), target.encode(), *pairs]
-            )
-            cached = self._options.cached and not fetch  # what an address holds may change
-            if cached and (data := results_cache.get(key)) is not None:
-                return data
-            with tempfile.TemporaryDirectory() as folder:
-                charts.write(FilePath(folder), staged)
-                data = programs.output([*command, os.path.join(".", target)], folder, network=fetch)
-        except programs.Failed as error:
-            return str(error)
-        except (Unseen, OSError) as error:
-            return str(error)
-        if cached:
-            results_cache.put(key, data)
-        return data
-
-    def _staged(self, job: _Job, *, fetch: bool) -> tuple[dict[str, bytes], str]:
-        """Return the files of a kustomization by their paths in the repository, and the folder that is built.
-
-        Remote resources and charts are left out: the program could only download them.
-        """
-        staged = dict[str, bytes]()
-        for name in job.found.files:
-            path = self._tree.checked(name)
-            staged[path] = self._tree.data(name)
-        for folder in job.found.folders:
-            name = self._tree.kustomization(folder)
-            (document,) = self._tree.documents(name)
-            own = folder == job.folder and job.over is None
-            staged[self._tree.checked(name)] = _cleaned(document.value, folder, root=own, fetch=fetch)
-        if job.over is None:
-            return staged, self._tree.checked(job.folder)
-        at = self._tree.checked(job.folder)
-        if job.names:
-            names = [
-                os.path.relpath(name, job.folder)
-                for name in job.names
-                if name in job.found.files or name in job.found.folders
-            ]
-            staged[os.path.join(at, "kustomization.yaml")] = json.dumps({"resources": names}).encode()
-        value = {key: each for key, each in job.over.value.items() if each}
-        value["patches"] = [_inline(each) for each in mappings(value.get("patches"))]
-        value["components"] = [os.path.join("..", at, str(each)) for each in sequence(value.get("components"))]
-        value = {**value, "resources": [os.path.join("..", at)]}
-        staged[os.path.join(_OVER, "kustomization.yaml")] = _cleaned(value, _OVER, root=True, fetch=fetch, whole=True)
-        return staged, _OVER
-
-    def _matched(self, job: _Job, data: bytes) -> list[Item]:
+    def _matched(self, job: Job, data: bytes) -> list[Item]:
         """Return the objects in the output of the program, each with the places that it was made of."""
-        documents, problems = read(data.decode("utf-8", "replace"), _place(job))
+        documents, problems = read(data.decode("utf-8", "replace"), job.place)
         items, unusable = files.items(documents)
         self._result.problems.extend(each._replace(line=0) for each in (*problems, *unusable))
         index = defaultdict[tuple[str, str], list[Built]](list)
@@ -346,7 +271,7 @@ class _Run:
             index[group_kind(each.value)].append(each)
         return [self._with_origin(job, item.value, index) for item in items]
 
-    def _with_origin(self, job: _Job, value: Object, index: Mapping[tuple[str, str], list[Built]]) -> Item:
+    def _with_origin(self, job: Job, value: Object, index: Mapping[tuple[str, str], list[Built]]) -> Item:
         value, origin = _without_origin(value)
         metadata = mapping(value.get("metadata"))
         name, namespace = string(metadata.get("name")), string(metadata.get("namespace"))
@@ -360,13 +285,13 @@ class _Run:
             for each in alike:
                 if fits(mapping(each.value.get("metadata"))):
                     return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
-        folder = _OVER if job.over else self._tree.checked(job.folder)
-        file = os.path.normpath(os.path.join(self._prefix, folder, origin)) if origin else _place(job)
+        folder = OVER if job.over else self._tree.checked(job.folder)
+        file = os.path.normpath(os.path.join(self._prefix, folder, origin)) if origin else job.place
         return Item(
-            Document(file if os.path.isfile(file) else _place(job), 0, None, 0, Source("", 0)), (), value, root=job.root
+            Document(file if os.path.isfile(file) else job.place, 0, None, 0, Source("", 0)), (), value, root=job.root
         )
 
-    def _finished(self, item: Item, job: _Job) -> Item:
+    def _finished(self, item: Item, job: Job) -> Item:
         """Return an object with its placeholders filled in, and in the namespace that is the default."""
         value = item.value
         if self._flux or job.variables is not None:
@@ -377,7 +302,7 @@ class _Run:
 
     # Changes
 
-    def _is_touched(self, job: _Job) -> bool:
+    def _is_touched(self, job: Job) -> bool:
         """Whether a kustomization is made of a file that has changed, or installs a chart with one."""
         own = {*job.found.files, *([job.over.document.file] if job.over else ())}
         if any(os.path.realpath(name) in self._changed for name in own):
@@ -389,7 +314,7 @@ class _Run:
         )
         return any(self._has_changed(os.path.join(self._prefix, path)) for path in charts_named if path)
 
-    def _is_changed(self, release: Release, item: Item | None, jobs: list[_Job]) -> bool:
+    def _is_changed(self, release: Release, item: Item | None, jobs: list[Job]) -> bool:
         if isinstance(release.chart, str) and self._has_changed(release.chart):
             return True
         if any(job.root == release.root for job in jobs):
@@ -414,7 +339,7 @@ class _Run:
                 found.append(folder)
         return found
 
-    def _releases(self, outputs: list[Output], jobs: list[_Job]) -> Iterator[tuple[Release, Item | None]]:
+    def _releases(self, outputs: list[Output], jobs: list[Job]) -> Iterator[tuple[Release, Item | None]]:
         """Yield the charts that kustomizations and HelmReleases install."""
         for job in jobs:
             for file, chart in job.found.charts:
@@ -438,7 +363,7 @@ class _Run:
             own, hidden = deploying.release_values(value, texts)
             root = deploying.title(value)
             if hidden:
-                self._hidden.append(f"{root} (values from objects that no file shows)")
+                self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
             namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
             name = string(spec.get("releaseName")) or "-".join(
                 filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
@@ -447,17 +372,17 @@ class _Run:
             if remote is None:
                 where = os.path.normpath(os.path.join(self._prefix, path.lstrip("/")))
                 if not charts.is_chart(where):
-                    self._hidden.append(f"{root} (its source is elsewhere)")
+                    self._gaps.hidden.append(f"{root} (its source is elsewhere)")
                     continue
             else:
                 where = self._vendored(remote) or remote
             yield Release(where, root, name or charts.RELEASE, namespace, tuple(own)), item
 
-    def _generated_texts(self, jobs: list[_Job]) -> dict[str, Mapping[str, str]]:
+    def _generated_texts(self, jobs: list[Job]) -> dict[str, Mapping[str, str]]:
         """The data of generated ConfigMaps by the names that people write, without the program's hash."""
         return deploying.data_of(each.value for job in jobs for each in job.found.objects)
 
-    def _of_kustomization(self, job: _Job, file: str, chart: Mapping[str, Any]) -> Release:
+    def _of_kustomization(self, job: Job, file: str, chart: Mapping[str, Any]) -> Release:
         folder = os.path.dirname(file)
         name = string(chart.get("name"))
         home = next(
@@ -476,7 +401,7 @@ class _Run:
                     values += (mapping(document.value) for document in found)
                     self._result.files.add(os.path.normpath(os.path.join(folder, path)))
                 except Unseen as error:
-                    self._lacking.setdefault(str(error), []).append(job.root)
+                    self._gaps.lacking.setdefault(str(error), []).append(job.root)
         values.append(mapping(chart.get("valuesInline")))
         version = string(chart.get("version"))
         remote = Remote(name, string(chart.get("repo")), version)
@@ -492,7 +417,7 @@ class _Run:
         try:
             documents = [mapping(document.value) for document in self._tree.documents(name)]
         except Unseen:
-            self._hidden.append(f"{name} (a template)")
+            self._gaps.hidden.append(f"{name} (a template)")
             return
         folder, urls = os.path.dirname(name), dict[str, str]()
         for each in (one for document in documents for one in mappings(document.get("repositories"))):
@@ -512,7 +437,7 @@ class _Run:
                     hidden = True
             root = f"release {release} of {name}"
             if hidden:
-                self._hidden.append(f"{root} (values elsewhere)")
+                self._gaps.hidden.append(f"{root} (values elsewhere)")
             where: str | Remote = os.path.normpath(os.path.join(folder, chart))
             if not charts.is_chart(str(where)) or self._lost(str(where)):
                 before, _, own = chart.partition("/")
@@ -544,9 +469,9 @@ class _Run:
         wanted = list[tuple[Release, Item | None]]()
         for release, item in (*releases, *alone):
             if isinstance(release.chart, Remote) and not self._options.fetch:
-                self._unpulled.setdefault(charts.pull(release.chart), []).append(release.root)
+                self._gaps.unpulled.setdefault(charts.pull(release.chart), []).append(release.root)
             elif isinstance(release.chart, Remote) and not release.chart.url:
-                self._hidden.append(f"{release.root} (its source is elsewhere)")
+                self._gaps.hidden.append(f"{release.root} (its source is elsewhere)")
             else:
                 wanted.append((release, item))
         failures = dict[str, list[str]]()
@@ -598,76 +523,25 @@ class _Run:
                 self._options.tell(done, len(jobs), f"{what}: {done} of {len(jobs)}")
                 yield result
 
-    def _note(self) -> None:
-        """Say what was not seen, and how it would be."""
-        notes = self._result.notes
-        if self._followed and not programs.kustomize():
-            fields = (
-                f", and {listed(sorted(self._unfollowed), len(self._unfollowed))} not at all"
-                if self._unfollowed
-                else ""
-            )
-            notes.append(
-                f"{several(len(self._followed), 'kustomization')} followed by the files, without kustomize on PATH: "
-                f"not all of {_several(self._followed, 'root')} is seen{fields}"
-            )
-        if self._remote:
-            names = _several([*self._remote], "remote resource")
-            notes.append(f"{names} of kustomizations not seen; --fetch downloads them")
-        for reason, roots in self._lacking.items():
-            notes.append(f"{_several(roots, 'root')}: {reason}; the rest of it is judged")
-        if self._unpulled:
-            command, roots = next(iter(self._unpulled.items()))
-            count = several(sum(map(len, self._unpulled.values())), "release")
-            others = f", and {several(len(self._unpulled) - 1, 'more chart')}" if len(self._unpulled) > 1 else ""
-            notes.append(
-                f"{count} of charts that are not in the repository, not rendered; --fetch downloads them, or: "
-                f"{command} ({roots[0]}){others}"
-            )
-        if self._hidden:
-            notes.append(f"not rendered, or not with all values: {listed(self._hidden, _NAMED)}")
-
 
 _WORKERS = 16
 """The most programs that run at a time."""
 
-_OVER = "kustomization-of-another-object"
-"""The folder for a kustomization that stands in an object of Flux or Argo CD."""
-
-_NAMED = 3
-"""Roots or addresses that a line names."""
-
 _DEPLOYS = ("toolkit.fluxcd.io", "argoproj.io")
 """The ends of the groups of Flux and Argo CD."""
-
-_LOCAL = ("resources", "bases", "components")
-
-
-def _several(names: Sequence[str], what: str) -> str:
-    """Name some things, or the first of them with their number."""
-    if len(names) == 1:
-        return f"{what} {shown(names[0], quotes=False)}"
-    return f"{several(len(names), what)} ({listed([shown(name, quotes=False) for name in names], _NAMED)})"
 
 
 def _charts(roots: Sequence[str]) -> str:
     """Name charts by their folders, or by the objects that install them."""
     if len(roots) == 1 and not os.path.isdir(roots[0]):
         return f"the chart of {shown(roots[0], quotes=False)}"
-    return _several(roots, "chart")
+    return several_of(roots, "chart")
 
 
 def _at_release(made: Item, item: Item) -> Item:
     """Return an object of a chart from elsewhere in the file of the object that installs the chart."""
     document = Document(item.document.file, item.document.index, None, item.line(), Source("", 0))
     return replace(made, document=document)
-
-
-_ANYWHERE = "--load-restrictor=LoadRestrictionsNone"
-"""Flux lets a kustomization read files above its folder (fluxcd/pkg kustomize/kustomize_generator.go, Build).
-
-Here they are those of the copy: without `generators` and the like each path was followed first.
-"""
 
 
 def _judged_by(found: Followed, tree: Tree) -> Iterator[str]:
@@ -687,45 +561,9 @@ def _holds_objects(name: str, tree: Tree) -> bool:
         return True
 
 
-def _place(job: _Job) -> str:
-    return job.over.document.file if job.over else job.folder
-
-
 def _address(url: str) -> str:
     """Return the address of a repository of charts; Argo CD leaves out the scheme of a registry."""
     return url if "://" in url or not url else f"oci://{url}"
-
-
-def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, whole: bool = False) -> bytes:
-    """Return a kustomization without what the program would download, and with the origins of objects if it is a root.
-
-    JSON is YAML too.
-    """
-    own = {
-        key: each
-        for key, each in value.items()
-        if key not in ("helmCharts", "helmGlobals", "helmChartInflationGenerator")
-    }
-    if not fetch:
-        for key in _LOCAL:
-            if isinstance(own.get(key), list):
-                own[key] = [
-                    each
-                    for each in own[key]
-                    if isinstance(each, str)
-                    and (whole or os.path.lexists(os.path.join(folder, each)) or not kustomize.is_remote(each))
-                ]
-    if root:
-        own["buildMetadata"] = [
-            *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), "originAnnotations"}
-        ]
-    return json.dumps(own).encode()
-
-
-def _inline(patch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a patch of Flux as kustomize reads it: a text."""
-    inline = patch.get("patch")
-    return {**patch, "patch": json.dumps(inline)} if isinstance(inline, (list, dict)) else patch
 
 
 _ORIGIN = "config.kubernetes.io/origin"

@@ -1,0 +1,135 @@
+"""Builds one kustomization by the program that owns the format, in a copy of the files that it was followed to."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mappings, sequence
+from webhook.rendering import charts, kustomize, programs, results_cache
+from webhook.rendering.kustomize import Followed, Kustomization
+from webhook.rendering.model import Options
+from webhook.rendering.tree import Tree, Unseen
+
+OVER = "kustomization-of-another-object"
+"""The folder for a kustomization that stands in an object of Flux or Argo CD."""
+
+_ANYWHERE = "--load-restrictor=LoadRestrictionsNone"
+"""Flux lets a kustomization read files above its folder (fluxcd/pkg kustomize/kustomize_generator.go, Build).
+
+Here they are those of the copy: without `generators` and the like each path was followed first.
+"""
+
+
+_LOCAL = ("resources", "bases", "components")
+
+
+class Job(NamedTuple):
+    """A kustomization that the program builds: its name, what was followed of it, and what changes it from outside."""
+
+    root: str
+    folder: str
+    found: Followed
+    over: Kustomization | None = None
+    names: tuple[str, ...] = ()
+    default: str = ""
+    variables: Mapping[str, str] | None = None
+    strict: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where people edit it: the file of the object that changes it, or the folder."""
+        return self.over.document.file if self.over else self.folder
+
+
+def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> bytes | str | None:
+    """Return what the program makes of a kustomization, the reason why it makes nothing, or None without it."""
+    found = job.found
+    if not command or found.outside or (found.blocked and not options.fetch):
+        return None
+    fetch = options.fetch and bool(found.remote)
+    if job.variables is not None and not found.unfollowed:
+        command = (*command, _ANYWHERE)
+    try:
+        staged, target = _staged(job, tree, fetch=fetch)
+        pairs = [part for path, data in sorted(staged.items()) for part in (path.encode(), data)]
+        key = results_cache.key(
+            [programs.identity(command[0]).encode(), *map(str.encode, command[1:]), target.encode(), *pairs]
+        )
+        cached = options.cached and not fetch  # what an address holds may change
+        if cached and (data := results_cache.get(key)) is not None:
+            return data
+        with tempfile.TemporaryDirectory() as folder:
+            charts.write(FilePath(folder), staged)
+            data = programs.output([*command, os.path.join(".", target)], folder, network=fetch)
+    except (programs.Failed, Unseen, OSError) as error:
+        return str(error)
+    if cached:
+        results_cache.put(key, data)
+    return data
+
+
+def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str]:
+    """Return the files of a kustomization by their paths in the repository, and the folder that is built.
+
+    Remote resources and charts are left out: the program could only download them.
+    """
+    staged = dict[str, bytes]()
+    for name in job.found.files:
+        path = tree.checked(name)
+        staged[path] = tree.data(name)
+    for folder in job.found.folders:
+        name = tree.kustomization(folder)
+        (document,) = tree.documents(name)
+        own = folder == job.folder and job.over is None
+        staged[tree.checked(name)] = _cleaned(document.value, folder, root=own, fetch=fetch)
+    if job.over is None:
+        return staged, tree.checked(job.folder)
+    at = tree.checked(job.folder)
+    if job.names:
+        names = [
+            os.path.relpath(name, job.folder)
+            for name in job.names
+            if name in job.found.files or name in job.found.folders
+        ]
+        staged[os.path.join(at, "kustomization.yaml")] = json.dumps({"resources": names}).encode()
+    value = {key: each for key, each in job.over.value.items() if each}
+    value["patches"] = [_inline(each) for each in mappings(value.get("patches"))]
+    value["components"] = [os.path.join("..", at, str(each)) for each in sequence(value.get("components"))]
+    value = {**value, "resources": [os.path.join("..", at)]}
+    staged[os.path.join(OVER, "kustomization.yaml")] = _cleaned(value, OVER, root=True, fetch=fetch, whole=True)
+    return staged, OVER
+
+
+def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, whole: bool = False) -> bytes:
+    """Return a kustomization without what the program would download, and with the origins of objects if it is a root.
+
+    JSON is YAML too.
+    """
+    own = {
+        key: each
+        for key, each in value.items()
+        if key not in ("helmCharts", "helmGlobals", "helmChartInflationGenerator")
+    }
+    if not fetch:
+        for key in _LOCAL:
+            if isinstance(own.get(key), list):
+                own[key] = [
+                    each
+                    for each in own[key]
+                    if isinstance(each, str)
+                    and (whole or os.path.lexists(os.path.join(folder, each)) or not kustomize.is_remote(each))
+                ]
+    if root:
+        own["buildMetadata"] = [
+            *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), "originAnnotations"}
+        ]
+    return json.dumps(own).encode()
+
+
+def _inline(patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a patch of Flux as kustomize reads it: a text."""
+    inline = patch.get("patch")
+    return {**patch, "patch": json.dumps(inline)} if isinstance(inline, (list, dict)) else patch

@@ -1,0 +1,61 @@
+"""What a rendering could not see, in one line for each kind of gap."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from webhook.rendering import programs
+from webhook.text.words import listed, several, shown
+
+NAMED = 3
+"""Roots or addresses that a line names."""
+
+
+def several_of(names: Sequence[str], what: str) -> str:
+    """Name some things, or the first of them with their number."""
+    if len(names) == 1:
+        return f"{what} {shown(names[0], quotes=False)}"
+    return f"{several(len(names), what)} ({listed([shown(name, quotes=False) for name in names], NAMED)})"
+
+
+@dataclass
+class Gaps:
+    """What was not seen of a repository. The lists name roots."""
+
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+    """By the reason why a part of them is not seen."""
+    remote: dict[str, list[str]] = field(default_factory=dict)
+    """By the remote resource that they include."""
+    unpulled: dict[str, list[str]] = field(default_factory=dict)
+    """By the command that brings their chart."""
+    followed: list[str] = field(default_factory=list)
+    """Followed by the files, without the program."""
+    unfollowed: set[str] = field(default_factory=set)
+    """Fields of kustomizations that only the program follows."""
+    hidden: list[str] = field(default_factory=list)
+    """Not rendered, or not with all values, each with the reason."""
+
+    def lines(self) -> Iterator[str]:
+        """Say what was not seen, and how it would be."""
+        if self.followed and not programs.kustomize():
+            fields = (
+                f", and {listed(sorted(self.unfollowed), len(self.unfollowed))} not at all" if self.unfollowed else ""
+            )
+            yield (
+                f"{several(len(self.followed), 'kustomization')} followed by the files, without kustomize on PATH: "
+                f"not all of {several_of(self.followed, 'root')} is seen{fields}"
+            )
+        if self.remote:
+            names = several_of([*self.remote], "remote resource")
+            yield f"{names} of kustomizations not seen; --fetch downloads them"
+        for reason, roots in self.lacking.items():
+            yield f"{several_of(roots, 'root')}: {reason}; the rest of it is judged"
+        if self.unpulled:
+            command, roots = next(iter(self.unpulled.items()))
+            count = several(sum(map(len, self.unpulled.values())), "release")
+            others = f", and {several(len(self.unpulled) - 1, 'more chart')}" if len(self.unpulled) > 1 else ""
+            yield (
+                f"{count} of charts that are not in the repository, not rendered; --fetch downloads them, or: "
+                f"{command} ({roots[0]}){others}"
+            )
+        if self.hidden:
+            yield f"not rendered, or not with all values: {listed(self.hidden, NAMED)}"
