@@ -66,7 +66,7 @@ class ContainerPlan(NamedTuple):
     @property
     def shown(self) -> str:
         """Its name as the record has it."""
-        return shown(self.name, quotes=False)[:63]
+        return _shown(self.name)
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
@@ -300,7 +300,7 @@ def _container(
         limited = command_line.limited(start, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
-        history = before.history(container.name, values, cap.budget.slice)
+        history = before.history(_shown(container.name), values, cap.budget.slice)
         past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
     return ContainerPlan(
         container.name,
@@ -314,6 +314,11 @@ def _container(
         hami.sign(container, env, plugin),
         image,
     )
+
+
+def _shown(name: str) -> str:
+    """Return a container's name as the record has it, in which a strange name is escaped."""
+    return shown(name, quotes=False)[:63]
 
 
 _READ = environment.KNOWN | delivery.READ | hami.READ
