@@ -132,10 +132,13 @@ def grown(memory: Sequence[float]) -> str | None:
 
 
 def _in_use() -> float:
-    """MiB of memory that this process has, without what glibc only keeps for later (malloc_trim(3))."""
+    """MiB of this process's own memory, without what glibc only keeps for later (malloc_trim(3)).
+
+    Pages of files and shared memory are not its own: the largest case fills that many of `Marked` (proc(5), statm).
+    """
     ctypes.CDLL(None).malloc_trim(0)
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text("ascii").split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def run(
