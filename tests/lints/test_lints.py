@@ -182,6 +182,12 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             10,
             "is time-slicing, but mps on 1 node (shared-1)",
         ),
+        (
+            [],
+            [("sharing-strategy: none", "count: '1'")],
+            16,
+            "is none, but 1 node (whole-1) in pool whole offers more GPUs than cards",
+        ),
     ],
     "unoffered-resource": [
         (

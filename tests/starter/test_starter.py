@@ -209,7 +209,9 @@ def pools(name: str) -> list[tuple[Any, ...]]:
         (
             "gke",
             [
-                ("shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "23034Mi", "replicas": 4}),
+                # A third of a 3g.20gb device, and not of the card.
+                ("a100-shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "18000Mi", "replicas": 3}),
+                ("l4-shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "23034Mi", "replicas": 4}),
                 ("whole", "none", ["nvidia.com/gpu"], 2),
                 ("mig", "mig", ["nvidia.com/gpu"], 7),
             ],
@@ -221,7 +223,9 @@ def pools(name: str) -> list[tuple[Any, ...]]:
         (
             "eks",
             [
-                ("shared", "time-slicing", ["nvidia.com/gpu.shared"], {"memory": "15360Mi", "replicas": 4}),
+                ("t4-shared", "time-slicing", ["nvidia.com/gpu.shared"], {"memory": "15360Mi", "replicas": 4}),
+                # One card that offers four GPUs: no label and no ConfigMap says that it is shared.
+                ("l4-shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "23034Mi", "replicas": 4}),
                 ("whole", "none", ["nvidia.com/gpu"], 8),
             ],
         ),

@@ -1,5 +1,6 @@
 """The MIG profiles that divide a whole GPU into equal devices."""
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -17,9 +18,18 @@ _MIB = 900
 
 
 def _profiles(*sizes: tuple[str, int]) -> tuple[MIGProfile, ...]:
-    return tuple(
-        MIGProfile(name, devices, _MIB * int(name.partition(".")[2].removesuffix("gb"))) for name, devices in sizes
-    )
+    return tuple(MIGProfile(name, devices, _MIB * _gb(name)) for name, devices in sizes)
+
+
+def _gb(profile: str) -> int:
+    """Return the GB in a profile's name, which may go on with attributes; 0 for any other text."""
+    named = re.fullmatch(r"(?:[0-9]{1,2}c\.)?[0-9]{1,2}g\.([0-9]{1,4})gb(?:[.+-].*)?", profile)
+    return int(named[1]) if named else 0
+
+
+def memory(profile: str) -> int | None:
+    """Return the least MiB that a device of a profile has; None for a text that is no profile's name."""
+    return _MIB * _gb(profile) or None
 
 
 _PROFILES: Mapping[tuple[str, int], tuple[MIGProfile, ...]] = {

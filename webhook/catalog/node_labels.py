@@ -39,10 +39,10 @@ MEMORIES = (
 """Labels with the memory of a card in MiB. Only the first is the driver's value; the others are the nominal size."""
 
 COUNTS = (
-    "nvidia.com/gpu.count",
-    "cloud.google.com/gke-accelerator-count",
-    "karpenter.k8s.aws/instance-gpu-count",
-    "eks.amazonaws.com/instance-gpu-count",
+    "nvidia.com/gpu.count",  # GPU Feature Discovery: k8s-device-plugin internal/lm/resource.go
+    "cloud.google.com/gke-accelerator-count",  # GKE: cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus
+    "karpenter.k8s.aws/instance-gpu-count",  # Karpenter: aws/karpenter-provider-aws pkg/apis/v1/labels.go
+    "eks.amazonaws.com/instance-gpu-count",  # EKS Auto Mode: docs.aws.amazon.com/eks/latest/userguide/auto-gpu.html
 )
 """Labels with the number of a node's cards."""
 

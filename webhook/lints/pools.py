@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from webhook.catalog.gpu_requests import ALL_CARDS, IMPLICIT
-from webhook.deviceplugin import usage
+from webhook.deviceplugin import cards, usage
 from webhook.deviceplugin.usage import GPU, some
 from webhook.facts.kinds.node import Node
 from webhook.gpu import guard
@@ -43,16 +43,26 @@ def poolless_node(of: Linted) -> Iterator[LintFinding]:
 def other_sharing(of: Linted) -> Iterator[LintFinding]:
     """A node shares its GPUs in another way than its pool states.
 
-    Pods that expect a card of their own would share it, or the reverse.
+    Pods that expect a card of their own would share it, or the reverse. A node that offers more GPUs than it has cards
+    shares them, whatever its labels and ConfigMaps say.
 
     Way out: give the node another sharing configuration, or select the pools' nodes by nvidia.com/gpu.sharing-strategy.
     """
     for path, pool, found in of.pools:
         wrong: dict[str, list[Node]] = {}
+        crowded: list[Node] = []
         for node in found:
             said = node.labels.get(f"{GPU}.sharing-strategy")
-            if said is not None and (said if said in SHARED else "none") != (pool.sharing if pool.shared else "none"):
+            if not pool.shared and cards.slices(node) > 1:
+                crowded.append(node)
+            elif said is not None and (said if said in SHARED else "none") != (pool.sharing if pool.shared else "none"):
                 wrong.setdefault(said, []).append(node)
+        if crowded:
+            yield LintFinding(
+                (*path, "sharing"),
+                f"is {pool.sharing}, but {some(crowded)} in pool {pool.name} offers more GPUs than cards, so it shares "
+                "them; select other nodes, or make it a pool that shares",
+            )
         for said, whom in sorted(wrong.items()):
             yield LintFinding(
                 (*path, "sharing"),

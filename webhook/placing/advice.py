@@ -8,6 +8,7 @@ from webhook.api.selectors import NodeSelectorTerm, Requirement
 from webhook.api.taints import Toleration
 from webhook.catalog import mig_profiles
 from webhook.catalog.mig_profiles import MIGProfile
+from webhook.deviceplugin.cards import count as cards_of
 from webhook.placing.placing import RISKS, Placing, Player
 from webhook.placing.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInfo
 from webhook.placing.scheduling.play import play
@@ -95,10 +96,9 @@ def _cards(placing: Placing, policy: Policy) -> list[NodeCards]:
 
 
 def _count(node: GPUNode, policy: Policy) -> int:
-    """Return how many cards a node has, by the label of GPU Feature Discovery or by the GPUs that it offers."""
-    label = node.node.labels.get("nvidia.com/gpu.count", "")
-    if label.isascii() and label.isdigit():
-        return int(label)
+    """Return how many cards a node has, by its labels or by the GPUs that it offers."""
+    if known := cards_of(node.node):
+        return known
     offered = sum(amount for name, amount in node.resources.items() if name in policy.gpu_resources)
     return offered // node.replicas if node.sharing != "mig" else 0
 

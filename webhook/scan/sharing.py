@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.api.selectors import integer
-from webhook.deviceplugin.usage import GPU, holders
+from webhook.deviceplugin import cards
+from webhook.deviceplugin.usage import holders
 from webhook.facts.kinds.node import Node
 from webhook.facts.kinds.pod import Holder
 from webhook.facts.snapshot import Facts
@@ -112,9 +112,9 @@ def _uncapped(pool: Pool, policy: Policy) -> str:
 
 
 def _divisions(pool: Pool, policy: Policy, facts: Facts) -> Iterator[Division]:
-    cards = Counter(card for _, card in nodes(pool, facts) if card)
-    if cards:
-        yield from (Division(count, budget(card, policy)) for card, count in sorted(cards.items()))
+    known = Counter(card for _, card in nodes(pool, facts) if card)
+    if known:
+        yield from (Division(count, budget(card, policy)) for card, count in sorted(known.items()))
     elif assumed := smallest(pool, policy, facts):
         yield Division(0, assumed)
 
@@ -133,8 +133,8 @@ def _use(node: Node, held: Iterable[Holder]) -> NodeUse:
     amounts = (Amount(name, taken[name], node.resources.get(name, 0)) for name in sorted({*node.resources, *taken}))
     return NodeUse(
         node.name,
-        node.labels.get(f"{GPU}.product", ""),
-        integer(node.labels.get(f"{GPU}.count", "")),
+        cards.product(node),
+        cards.count(node),
         tuple(amount for amount in amounts if amount.held or amount.offered),
         {namespace: tuple(sorted(pods)) for namespace, pods in sorted(by_namespace.items())},
     )

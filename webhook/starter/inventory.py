@@ -11,11 +11,11 @@ from webhook.api.metadata import name_of
 from webhook.api.objects import CLUSTER_POLICY
 from webhook.api.selectors import Requirement, integer
 from webhook.api.taints import Taint, taints_of
-from webhook.catalog import node_labels
+from webhook.catalog import mig_profiles, node_labels
 from webhook.catalog.gpu_requests import OTHER_RESOURCES
 from webhook.catalog.names import Names
 from webhook.catalog.node_labels import CardType
-from webhook.deviceplugin import usage
+from webhook.deviceplugin import cards, usage
 from webhook.deviceplugin.configmaps import held
 from webhook.facts.kinds.gpu_cluster import GPU_CLUSTER
 from webhook.facts.kinds.node import CONFIG_LABEL, Node
@@ -32,7 +32,8 @@ TIME_SLICING, MPS, MIG, WHOLE = "time-slicing", "mps", "mig", "none"
 class GPUNode:
     """A node with GPUs of NVIDIA: its labels about its cards, how it hands them out, and its lasting taints.
 
-    `card` is None where its memory is not known. `replicas` is 1 where cards are not shared.
+    `card` is None where its memory is not known, and has a MIG device's memory where a label names its profile.
+    `replicas` is 1 where cards are not shared.
     """
 
     node: Node
@@ -192,12 +193,13 @@ def _taints(item: Object) -> Iterator[Taint]:
 
 
 def _read(node: Node, facts: Facts, readers: Policy, taints: frozenset[Taint]) -> GPUNode:
-    said = next((node.labels[key] for key in node_labels.PRODUCTS if node.labels.get(key)), "")
+    said = cards.product(node)
     machine = next((node.labels[key] for key in node_labels.INSTANCE_TYPES if node.labels.get(key)), "")
     product, _, profile = said.removesuffix("-SHARED").partition("-MIG-")
     known = node_labels.card_type(product) or node_labels.card_type(machine)
     exact, *sold = (integer(node.labels.get(key, "")) for key in node_labels.MEMORIES)
-    memory = next((n for n in (exact, known and known.memory, *sold) if n and n > 0), None)
+    part = next((mig_profiles.memory(node.labels.get(key, "")) for key in node_labels.PARTITIONS), None)
+    memory = next((n for n in (exact, part, known and known.memory, *sold) if n and n > 0), None)
     card = CardType(_product(product, known), memory) if memory else None
     sharing, replicas = _sharing(node, facts, readers, partitioned=bool(profile))
     return GPUNode(node, product or machine, sharing, replicas, card, taints)
@@ -219,19 +221,24 @@ def _sharing(node: Node, facts: Facts, readers: Policy, *, partitioned: bool) ->
         return MIG, 1
     if any(name.startswith(usage.MIG) and count > 0 for name, count in node.resources.items()):
         return MIG, 1
-    if "nvidia.com/gpu.sharing-strategy" in node.labels:
-        return WHOLE, 1
+    slices = cards.slices(node)
+    if "nvidia.com/gpu.sharing-strategy" not in node.labels:
+        for share, strategy in _configured(node, facts, readers):
+            return strategy, max(slices, share.replicas)
+    if slices > 1:
+        return TIME_SLICING, max(replicas, slices)
+    if offered := sum(count for name, count in node.resources.items() if name.endswith(usage.SHARED)):
+        return TIME_SLICING, max(replicas or offered // (cards.count(node) or 1), 2)
+    return WHOLE, 1
+
+
+def _configured(node: Node, facts: Facts, readers: Policy) -> Iterator[tuple[usage.SharedResource, str]]:
+    """Yield what the configurations of a node's device plugins share of its cards, each with its strategy."""
     for installation in facts.installations:
         if usage.reaches(installation, node):
             _, _, text = usage.config_of(installation, node.labels.get(CONFIG_LABEL), readers, facts)
-            plugin = held(text) if text else None
-            for share in usage.shares(plugin, node) if plugin else ():
-                if not share.mig:
-                    return plugin.strategy if plugin else WHOLE, share.replicas
-    if slices := sum(count for name, count in node.resources.items() if name.endswith(usage.SHARED)):
-        cards = next((n for key in node_labels.COUNTS if (n := integer(node.labels.get(key, ""))) and n > 0), 1)
-        return TIME_SLICING, max(replicas or slices // cards, 2)
-    return WHOLE, 1
+            if plugin := held(text) if text else None:
+                yield from ((share, plugin.strategy) for share in usage.shares(plugin, node) if not share.mig)
 
 
 # Groups
