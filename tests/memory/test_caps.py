@@ -19,14 +19,12 @@ from webhook.api.selectors import NOWHERE, NodeSelectorTerm, Requirement, Select
 from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
+from webhook.gpu.selection import ANY, MAX_CHOICES, Selection
 from webhook.memory import annotation, command_line, environment, frameworks
 from webhook.memory.budget import (
     ALL,
-    ANY,
-    MAX_CHOICES,
     Budget,
     InvalidAnnotation,
-    Selection,
     Wish,
     budget,
     card_of,

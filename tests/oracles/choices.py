@@ -17,7 +17,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu.placement import clash
-from webhook.memory.budget import Selection
+from webhook.gpu.selection import Selection
 from webhook.policy.model import Policy, Pool
 from webhook.policy.resources import ResourceNames
 from webhook.rules import walk

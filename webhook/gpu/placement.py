@@ -12,6 +12,7 @@ from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
+from webhook.gpu.selection import fits
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
@@ -175,8 +176,9 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
 
     A trusted pod that requests one GPU goes to a shared pool. Every other pod goes to a pool that is not shared. If no
     such pool takes the pod, a pool of the other kind may. A pool with `tenants` takes only pods of its namespaces. The
-    result is the first such pool that the pod's own node selection allows. If only the number of GPUs is too large for
-    every pool, the result is the pool that would take the most; other rules flag the number.
+    result is the first such pool that the pod's own node selection allows. One with a known node that the pod selects
+    comes before one without, where the pod would wait. If only the number of GPUs is too large for every pool, the
+    result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
     willing = [
@@ -187,9 +189,8 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     share = claimed.level == TRUSTED and count == 1
     right = [p for p in fitting if p.shared == share] or fitting
-    for pool in right:  # nearly every pod gets the first
-        if clash(pod, pool) is None:
-            return Placement(asked, claimed.in_(pool), pool)
+    if (chosen := _chosen_by(pod, right, facts, asked)) is not None:
+        return Placement(asked, claimed.in_(chosen), chosen)
     too_small = sorted(
         (p for p in willing if p not in fitting), key=lambda p: (p.shared != share, -(p.max_request or 0))
     )
@@ -203,6 +204,17 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     else:
         refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
+
+
+def _chosen_by(pod: Pod, pools: Iterable[Pool], facts: Facts, asked: Mapping[str, Amount]) -> Pool | None:
+    """Return the first pool with a known node that a pod selects, else the first that it does not exclude."""
+    allowed = None
+    for pool in pools:  # nearly every pod gets the first
+        if clash(pod, pool) is None:
+            if fits(pod, pool, facts, asked):
+                return pool
+            allowed = allowed or pool
+    return allowed
 
 
 def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:

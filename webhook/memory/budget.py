@@ -6,12 +6,12 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from webhook.api import quantity
-from webhook.api.pods import Pod
-from webhook.api.selectors import NOWHERE, NodeSelectorTerm, integer
+from webhook.api.selectors import integer
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu.claims import Slice
 from webhook.gpu.device_classes import devices_of
+from webhook.gpu.selection import ANY, MAX_CHOICES, Selection, known_nodes
 from webhook.model import immutable
 from webhook.policy.model import Card, Policy, Pool
 from webhook.text.words import shown
@@ -172,66 +172,6 @@ Cards = tuple[tuple[Node, Card | None], ...]
 """Nodes with their cards; None for a node whose labels do not describe one."""
 
 
-class Selection(NamedTuple):
-    """A pod's own choice among the nodes of a pool: labels, and node selector terms. One of the terms must match."""
-
-    labels: frozenset[tuple[str, str]] = frozenset()
-    terms: frozenset[NodeSelectorTerm] | None = None
-
-    @classmethod
-    def of(cls, pod: Pod, pool: Pool) -> "Selection":
-        """Read a pod's node selector and required affinity, without the parts that all nodes of the pool satisfy.
-
-        The result is the same before and after steering. For most pods it is empty.
-        """
-        labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
-        if pod.node_terms is None:
-            return cls(labels) if labels else ANY
-        terms = [
-            NodeSelectorTerm(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None
-        ]
-        own = [_own(term, pool) if term.readable else NOWHERE for term in terms]
-        return cls(labels, frozenset(own) if all(map(any, own)) else None)
-
-    def allows(self, node: Node) -> bool:
-        """Return whether the pod may run on a node, judged by the node's labels and name."""
-        return self._labelled(node) and (
-            self.terms is None or any(t.matches(node.name, node.labels) for t in self.terms)
-        )
-
-    def _labelled(self, node: Node) -> bool:
-        return all(node.labels.get(key) == value for key, value in self.labels)
-
-    def among(self, known: Cards) -> Cards:
-        """Return the known nodes of the pool on which the pod may land, now or later.
-
-        If a term matches no known node, all nodes count: the pod may wait for a new node with any card. So they do for
-        a selection with more than MAX_CHOICES conditions, which is not evaluated.
-        """
-        labelled = tuple(each for each in known if self._labelled(each[0]))
-        if self.terms is None:
-            return labelled or known
-        if sum(len(part) for term in self.terms for part in term) > MAX_CHOICES:
-            return known
-        chosen = set()
-        for term in self.terms:
-            of_it = [place for place, (node, _) in enumerate(labelled) if term.matches(node.name, node.labels)]
-            if not of_it:
-                return known
-            chosen.update(of_it)
-        return tuple(each for place, each in enumerate(labelled) if place in chosen) or known
-
-
-def _own(term: NodeSelectorTerm, pool: Pool) -> NodeSelectorTerm:
-    return term._replace(labels=tuple(r for r in term.labels if r not in pool.nodes.requirements))
-
-
-MAX_CHOICES = 100
-"""The number of conditions in a pod's node selector terms that are evaluated per node: far more than any pod needs."""
-
-ANY = Selection()
-
-
 class _Computed(NamedTuple):
     """The cards and budgets of one snapshot, computed once."""
 
@@ -245,7 +185,7 @@ def _computed(facts: Facts) -> _Computed:
 
 
 def _cards(facts: Facts, pool: Pool) -> Cards:
-    return tuple((node, card_of(node)) for node in facts.nodes if pool.nodes.matches(node.labels))
+    return tuple((node, card_of(node)) for node in known_nodes(pool, facts))
 
 
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
@@ -254,7 +194,27 @@ def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
     These are not always nodes where the pod can land: the node that it waits for may not exist yet.
     """
     known = _computed(facts).cards(pool)
-    return known if selection == ANY else selection.among(known)
+    return known if selection == ANY else _among(selection, known)
+
+
+def _among(selection: Selection, known: Cards) -> Cards:
+    """Return the known nodes of the pool on which the pod may land, now or later.
+
+    If a term matches no known node, all nodes count: the pod may wait for a new node with any card. So they do for
+    a selection with more than MAX_CHOICES conditions, which is not evaluated.
+    """
+    labelled = tuple(each for each in known if selection.labelled(each[0]))
+    if selection.terms is None:
+        return labelled or known
+    if selection.choices > MAX_CHOICES:
+        return known
+    chosen = set()
+    for term in selection.terms:
+        of_it = [place for place, (node, _) in enumerate(labelled) if term.matches(node.name, node.labels)]
+        if not of_it:
+            return known
+        chosen.update(of_it)
+    return tuple(each for place, each in enumerate(labelled) if place in chosen) or known
 
 
 def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selection: Selection = ANY) -> Budget | None:

@@ -11,7 +11,8 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu.device_classes import devices_of
 from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview
-from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
+from webhook.gpu.selection import Selection, offers
+from webhook.memory.budget import Budget, budget, nodes, smallest
 from webhook.memory.coverage import Capped, coverage
 from webhook.memory.plan import CapPlan, CapRefusal, plan, size
 from webhook.model import Path, dotted
@@ -183,7 +184,7 @@ def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tu
     selected = [node for node in known if chosen in (None, node.name) and selection.allows(node)]
     if not pool.has_nodes:
         return _holding(placement, facts)
-    names = tuple(node.name for node in selected if _offers(node, placement))
+    names = tuple(node.name for node in selected if offers(node, placement.totals.items()))
     if names:
         return names, f"on {listed(names, _LISTED)}"
     if not known:
@@ -205,12 +206,6 @@ def _holding(placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
 
 def _names(some: Iterable[Node]) -> str:
     return listed([node.name for node in some], _LISTED)
-
-
-def _offers(node: Node, placement: Placement) -> bool:
-    """Return whether a node has what a pod requests. A node with unknown GPUs may have it."""
-    counted = ((name, much) for name, much in placement.totals.items() if not name.startswith(IMPLICIT))
-    return not node.resources or all(node.resources.get(name, 0) >= much for name, much in counted)
 
 
 def _reasons(review: PodReview, placement: Placement) -> Iterator[str]:

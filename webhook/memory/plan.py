@@ -12,9 +12,10 @@ from webhook.facts import images
 from webhook.facts.images import ImageSetting
 from webhook.gpu.claims import slice_of
 from webhook.gpu.review import PodReview
+from webhook.gpu.selection import Selection
 from webhook.memory import annotation, command_line, environment, frameworks, hami
 from webhook.memory.annotation import Record
-from webhook.memory.budget import MEMORY, PROCESSES, Budget, InvalidAnnotation, Selection, Wish, smallest, wish
+from webhook.memory.budget import MEMORY, PROCESSES, Budget, InvalidAnnotation, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
 from webhook.memory.shim import delivery
 from webhook.memory.shim.delivery import Delivery

@@ -6,8 +6,8 @@ must not have a value becomes required node affinity, in every term, because ter
 the pool's tolerations too.
 
 Slicewarden never replaces what the pod's author chose. It refuses a node selection that contradicts the labels of the
-pool. It allows a selection that is compatible with them, even if no known node has such labels or enough GPUs: such a
-node may be added later. `slicewarden check` says where a pod would land, and when no known node would do.
+pool. It allows a selection that is compatible with them. A pool with a known node that the pod selects, and that has
+enough GPUs, comes before one without. If no pool has such a node, the rule warns: one may be added later.
 
 A GPU requested by a name that no pool offers is refused too: another vendor's or scheduler's resource, a device class,
 an annotation, a label, and every name under `nvidia.com/` except those of network cards. Any other name may be another
@@ -31,6 +31,7 @@ from webhook.cel.policies import include
 from webhook.cel.write import any_of, named
 from webhook.gpu.placement import Placement, alternatives, foreign_vendor, names, offers
 from webhook.gpu.review import PodReview
+from webhook.gpu.selection import fits, known_nodes
 from webhook.model import Finding, Fix, Object
 from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.text.words import listed, shown
@@ -92,6 +93,14 @@ def check(review: PodReview) -> Iterator[Finding]:
                 fixes,
                 parts=tuple(f"{pool.name}: {each}" for each in missing),
                 left_out=not pod.mirror,
+            )
+        if not fits(pod, pool, review.facts, placement.totals) and (known := known_nodes(pool, review.facts)):
+            yield Finding(
+                pod.at("spec", "nodeSelector") if pod.node_terms is None else pod.at(*REQUIRED_AFFINITY),
+                f"no known node of pool {pool.name} ({listed([node.name for node in known], _NAMED)}) fits the pod's "
+                f"node selection, so it waits until one is added; correct it{_instead(review, pool)}",
+                advice=True,
+                parts=(pool.name,),
             )
 
 

@@ -36,10 +36,11 @@ def tests(starter: Starter, policy: str, facts: Iterable[str]) -> str:
 
 
 def _case(group: NodeGroup, name: str, starter: Starter, count: int = 1) -> Object:
-    """Write the case of a pod that selects a pool's nodes, and lands there."""
-    resource = next(iter(group.resources), GPU)
+    """Write the case of a pod that selects a node of a pool, requests what it offers, and lands in the pool."""
+    node = group.nodes[0]
+    resource = next(iter(node.resources), GPU)
     selector = dict(starter.policy.pools[starter.pools.index(name)].nodes.labels)
-    many = {r.key: min(r.values) for r in group.requirements if r.operator == "In"}
+    many = {r.key: node.node.labels.get(r.key, min(r.values)) for r in group.requirements if r.operator == "In"}
     trust = {ANNOTATION: "trusted" if group.shared else "untrusted"}
     namespace = "trusted-team" if group.shared else "default"
     pod = _a_pod("train", namespace, {resource: count}, annotations=trust, selector={**many, **selector})

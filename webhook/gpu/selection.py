@@ -1,0 +1,104 @@
+"""A pod's own choice among the nodes of a pool, and the known nodes that it leaves."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from webhook.api.pods import Pod
+from webhook.api.quantity import Amount
+from webhook.api.selectors import NOWHERE, NodeSelectorTerm
+from webhook.catalog.gpu_requests import IMPLICIT
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
+from webhook.policy.model import Pool
+
+
+class Selection(NamedTuple):
+    """A pod's own choice among the nodes of a pool: labels, and node selector terms. One of the terms must match."""
+
+    labels: frozenset[tuple[str, str]] = frozenset()
+    terms: frozenset[NodeSelectorTerm] | None = None
+
+    @classmethod
+    def of(cls, pod: Pod, pool: Pool) -> "Selection":
+        """Read a pod's node selector and required affinity, without the parts that all nodes of the pool satisfy.
+
+        The result is the same before and after steering. For most pods it is empty.
+        """
+        labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
+        if pod.node_terms is None:
+            return cls(labels) if labels else ANY
+        terms = [
+            NodeSelectorTerm(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None
+        ]
+        own = [_own(term, pool) if term.readable else NOWHERE for term in terms]
+        return cls(labels, frozenset(own) if all(map(any, own)) else None)
+
+    def allows(self, node: Node) -> bool:
+        """Return whether the pod may run on a node, judged by the node's labels and name."""
+        return self.labelled(node) and (
+            self.terms is None or any(t.matches(node.name, node.labels) for t in self.terms)
+        )
+
+    def labelled(self, node: Node) -> bool:
+        """Return whether a node has the labels of the pod's node selector."""
+        return all(node.labels.get(key) == value for key, value in self.labels)
+
+    @property
+    def choices(self) -> int:
+        """How many conditions its terms have."""
+        return sum(len(part) for term in self.terms or () for part in term)
+
+
+def _own(term: NodeSelectorTerm, pool: Pool) -> NodeSelectorTerm:
+    return term._replace(labels=tuple(r for r in term.labels if r not in pool.nodes.requirements))
+
+
+MAX_CHOICES = 100
+"""The number of conditions in a pod's node selector terms that are evaluated per node: far more than any pod needs."""
+
+ANY = Selection()
+
+
+class _Known(NamedTuple):
+    """The nodes of one snapshot by pool, and whether some of them fit a pod, found once."""
+
+    nodes: Callable[[Pool], tuple[Node, ...]]
+    fitting: Callable[[Pool, Selection, frozenset[tuple[str, Amount]]], bool]
+
+
+@lru_cache(maxsize=2)  # an entry keeps its snapshot of ten thousand nodes alive, so all of it goes together
+def _known(facts: Facts) -> _Known:
+    return _Known(lru_cache(maxsize=64)(partial(_matching, facts)), lru_cache(maxsize=256)(partial(_any_fits, facts)))
+
+
+def _matching(facts: Facts, pool: Pool) -> tuple[Node, ...]:
+    return tuple(node for node in facts.nodes if pool.nodes.matches(node.labels))
+
+
+def _any_fits(facts: Facts, pool: Pool, selection: Selection, asked: frozenset[tuple[str, Amount]]) -> bool:
+    if selection.choices > MAX_CHOICES:
+        return True
+    return any(offers(node, asked) and selection.allows(node) for node in known_nodes(pool, facts))
+
+
+def known_nodes(pool: Pool, facts: Facts) -> tuple[Node, ...]:
+    """Return the nodes among the facts that a pool selects."""
+    return _known(facts).nodes(pool)
+
+
+def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:
+    """Return whether a node has the GPUs that a pod requests, held or not. A node with unknown GPUs may have them."""
+    counted = ((name, much) for name, much in asked if not name.startswith(IMPLICIT))
+    return not node.resources or all(node.resources.get(name, 0) >= much for name, much in counted)
+
+
+def fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> bool:
+    """Return whether a pod's own node selection leaves a known node of a pool that offers what it requests.
+
+    A pod that selects nothing beyond the pool fits: it may wait for a node, but the policy's order decides.
+    """
+    if not pool.has_nodes or (pod.node_terms is None and not pod.node_selector):
+        return True
+    selection = Selection.of(pod, pool)
+    return selection == ANY or _known(facts).fitting(pool, selection, frozenset(asked.items()))
