@@ -169,12 +169,31 @@ def test_a_pod_that_runs_already_is_not_played_again(play: Callable[..., Placing
     assert {(each.pool, each.resource): each.free for each in placed.left}["shared", GPU] == 2
 
 
+def daemon(**inside: Any) -> Object:
+    return workload("DaemonSet", {"template": {"spec": {"containers": [{"name": "c", "image": "x"}], **inside}}})
+
+
+EVERYWHERE = [{"operator": "Exists"}]
+
+
 def test_a_daemon_set_has_a_pod_for_each_node(play: Callable[..., Placing], cluster: list[Object]) -> None:
-    daemon = workload("DaemonSet", {"template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}})
-    placed = play(daemon)
+    placed = play(daemon(tolerations=EVERYWHERE))
     nodes = [item["metadata"]["name"] for item in cluster if item["kind"] == "Node"]
-    assert [place.outcome and place.outcome.pod.node for place in placed.places] == nodes
-    assert where(placed)[0] == "cpu"
+    assert [player.info.node for player in placed.players] == nodes
+
+
+def test_a_daemon_set_has_no_pod_on_nodes_that_it_does_not_select_or_tolerate(
+    play: Callable[..., Placing], cluster: list[Object]
+) -> None:
+    assert where(play(daemon())) == ["cpu"]
+    chosen = {"kubernetes.io/hostname": "t4-shared"}
+    for inside in ({"nodeSelector": chosen}, {"nodeName": "t4-shared"}):
+        placed = play(daemon(tolerations=EVERYWHERE, **inside))
+        assert [player.info.node for player in placed.players] == ["t4-shared"]
+        assert play(daemon(**inside)).players == ()
+    for node in cluster:
+        node.setdefault("spec", {})["unschedulable"] = True
+    assert where(play(daemon())) == ["cpu"]
 
 
 def test_pods_that_run_hold_what_they_hold(play: Callable[..., Placing], cluster: list[Object]) -> None:

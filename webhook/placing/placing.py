@@ -21,6 +21,7 @@ from webhook.model import Action, Malformed, Object, Path, Problem, Request, Ver
 from webhook.placing.claiming import NO_READER, Claims, claims_among
 from webhook.placing.scheduling.allocation import AllocationError
 from webhook.placing.scheduling.devices import AllocatableDevice
+from webhook.placing.scheduling.filters import obstacle
 from webhook.placing.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo, asked, node_info, pod_info
 from webhook.placing.scheduling.play import SchedulingResult, play, queued
 from webhook.placing.scheduling.scores import Strategy
@@ -152,7 +153,7 @@ def placing(
     _settle(nodes, (*cluster, *here), world)
     stage = ClusterState(nodes, world.claims.stock)
     denied, problems = _denied_claims(items, engine, world.facts)
-    players, more = _players(arriving, engine, replace(world, denied=denied), [node.name for node in nodes])
+    players, more = _players(arriving, engine, replace(world, denied=denied), nodes)
     problems += more
     entering = [player.info for player in players if not player.refused]
     outcomes = {
@@ -255,7 +256,7 @@ def _priorities(objects: Iterable[Object]) -> Priorities:
 
 
 def _players(
-    items: Iterable[Item], engine: Engine, world: _World, nodes: Sequence[str]
+    items: Iterable[Item], engine: Engine, world: _World, nodes: Sequence[NodeInfo]
 ) -> tuple[list[Player], list[Problem]]:
     players, problems = list[Player](), list[Problem]()
     for item in items:
@@ -287,14 +288,16 @@ def _of_pod(
     request: Request,
     engine: Engine,
     world: _World,
-    nodes: Sequence[str],
+    nodes: Sequence[NodeInfo],
     refused: tuple[str, ...],
     *,
     alone: bool,
 ) -> Iterator[Player]:
     """Yield a Pod, or the pods that a template makes: as many as its replicas and parallelism say.
 
-    `refused` says why admission denies the workload that has the template.
+    A DaemonSet has one for each node that its template selects and whose taints it tolerates. On other nodes its
+    controller makes none (kubernetes pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod). `refused`
+    says why admission denies the workload that has the template.
     """
     path = pod.located(pod.spec_path)[0]
     part = "" if alone else f" {dotted(path[:-1])}"
@@ -310,7 +313,7 @@ def _of_pod(
             "labels": dict(pod.labels),
             "ownerReferences": _owners(item.value),
         },
-        "spec": pod.spec,
+        "spec": {**pod.spec, "tolerations": [*_listed(pod.spec), *OF_DAEMONS]} if pod.daemon else pod.spec,
     }
     admitted, own = (
         (written, ()) if live.passed_over(item.value, engine.policy) else _admitted(written, engine, world.facts)
@@ -323,7 +326,8 @@ def _of_pod(
     except InvalidAnnotation:
         memory = ALL.memory
     peers = world.peers(written, item.value)
-    count = len(nodes) if pod.daemon else _count(item.value, path)
+    homes = _homes(world.info(written, title, peers), nodes) if pod.daemon else []
+    count = len(homes) if pod.daemon else _count(item.value, path)
     for number in range(min(count, MAX_PODS + 1)):
         name = f"{title} #{number + 1}" if count > 1 else title
         info, bare = world.info(admitted, name, peers), world.info(written, name, peers)
@@ -333,9 +337,33 @@ def _of_pod(
         else:
             claims, missing = world.claims.of(mapping(admitted.get("spec")), namespace, name)
             info = replace(info, claims=claims, missing=missing, by_class=world.claims.classes_for(info.asks))
-        if pod.daemon:  # its controller makes one for each node
-            info, bare = replace(info, node=nodes[number]), replace(bare, node=nodes[number])
+        if pod.daemon:
+            info, bare = replace(info, node=homes[number]), replace(bare, node=homes[number])
         yield Player(name, item, info, bare, gpus, memory, refused, unplayed)
+
+
+OF_DAEMONS = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+)
+"""What the controller of DaemonSets adds to each pod (pkg/controller/daemon/util, AddOrUpdateDaemonPodTolerations)."""
+
+
+def _homes(template: PodInfo, nodes: Iterable[NodeInfo]) -> list[str]:
+    """Return the names of the nodes on which a DaemonSet runs."""
+    return [node.name for node in nodes if not obstacle(template, node)]
+
+
+def _listed(spec: Mapping[str, Any]) -> list[Any]:
+    tolerations = spec.get("tolerations")
+    return tolerations if isinstance(tolerations, list) else []
 
 
 def _admitted(pod: Object, engine: Engine, facts: Facts) -> tuple[Object, tuple[str, ...]]:
