@@ -118,9 +118,9 @@ def test_only_objects_with_findings_or_patches_are_listed(run: Any, tmp_path: Pa
     listed = re.compile(r"^(?:allowed|denied) +\S+  (.+)$", re.MULTILINE)
     summary = "\n\n3 objects: 2 allowed, 1 denied, 0 with warnings; 0 errors\n"
     for options, names in (
-        ((), ["Pod vision/good", "Pod vision/bad"]),
-        (("--all",), ["Pod vision/good", "Pod vision/bad", "Node plain"]),
-        (("--explain",), ["Pod vision/good", "Pod vision/bad"]),
+        ((), ["Pod vision/bad", "Pod vision/good"]),
+        (("--all",), ["Pod vision/bad", "Pod vision/good", "Node plain"]),
+        (("--explain",), ["Pod vision/bad", "Pod vision/good"]),
     ):
         text = run("pods.yaml", *options).out
         assert listed.findall(text) == names
@@ -696,6 +696,42 @@ spec:
       containers: [{name: plugin, image: nvcr.io/nvidia/k8s-device-plugin:v0.17.0, securityContext: {privileged: true}}]
       volumes: [{name: sockets, hostPath: {path: /var/lib/kubelet/device-plugins}}]
 """
+
+
+def an_agent(kind: str, name: str, **container: Any) -> Any:
+    """A DaemonSet of an agent of the nodes, or one of its pods."""
+    spec = {"hostPID": True, "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", **container}]}
+    metadata: Any = {"name": name, "namespace": "vision"}
+    if kind == "DaemonSet":
+        return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": {"spec": spec}}}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
+    return {"apiVersion": "v1", "kind": kind, "metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec}
+
+
+def test_pods_are_shown_with_their_workload_unless_they_have_other_findings(run: Any, tmp_path: Path) -> None:
+    other = an_agent("Pod", "agent-2", securityContext={"privileged": True})
+    dump = [an_agent("Pod", "agent-1"), an_agent("DaemonSet", "agent"), other]
+    (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": dump}))
+    listed = re.compile(r"^denied +\S+  (.+)$", re.MULTILINE)
+    done = run("dump.json")
+    assert listed.findall(done.out) == ["DaemonSet vision/agent", "Pod vision/agent-2"]
+    assert "  pods   1 pod of it with no other findings\n" in done.out
+    assert "3 objects: 0 allowed, 3 denied" in done.out
+    assert len(listed.findall(run("dump.json", "--all").out)) == 3
+
+
+def test_objects_with_exempted_findings_only_are_counted(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "agent.json").write_text(json.dumps(an_agent("DaemonSet", "agent")))
+    assert "DaemonSet vision/agent" in run("agent.json").out
+    policy = yaml.safe_load(Path(OPTIONS[1]).read_text("utf-8"))
+    exemption = {"name": "agent", "reason": "an agent", "until": "2999-01-01", "namespaces": ["vision"]}
+    policy["spec"]["exemptions"].append(exemption)
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(policy))
+    options = ("--policy", "own.yaml", *OPTIONS[2:])
+    text = run("agent.json", options=options).out
+    assert "DaemonSet" not in text
+    assert "1 object with exempted findings only; --all lists them" in text
+    assert "DaemonSet vision/agent" in run("agent.json", "--all", options=options).out
 
 
 def test_a_device_plugin_is_told_the_exemption_that_it_needs(run: Any, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
         operation=request.operation,
         parameters=sum(isinstance(r.subject, Pod) and r.subject.unread == PARAMETER for r in reviews),
         agent="" if verdict.allowed else _agent(reviews),
+        owner=live.owner(judged) if request.kind == "Pod" else ("", ""),
     )
 
 

@@ -51,6 +51,21 @@ def controller(item: Object) -> Mapping[str, Any]:
     return next((owner for owner in owners if owner.get("controller")), {})
 
 
+def owner(pod: Object) -> tuple[str, str]:
+    """Return the kind and the name of the workload that made a pod; empty texts for a pod that nothing made.
+
+    For the pod of a ReplicaSet it is the Deployment, if the pod's label shows that there is one
+    (kubernetes pkg/controller/deployment/sync.go).
+    """
+    metadata = mapping(pod.get("metadata"))
+    made_by = next((each for each in mappings(metadata.get("ownerReferences")) if each.get("controller") is True), {})
+    kind, name = string(made_by.get("kind")), string(made_by.get("name"))
+    template = string(mapping(metadata.get("labels")).get("pod-template-hash"))
+    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+        return "Deployment", name.removesuffix(f"-{template}")
+    return kind, name
+
+
 def passed_over(item: Object, policy: Policy) -> bool:
     """Whether the webhook never sees an object because its namespace is excluded."""
     if (

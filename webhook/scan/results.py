@@ -33,8 +33,8 @@ class Judged:
     was requested. `operation` is CREATE unless the object is an AdmissionReview. A `live` object comes from an API
     server; `assumed` is true if nothing proves that the scheduler chose its node. `parameters` counts the texts with
     changes to its pods that are one parameter each; `agent` is the service account of a DaemonSet that was denied.
-    A rendered object has the `root` that made it, and its `files` are those of the results if one of them is another,
-    such as a patch.
+    `owner` has the kind and the name of the workload that made a pod. A rendered object has the `root` that made it,
+    and its `files` are those of the results if one of them is another, such as a patch.
     """
 
     file: str
@@ -55,6 +55,7 @@ class Judged:
     agent: str = ""
     root: str = ""
     files: tuple[str, ...] = ()
+    owner: tuple[str, str] = ("", "")
 
     @property
     def findings(self) -> Iterator[tuple[Result, int]]:
@@ -70,6 +71,11 @@ class Judged:
     def warned(self) -> bool:
         """Whether it has a warning."""
         return bool(self.verdict.having(Action.WARN))
+
+    @property
+    def exempted(self) -> bool:
+        """Whether it has findings, and exemptions let all of them through."""
+        return bool(self.verdict.results) and all(result.exemption for result in self.verdict.results)
 
     @property
     def title(self) -> str:

@@ -14,9 +14,28 @@ PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
-    """Write the report as aligned text: the objects that matter, the problems, and the count of all."""
-    listed = (judged for judged in report.judged if report.everything or _matters(judged, report, look))
-    lines = [line for judged in listed for line in _object(judged, look, explained=report.explained)]
+    """Write the report as aligned text: the objects that matter, the problems, and the count of all.
+
+    The denied ones come first, and then those with warnings. Unless everything is listed, pods are left out whose
+    workload is judged as well and has the same findings, and so are objects whose findings are all exempted.
+    """
+    same = {} if report.everything else _by_owner(report)
+    folded = {id(pod) for pods in same.values() for pod in pods}
+    listed = [
+        judged
+        for judged in report.judged
+        if report.everything
+        or (
+            id(judged) not in folded
+            and any(_matters(each, report, look) for each in (judged, *same.get(_key(judged), ())))
+        )
+    ]
+    listed.sort(key=lambda judged: (judged.verdict.allowed, not judged.warned))
+    lines: list[str] = []
+    for judged in listed:
+        lines += _object(judged, look, explained=report.explained)
+        if pods := same.get(_key(judged)):
+            lines += look.hang("  pods   ", f"{several(len(pods), 'pod')} of it with no other findings")
     lines += [line for problem in report.problems for line in look.error(str(problem))]
     lines += [line for warning in report.warnings for line in look.warning(str(warning))]
     if not look.quiet:
@@ -24,10 +43,25 @@ def render(report: Report, look: Look = PLAIN) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def _key(judged: Judged) -> tuple[str, str, str]:
+    return judged.namespace, judged.kind, judged.name
+
+
+def _by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
+    """Return the pods of each judged workload that have no findings of other rules than it has."""
+    owners = {_key(judged): {result.rule for result in judged.verdict.results} for judged in report.judged}
+    found: dict[tuple[str, str, str], list[Judged]] = {}
+    for pod in report.judged:
+        key = (pod.namespace, *pod.owner)
+        if pod.owner[1] and key in owners and {result.rule for result in pod.verdict.results} <= owners[key]:
+            found.setdefault(key, []).append(pod)
+    return found
+
+
 def _matters(judged: Judged, report: Report, look: Look) -> bool:
     """Whether an object is listed by default: it has findings or, unless the table is quiet, a patch."""
     changed = judged.verdict.patch or (report.explained and judged.landings)
-    return bool(judged.verdict.results or (changed and not look.quiet))
+    return bool((judged.verdict.results and not judged.exempted) or (changed and not look.quiet))
 
 
 def summary(report: Report, look: Look) -> Iterator[str]:
@@ -38,6 +72,9 @@ def summary(report: Report, look: Look) -> Iterator[str]:
         f"{several(len(report.problems), 'error')}"
     )
     yield from look.wrap(count, "")
+    exempted = sum(judged.exempted for judged in report.judged)
+    if exempted and not report.everything:
+        yield from look.wrap(f"{several(exempted, 'object')} with exempted findings only; --all lists them", "")
     for note in (*report.notes, report.help):
         if note:
             yield from look.wrap(note, "")
