@@ -235,6 +235,24 @@ def test_the_made_policy_has_a_pool_for_each_kind_of_node(name: str, wanted: lis
     assert pools(name) == wanted
 
 
+def test_a_pool_of_karpenters_nodes_selects_only_labels_that_they_have_from_the_start() -> None:
+    """A pod that waits for a label of GPU Feature Discovery would make no node."""
+    spec = spec_of(made(objects(ROOT / "tests/clusters/karpenter.yaml")).text)
+    nodes = {pool["name"]: pool["nodes"] for pool in spec["pools"]}
+    gpu = {"karpenter.k8s.aws/instance-gpu-name": "a10g"}
+    assert nodes == {
+        "shared": {"matchLabels": {**gpu, "karpenter.sh/nodepool": "sliced"}},
+        "a10g-whole": {"matchLabels": {**gpu, "karpenter.sh/nodepool": "whole"}},
+        "h100-80gb-whole": {
+            "matchLabels": {
+                "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+                "nvidia.com/gpu.sharing-strategy": "none",
+            },
+            "matchExpressions": [{"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "DoesNotExist"}],
+        },
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

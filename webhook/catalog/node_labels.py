@@ -49,12 +49,15 @@ COUNTS = (
 INSTANCE_TYPES = ("node.kubernetes.io/instance-type",)
 """Labels with a cloud's name for the machine, which has one kind of card (kubernetes well-known labels)."""
 
+KARPENTER = "karpenter.sh/nodepool"
+"""The label of nodes that Karpenter makes (kubernetes-sigs/karpenter pkg/apis/v1/labels.go)."""
+
 GROUPS = (
     "nvidia.com/device-plugin.config",  # chosen by administrators: k8s-device-plugin cmd/config-manager
     *INSTANCE_TYPES,
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
-    "karpenter.sh/nodepool",
+    KARPENTER,
     "kubernetes.azure.com/agentpool",
     "kubernetes.io/hostname",
 )

@@ -282,24 +282,43 @@ Values = Mapping[str, frozenset[str | None]]
 
 
 def _told_apart(found: Sequence[NodeGroup], *, by_product: bool) -> list[NodeGroup]:
-    """Give each group requirements that contradict those of every other group."""
+    """Give each group requirements that contradict those of every other group.
+
+    A group of nodes that Karpenter makes selects no label that appears when a node runs: a pod that waits for such a
+    label makes no node (karpenter.sh/docs/concepts/scheduling).
+    """
     values = [_values(group) for group in found]
-    product = next((key for key in node_labels.PRODUCTS if any(each[key] != {None} for each in values)), "")
-    first = [*((product,) if product and by_product else ()), *node_labels.STRATEGIES]
-    needed = [{key for key in first if any(each[key] != {None} for each in values)} for _ in found]
+    known = [_known_keys(value) for value in values]
+    needed = [_first(keys, values, by_product=by_product) for keys in known]
+    for value, keys in zip(values, needed, strict=True):
+        if None not in value[node_labels.KARPENTER]:  # whichever machine it makes next
+            keys.add(node_labels.KARPENTER)
     for group, value, keys in zip(found, values, needed, strict=True):
         if group.sharing == MIG:  # its cards may be whole again tomorrow
             keys |= {key for key in (*node_labels.PARTITIONS, node_labels.REPLICAS[0]) if None not in value[key]}
     for index, one in enumerate(values):
         for other, another in enumerate(values[:index]):
             if not any(one[key].isdisjoint(another[key]) for key in needed[index] & needed[other]):
-                key = next(key for key in _KEYS if one[key].isdisjoint(another[key]))
+                both = [key for key in known[index] if key in known[other]]
+                key = next(key for key in (*both, *_KEYS) if one[key].isdisjoint(another[key]))
                 needed[index].add(key)
                 needed[other].add(key)
     return [
         replace(group, requirements=tuple(_requirements(value, keys, values)))
         for group, value, keys in zip(found, values, needed, strict=True)
     ]
+
+
+def _known_keys(own: Values) -> Sequence[str]:
+    """Return the labels by which a group may be selected: those that its autoscaler knows before a node exists."""
+    return _KEYS if None in own[node_labels.KARPENTER] else [key for key in _KEYS if not key.startswith(VENDOR)]
+
+
+def _first(keys: Sequence[str], values: Iterable[Values], *, by_product: bool) -> set[str]:
+    """Return the labels that a group requires in any case, among those that some nodes have."""
+    there = [key for key in keys if any(each[key] != {None} for each in values)]
+    product = next((key for key in node_labels.PRODUCTS if key in there), "")
+    return {key for key in there if key in node_labels.STRATEGIES or (by_product and key == product)}
 
 
 def _values(group: NodeGroup) -> Values:
