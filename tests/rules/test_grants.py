@@ -14,7 +14,7 @@ from webhook.api import admission
 from webhook.api.objects import unpaid
 from webhook.api.pods import COUNTS, Pod
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
-from webhook.catalog.places import keys
+from webhook.catalog.places import EACH_ITEM, EACH_VALUE, keys
 from webhook.catalog.workloads import BUILT_IN, CUSTOM
 from webhook.documents import documents
 from webhook.engine.engine import Engine
@@ -279,7 +279,7 @@ def test_a_stranger_changes_nothing_that_a_trusted_workload_runs(kind: str) -> N
 
 
 @each_kind
-def test_a_stranger_scales_labels_and_reports_on_a_trusted_workload(kind: str) -> None:
+def test_a_stranger_scales_and_labels_a_trusted_workload(kind: str) -> None:
     """So do autoscalers, queues and people who may edit it."""
     old = TRUSTED_KINDS[kind]
     if "spec" not in old:
@@ -287,8 +287,19 @@ def test_a_stranger_scales_labels_and_reports_on_a_trusted_workload(kind: str) -
         return
     counts = {"replicas": 3, "suspend": True, "minReplicas": 0, "parallelism": None}
     metadata = {**old["metadata"], "labels": {"team": "b"}, "finalizers": ["example.com/mine"]}
-    new = {**old, "metadata": metadata, "spec": {**old["spec"], **counts}, "status": {"phase": "Running"}}
+    new = {**old, "metadata": metadata, "spec": {**old["spec"], **counts}}
     assert update(new, old) == set()
+
+
+@each_kind
+def test_only_a_requester_or_a_controller_writes_the_status_of_a_trusted_workload(kind: str) -> None:
+    """It may say what runs. Where it is a subresource, an API server keeps the old one (test_trust.py of tests/e2e)."""
+    old = TRUSTED_KINDS[kind]
+    own = (old["apiVersion"].rpartition("/")[0], old["kind"]) in BUILT_IN
+    running, done = ({**old, "status": {"phase": phase}} for phase in ("Running", "Succeeded"))
+    for before, after in ((old, running), (running, done), (done, old)):
+        assert update(after, before, MIA) == update(after, before, OPERATOR) == set()
+        assert own or "unearned-trust" in update(after, before)
 
 
 def annotated(value: Any, **more: str) -> Any:
@@ -375,6 +386,39 @@ def test_trust_is_judged_where_another_object_has_the_template(group: str, kind:
     changed, scaled = ({**item, "spec": {**item["spec"], **new}} for new in ({"ref": "b"}, {"suspend": True}))
     assert "unearned-trust" in update(changed, item)
     assert update(scaled, item) == update(changed, item, MIA) == set()
+
+
+METADATA = sorted(
+    (one.group, one.kind, template.at)
+    for one in CUSTOM.values()
+    for template in one.templates
+    if template.metadata_only and not one.cluster_scoped
+)
+
+
+def with_metadata(group: str, kind: str, place: str, annotations: dict[str, str]) -> dict[str, Any]:
+    """An object with annotations at a place where nothing else of a pod is."""
+    value: Any = {"annotations": annotations}
+    for key in reversed(keys(place)):
+        value = [value] if key == EACH_ITEM else {"x" if key == EACH_VALUE else key: value}
+    metadata = {"name": "x", "namespace": "studio"}
+    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": {}, **value}
+
+
+@pytest.mark.parametrize(("group", "kind", "place"), METADATA)
+def test_trust_is_judged_where_nothing_but_metadata_is(group: str, kind: str, place: str) -> None:
+    """Such as in a Workflow's status, which its author may write, and for the pods that delete its artifacts."""
+    asking, plain = (with_metadata(group, kind, place, each) for each in ({TRUST: "trusted"}, {"example.com/a": "b"}))
+    assert "unearned-trust" in denied(asking, DANA)
+    assert "unearned-trust" in update(asking, plain)
+    assert denied(plain, DANA) == update(plain, asking) == set()
+    assert denied(asking, MIA) == denied(asking, OPERATOR) == update(asking, plain, OPERATOR) == set()
+
+
+def test_a_workflow_has_such_metadata_in_its_status_and_for_its_artifacts() -> None:
+    places = {place for _, kind, place in METADATA if kind == "Workflow"}
+    assert {"spec.artifactGC.podMetadata", "status.storedWorkflowTemplateSpec.podMetadata"} <= places
+    assert "status.storedTemplates.{}.metadata" in places
 
 
 def test_the_account_that_a_workflow_names_is_covered_as_a_pods_is() -> None:

@@ -134,7 +134,7 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
     if not judges(*kind, workloads):
         return Counted(item)
     bound = at_most(item, request.size) if kind == POD and request.size is not None else None
-    allowance.count(partial(judged, item), bound)
+    allowance.count(partial(judged, request, item, workloads), bound)
     templates: list[Found] = []
     for template in workloads[kind].templates if kind in workloads else ():
         there = search(item, template)
@@ -143,11 +143,15 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
     return Counted(item, tuple(templates))
 
 
-def judged(item: Object) -> Object:
-    """Return the part of an object that rules may read: no status, and only the labels and annotations of metadata."""
-    metadata = item.get("metadata")
+def judged(request: Request, item: Object, workloads: Workloads) -> Object:
+    """Return the part of an object that rules may read.
+
+    It has only the labels and annotations of metadata, and a status only in kinds that describe pods there.
+    """
+    metadata, workload = item.get("metadata"), workloads.get((request.group, request.kind))
     kept = {key: metadata.get(key) for key in ("labels", "annotations")} if isinstance(metadata, dict) else metadata
-    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": kept}
+    unread = () if workload is not None and workload.in_status else ("status",)
+    return {**{key: value for key, value in item.items() if key not in unread}, "metadata": kept}
 
 
 def subjects(

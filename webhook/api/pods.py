@@ -142,7 +142,12 @@ class Update:
 
     @cached_property
     def counts_only(self) -> bool:
-        """Whether the update changes nothing in the object but metadata, status, and how many pods run, and when."""
+        """Whether the update changes nothing in the object but metadata, and how many pods run, and when.
+
+        Status counts. An API server takes it out of an update where a kind has a status subresource (apiextensions
+        pkg/registry/customresource/strategy.go). In other kinds every author of an update writes it, and a Workflow's
+        says what runs.
+        """
         left: list[tuple[Any, Any]] = [(_described(self._before), _described(self._after))]
         while left:
             before, after = left.pop()
@@ -161,7 +166,7 @@ COUNTS = frozenset(("maxReplicas", "minReplicas", "parallelism", "paused", "repl
 
 
 def _described(item: Object) -> Object:
-    return {key: value for key, value in item.items() if key not in ("metadata", "status")}
+    return {key: value for key, value in item.items() if key != "metadata"}
 
 
 def _count(key: str, *values: object) -> bool:

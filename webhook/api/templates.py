@@ -304,7 +304,12 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     pod = pod_of(
         item, request, metadata, joined.value, metadata_path, spec_path, allowance, template=True, more=containers
     )
-    return replace(pod, partial=template.partial, elsewhere={**joined.elsewhere, **own.elsewhere})
+    return replace(
+        pod,
+        partial=template.partial,
+        metadata_only=template.metadata_only,
+        elsewhere={**joined.elsewhere, **own.elsewhere},
+    )
 
 
 def _each(template: Template, find: Find) -> Iterator[tuple[Path, Any]]:

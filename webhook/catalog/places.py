@@ -39,6 +39,7 @@ class Template(NamedTuple):
     `defaults`; None if there is no PodSpec. `annotations` are places of annotations outside such metadata.
     `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
     are fields of one more container. A `partial` template does not include its pods' trust, which is written elsewhere.
+    One that is `metadata_only` has nothing but metadata, and the rest of the pod is written elsewhere.
     """
 
     at: str
@@ -50,6 +51,11 @@ class Template(NamedTuple):
     own: tuple[Part, ...] = ()
     partial: bool = False
     annotations: tuple[str, ...] = ()
+
+    @property
+    def metadata_only(self) -> bool:
+        """Whether nothing but metadata is there."""
+        return self.spec is None and not (self.containers or self.parts or self.own or self.annotations)
 
 
 class Workload(NamedTuple):
@@ -78,6 +84,11 @@ class Workload(NamedTuple):
         texts = self.objects or self.manifests or self.patches or self.files
         return bool(texts or any(t.parts or t.own or t.annotations for t in self.templates))
 
+    @property
+    def in_status(self) -> bool:
+        """Whether its status has a part of its pods too."""
+        return any(template.at.startswith("status.") for template in self.templates)
+
 
 Workloads = Mapping[tuple[str, str], Workload]
 """Workloads by group and kind."""
@@ -91,6 +102,11 @@ def table(workloads: Sequence[Workload]) -> Workloads:
 def pod_templates(group: str, kind: str, resource: str, *places: str) -> Workload:
     """Return a kind that holds a PodTemplateSpec at each of these places."""
     return Workload(group, kind, resource, tuple(map(Template, places)))
+
+
+def pod_metadata(*places: str) -> tuple[Template, ...]:
+    """Return templates at the places of metadata whose pods are written elsewhere."""
+    return tuple(Template(place, ("",), None, partial=True) for place in places)
 
 
 def pod_specs(*places: str, annotations: str = "", containers: tuple[str, ...] = ()) -> tuple[Template, ...]:

@@ -1,5 +1,7 @@
 """A table of the pod templates in each kind of workload. A policy may extend it."""
 
+from collections.abc import Iterator
+
 from webhook.catalog.places import (
     EACH_ITEM,
     EACH_VALUE,
@@ -7,6 +9,7 @@ from webhook.catalog.places import (
     Template,
     Workload,
     Workloads,
+    pod_metadata,
     pod_specs,
     pod_templates,
     same,
@@ -47,18 +50,16 @@ def _training_job(kind: str, replicas: str) -> Workload:
     return pod_templates("kubeflow.org", kind, f"{kind.lower()}s", f"spec.{replicas}.{{}}.template")
 
 
-def _argo_workflow(kind: str, spec: str, *, cluster_scoped: bool = False) -> Workload:
+def _argo_workflow(kind: str, spec: str, *, stored: str = "", cluster_scoped: bool = False) -> Workload:
     """A template is one of a list, the defaults of all, or written in a step or a task (workflow_types.go, Template).
 
     Volumes of the workflow are joined with those of a template; of other fields those of the template count
-    (workflow/controller/workflowpod.go). `podSpecPatch` and `resource.manifest` are texts.
+    (workflow/controller/workflowpod.go). `podSpecPatch` and `resource.manifest` are texts. Pods that delete artifacts
+    have metadata of their own (artifact_gc.go). A Workflow's status has what a WorkflowTemplate said, and that is what
+    runs (operator.go, setStoredWfSpec); its kind has no status subresource. There only annotations are judged here:
+    the pods themselves say the rest.
     """
-    places = (
-        f"{spec}.templates.[]",
-        f"{spec}.templateDefaults",
-        f"{spec}.templates.[].dag.tasks.[].inline",
-        f"{spec}.templates.[].steps.[].[].inline",
-    )
+    places = _argo_templates(spec)
     templates = tuple(
         Template(
             place,
@@ -70,12 +71,39 @@ def _argo_workflow(kind: str, spec: str, *, cluster_scoped: bool = False) -> Wor
         )
         for place in places
     )
+    metadata = list(_argo_artifacts(spec, places))
+    if stored:
+        copies = (
+            *_argo_templates(f"{stored}.storedWorkflowTemplateSpec"),
+            *_argo_inline(f"{stored}.storedTemplates.{{}}"),
+        )
+        metadata += [
+            f"{stored}.storedWorkflowTemplateSpec.podMetadata",
+            *(f"{place}.metadata" for place in copies),
+            *_argo_artifacts(f"{stored}.storedWorkflowTemplateSpec", copies),
+        ]
     return Workload(
-        *("argoproj.io", kind, f"{kind.lower()}s", templates),
+        *("argoproj.io", kind, f"{kind.lower()}s", (*templates, *pod_metadata(*metadata))),
         manifests=tuple(f"{place}.resource.manifest" for place in places),
-        patches=(f"{spec}.podSpecPatch", *(f"{place}.podSpecPatch" for place in places)),
+        patches=(
+            *(f"{spec}.podSpecPatch", f"{spec}.artifactGC.podSpecPatch"),
+            *(f"{place}.podSpecPatch" for place in places),
+        ),
         cluster_scoped=cluster_scoped,
     )
+
+
+def _argo_templates(spec: str) -> tuple[str, ...]:
+    return *_argo_inline(f"{spec}.templates.[]"), *_argo_inline(f"{spec}.templateDefaults")
+
+
+def _argo_inline(template: str) -> tuple[str, ...]:
+    return template, f"{template}.dag.tasks.[].inline", f"{template}.steps.[].[].inline"
+
+
+def _argo_artifacts(spec: str, templates: tuple[str, ...]) -> Iterator[str]:
+    yield f"{spec}.artifactGC.podMetadata"
+    yield from (f"{template}.outputs.artifacts.[].artifactGC.podMetadata" for template in templates)
 
 
 def _inference_service(group: str) -> Workload:
@@ -385,7 +413,7 @@ CUSTOM = table(
         _ray("RayJob", "spec.rayClusterSpec", "spec.submitterPodTemplate"),
         _ray("RayCronJob", "spec.jobTemplate.rayClusterSpec", "spec.jobTemplate.submitterPodTemplate"),
         _ray("RayService", "spec.rayClusterConfig"),
-        _argo_workflow("Workflow", "spec"),
+        _argo_workflow("Workflow", "spec", stored="status"),
         _argo_workflow("WorkflowTemplate", "spec"),
         _argo_workflow("ClusterWorkflowTemplate", "spec", cluster_scoped=True),
         _argo_workflow("CronWorkflow", "spec.workflowSpec"),

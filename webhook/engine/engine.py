@@ -96,7 +96,8 @@ class Engine:
             return Verdict(tuple(self._judged(case, before)))
         except TooLarge as error:
             # These updates are always allowed: otherwise a stored object could never be deleted.
-            same = request.operation == UPDATE and old is not None and judged(item) == judged(old)
+            read = partial(judged, request, workloads=self.policy.workloads)
+            same = request.operation == UPDATE and old is not None and read(item) == read(old)
             return Verdict(malformed=None if same else error)
         except Malformed as error:
             return Verdict(malformed=error)
