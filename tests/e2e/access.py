@@ -1,9 +1,10 @@
-"""Who may do what in a cluster, and what those are told who may not."""
+"""Kinds, who may do what with them in a cluster, and what those are told who may not."""
 
 import json
 
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.objects import Object
+from webhook.catalog.places import Workload
 
 
 def role(name: str, *rules: Object) -> Object:
@@ -49,6 +50,29 @@ def allowed(cluster: Cluster, user: User, verb: str, resource: str, namespace: s
     ask = ("create", "--validate=false", "--output=jsonpath={.status.allowed}", "--filename=-")
     text = json.dumps(review)
     assert eventually(lambda: cluster.do(*ask, stdin=text, user=user) == "true"), f"{user.name}: {verb} {resource}"
+
+
+def definition(kind: Workload, versions: list[str], *, status: bool = False) -> Object:
+    """The definition of a kind, whose objects may have any field; its `status` may be a subresource."""
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    more = {"subresources": {"status": {}}} if status else {}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{kind.resource}.{kind.group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": kind.group,
+            "scope": "Cluster" if kind.cluster_scoped else "Namespaced",
+            "names": {"plural": kind.resource, "kind": kind.kind},
+            "versions": [
+                {"name": name, "served": True, "storage": name == versions[0], "schema": anything, **more}
+                for name in versions
+            ],
+        },
+    }
 
 
 def established(cluster: Cluster, *definitions: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.access import served
+from tests.e2e.access import definition, served
 from tests.e2e.control_plane import eventually
 from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, commands, rendered
 from tests.e2e.objects import (
@@ -27,7 +27,6 @@ from tests.e2e.objects import (
     without_gpus,
     workload,
 )
-from webhook.catalog.places import Workload
 from webhook.catalog.workloads import CUSTOM, WORKLOADS
 from webhook.engine.conditions import always_asked
 
@@ -54,26 +53,6 @@ def operators(guarded: Guard) -> Iterator[None]:
     served(guarded.cluster, *names)
     yield
     guarded.cluster.do("delete", *(f"crd/{name}" for name in names), "--wait=false")
-
-
-def definition(kind: Workload, versions: list[str]) -> Object:
-    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{kind.resource}.{kind.group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": kind.group,
-            "scope": "Cluster" if kind.cluster_scoped else "Namespaced",
-            "names": {"plural": kind.resource, "kind": kind.kind},
-            "versions": [
-                {"name": name, "served": True, "storage": name == versions[0], "schema": anything} for name in versions
-            ],
-        },
-    }
 
 
 @pytest.fixture(scope="module", autouse=True)

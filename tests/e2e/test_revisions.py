@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from tests.e2e import control_plane
-from tests.e2e.access import allowed, bound, refusal, role
+from tests.e2e.access import allowed, bound, definition, refusal, role, served
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard, policy_of
 from tests.e2e.objects import ONE, TRUSTED, Object, template, workload
 from tests.support import policies
+from webhook.catalog.workloads import WORKLOADS
 from webhook.engine.registration import configurations
 
 OWNER, STRANGER = User("mia"), User("eve")
@@ -87,6 +88,46 @@ def test_a_stranger_writes_no_revision_of_a_trusted_stateful_set(guard: Guard) -
     assert eventually(lambda: replaced(cluster, forged))
     assert eventually(lambda: remade(cluster) == "miner")
     assert cluster.get("pod", "render-0", HERE)["metadata"]["annotations"]["slicewarden.dev/trust"] == "trusted"
+
+
+def test_a_stranger_writes_no_status_that_says_what_trusted_pods_run(guard: Guard) -> None:
+    """An API server takes a status that is a subresource out of an update before it asks. A Workflow has none."""
+    cluster = guard.cluster
+    kinds = {"Workflow": WORKLOADS["argoproj.io", "Workflow"], "JobSet": WORKLOADS["jobset.x-k8s.io", "JobSet"]}
+    definitions = {kind: definition(each, ["v1"], status=kind == "JobSet") for kind, each in kinds.items()}
+    cluster.apply(
+        *definitions.values(),
+        *(
+            role(name, {"apiGroups": [each.group], "resources": [each.resource], "verbs": ["*"]})
+            for name, each in (("workflows", kinds["Workflow"]), ("jobsets", kinds["JobSet"]))
+        ),
+        *(
+            bound("RoleBinding", f"{user.name}-{name}", name, user.name, namespace="studio")
+            for user in (OWNER, STRANGER)
+            for name in ("workflows", "jobsets")
+        ),
+    )
+    served(cluster, *(each["metadata"]["name"] for each in definitions.values()))
+    spec = template(ONE, TRUSTED)
+    job = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": spec}}}]}
+    flow = {"podMetadata": spec["metadata"], "workflowTemplateRef": {"name": "render"}}
+    for kind, body in (("JobSet", job), ("Workflow", flow)):
+        one = kinds[kind]
+        for user in (OWNER, STRANGER):
+            for verb in ("create", "patch"):
+                allowed(cluster, user, verb, f"{one.resource}.{one.group}", "studio")
+        item = {"apiVersion": f"{one.group}/v1", "kind": kind, "metadata": {"name": "render", "namespace": "studio"}}
+        cluster.do("create", "--filename=-", stdin=json.dumps({**item, "spec": body}), user=OWNER)
+    status = json.dumps(
+        {"status": {"storedWorkflowTemplateSpec": {"templates": [template()]}}, "spec": {"suspend": True}}
+    )
+    patch = ("--type=merge", f"--patch={status}", HERE)
+    cluster.do("patch", "jobset/render", *patch, user=STRANGER)
+    found = cluster.get("jobset", "render", HERE)
+    assert (found["spec"]["suspend"], found.get("status")) == (True, None)
+    assert "unearned-trust:" in refusal(cluster, STRANGER, "patch", "workflow/render", *patch)
+    cluster.do("patch", "workflow/render", "--type=merge", '--patch={"spec":{"suspend":true}}', HERE, user=STRANGER)
+    cluster.do("patch", "workflow/render", *patch, user=OWNER)
 
 
 def revision(cluster: Cluster) -> Object:

@@ -216,7 +216,7 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         "metax-tech.com/",
     ):
         assert f"'{name}'" in named
-    assert "pod.?metadata.?labels.orValue({}).exists(key, " in named
+    assert "pod.?metadata.?labels.orValue(null)).orValue({}).exists(key, " in named
     assert "m.?mountPath.orValue('').contains('nvidia-container-devices')" in named
     assert "name.startsWith('nvidia') || name.startsWith('kata-qemu-nvidia')" in named
     assert "t.?key.orValue('') in ['', 'slicewarden.dev/pool']" in named

@@ -25,6 +25,14 @@ def strings(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{text(key)}: {text(value)}" for key, value in values.items()) + "}"
 
 
+def filled(optional: str, default: str = "[]") -> str:
+    """Write the value of an optional, or an empty `default` where there is none or it is null.
+
+    `.?` finds nothing in null, but `orValue` returns a null that is there, and every macro and function fails on it.
+    """
+    return f"optional.ofNonZeroValue({optional}.orValue(null)).orValue({default})"
+
+
 def any_of(expressions: Iterable[str]) -> str:
     """Join expressions by `||`; without any it is `false`."""
     some = [each for each in dict.fromkeys(expressions) if each != "false"]

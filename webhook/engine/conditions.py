@@ -1,7 +1,7 @@
 """Writes the conditions (CEL) under which an API server sends a request.
 
-They read what tenants wrote, so every field on the path is optional. They may pass more than the rules judge, but
-never less.
+They read what tenants wrote, so every field on the path is optional, and may be null. They may pass more than the rules
+judge, but never less.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from webhook.api.pods import CONTAINER_LISTS
 from webhook.catalog import device_annotations, device_variables, host_paths
 from webhook.catalog.gpu_requests import SHARE_OF_COMPUTE
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
-from webhook.cel.write import array, matching, one_of, text
+from webhook.cel.write import array, filled, matching, one_of, text
 from webhook.memory.shim.delivery import CODE
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Requesters
@@ -94,21 +94,22 @@ def _concerned(pods: str, policy: Policy) -> str:
 def _clauses(policy: Policy) -> Iterator[str]:
     """Yield an expression for each property that sends a pod to the webhook; `pod` is the pod or a template."""
     annotations = " || ".join(_judged_annotation(policy))
-    yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
+    yield f"{filled('pod.?metadata.?annotations', '{}')}.exists(key, {annotations})"
     labels = " || ".join(_judged_label(policy))
-    yield f"pod.?metadata.?labels.orValue({{}}).exists(key, {labels})"
+    yield f"{filled('pod.?metadata.?labels', '{}')}.exists(key, {labels})"
     # Every running pod has a node, so this clause would bring every update of a pod here.
     yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
     runtimes = " || ".join(matching("name", policy.forms.runtime_classes))
-    yield f"[pod.?spec.?runtimeClassName.orValue('')].exists(name, {runtimes or 'false'})"
-    yield "size(pod.?spec.?resourceClaims.orValue([])) > 0"
+    yield f"[{filled('pod.?spec.?runtimeClassName', text(''))}].exists(name, {runtimes or 'false'})"
+    yield f"size({filled('pod.?spec.?resourceClaims')}) > 0"
     keys_of_taints = ["", *filter(None, [policy.guard.taint if policy.guard else None])]
-    yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in {array(keys_of_taints)})"
+    key = filled("t.?key", text(""))
+    yield f"{filled('pod.?spec.?tolerations')}.exists(t, {key} in {array(keys_of_taints)})"
     if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
-        yield "pod.?spec.?hostPID.orValue(false) || pod.?spec.?hostIPC.orValue(false)"
-        yield "pod.?spec.?volumes.orValue([]).exists(v, v.?hostPath.hasValue())"
-        yield "pod.?spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
-    lists = " + ".join(f"pod.?spec.?{name}.orValue([])" for name in CONTAINER_LISTS)
+        yield from (filled(f"pod.?spec.?{each}", "false") for each in ("hostPID", "hostIPC"))
+        yield f"{filled('pod.?spec.?volumes')}.exists(v, v.?hostPath.hasValue())"
+        yield filled("pod.?spec.?securityContext.?windowsOptions.?hostProcess", "false")
+    lists = " + ".join(filled(f"pod.?spec.?{name}") for name in CONTAINER_LISTS)
     clauses = "\n    || ".join(_container_clauses(policy))
     yield f"({lists} + pod.?containers.orValue([])).exists(c,\n    {clauses})"
 
@@ -118,16 +119,16 @@ def _container_clauses(policy: Policy) -> Iterator[str]:
     taint = filter(None, [policy.guard.taint if policy.guard else None])
     asks = " || ".join(matching("name", (*policy.gpu_resources.patterns, *taint)))
     for part in ("limits", "requests"):
-        yield f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})"
-    yield "size(c.?resources.?claims.orValue([])) > 0"
-    yield f"c.?env.orValue([]).exists(e, e.?name.orValue('') in {array(device_variables.DEVICE_VARIABLES)})"
+        yield f"{filled(f'c.?resources.?{part}', '{}')}.exists(name, {asks})"
+    yield f"size({filled('c.?resources.?claims')}) > 0"
+    yield f"{filled('c.?env')}.exists(e, e.?name.orValue('') in {array(device_variables.DEVICE_VARIABLES)})"
     folder = text(host_paths.MOUNT_PATHS[0].rpartition("/")[2])
-    yield f"c.?volumeMounts.orValue([]).exists(m, m.?mountPath.orValue('').contains({folder}))"
-    yield f"c.?volumeDevices.orValue([]).exists(m, m.?devicePath.orValue('').contains({folder}))"
+    for mounts, field in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
+        yield f"{filled(f'c.?{mounts}')}.exists(m, {filled(f'm.?{field}', text(''))}.contains({folder}))"
     if policy.guard is None:
-        yield "c.?securityContext.?privileged.orValue(false)"
-        yield "c.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
-        yield "size(c.?securityContext.?capabilities.?add.orValue([])) > 0"
+        yield filled("c.?securityContext.?privileged", "false")
+        yield filled("c.?securityContext.?windowsOptions.?hostProcess", "false")
+        yield f"size({filled('c.?securityContext.?capabilities.?add')}) > 0"
 
 
 def _judged_annotation(policy: Policy) -> Iterator[str]:
@@ -166,10 +167,10 @@ def scheduled_binding(policy: Policy) -> str:
     return f"!({binding(policy).strip()})\n"
 
 
-GROUPS = """\
+GROUPS = f"""\
 object.?spec.?priorityClassName.orValue('') != ''
-|| size(object.?spec.?podGroupTemplates.orValue([])) > 0
-|| size(object.?spec.?compositePodGroupTemplates.orValue([])) > 0
+|| size({filled("object.?spec.?podGroupTemplates")}) > 0
+|| size({filled("object.?spec.?compositePodGroupTemplates")}) > 0
 """
 """The expression for a PodGroup or a Workload that may name a priority class."""
 
@@ -242,16 +243,16 @@ _CLASS_OF_POOLS = """\
   || """
 
 # Before v1 a request had no `exactly`: its fields were in the request itself.
-_DEVICES = """\
+_DEVICES = f"""\
 [
-  request.kind.kind == 'DeviceClass' ? object.?spec.orValue({})
-  : request.kind.kind == 'ResourceClaim' ? object.?spec.?devices.orValue({})
-  : object.?spec.?spec.?devices.orValue({})
+  request.kind.kind == 'DeviceClass' ? object.?spec.orValue({{}})
+  : request.kind.kind == 'ResourceClaim' ? object.?spec.?devices.orValue({{}})
+  : object.?spec.?spec.?devices.orValue({{}})
 ].exists(devices,
   OWNdevices.?extendedResourceName.orValue('') != ''
   || devices.?config.orValue([]).exists(each, each.?opaque.?driver.orValue('') == 'gpu.nvidia.com')
-  || devices.?requests.orValue([]).exists(one,
-    ([one, one.?exactly.orValue({})] + one.?firstAvailable.orValue([])).exists(asked,
+  || {filled("devices.?requests")}.exists(one,
+    ([one, one.?exactly.orValue({{}})] + one.?firstAvailable.orValue([])).exists(asked,
       [asked.?deviceClassName.orValue('')].exists(name,
         name.contains('nvidia') || (name != '' && (CLASSES)))
       || asked.?selectors.orValue([]).exists(each, each.?cel.?expression.orValue('').matches('(?i)nvidia')))))
@@ -285,9 +286,9 @@ def _lists_at(template: Template) -> Iterator[str]:
         yield f"[dyn({_as_pod(_at('object', at), template)})]"
     elif at[depth] == EACH_ITEM:
         pod = _as_pod(_at("i", at[depth + 1 :]), template)
-        yield f"{_at('object', at[:depth], '[]')}.map(i, dyn({pod}))"
+        yield f"{_filled_at('object', at[:depth], '[]')}.map(i, dyn({pod}))"
     else:
-        values = _at("object", at[:depth])
+        values = _filled_at("object", at[:depth], "{}")
         pod = _as_pod(_at(f"{values}[k]", at[depth + 1 :]), template)
         yield f"{values}.map(k, dyn({pod}))"
 
@@ -302,13 +303,26 @@ def _as_pod(value: str, template: Template) -> str:
     if template.containers:
         places = [keys(place) for place in template.containers]
         alone = ", ".join(_at(value, place) for place in places if place[-1] != EACH_ITEM)
-        lists = [_at(value, place[:-1], "[]") for place in places if place[-1] == EACH_ITEM]
+        lists = [_filled_at(value, place[:-1], "[]") for place in places if place[-1] == EACH_ITEM]
         joined = " + ".join((f"[{alone}]", *lists))
         parts["containers"] = f"dyn({joined})"
     return "{" + ", ".join(f"'{part}': {expression}" for part, expression in parts.items()) + "}"
 
 
-def _at(value: str, at: Iterable[str], default: str = "{}") -> str:
-    """Return the expression for the value at a place, or for the default if the path ends early."""
-    steps = "".join(f".?{key}" if key.isidentifier() else f"[?{text(key)}]" for key in at)
-    return f"{value}{steps}.orValue({default})" if steps else value
+def _at(value: str, at: Iterable[str]) -> str:
+    """Return the expression for the value at a place, or for an empty map if the path ends early.
+
+    It may be null, of which `.?` finds nothing.
+    """
+    steps = _steps(at)
+    return f"{value}{steps}.orValue({{}})" if steps else value
+
+
+def _filled_at(value: str, at: Iterable[str], default: str) -> str:
+    """Return the expression for a list or a map at a place whose entries are looked at."""
+    steps = _steps(at)
+    return filled(f"{value}{steps}", default) if steps else value
+
+
+def _steps(at: Iterable[str]) -> str:
+    return "".join(f".?{key}" if key.isidentifier() else f"[?{text(key)}]" for key in at)
