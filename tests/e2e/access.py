@@ -55,7 +55,7 @@ def allowed(cluster: Cluster, user: User, verb: str, resource: str, namespace: s
 def definition(kind: Workload, versions: list[str], *, status: bool = False) -> Object:
     """The definition of a kind, whose objects may have any field; its `status` may be a subresource."""
     anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    more = {"subresources": {"status": {}}} if status else {}
+    more: Object = {"subresources": {"status": {}}} if status else {}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -21,6 +21,7 @@ from webhook.api import admission
 from webhook.engine.engine import Engine
 from webhook.engine.registration import Webhook, webhooks
 from webhook.facts.snapshot import Facts
+from webhook.fallback.policies import fallback
 from webhook.policy.model import Policy
 from webhook.rules import walk
 
@@ -115,13 +116,22 @@ def test_no_null_breaks_a_condition(evaluator: Evaluator, conditions: str, polic
     assert any(answers)
 
 
+CONFIGURES = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {}}}
+
+
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
-def test_a_claim_without_requests_breaks_no_condition(
+def test_a_claim_without_requests_breaks_nothing(
     evaluator: Evaluator, conditions: str, policy: Policy, kind: str
 ) -> None:
-    metadata = {"name": "x", "namespace": "vision"}
-    for devices in ({}, {"requests": None}, {"requests": [], "config": [], "constraints": []}):
-        spec = {"devices": devices}
+    """Neither a condition, nor the fallback, which a claim reaches that configures a driver."""
+    by = evaluator.compiled(fallback(policy, walk()))
+    for part, sent in ((None, False), ([], False), ([CONFIGURES], True)):
+        spec = {"devices": {} if part is None else {"config": part}}
         inner = spec if kind == "ResourceClaim" else {"spec": spec}
+        metadata = {"name": "x", "namespace": "vision"}
         item = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": inner}
-        assert not judged(evaluator, conditions, policy, item)
+        assert judged(evaluator, conditions, policy, item) is sent
+        settled = evaluator.settled(request_of(item))
+        assert settled is not None
+        answer = evaluator.judge(by, settled, FACTS)
+        assert (bool(answer.asked), answer.errors) == (sent, [])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.cel.clauses import RequestKind
 from webhook.cel.policies import covers, holds, include, is_gpu, offered, tolerated
-from webhook.cel.write import NO_TEXTS, all_of, any_of, array, named, negated, one_of, text
+from webhook.cel.write import NO_TEXTS, all_of, any_of, array, filled, named, negated, one_of, text
 from webhook.facts import rights
 from webhook.fallback import params
 from webhook.gpu.guard import given
@@ -288,6 +288,6 @@ def _devices() -> Iterator[Variable]:
     yield "configs", "variables.devices.?config.orValue([]).filter(c, !(c in variables.old_configs))"
     yield (
         "requested",
-        "request.kind.kind == 'DeviceClass' ? [] : variables.devices.?requests.orValue([])"
+        f"request.kind.kind == 'DeviceClass' ? [] : {filled('variables.devices.?requests')}"
         ".map(r, [r.?exactly.orValue({})] + r.?firstAvailable.orValue([])).flatten()",
     )
