@@ -8,6 +8,7 @@ from tests.support.objects import Object
 from webhook.catalog import device_variables, names
 from webhook.catalog.places import Template, Workload, table
 from webhook.catalog.workloads import WORKLOADS
+from webhook.cel.write import filled, text
 from webhook.engine.registration import bundles, configurations
 from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
@@ -216,10 +217,10 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         "metax-tech.com/",
     ):
         assert f"'{name}'" in named
-    assert "pod.?metadata.?labels.orValue(null)).orValue({}).exists(key, " in named
-    assert "m.?mountPath.orValue('').contains('nvidia-container-devices')" in named
+    assert f"{filled('pod.?metadata.?labels', '{}')}.exists(key, " in named
+    assert f"{filled('m.?mountPath', text(''))}.contains('nvidia-container-devices')" in named
     assert "name.startsWith('nvidia') || name.startsWith('kata-qemu-nvidia')" in named
-    assert "t.?key.orValue('') in ['', 'slicewarden.dev/pool']" in named
+    assert f"{filled('t.?key', text(''))} in ['', 'slicewarden.dev/pool']" in named
     assert "hostPID" not in named
     unguarded = expression(hooks(replace(sample_policy, guard=None))["pods.slicewarden.dev"])
     for word in ("hostPID", "hostIPC", "hostPath", "privileged", "capabilities", "hostProcess"):
@@ -227,12 +228,15 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
     assert "slicewarden.dev/pool" not in unguarded
 
 
+VALUES = filled("object.?spec.?a", "{}")
+
+
 @pytest.mark.parametrize(
     ("place", "found"),
     [
         ("spec.a.pod-template", "[dyn(object.?spec.?a[?'pod-template'].orValue({}))]"),
-        ("spec.a.[].pod", "object.?spec.?a.orValue([]).map(i, dyn(i.?pod.orValue({})))"),
-        ("spec.a.{}.pod", "object.?spec.?a.orValue({}).map(k, dyn(object.?spec.?a.orValue({})[k].?pod.orValue({})))"),
+        ("spec.a.[].pod", f"{filled('object.?spec.?a')}.map(i, dyn(i.?pod.orValue({{}})))"),
+        ("spec.a.{}.pod", f"{VALUES}.map(k, dyn({VALUES}[k].?pod.orValue({{}})))"),
         ("spec.[].a.[].pod", "'things.example.com'"),
     ],
 )

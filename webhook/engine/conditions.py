@@ -17,14 +17,17 @@ from webhook.policy.scopes import Requesters
 
 
 def pods(policy: Policy) -> str:
-    """Return the expression for a pod that concerns a rule, or that loses a limit on compute by an update."""
+    """Return the expression for a pod that concerns a rule, or that loses its trust or a limit by an update."""
     concerned = _concerned("[object]", policy)
-    return concerned if concerned == "true" else f"{concerned}|| {_LIFTED}"
+    return concerned if concerned == "true" else f"{concerned}|| {_lost(policy)}"
 
 
-_LIFTED = f"""\
+def _lost(policy: Policy) -> str:
+    """Return the expression for an update of a pod that had an annotation which no update may remove."""
+    return f"""\
 (request.operation == 'UPDATE'
-  && oldObject.?metadata.?annotations.orValue({{}}).exists(key, key.endsWith({text(SHARE_OF_COMPUTE)})))
+  && oldObject.?metadata.?annotations.orValue({{}}).exists(key,
+    key == {text(policy.annotation)} || key.endsWith({text(SHARE_OF_COMPUTE)})))
 """
 
 

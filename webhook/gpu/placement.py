@@ -128,7 +128,8 @@ HARMLESS = frozenset(
 )
 """Annotations that say nothing of what a pod runs: of a restart, of `kubectl apply`, and of an idle notebook.
 
-kubectl pkg/polymorphichelpers/objectrestarter.go; kubeflow components/notebook-controller/pkg/culler/culler.go.
+kubectl pkg/polymorphichelpers/objectrestarter.go; k8s.io/api core/v1/annotation_key_constants.go; kubeflow
+components/notebook-controller/controllers/culling_controller.go.
 """
 
 
