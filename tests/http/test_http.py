@@ -41,6 +41,7 @@ from webhook.http.connection import Connection
 from webhook.http.limits import ServerLimits
 from webhook.http.messages import HttpRequest, Later, Reply
 from webhook.http.port import Port
+from webhook.http.turns import ORDINARY
 from webhook.serving import app as serving
 from webhook.serving import tls, worker
 
@@ -309,6 +310,29 @@ def test_a_connection_ends_after_a_large_body_since_tls_keeps_its_buffers() -> N
             client.request("POST", "/x", b"x" * size)
             reply = client.getresponse()
             assert (reply.read(), reply.will_close) == (f"/x {size}".encode(), closes)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, ORDINARY, ORDINARY + 1, 50_000, 65_536, 65_537]))))
+@settings(max_examples=20)
+def test_buffers_of_idle_peers_share_a_limit_of_memory(asked: list[tuple[int, int]]) -> None:
+    """Of the bodies that open connections had, the largest of each fit. Who has no room is answered and closed."""
+    limits = replace(ServerLimits(), buffered_bytes=100_000)
+    with opened(limits=limits) as door, contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(contextlib.closing(http.client.HTTPConnection(*door.address, LONG))) for _ in range(4)
+        ]
+        largest = dict.fromkeys(range(4), 0)
+        for number, size in asked:
+            clients[number].request("POST", "/x", b"x" * size)
+            reply = clients[number].getresponse()
+            if size > ORDINARY:
+                largest[number] = max(largest[number], size)
+            closes = size > 65_536 or (size > ORDINARY and sum(largest.values()) > limits.buffered_bytes)
+            assert (reply.read(), reply.will_close) == (f"/x {size}".encode(), closes)
+            if closes:
+                largest[number] = 0
+                clients[number].close()
+            until(lambda: door.port.buffered == sum(largest.values()))
 
 
 def test_a_request_may_come_byte_by_byte(plain: Open) -> None:

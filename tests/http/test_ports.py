@@ -280,3 +280,21 @@ def test_bodies_that_are_never_whole_take_bounded_memory(tmp_path: Path, kind: b
         assert status(port.pid, "VmHWM") < memory + GROWTH + EACH * door.limits.connections
         for peer in peers:
             peer.close()
+
+
+@pytest.mark.thorough
+def test_idle_peers_that_sent_a_body_each_take_bounded_memory(tmp_path: Path) -> None:
+    """TLS keeps buffers of the size of a body while a connection is idle, so most of these have to end."""
+    door = DOORS["reviews"]
+    body = b" " * 60_000
+    head = b"POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with door.open(tmp_path) as port, ExitStack() as peers:
+        assert asked(port, door.path) == 200
+        memory, kept = status(port.pid, "VmHWM"), 0
+        for _ in range(door.limits.connections):
+            peer = peers.enter_context(port.connect())
+            peer.sendall(head % len(body) + body)
+            kept += b"\r\nConnection: close\r\n" not in peer.recv(65536)
+        assert 0 < kept < door.limits.connections
+        assert asked(port, door.path) == 200
+        assert status(port.pid, "VmHWM") < memory + GROWTH + EACH * door.limits.connections // 2

@@ -57,6 +57,9 @@ class ServingPort(Protocol):
     date: str
     """The time of day, as a header has it."""
 
+    def buffers(self, connection: "Connection", length: int) -> bool:
+        """Count the length of a body. Return whether there is room for the buffers that TLS keeps after it."""
+
     def forget(self, connection: "Connection") -> None:
         """Remove a connection that has ended."""
 
@@ -166,6 +169,8 @@ class Connection(web.RequestHandler):
         self._arrived = 0.0
         self.received = self.large = 0
         """Bytes that the request takes of `receiving_bytes` and of `large_bytes`, until it is whole."""
+        self.buffered = 0
+        """Bytes that the connection takes of `buffered_bytes`."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
         """From when on a request is the last one. A large body makes it so at once."""
         self._head_bytes = self._blank = 0
@@ -265,8 +270,8 @@ class Connection(web.RequestHandler):
 
     async def body(self, asked: web.BaseRequest, length: int) -> list[bytes]:
         """Read the body. Raises TimeoutError, Crowded, and ConnectionError when the peer is gone."""
-        if length > BUFFERED:
-            self._old = 0.0  # TLS keeps the buffers of a large body while the connection is idle
+        if length > BUFFERED or not self._port.buffers(self, length):
+            self._old = 0.0  # TLS keeps the buffers of a body while the connection is idle
         content = asked.content
         if content.is_eof():
             return [content.read_nowait()]

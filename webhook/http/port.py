@@ -20,6 +20,7 @@ from webhook.http.connection import Answer, Connection, Crowded, Watch
 from webhook.http.limits import ServerLimits
 from webhook.http.messages import Application, HttpRequest, Later, Reply
 from webhook.http.queue import Exchange, RequestQueue
+from webhook.http.turns import ORDINARY
 
 if TYPE_CHECKING:
     import socket
@@ -66,6 +67,8 @@ class Port:
         self.loop = asyncio.get_running_loop()
         self.receiving = 0
         """Bytes of requests that are not whole yet, without the large bodies."""
+        self.buffered = 0
+        """Bytes of the largest body of each connection, if it is larger than an ordinary one."""
         self.queue = RequestQueue(app, limits, self.loop, alone)
         self.server = web.Server(self._handle)
         self._app = app
@@ -120,6 +123,21 @@ class Port:
         self.idle.pop(connection, None)
         self.whole(connection)
         self.release(connection)
+        self.buffered -= connection.buffered
+        connection.buffered = 0
+
+    def buffers(self, connection: "Connection", length: int) -> bool:
+        """Count the length of a body. Return whether there is room for the buffers that TLS keeps after it.
+
+        A connection without room ends with its answer, so that many idle peers cannot take memory with one body each.
+        Ordinary bodies do not count.
+        """
+        if length <= ORDINARY:
+            return True
+        if connection in self.connections and length > connection.buffered:
+            self.buffered += length - connection.buffered
+            connection.buffered = length
+        return self.buffered <= self.limits.buffered_bytes
 
     def receives(self, connection: "Connection") -> None:
         """Record that a peer has begun to send a request."""
