@@ -39,7 +39,7 @@ class ServerLimits:
     """Bytes of all requests that are not whole yet, without the large bodies."""
     buffered_bytes: int = 8 * 1024 * 1024
     """Bytes of the largest body of each connection, together, of those above 16 KiB. TLS keeps larger buffers."""
-    connections: int = 1024
+    connections: int = 512
     waiting: int = 256
     """Small requests in the queue; at 0.15 ms each, they take 40 ms."""
 
