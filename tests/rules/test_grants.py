@@ -311,6 +311,27 @@ def annotated(value: Any, **more: str) -> Any:
     return {**{key: annotated(each, **more) for key, each in value.items()}, **(more if TRUST in value else {})}
 
 
+def renamed(value: Any, name: str) -> Any:
+    """The same object with another name in place of the trust annotation's."""
+    if isinstance(value, list):
+        return [renamed(each, name) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name if key == TRUST else key: renamed(each, name) for key, each in value.items()}
+
+
+@each_kind
+@pytest.mark.parametrize("name", ["{{inputs.parameters.name}}", "slicewarden.dev/{{ workflow.parameters.a }}"])
+def test_no_stranger_has_the_name_of_the_annotation_filled_in(kind: str, name: str) -> None:
+    """Argo fills parameters into names too."""
+    item = renamed(TRUSTED_KINDS[kind], name)
+    assert "unearned-trust" in denied(item, DANA)
+    assert "unearned-trust" in update(item, renamed(item, "example.com/a"))
+    for requester in (MIA, OPERATOR, None):
+        assert "unearned-trust" not in denied(item, requester)
+    assert "unearned-trust" not in denied(renamed(TRUSTED_KINDS[kind], "example.com/a"), DANA)
+
+
 INJECTED = ("slicewarden.dev/python-path", "slicewarden.dev/memory-shim", "dapr.io/sidecar-image", "example.com/any")
 
 

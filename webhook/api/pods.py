@@ -228,6 +228,15 @@ class Pod:
         return text(spec, "serviceAccountName", at) or text(spec, "serviceAccount", at) or "default"
 
     @property
+    def parameter_name(self) -> str:
+        """The name of an annotation of a template that a parameter may make any other; empty if there is none.
+
+        Argo fills parameters into the text of a template, names included (argo-workflows workflow/common/util.go,
+        SubstituteParams). In a pod itself no name has braces.
+        """
+        return next((name for name in self.annotations if "{{" in name), "") if self.template else ""
+
+    @property
     def mirror(self) -> bool:
         """Whether it is annotated as a mirror pod. The kubelet runs its static pod whatever the verdict is."""
         return MIRROR in self.annotations

@@ -39,7 +39,7 @@ class PodReview(Review[Pod]):
             found.append("gpu")
         if "resourceClaims" in spec or any("claims" in (c.spec.get("resources") or ()) for c in pod.containers):
             found.append("claim")
-        if self.policy.annotation in pod.annotations:
+        if self.policy.annotation in pod.annotations or pod.parameter_name:
             found.append("trust")
         if pod.old is not None:
             found.append("old")

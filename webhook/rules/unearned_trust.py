@@ -24,6 +24,7 @@ Way out: ask an administrator to grant trust to the namespace, or, where a grant
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from webhook.api.devices import DeviceClaim
 from webhook.api.objects import Revision
@@ -31,6 +32,7 @@ from webhook.cel.clauses import Clause
 from webhook.cel.write import text
 from webhook.facts.rights import ANYONE, RIGHT, Account, command
 from webhook.gpu import claims
+from webhook.gpu.placement import trust_request
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
@@ -73,6 +75,7 @@ def _of_claim(review: Review[Revision | DeviceClaim], claim: DeviceClaim) -> Ite
 def _of_pod(review: PodReview) -> Iterator[Finding]:
     pod, policy = review.subject, review.policy
     if pod.annotations.get(policy.annotation) is None:
+        yield from _by_parameter(review)
         return
     claim = review.trust_request
     path = pod.at("metadata", "annotations", policy.annotation)
@@ -100,6 +103,22 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
             f"{shown(pod.namespace)}{unknown}; remove the annotation, or ask an administrator for a grant"
             f"{_bound(review, pod.namespace, pod.service_account)}",
             parts=("runs another image",) if runs_another else (),  # no finding of the old object excuses it
+        )
+
+
+def _by_parameter(review: PodReview) -> Iterator[Finding]:
+    """Flag the name of an annotation that a parameter may make the trust annotation's, unless its author may ask."""
+    pod, policy = review.subject, review.policy
+    name = pod.parameter_name
+    if not name or pod.requester is None:
+        return
+    asking = replace(pod, annotations={**pod.annotations, policy.annotation: TRUSTED})
+    if trust_request(asking, policy, review.facts).withheld:
+        yield Finding(
+            pod.at("metadata", "annotations", name),
+            f"user {shown(pod.requester.username)} may not ask for trust in namespace {shown(pod.namespace)}, and this "
+            f"name may become {policy.annotation}; write the name without a parameter, or ask a user whom the grant of "
+            f"policy {policy.name} names",
         )
 
 
