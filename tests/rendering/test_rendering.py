@@ -15,6 +15,7 @@ from webhook.scan import batches
 from webhook.scan.results import Report
 
 Check = Callable[..., Report]
+Program = Callable[..., Path]
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: made, namespace: lab}\nspec: {containers: [{name: c, image: i}]}\n"
 
@@ -44,13 +45,13 @@ def check(
 
 
 @pytest.fixture
-def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Pretend a kustomize by the text of its script; it writes a line to `asked` whenever it runs."""
+def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Pretend a program by the text of its script; it writes a line to `asked` whenever it runs."""
     folder = tmp_path_factory.mktemp("programs")
 
-    def write(script: str) -> Path:
-        (folder / "kustomize").write_text(f'#!/bin/sh\necho "$*" >>{folder}/asked\n{script}\n')
-        (folder / "kustomize").chmod(0o755)
+    def write(script: str, name: str = "kustomize") -> Path:
+        (folder / name).write_text(f'#!/bin/sh\necho "$*" >>{folder}/asked\n{script}\n')
+        (folder / name).chmod(0o755)
         monkeypatch.setenv("PATH", str(folder))
         return folder / "asked"
 
@@ -70,7 +71,7 @@ def judged(report: Report) -> list[str]:
     return sorted(f"{one.file} {one.namespace} {one.root}".strip() for one in report.judged)
 
 
-def test_only_the_roots_that_a_change_touches_are_judged(check: Check, program: Callable[[str], Path]) -> None:
+def test_only_the_roots_that_a_change_touches_are_judged(check: Check, program: Program) -> None:
     check(TWO)
     asked = program(f"printf '%s' '{POD}'")
     report = check({}, "b/pod.yaml", "c/pod.yaml", options=Options(touched=True, cached=False))
@@ -84,7 +85,7 @@ def test_files_that_are_named_are_judged_as_they_are(check: Check) -> None:
     assert judged(check(TWO)) == ["a/pod.yaml one a", "b/pod.yaml two b", "c/pod.yaml lab"]
 
 
-def test_an_unchanged_root_is_not_rendered_again(check: Check, program: Callable[[str], Path]) -> None:
+def test_an_unchanged_root_is_not_rendered_again(check: Check, program: Program) -> None:
     asked = program(f"printf '%s' '{POD}'")
     check(TWO)
     check(TWO)
@@ -99,7 +100,7 @@ def test_an_unchanged_root_is_not_rendered_again(check: Check, program: Callable
 
 
 def test_the_cache_is_bounded_and_survives_rubbish(
-    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = program(f"printf '%s' '{POD}'")
     check(TWO)
@@ -125,7 +126,7 @@ def test_the_cache_is_bounded_and_survives_rubbish(
     ],
 )
 def test_a_failure_of_the_program_is_an_error_and_loses_nothing(
-    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
     monkeypatch.setattr(programs, "SECONDS", 0.3 if ":; done" in script else 30)
     monkeypatch.setattr(programs, "MAX_FILE", 1000)
@@ -136,7 +137,7 @@ def test_a_failure_of_the_program_is_an_error_and_loses_nothing(
 
 
 def test_a_program_gets_no_secrets_and_no_settings(
-    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/somewhere")
     monkeypatch.setenv("TOKEN", "secret")
@@ -149,7 +150,7 @@ def test_a_program_gets_no_secrets_and_no_settings(
     assert "KUBECONFIG='/dev/null'" in text
 
 
-def test_what_may_need_a_network_is_not_given_to_the_program(check: Check, program: Callable[[str], Path]) -> None:
+def test_what_may_need_a_network_is_not_given_to_the_program(check: Check, program: Program) -> None:
     asked = program(f"printf '%s' '{POD}'")
     report = check(
         {
@@ -245,7 +246,7 @@ def test_a_kustomization_hides_no_object_that_it_does_not_make(check: Check, fie
     assert [one.verdict.allowed for one in report.judged if one.name == "door"] == [False]
 
 
-def test_a_folder_is_no_option_of_the_program(check: Check, program: Callable[[str], Path]) -> None:
+def test_a_folder_is_no_option_of_the_program(check: Check, program: Program) -> None:
     asked = program(f"printf '%s' '{POD}'")
     check(
         {"--load-restrictor=none/kustomization.yaml": "resources: [pod.yaml]\n", "--load-restrictor=none/pod.yaml": POD}
@@ -255,7 +256,7 @@ def test_a_folder_is_no_option_of_the_program(check: Check, program: Callable[[s
 
 @pytest.mark.parametrize("path", ["/etc", "../../../../../../../../../etc/x", ".hidden/pod.yaml"])
 def test_a_program_does_not_run_where_paths_lead_out_of_the_repository(
-    check: Check, program: Callable[[str], Path], path: str
+    check: Check, program: Program, path: str
 ) -> None:
     asked = program(f"printf '%s' '{POD}'")
     report = check({"a/kustomization.yaml": f"resources: [pod.yaml, {path}]\n", "a/pod.yaml": POD})
@@ -282,7 +283,7 @@ def test_patterns_follow_no_links(check: Check, tmp_path: Path) -> None:
     assert [one.name for one in check({"apps.yaml": text, "d/pod.yaml": POD}).judged] == ["made"]
 
 
-def test_a_cache_that_others_can_write_to_is_not_read(check: Check, program: Callable[[str], Path]) -> None:
+def test_a_cache_that_others_can_write_to_is_not_read(check: Check, program: Program) -> None:
     asked = program(f"printf '%s' '{POD}'")
     check(TWO)
     results_cache.folder().chmod(0o777)
@@ -291,7 +292,7 @@ def test_a_cache_that_others_can_write_to_is_not_read(check: Check, program: Cal
 
 
 def test_a_program_in_a_relative_folder_does_not_run(
-    check: Check, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked = program("exit 1")
     (tmp_path / "bin").symlink_to(asked.parent)
@@ -300,7 +301,7 @@ def test_a_program_in_a_relative_folder_does_not_run(
     assert not asked.exists()
 
 
-def test_flux_reads_files_above_a_kustomization(check: Check, program: Callable[[str], Path]) -> None:
+def test_flux_reads_files_above_a_kustomization(check: Check, program: Program) -> None:
     asked = program(f"printf '%s' '{POD}'")
     flux = (
         "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\n"
@@ -313,3 +314,29 @@ def test_flux_reads_files_above_a_kustomization(check: Check, program: Callable[
     assert judged(report) == ["pod.yaml lab Kustomization flux-system/app"]
     check({"app/kustomization.yaml": "resources: [../pod.yaml]\ntransformers: [../t.yaml]\n", "t.yaml": "kind: x\n"})
     assert "restrictor" not in asked.read_text().splitlines()[-1]
+
+
+CHART = {
+    "chart/Chart.yaml": "apiVersion: v2\nname: web\nversion: 0.1.0\n",
+    "chart/.helmignore": ".git/\n*.md\n",
+    "chart/templates/pod.yaml": POD,
+}
+
+
+def test_helm_gets_what_a_chart_leaves_out(check: Check, program: Program) -> None:
+    program(f"[ -e chart/.helmignore ] && printf '%s' '{POD}'", "helm")
+    assert judged(check(CHART)) == ["chart lab chart"]
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", ".git/config", "../.secret"])
+def test_what_a_chart_leaves_out_is_no_way_to_a_hidden_file(
+    check: Check, program: Program, tmp_path: Path, target: str
+) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    (tmp_path / "chart").mkdir()
+    (tmp_path / ".git/config").write_text("secret")
+    (tmp_path / ".secret").write_text("secret")
+    (tmp_path / "chart/.helmignore").symlink_to(tmp_path / target if target[0] == "." and "/" in target else target)
+    report = check({name: text for name, text in CHART.items() if "helmignore" not in name})
+    assert not asked.exists()
+    assert any("leads out of the repository" in note for note in report.notes)

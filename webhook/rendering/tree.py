@@ -14,6 +14,10 @@ MAX_READ = 256 * 2**20
 """Bytes of all files of one rendering: more are refused."""
 
 
+_SEEN = (".", ".helmignore")
+"""Parts of paths that are not hidden, though they begin with a dot: most charts have the second (helm create)."""
+
+
 class Unseen(Exception):
     """A part of a rendering cannot be seen; `remote` if it stands in no file of the repository.
 
@@ -56,7 +60,7 @@ class Tree:
         real = os.path.relpath(os.path.realpath(name), self.root)
         folder = os.path.relpath(os.path.realpath(os.path.dirname(name)), self.root)
         for path in (real, folder):
-            if any(part.startswith(".") and part != "." for part in PurePath(path).parts):
+            if any(part.startswith(".") and part not in _SEEN for part in PurePath(path).parts):
                 raise Unseen(f"{name} leads out of the repository, or into a hidden folder", outside=True)
         return os.path.normpath(os.path.join(folder, os.path.basename(name)))
 
