@@ -9,7 +9,7 @@ import pytest
 
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import programs, results_cache
+from webhook.rendering import programs, repositories, results_cache
 from webhook.rendering.model import Options
 from webhook.scan import batches
 from webhook.scan.results import Report
@@ -340,3 +340,31 @@ def test_what_a_chart_leaves_out_is_no_way_to_a_hidden_file(
     report = check({name: text for name, text in CHART.items() if "helmignore" not in name})
     assert not asked.exists()
     assert any("leads out of the repository" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("config", "urls", "name"),
+    [
+        ("", [], ""),
+        ("", ["https://git.example/a/one", "https://git.example/b/two.git", "git@git.example:c/Two"], "two"),
+        ("", ["", "", "https://git.example/a/one"], ""),
+        (
+            '[remote "origin"]\n\turl = git@git.example:me/one.git\n',
+            ["https://x/two", "https://x/two", "https://x/one"],
+            "one",
+        ),
+        ('[remote "origin"]\n\tfetch = a\n\turl = https://x/renamed\n', ["https://x/two"], "two"),
+        (
+            '[remote "origin"]\n[remote "fork"]\n\turl = https://x/one\n',
+            ["https://x/two", "https://x/two", "https://x/one"],
+            "two",
+        ),
+    ],
+)
+def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
+    tmp_path: Path, config: str, urls: list[str], name: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+    if config:
+        (tmp_path / ".git/config").write_text(config)
+    assert repositories.known(str(tmp_path), urls) == name

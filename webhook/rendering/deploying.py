@@ -15,12 +15,11 @@ from webhook.api.lenient import mapping, mappings, sequence, string, strings
 from webhook.documents.documents import read
 from webhook.model import Object
 from webhook.rendering.charts import Remote
+from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
-
-SOURCES = "source.toolkit.fluxcd.io"
 
 _OVER = ("namePrefix", "nameSuffix", "patches", "patchesStrategicMerge", "patchesJson6902", "images", "components")
 
@@ -111,43 +110,28 @@ def _typed(text: str) -> Any:
 # Charts
 
 
-def chart_of(value: Object, sources: Iterable[Object]) -> tuple[str, Remote | None]:
-    """Return the chart of a HelmRelease: its path in a repository of Git, or where else it is.
+def chart_of(value: Object, sources: FluxSources) -> str | Remote | None:
+    """Return the chart of a HelmRelease: its path in this repository, or where else it is; None in another of Git.
 
-    `sources` are the repositories of the run. The address is empty if none of them has it.
+    The address is empty if no file has it.
     """
     spec = mapping(value.get("spec"))
     own = string(mapping(value.get("metadata")).get("namespace"))
-    if reference := mapping(spec.get("chartRef")):
-        found = _source(reference, own, sources)
-        if reference.get("kind") == "HelmChart":
-            inner = mapping(mapping(found).get("spec"))
-            return _chart(inner, own, sources)
-        target = mapping(mapping(found).get("spec"))
-        version = string(mapping(target.get("ref")).get("tag")) or string(mapping(target.get("ref")).get("semver"))
-        url = string(target.get("url"))
-        return "", Remote("" if url else string(reference.get("name")), url, version)
-    return _chart(mapping(mapping(spec.get("chart")).get("spec")), own, sources)
+    if not (reference := mapping(spec.get("chartRef"))):
+        return _chart(mapping(mapping(spec.get("chart")).get("spec")), own, sources)
+    target = sources.spec(reference, own)
+    if reference.get("kind") == "HelmChart":
+        return _chart(target, own, sources)
+    version = string(mapping(target.get("ref")).get("tag")) or string(mapping(target.get("ref")).get("semver"))
+    url = string(target.get("url"))
+    return Remote("" if url else string(reference.get("name")), url, version)
 
 
-def _chart(spec: Mapping[str, Any], own: str, sources: Iterable[Object]) -> tuple[str, Remote | None]:
+def _chart(spec: Mapping[str, Any], own: str, sources: FluxSources) -> str | Remote | None:
     reference, name = mapping(spec.get("sourceRef")), string(spec.get("chart"))
     if reference.get("kind") in ("GitRepository", "Bucket"):
-        return name, None
-    url = string(mapping(mapping(_source(reference, own, sources)).get("spec")).get("url"))
-    return "", Remote(name, url, string(spec.get("version")))
-
-
-def _source(reference: Mapping[str, Any], own: str, sources: Iterable[Object]) -> Object | None:
-    want = string(reference.get("kind")), string(reference.get("name"))
-    named = [
-        each
-        for each in sources
-        if group_kind(each)[0] == SOURCES and (each.get("kind"), mapping(each.get("metadata")).get("name")) == want
-    ]
-    namespace = string(reference.get("namespace")) or own
-    same = (each for each in named if mapping(each.get("metadata")).get("namespace") == namespace)
-    return next(same, named[0] if named else None)
+        return None if sources.is_elsewhere(reference, own) else name
+    return Remote(name, sources.url(reference, own), string(spec.get("version")))
 
 
 def release_values(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tuple[list[Mapping[str, Any]], bool]:
@@ -274,8 +258,9 @@ def _filled(value: Any, parameters: Mapping[str, str]) -> Any:
 
 
 def sources_of(value: Object) -> list[Mapping[str, Any]]:
-    """Return the sources of an Application."""
+    """Return the sources of an Application, or of those that an ApplicationSet makes."""
     spec = mapping(value.get("spec"))
+    spec = mapping(mapping(spec.get("template")).get("spec")) if group_kind(value) == SET else spec
     return [*mappings([spec.get("source")]), *mappings(spec.get("sources"))]
 
 

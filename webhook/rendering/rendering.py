@@ -15,13 +15,14 @@ from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
 from webhook.model import Object, Problem
-from webhook.rendering import charts, deploying, kustomize, patching, programs, results_cache
+from webhook.rendering import charts, deploying, kustomize, patching, programs, repositories, results_cache
 from webhook.rendering.building import OVER, Job, build
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.kustomize import Built, Followed, Kustomization
 from webhook.rendering.model import CHART, HELMFILES, KUSTOMIZATIONS, Options, Output, Rendering, deployers, is_root
 from webhook.rendering.origins import Rendered
+from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen, root_of
 from webhook.text.words import shown
 
@@ -84,6 +85,26 @@ class _Run:
             found += (item for item in files.items(documents)[0] if group_kind(item.value)[0].endswith(_DEPLOYS))
         return found
 
+    @cached_property
+    def _own(self) -> Mapping[tuple[str, str], str]:
+        """The name of this repository in the addresses of Flux, and in those of Argo CD."""
+        values = [item.value for item in self._deployers]
+        sources, urls = FluxSources(values), defaultdict[tuple[str, str], list[str]](list)
+        for value in values:
+            kind, namespace = group_kind(value), string(mapping(value.get("metadata")).get("namespace"))
+            if kind == deploying.FLUX:
+                urls[kind].append(sources.url(mapping(mapping(value.get("spec")).get("sourceRef")), namespace))
+            elif kind in (deploying.APPLICATION, deploying.SET):
+                named = (string(each.get("repoURL")) for each in deploying.sources_of(value) if "chart" not in each)
+                urls[deploying.APPLICATION] += (url for url in named if "{{" not in url)
+        return {
+            kind: repositories.known(self._tree.root, urls[kind]) for kind in (deploying.FLUX, deploying.APPLICATION)
+        }
+
+    @cached_property
+    def _sources(self) -> FluxSources:
+        return FluxSources((item.value for item in self._deployers), self._own[deploying.FLUX])
+
     def _kustomizations(self) -> dict[str, Document]:
         found = dict[str, Document]()
         for name in self._names:
@@ -138,7 +159,8 @@ class _Run:
         releases += self._releases(outputs, jobs)
         releases += ((release, None) for name in helmfiles for release in self._of_helmfile(name))
         if self._options.touched:
-            releases = [(release, item) for release, item in releases if self._is_changed(release, item, jobs)]
+            roots = {job.root for job in jobs}
+            releases = [(release, item) for release, item in releases if self._is_changed(release, item, roots)]
             chart_folders = [folder for folder in chart_folders if self._has_changed(folder)]
         self._installed(releases, chart_folders)
         self._result.notes.extend(self._gaps.lines())
@@ -158,12 +180,16 @@ class _Run:
     # Flux and Argo CD
 
     def _of_flux(self, item: Item, texts: Mapping[str, Mapping[str, str]], included: set[str]) -> Iterator[Job]:
-        spec = mapping(item.value.get("spec"))
+        spec, own = mapping(item.value.get("spec")), string(mapping(item.value.get("metadata")).get("namespace"))
         source = mapping(spec.get("sourceRef"))
         path = os.path.normpath(os.path.join(self._prefix, string(spec.get("path")).lstrip("/") or "."))
         try:
             self._tree.checked(path)
-            if not os.path.isdir(path) or source.get("kind") == "OCIRepository":
+            if (
+                not os.path.isdir(path)
+                or source.get("kind") == "OCIRepository"
+                or self._sources.is_elsewhere(source, own)
+            ):
                 raise Unseen(path)
         except Unseen:
             self._gaps.hidden.append(f"{deploying.title(item.value)} (its source is elsewhere)")
@@ -198,7 +224,12 @@ class _Run:
         spec = mapping(value.get("spec"))
         namespace = string(mapping(spec.get("destination")).get("namespace"))
         name, root = string(mapping(value.get("metadata")).get("name")), deploying.title(value)
-        sources = deploying.sources_of(value)
+        sources, others = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+        for source in deploying.sources_of(value):
+            elsewhere = repositories.is_elsewhere(string(source.get("repoURL")), self._own[deploying.APPLICATION])
+            (others if elsewhere and "chart" not in source else sources).append(source)
+        if any("path" in source for source in others):
+            self._gaps.hidden.append(f"{root} (its source is elsewhere)")
         for source in sources:
             options = mapping(source.get("helm"))
             if chart := string(source.get("chart")):
@@ -308,16 +339,18 @@ class _Run:
         if any(os.path.realpath(name) in self._changed for name in own):
             return True
         charts_named = (
-            deploying.chart_of(each.value, ())[0]
+            deploying.chart_of(each.value, self._sources)
             for each in job.found.objects
             if group_kind(each.value) == deploying.RELEASE
         )
-        return any(self._has_changed(os.path.join(self._prefix, path)) for path in charts_named if path)
+        return any(
+            self._has_changed(os.path.join(self._prefix, path)) for path in charts_named if isinstance(path, str)
+        )
 
-    def _is_changed(self, release: Release, item: Item | None, jobs: list[Job]) -> bool:
+    def _is_changed(self, release: Release, item: Item | None, roots: set[str]) -> bool:
         if isinstance(release.chart, str) and self._has_changed(release.chart):
             return True
-        if any(job.root == release.root for job in jobs):
+        if release.root in roots:
             return True
         return item is not None and (bool(item.root) or os.path.realpath(item.document.file) in self._changed)
 
@@ -352,14 +385,14 @@ class _Run:
             if os.path.normpath(item.document.file) not in self._result.files or not built
         ]
         values = [item.value for item in (*made, *self._deployers)]
-        sources = [each for each in values if group_kind(each)[0] == deploying.SOURCES]
+        sources = FluxSources(values, self._own[deploying.FLUX])
         texts = {**deploying.data_of(values), **self._generated_texts(jobs)}
         for item in (*made, *plain):
             if group_kind(item.value) != deploying.RELEASE:
                 continue
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
-            path, remote = deploying.chart_of(value, sources)
+            place = deploying.chart_of(value, sources)
             own, hidden = deploying.release_values(value, texts)
             root = deploying.title(value)
             if hidden:
@@ -369,13 +402,13 @@ class _Run:
                 filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
             )
             where: str | Remote
-            if remote is None:
-                where = os.path.normpath(os.path.join(self._prefix, path.lstrip("/")))
-                if not charts.is_chart(where):
+            if isinstance(place, Remote):
+                where = self._vendored(place) or place
+            else:
+                where = os.path.normpath(os.path.join(self._prefix, (place or "").lstrip("/")))
+                if place is None or not charts.is_chart(where):
                     self._gaps.hidden.append(f"{root} (its source is elsewhere)")
                     continue
-            else:
-                where = self._vendored(remote) or remote
             yield Release(where, root, name or charts.RELEASE, namespace, tuple(own)), item
 
     def _generated_texts(self, jobs: list[Job]) -> dict[str, Mapping[str, str]]:

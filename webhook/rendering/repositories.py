@@ -1,0 +1,73 @@
+"""Says which sources of Flux and Argo CD are the repository that is read, and which are others."""
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, string
+from webhook.documents import files
+from webhook.model import Object
+
+SOURCES = "source.toolkit.fluxcd.io"
+"""The group of Flux's sources."""
+
+
+def name_of(url: str) -> str:
+    """Return the name of a repository of Git, without its owner, which differs in a fork."""
+    return re.split("[/:]", url.rstrip("/").removesuffix(".git"))[-1].lower()
+
+
+def known(root: str, urls: Iterable[str]) -> str:
+    """Return the name of the repository at a path, whose objects deploy from some addresses.
+
+    It is that of its origin, or without an origin which objects name, that of the address they name most. An address
+    is empty where no file shows it.
+    """
+    counted = Counter(map(name_of, urls))
+    origin = name_of(_origin(root))
+    return origin if origin in counted or not counted else counted.most_common(1)[0][0]
+
+
+def _origin(root: str) -> str:
+    try:
+        config = files.contents(os.path.join(root, ".git", "config")).decode("utf-8", "replace")
+    except (OSError, files.Unfit):
+        return ""
+    found = re.search(r'^\[remote "origin"\]\n(?:[ \t].*\n)*?[ \t]*url[ \t]*=[ \t]*(\S+)', config, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def is_elsewhere(url: str, own: str) -> bool:
+    """Whether an address is that of another repository than the one with a name; not if a parameter is in it."""
+    return bool(url) and "{{" not in url and name_of(url) != own
+
+
+class FluxSources:
+    """The sources of Flux among some objects, by their kinds and names. `own` is the name of the repository."""
+
+    def __init__(self, objects: Iterable[Object], own: str = "") -> None:
+        self.own = own
+        self._named = defaultdict[tuple[str, str], list[Object]](list)
+        for each in objects:
+            if group_kind(each)[0] == SOURCES:
+                key = string(each.get("kind")), string(mapping(each.get("metadata")).get("name"))
+                self._named[key].append(each)
+
+    def spec(self, reference: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
+        """Return the spec of the source that an object in a namespace names; empty if no file has it."""
+        named = self._named.get((string(reference.get("kind")), string(reference.get("name"))), [])
+        where = string(reference.get("namespace")) or namespace
+        same = (each for each in named if mapping(each.get("metadata")).get("namespace") == where)
+        found = next(same, named[0] if named else None)
+        return mapping(mapping(found).get("spec"))
+
+    def url(self, reference: Mapping[str, Any], namespace: str) -> str:
+        """Return the address of a source; empty if no file has it."""
+        return string(self.spec(reference, namespace).get("url"))
+
+    def is_elsewhere(self, reference: Mapping[str, Any], namespace: str) -> bool:
+        """Whether a source is another repository of Git."""
+        return reference.get("kind") == "GitRepository" and is_elsewhere(self.url(reference, namespace), self.own)
