@@ -4,12 +4,13 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import programs, repositories, results_cache
+from webhook.rendering import kustomize, programs, repositories, results_cache
 from webhook.rendering.model import Options
 from webhook.scan import batches
 from webhook.scan.results import Report
@@ -368,3 +369,88 @@ def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
     if config:
         (tmp_path / ".git/config").write_text(config)
     assert repositories.known(str(tmp_path), urls) == name
+
+
+IDLE = {
+    "a/kustomization.yaml": "resources: [pod.yaml]\npatches:\n- target: {kind: Pod, name: made}\n  path: p.yaml\n"
+    "- target: {kind: Deployment}\n  path: p.yaml\n",
+    "a/p.yaml": "- {op: add, path: /metadata/labels, value: {a: b}}\n",
+    "a/pod.yaml": POD,
+}
+
+
+def test_a_patch_that_selects_nothing_is_told_with_its_line(check: Check) -> None:
+    assert "1 patch selects no object: a/kustomization.yaml:5" in check(IDLE).notes
+
+
+@pytest.mark.parametrize("more", ["helmCharts: [{name: x}]\n", "vars: [{name: x}]\n"])
+def test_a_patch_may_select_what_is_not_seen(check: Check, more: str) -> None:
+    report = check({**IDLE, "a/kustomization.yaml": IDLE["a/kustomization.yaml"] + more})
+    assert not [note for note in report.notes if "selects no object" in note]
+
+
+def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kustomize, "MAX_LOOKS", 1)
+    assert any("its patches look at more than 1 objects" in note for note in check(IDLE).notes)
+
+
+def test_many_files_that_are_nowhere_are_one_note(check: Check) -> None:
+    names = "".join(f"- {number}.yaml\n" for number in range(30))
+    report = check({"a/kustomization.yaml": f"resources:\n- pod.yaml\n{names}", "a/pod.yaml": POD})
+    (note,) = [note for note in report.notes if "not there" in note]
+    assert note == (
+        "30 files that kustomizations name are not there; the rest is judged: a/0.yaml (a/kustomization.yaml), "
+        "a/1.yaml (a/kustomization.yaml), a/2.yaml (a/kustomization.yaml) and 27 more"
+    )
+
+
+def test_a_chart_that_is_not_here_is_no_fault_of_its_kustomization(check: Check, program: Program) -> None:
+    program("echo 'Error: no matches for Id' >&2; exit 1")
+    report = check(
+        {**IDLE, "a/kustomization.yaml": "resources: [pod.yaml]\nhelmCharts: [{name: x, repo: 'https://x'}]\n"}
+    )
+    assert report.problems == ()
+    assert "root a: no matches for Id; the rest of it is judged" in report.notes
+
+
+def test_a_failure_names_no_folder_of_the_machine(check: Check, program: Program) -> None:
+    program('echo "Error: $PWD/a/x: no such field" >&2; exit 1')
+    assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: a/x: no such field"]
+
+
+class Counted(dict[str, Any]):
+    """A map that counts how often it is asked."""
+
+    asked = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        Counted.asked += 1
+        return super().get(key, default)
+
+
+def test_rendered_objects_are_found_by_an_index() -> None:
+    def asked(number: int) -> int:
+        names = [f"made-{each}" for each in range(number)]
+        maps = [Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=name)) for name in names]
+        Counted.asked = 0
+        index = kustomize.BuiltIndex(kustomize.Built(each, frozenset(), ()) for each in maps)
+        for name, value in zip(names, maps, strict=True):
+            made = Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=f"{name}-7h4k2m", namespace="lab"))
+            assert index.find(made) is not None
+            assert index.find(made).value is value  # type: ignore[union-attr]
+        return Counted.asked
+
+    assert asked(400) == 4 * asked(100)
+
+
+def test_a_rendered_object_is_found_by_its_namespace_first() -> None:
+    objects = [
+        kustomize.Built(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": each}}, frozenset(), ()
+        )
+        for each in ("one", "two")
+    ]
+    index = kustomize.BuiltIndex(objects)
+    assert index.find(objects[1].value) is objects[1]
+    assert index.find({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "x"}}) is objects[0]
+    assert index.find({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b-a"}}) is None

@@ -23,6 +23,10 @@ class Gaps:
 
     lacking: dict[str, list[str]] = field(default_factory=dict)
     """By the reason why a part of them is not seen."""
+    absent: dict[str, None] = field(default_factory=dict)
+    """Files that kustomizations name and that are nowhere, each with the place that names it."""
+    idle: dict[str, None] = field(default_factory=dict)
+    """Places of patches that select nothing."""
     remote: dict[str, list[str]] = field(default_factory=dict)
     """By the remote resource that they include."""
     unpulled: dict[str, list[str]] = field(default_factory=dict)
@@ -47,6 +51,14 @@ class Gaps:
         if self.remote:
             names = several_of([*self.remote], "remote resource")
             yield f"{names} of kustomizations not seen; --fetch downloads them"
+        if self.absent:
+            words = (
+                "file that a kustomization names is" if len(self.absent) == 1 else "files that kustomizations name are"
+            )
+            yield f"{len(self.absent):,} {words} not there; the rest is judged: {listed([*self.absent], NAMED)}"
+        if self.idle:
+            words = "patch selects" if len(self.idle) == 1 else "patches select"
+            yield f"{len(self.idle):,} {words} no object: {listed([*self.idle], NAMED)}"
         for reason, roots in self.lacking.items():
             yield f"{several_of(roots, 'root')}: {reason}; the rest of it is judged"
         if self.unpulled:

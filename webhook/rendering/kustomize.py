@@ -4,16 +4,17 @@ Sources: sigs.k8s.io/kustomize api/types/kustomization.go for the fields, api/in
 kusttarget_configplugin.go for their order.
 """
 
+import copy
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents import files
-from webhook.documents.documents import Document, read
+from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
 from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.model import Object, Path, immutable
@@ -23,6 +24,9 @@ from webhook.rendering.tree import Tree, Unseen
 
 MAX_OBJECTS = 20_000
 """The most objects of one kustomization."""
+
+MAX_LOOKS = 10_000_000
+"""How many objects the patches of one kustomization may look at: each looks at all."""
 
 UNFOLLOWED = ("generators", "transformers", "validators", "replacements", "vars", "openapi")
 """The fields that only the program follows."""
@@ -81,8 +85,9 @@ class Followed:
 
     `remote` are references to other places. `unfollowed` are fields that only the program follows. `blocked` are files
     and references by which the program might read from a network, or never end: with them it does not run. Nor does it
-    with references that lead `outside` of the repository, which it would follow from its copy of the files. `deleted`
-    are files with objects that a patch deletes.
+    with references that lead `outside` of the repository, which it would follow from its copy of the files. `absent`
+    are files that are nowhere, `deleted` are files with objects that a patch deletes, and `idle` are the places of
+    patches that select nothing.
     """
 
     objects: list[Built] = field(default_factory=list)
@@ -95,6 +100,67 @@ class Followed:
     charts: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     unfollowed: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
+    absent: list[str] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all objects were seen, as far as the files say."""
+        return not (self.unseen or self.absent or self.remote or self.charts or self.unfollowed)
+
+
+class Patch(NamedTuple):
+    """A patch in a document, or at a path of it, for the objects that its target selects; else for those it names."""
+
+    document: Document
+    base: Path = ()
+    target: Mapping[str, Any] | None = None
+
+    @property
+    def value(self) -> Any:
+        """The patch: a map to merge, or a list of operations."""
+        value: Any = self.document.value
+        for key in self.base:
+            value = value[key]
+        return value
+
+    def selects(self, each: Built) -> bool:
+        """Whether it changes an object."""
+        if self.target is not None:
+            return patching.selects(self.target, each.value, each.names)
+        return not isinstance(self.value, list) and _is_named(mapping(self.value), each)
+
+
+class BuiltIndex:
+    """Finds the followed object that a rendered one is, by its kind, name and namespace, in a bounded number of looks.
+
+    The program may have added a hash to the name (kustomize api/hasher).
+    """
+
+    def __init__(self, objects: Iterable[Built]) -> None:
+        self._exact, self._named = dict[tuple[str, ...], Built](), dict[tuple[str, ...], Built]()
+        for each in objects:
+            kind, name, namespace = group_kind(each.value), *_name_of(each.value)
+            self._exact.setdefault((*kind, name, namespace), each)
+            self._named.setdefault((*kind, name), each)
+
+    def find(self, value: Object) -> Built | None:
+        """Return the object that a rendered one was followed as."""
+        kind, (name, namespace) = group_kind(value), _name_of(value)
+        found = self._exact.get((*kind, name, namespace))
+        for _ in range(_ENDINGS):
+            found = found or self._named.get((*kind, name))
+            name = name.rpartition("-")[0]
+        return found
+
+
+_ENDINGS = 4
+"""How many ends of a name are tried, each after a hyphen: none, a hash, and two of a suffix that was not followed."""
+
+
+def _name_of(value: Object) -> tuple[str, str]:
+    metadata = mapping(value.get("metadata"))
+    return string(metadata.get("name")), string(metadata.get("namespace"))
 
 
 def follow(tree: Tree, folder: str) -> Followed:
@@ -145,7 +211,7 @@ class _TooLarge(Exception):
 class _Follower:
     def __init__(self, tree: Tree, found: Followed) -> None:
         self._tree, self._found = tree, found
-        self._count = 0
+        self._count, self._looked = 0, 0
 
     def folder(self, folder: str, above: list[str], built: list[Built] | None = None) -> list[Built]:
         """Return the objects of a folder's kustomization; a component changes those that are `built`."""
@@ -201,6 +267,8 @@ class _Follower:
             self._found.remote.append(str(error))
             if not resource:
                 self._found.blocked.append(str(error))
+        elif error.absent:
+            self._found.absent.append(f"{str(error).removesuffix(' does not exist')} ({one.document.file})")
         else:
             self._found.unseen.append(f"{error}, which {one.document.file} names")
             if error.outside:
@@ -230,8 +298,8 @@ class _Follower:
                 except Unseen as error:
                     self._lacks(error, one, resource=True)
         built = [*built, *self._generated(one)]
-        for document, base, target in self._patches(one):
-            built = self._patched(built, document, base, target)
+        for place, patches in self._patches(one):
+            built = self._all_patched(built, place, patches)
         if namespace := string(value.get("namespace")):
             built = [_in(each, namespace) for each in built]
         prefix, suffix = string(value.get("namePrefix")), string(value.get("nameSuffix"))
@@ -337,24 +405,27 @@ class _Follower:
 
     # Patches
 
-    def _patches(self, one: Kustomization) -> Iterator[tuple[Document, Path, Mapping[str, Any] | None]]:
-        """Yield the documents of all patches, with the path where each begins, and its target."""
+    def _patches(self, one: Kustomization) -> Iterator[tuple[str, list[Patch]]]:
+        """Yield the place of each entry of patches, and the patches in it."""
         for key in ("patchesStrategicMerge", "patches", "patchesJson6902"):
             for index, each in enumerate(sequence(one.value.get(key))):
                 base: Path = (*one.base, key, index)
-                if isinstance(each, str):
-                    yield from ((document, (), None) for document in self._texts_of(one, each, base, inline=None))
-                    continue
-                entry = mapping(each)
-                target = mapping(entry.get("target")) or None
-                inline = entry.get("patch")
-                if isinstance(inline, list):  # Flux has operations, and merges, as values
-                    yield one.document, (*base, "patch"), target
-                elif isinstance(inline, str) and inline:
-                    documents = self._texts_of(one, "", (*base, "patch"), inline=inline)
-                    yield from ((document, (), target) for document in documents)
-                elif path := string(entry.get("path")):
-                    yield from ((document, (), target) for document in self._texts_of(one, path, (), inline=None))
+                yield f"{one.document.file}:{one.document.line(base)}", [*self._of_entry(one, base, each)]
+
+    def _of_entry(self, one: Kustomization, base: Path, each: Any) -> Iterator[Patch]:
+        if isinstance(each, str):
+            yield from (Patch(document) for document in self._texts_of(one, each, base, inline=None))
+            return
+        entry = mapping(each)
+        target = mapping(entry.get("target")) or None
+        inline = entry.get("patch")
+        if isinstance(inline, list):  # Flux has operations, and merges, as values
+            yield Patch(one.document, (*base, "patch"), target)
+        elif isinstance(inline, str) and inline:
+            documents = self._texts_of(one, "", (*base, "patch"), inline=inline)
+            yield from (Patch(document, (), target) for document in documents)
+        elif path := string(entry.get("path")):
+            yield from (Patch(document, (), target) for document in self._texts_of(one, path, (), inline=None))
 
     def _texts_of(self, one: Kustomization, path: str, base: Path, *, inline: str | None) -> list[Document]:
         """Return the documents of a patch's file, or of one written in the kustomization, with its lines."""
@@ -375,39 +446,41 @@ class _Follower:
         self._found.files.add(name)
         return documents
 
-    def _patched(
-        self, built: list[Built], document: Document, base: Path, target: Mapping[str, Any] | None
-    ) -> list[Built]:
-        patch: Any = document.value
-        for key in base:
-            patch = patch[key]
-        result = list[Built]()
-        for each in built:
-            if isinstance(patch, list):
-                selected = target is not None and patching.selects(target, each.value, each.names)
-            elif target is not None:
-                selected = patching.selects(target, each.value, each.names)
-            else:
-                selected = _is_named(mapping(patch), each)
-            if not selected:
-                result.append(each)
-            elif isinstance(patch, list):
-                result.append(self._operated(each, document, base, patch))
-            else:
-                result += self._merged(each, document, base, patch)
-        return result
+    def _all_patched(self, built: list[Built], place: str, patches: list[Patch]) -> list[Built]:
+        """Apply the patches of an entry. One with a target that selects nothing is idle; kustomize refuses others."""
+        fitted = False
+        for patch in patches:
+            self._looked += len(built)
+            if self._looked > MAX_LOOKS:
+                raise _TooLarge(f"its patches look at more than {MAX_LOOKS:,} objects")
+            result = list[Built]()
+            for each in built:
+                if patch.selects(each):
+                    fitted = True
+                    result += self._with_patch(each, patch)
+                else:
+                    result.append(each)
+            built = result
+        if patches and not fitted and any(patch.target is not None for patch in patches):
+            self._found.idle.append(place)
+        return built
+
+    def _with_patch(self, each: Built, patch: Patch) -> list[Built]:
+        if isinstance(patch.value, list):
+            return [self._operated(each, patch.document, patch.base, patch.value)]
+        return self._merged(each, patch.document, patch.base, patch.value)
 
     def _operated(self, each: Built, document: Document, base: Path, patch: list[Any]) -> Built:
+        value, layers = copy.deepcopy(each.value), list[Layer]()
         for index, operation in enumerate(mappings(patch)):
             try:
-                value, path = patching.operate(each.value, operation)
+                path = patching.operate(value, operation)
             except patching.Unfitting as error:
                 line = document.line((*base, index))
                 self._found.unseen.append(f"{document.file}:{line}: the patch does not fit: {error}")
                 continue
-            place = Layer(document, (*base, index, "value"), path, operation.get("value"))
-            each = each.become(value, place)
-        return each
+            layers.append(Layer(document, (*base, index, "value"), path, operation.get("value")))
+        return each.become(value, *layers)
 
     def _merged(self, each: Built, document: Document, base: Path, patch: Any) -> list[Built]:
         group = group_kind(each.value)[0]
@@ -456,6 +529,4 @@ def _is_named(patch: Mapping[str, Any], each: Built) -> bool:
 
 
 def _of_text(name: str) -> Document:
-    from webhook.documents.documents import Source
-
     return Document(name, 0, None, 1, Source("", 1))

@@ -76,15 +76,16 @@ def _merged_list(value: Any, patch: list[Any], keys: tuple[str, ...], strategic:
     return result
 
 
-def operate(value: Any, operation: Mapping[str, Any]) -> tuple[Any, Path]:
-    """Apply one operation of a JSON patch (RFC 6902). Returns the new value, and the path written. Raises Unfitting."""
-    pointer = string(operation.get("path"))
-    kind = operation.get("op")
+def operate(value: Any, operation: Mapping[str, Any]) -> Path:
+    """Apply one operation of a JSON patch (RFC 6902) to a value, in place. Returns the path written.
+
+    Raises Unfitting, and then changes nothing.
+    """
+    pointer, kind = string(operation.get("path")), operation.get("op")
     steps = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
     if not steps:
         raise Unfitting("a patch of the whole object")
-    result = copy.deepcopy(value)
-    holder, path = result, list[str | int]()
+    holder, path = value, list[str | int]()
     for step in steps[:-1]:
         key = _key(holder, step, pointer)
         if isinstance(holder, dict) and key not in holder:
@@ -93,7 +94,7 @@ def operate(value: Any, operation: Mapping[str, Any]) -> tuple[Any, Path]:
         path.append(key)
     if isinstance(holder, list) and steps[-1] == "-" and kind == "add":
         holder.append(copy.deepcopy(operation.get("value")))
-        return result, (*path, len(holder) - 1)
+        return (*path, len(holder) - 1)
     key = _key(holder, steps[-1], pointer, end=kind == "add")
     if kind == "remove":
         if isinstance(holder, dict) and key not in holder:
@@ -105,7 +106,7 @@ def operate(value: Any, operation: Mapping[str, Any]) -> tuple[Any, Path]:
         holder[key] = copy.deepcopy(operation.get("value"))
     elif kind != "test":
         raise Unfitting(f"{kind} is not followed")
-    return result, (*path, key)
+    return (*path, key)
 
 
 def _key(holder: Any, step: str, pointer: str, *, end: bool = False) -> Any:

@@ -97,7 +97,7 @@ def output(command: Sequence[str], folder: str, *, network: bool = False, second
     if len(data) > MAX_FILE:
         raise Failed(f"it makes more than {MAX_FILE // 2**20} MiB")
     if process.returncode:
-        raise Failed(_reason(lines) or f"{name} failed")
+        raise Failed(_reason([line.replace(f"{folder}/", "") for line in lines]) or f"{name} failed")
     return data
 
 

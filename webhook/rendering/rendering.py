@@ -19,7 +19,7 @@ from webhook.rendering import charts, deploying, kustomize, patching, programs, 
 from webhook.rendering.building import OVER, Job, build
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps, several_of
-from webhook.rendering.kustomize import Built, Followed, Kustomization
+from webhook.rendering.kustomize import BuiltIndex, Followed, Kustomization
 from webhook.rendering.model import CHART, HELMFILES, KUSTOMIZATIONS, Options, Output, Rendering, deployers, is_root
 from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources
@@ -281,12 +281,14 @@ class _Run:
                 self._gaps.unfollowed |= job.found.unfollowed
                 if job.found.unfollowed or data:
                     self._gaps.followed.append(job.root)
-                if data and not job.found.unseen and not job.found.remote:
+                seen = not (job.found.remote or job.found.charts or job.found.absent or job.found.unseen)
+                if data and seen:
                     self._result.problems.append(Problem(job.place, 0, f"not rendered: {data}"))
-                elif data:
-                    self._gaps.lacking.setdefault(data, []).append(job.root)
-            for reason in job.found.unseen if not isinstance(data, bytes) else ():
-                self._gaps.lacking.setdefault(reason, []).append(job.root)
+                self._gaps.absent.update(dict.fromkeys(job.found.absent))
+                for reason in job.found.unseen or ([data] if data and not (seen or job.found.absent) else []):
+                    self._gaps.lacking.setdefault(reason, []).append(job.root)
+            if job.found.is_whole:
+                self._gaps.idle.update(dict.fromkeys(job.found.idle))
             output = Output(job.root, [self._finished(each, job) for each in items])
             outputs.append(output)
             self._result.outputs.append(output)
@@ -297,25 +299,13 @@ class _Run:
         documents, problems = read(data.decode("utf-8", "replace"), job.place)
         items, unusable = files.items(documents)
         self._result.problems.extend(each._replace(line=0) for each in (*problems, *unusable))
-        index = defaultdict[tuple[str, str], list[Built]](list)
-        for each in job.found.objects:
-            index[group_kind(each.value)].append(each)
+        index = BuiltIndex(job.found.objects)
         return [self._with_origin(job, item.value, index) for item in items]
 
-    def _with_origin(self, job: Job, value: Object, index: Mapping[tuple[str, str], list[Built]]) -> Item:
+    def _with_origin(self, job: Job, value: Object, index: BuiltIndex) -> Item:
         value, origin = _without_origin(value)
-        metadata = mapping(value.get("metadata"))
-        name, namespace = string(metadata.get("name")), string(metadata.get("namespace"))
-        alike = index.get(group_kind(value), [])
-        steps: tuple[Callable[[Object], bool], ...] = (
-            lambda own: own.get("name") == name and string(own.get("namespace")) == namespace,
-            lambda own: own.get("name") == name,
-            lambda own: name.startswith(f"{own.get('name')}-"),
-        )
-        for fits in steps:
-            for each in alike:
-                if fits(mapping(each.value.get("metadata"))):
-                    return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
+        if each := index.find(value):
+            return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
         folder = OVER if job.over else self._tree.checked(job.folder)
         file = os.path.normpath(os.path.join(self._prefix, folder, origin)) if origin else job.place
         return Item(

@@ -21,12 +21,13 @@ _SEEN = (".", ".helmignore")
 class Unseen(Exception):
     """A part of a rendering cannot be seen; `remote` if it stands in no file of the repository.
 
-    It is `outside` if it is a file or folder of the machine that the repository does not hold.
+    It is `outside` if it is a file or folder of the machine that the repository does not hold, and `absent` if it is
+    nowhere.
     """
 
-    def __init__(self, reason: str, *, remote: bool = False, outside: bool = False) -> None:
+    def __init__(self, reason: str, *, remote: bool = False, outside: bool = False, absent: bool = False) -> None:
         super().__init__(reason)
-        self.remote, self.outside = remote, outside
+        self.remote, self.outside, self.absent = remote, outside, absent
 
 
 def root_of(path: str) -> str:
@@ -72,8 +73,8 @@ class Tree:
             try:
                 self.read[name] = files.contents(name)
             except (OSError, files.Unfit) as error:
-                reason = "does not exist" if isinstance(error, FileNotFoundError) else str(error)
-                raise Unseen(f"{name} {reason}") from error
+                absent = isinstance(error, FileNotFoundError)
+                raise Unseen(f"{name} {'does not exist' if absent else error}", absent=absent) from error
             self._bytes += len(self.read[name])
             if self._bytes > MAX_READ:
                 raise Unseen(f"more than {MAX_READ // 2**20} MiB are read")
