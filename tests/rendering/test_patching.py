@@ -109,3 +109,33 @@ def test_placeholders_of_flux_take_their_values_or_defaults(text: str, known: di
 
 def test_a_variable_that_no_file_hides_is_empty() -> None:
     assert deploying.substituted("x-${n}", {}, strict=True) == "x-"
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ("app notin (web, api)", False),
+        ("app notin (api)", True),
+        ("team notin (x)", True),
+        ("app in (web,api),tier", True),
+        ("app in (api)", False),
+        ("!team , app", True),
+        ("!app", False),
+        (" app = web , tier!=back", True),
+        ("team!=x", True),
+        ("app (web)", False),
+    ],
+)
+def test_a_selector_of_labels_is_read_as_kubernetes_reads_it(selector: str, selected: bool) -> None:
+    value = {"kind": "Pod", "metadata": {"name": "p", "labels": {"app": "web", "tier": "front"}}}
+    assert patching.selects({"labelSelector": selector}, value, frozenset(("p",))) is selected
+
+
+@pytest.mark.parametrize(
+    ("namespace", "selected"), [("lab", True), ("before", True), ("default", False), ("la", False), ("l.*", True)]
+)
+def test_a_target_selects_by_the_namespace_before_and_now(namespace: str, selected: bool) -> None:
+    value = {"kind": "Pod", "metadata": {"name": "p", "namespace": "lab"}}
+    assert patching.selects({"namespace": namespace}, value, frozenset(("p",)), ["before"]) is selected
+    bare = {"kind": "Pod", "metadata": {"name": "p"}}
+    assert patching.selects({"namespace": namespace}, bare, frozenset(("p",))) is (namespace == "default")

@@ -349,6 +349,7 @@ def test_what_a_chart_leaves_out_is_no_way_to_a_hidden_file(
         ("", [], ""),
         ("", ["https://git.example/a/one", "https://git.example/b/two.git", "git@git.example:c/Two"], "two"),
         ("", ["", "", "https://git.example/a/one"], ""),
+        ("", ["", "https://git.example/a/one", "https://git.example/a/one"], "one"),
         (
             '[remote "origin"]\n\turl = git@git.example:me/one.git\n',
             ["https://x/two", "https://x/two", "https://x/one"],

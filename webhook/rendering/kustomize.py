@@ -127,7 +127,7 @@ class Patch(NamedTuple):
     def selects(self, each: Built) -> bool:
         """Whether it changes an object."""
         if self.target is not None:
-            return patching.selects(self.target, each.value, each.names)
+            return patching.selects(self.target, each.value, each.names, [_name_of(each.layers[0].value)[1]])
         return not isinstance(self.value, list) and _is_named(mapping(self.value), each)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, string
@@ -177,8 +177,13 @@ def _split(image: str) -> tuple[str, str]:
     return (before + found[1], found[2]) if found else (image, "")
 
 
-def selects(target: Mapping[str, Any], value: Mapping[str, Any], names: frozenset[str]) -> bool:
-    """Whether a patch's target selects an object that has or had some names (kustomize api/types/selector.go)."""
+def selects(
+    target: Mapping[str, Any], value: Mapping[str, Any], names: frozenset[str], namespaces: Iterable[str] = ()
+) -> bool:
+    """Whether a patch's target selects an object that has or had some names, and had some namespaces.
+
+    Source: kustomize api/resmap/reswrangler.go (Select), kyaml/resid (EffectiveNamespace).
+    """
     metadata = mapping(value.get("metadata"))
     group, _, version = string(value.get("apiVersion")).rpartition("/")
     pairs = (
@@ -186,7 +191,7 @@ def selects(target: Mapping[str, Any], value: Mapping[str, Any], names: frozense
         (target.get("version"), [version]),
         (target.get("kind"), [string(value.get("kind"))]),
         (target.get("name"), [*names]),
-        (target.get("namespace"), [string(metadata.get("namespace"))]),
+        (target.get("namespace"), [each or "default" for each in (string(metadata.get("namespace")), *namespaces)]),
     )
     if not all(not isinstance(want, str) or not want or _any(want, have) for want, have in pairs):
         return False
@@ -212,18 +217,34 @@ _REPEATS = 2
 """Repeats in a pattern. The work grows with the length of a name to this power, and one more."""
 
 
+_REQUIREMENT = re.compile(
+    r"\s*(?:!\s*(?P<without>[^\s,!=()]+)|(?P<key>[^\s,!=()]+)"
+    r"(?:\s*(?P<equal>==|=|!=)\s*(?P<one>[^\s,!=()]*)|\s+(?P<among>in|notin)\s*\((?P<some>[^()]*)\))?)\s*(?:,|$)"
+)
+"""One requirement of a selector of labels (k8s.io/apimachinery pkg/labels/selector.go)."""
+
+
 def _has(selector: Any, labels: Any) -> bool:
-    if not isinstance(selector, str) or not selector:
+    if not isinstance(selector, str) or not selector.strip():
         return True
-    have = mapping(labels)
-    for each in selector.split(","):
-        key, equals, want = (part.strip() for part in each.replace("==", "=").partition("="))
-        if equals and key.endswith("!"):
-            if have.get(key[:-1].strip()) == want:
-                return False
-        elif (have.get(key) != want) if equals else (key not in have):
+    have, at = mapping(labels), 0
+    while at < len(selector):
+        found = _REQUIREMENT.match(selector, at)
+        if found is None:  # kustomize refuses it
             return False
+        if not _is_met(found, have):
+            return False
+        at = found.end()
     return True
+
+
+def _is_met(found: re.Match[str], have: Mapping[str, Any]) -> bool:
+    if found["without"]:
+        return found["without"] not in have
+    value, wanted = have.get(found["key"]), [each.strip() for each in (found["some"] or found["one"] or "").split(",")]
+    if found["equal"] == "!=" or found["among"] == "notin":
+        return value not in wanted
+    return value in wanted if found["equal"] or found["among"] else found["key"] in have
 
 
 def generated(entry: Mapping[str, Any], texts: Iterator[tuple[str, str]]) -> Mapping[str, Any]:

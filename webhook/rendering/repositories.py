@@ -28,7 +28,9 @@ def known(root: str, urls: Iterable[str]) -> str:
     """
     counted = Counter(map(name_of, urls))
     origin = name_of(_origin(root))
-    return origin if origin in counted or not counted else counted.most_common(1)[0][0]
+    if not counted or (origin and origin in counted):
+        return origin
+    return counted.most_common(1)[0][0]
 
 
 def _origin(root: str) -> str:
