@@ -204,27 +204,78 @@ spec: {url: "https://charts.example"}
 """
 
 
-def test_a_chart_of_another_place_is_rendered_only_with_fetch(
-    check: Check, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path_factory.mktemp("programs")
-    (folder / "helm").write_text(
-        f'#!/bin/sh\necho "$*" >>{folder}/asked\nread -r values <values-0.json\necho $values >>{folder}/asked\n'
-        f"printf '%s' '{POD.replace(', namespace: lab', '')}'\n"
-    )
-    (folder / "helm").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder))
+PULLING = f"""\
+if [ $1 = pull ]; then : >web-1.2.3.tgz; exit; fi
+read -r values <values-0.json
+echo "$values" >>"$0.values"
+printf '%s' '{POD.replace(", namespace: lab", "")}'"""
+"""A helm that brings an empty archive, and makes a pod of it."""
+
+
+def test_a_chart_of_another_place_is_rendered_only_with_fetch(check: Check, program: Program) -> None:
+    asked = program(PULLING, "helm")
     (note,) = [note for note in check({"release.yaml": RELEASE}).notes if "--fetch" in note]
     assert "helm pull --untar -d charts --repo=https://charts.example --version=1.2.3 web" in note
-    assert not (folder / "asked").exists()
+    assert not asked.exists()
     report = check({}, options=Options(fetch=True, version="v1.34.1"))
     assert judged(report) == ["release.yaml lab HelmRelease lab/app"]
     assert [one.line for one in report.judged] == [1]
-    assert (folder / "asked").read_text().splitlines() == [
-        "template --namespace lab --kube-version v1.34.1 --values values-0.json --repo=https://charts.example "
-        "--version=1.2.3 -- app web",
-        '{"gpus": 1}',
+    assert asked.read_text().splitlines() == [
+        "pull --repo=https://charts.example --version=1.2.3 -- web",
+        "template --namespace lab --kube-version v1.34.1 --values values-0.json -- app chart.tgz",
     ]
+    assert (asked.parent / "helm.values").read_text() == '{"gpus": 1}\n'
+
+
+def test_a_chart_of_many_releases_is_downloaded_once(check: Check, program: Program) -> None:
+    asked = program(PULLING, "helm")
+    release, source = RELEASE.split("---\n")
+    releases = [
+        release.replace("name: app", f"name: app-{each}").replace("gpus: 1", f"gpus: {each}") for each in range(30)
+    ]
+    report = check({"r.yaml": "---\n".join([*releases, source])}, options=Options(fetch=True, cached=False))
+    assert len(report.judged) == 30
+    calls = [line.split()[0] for line in asked.read_text().splitlines()]
+    assert (calls.count("pull"), calls.count("template")) == (1, 30)
+
+
+def test_a_download_that_fails_is_told_once_for_all_its_releases(check: Check, program: Program) -> None:
+    asked = program("echo 'Error: no such host' >&2; exit 1", "helm")
+    release, source = RELEASE.split("---\n")
+    releases = [release.replace("name: app", f"name: app-{each}") for each in range(3)]
+    report = check({"r.yaml": "---\n".join([*releases, source])}, options=Options(fetch=True))
+    assert len(asked.read_text().splitlines()) == 1
+    assert [note for note in report.notes if "no such host" in note] == [
+        "3 charts (HelmRelease lab/app-0, HelmRelease lab/app-1, HelmRelease lab/app-2) not rendered: no such host"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc", "../..", "..", "-x", "--post-renderer=/bin/sh", "a/../../etc", "a b", "a\\0b"]
+)
+def test_a_chart_is_no_path_of_this_machine_and_no_option(check: Check, program: Program, name: str) -> None:
+    asked = program(PULLING, "helm")
+    report = check({"r.yaml": RELEASE.replace("chart: web", f'chart: "{name}"')}, options=Options(fetch=True))
+    assert report.judged == ()
+    assert not asked.exists() or f"-- {name}" in asked.read_text()
+    assert any("is no name of a chart" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("text", ["--plain-http", "1 -- /etc", "$(touch x)", ">=0", "../..", "\\n", "\\uD800", "\\0"])
+@pytest.mark.parametrize("field", ["version: 1.2.3", 'url: "https://charts.example"', "{name: app,"])
+def test_no_text_of_a_release_becomes_an_option(check: Check, program: Program, field: str, text: str) -> None:
+    asked = program(f'printf \'%s\\036\' "$@" >>"$0.words"; printf \'\\035\' >>"$0.words"\n{PULLING}', "helm")
+    release = RELEASE.replace(field, f'{field.partition(":")[0]}: "{text}"{"," if field[-1] == "," else ""}')
+    assert release != RELEASE
+    check({"r.yaml": release}, options=Options(fetch=True))
+    words = asked.parent / "helm.words"
+    assert words.exists() or text in ("\\uD800", "\\0")
+    for call in words.read_text().split("\35")[:-1] if words.exists() else ():
+        verb, *rest = call.split("\36")[:-1]
+        before = rest[: rest.index("--")]
+        options = {each.partition("=")[0] for each in before if each.startswith("-")}
+        assert options <= {"pull": {"--repo", "--version"}, "template": {"--namespace", "--values"}}[verb]
+        assert len(rest[rest.index("--") + 1 :]) == {"pull": 1, "template": 2}[verb]
 
 
 DOOR = (

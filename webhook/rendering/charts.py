@@ -5,8 +5,10 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from functools import cached_property
 from pathlib import Path as FilePath
+from threading import Lock
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, string
@@ -19,6 +21,7 @@ from webhook.rendering.kustomize import is_namespaced
 from webhook.rendering.model import CHART
 from webhook.rendering.patching import placed
 from webhook.rendering.tree import Tree, Unseen
+from webhook.text.words import shown
 
 RELEASE = "release-name"
 """The name that `helm template` gives to a release without one."""
@@ -38,7 +41,7 @@ class Remote(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """The words by which helm finds it, after `template` or `pull`."""
+        """The words by which helm finds it, after `pull`."""
         version = [f"--version={self.version}"] if self.version else []
         if self.url.startswith("oci://"):
             return [*version, "--", f"{self.url.rstrip('/')}/{self.name}" if self.name else self.url]
@@ -132,7 +135,36 @@ def missing(tree: Tree, folder: str) -> bool:
     return any(not any(each == name or each.startswith(f"{name}-") for each in have) for name in wanted if name)
 
 
-def template(tree: Tree, release: Release, *, version: str, fetch: bool, cached: bool) -> bytes:
+class Downloads:
+    """Downloads each chart once for all of its releases, since helm would do so for each."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._done = dict[Remote, Future[bytes]]()
+
+    def archive(self, chart: Remote) -> bytes:
+        """Return the archive of a chart. Raises Failed."""
+        with self._lock:
+            mine = chart not in self._done
+            future = self._done.setdefault(chart, Future())
+        if mine:
+            try:
+                future.set_result(_pulled(chart))
+            except BaseException as error:  # those that wait raise it too
+                future.set_exception(error)
+        return future.result()
+
+
+def _pulled(chart: Remote) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        programs.output([programs.helm(), "pull", *chart.arguments], folder, network=True)
+        found = [entry.path for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+        if len(found) != 1:
+            raise programs.Failed(f"helm pull brings {len(found)} files")
+        return FilePath(found[0]).read_bytes()
+
+
+def template(tree: Tree, release: Release, downloads: Downloads, *, version: str, cached: bool) -> bytes:
     """Return the manifests of a release. Raises Failed and Unseen."""
     helm = programs.helm()
     if not helm:
@@ -140,27 +172,25 @@ def template(tree: Tree, release: Release, *, version: str, fetch: bool, cached:
     options = ["--namespace", release.namespace or "default"]
     if version:
         options += ["--kube-version", version]
-    remote = isinstance(release.chart, Remote)
-    if isinstance(release.chart, Remote) and not _CHART_NAME.fullmatch(release.chart.name):
-        raise programs.Failed(f"{release.chart.name} is no name of a chart")
-    if isinstance(release.chart, Remote) and not release.chart.version:
-        cached = False  # the newest version is another one tomorrow
-    staged = {} if isinstance(release.chart, Remote) else _staged(tree, release.chart)
+    if isinstance(release.chart, Remote):
+        if not _CHART_NAME.fullmatch(release.chart.name):
+            raise programs.Failed(f"{shown(release.chart.name)} is no name of a chart")
+        staged = {"chart.tgz": downloads.archive(release.chart)}
+    else:
+        staged = {f"chart/{path}": data for path, data in _staged(tree, release.chart).items()}
     texts = [json.dumps(each, sort_keys=True).encode() for each in release.values]
-    where = release.chart.arguments if isinstance(release.chart, Remote) else ["--", "chart"]
-    parts = [programs.identity(helm), release.name, *options, *where]
-    pairs = (part for path, data in sorted(staged.items()) for part in (path.encode(), data))
-    key = results_cache.key([*(part.encode("utf-8", "surrogateescape") for part in parts), b"", *texts, b"", *pairs])
+    parts = [programs.identity(helm), release.name, *options]
+    pairs = (part for path, data in sorted(staged.items()) for part in (path.encode("utf-8", "surrogateescape"), data))
+    key = results_cache.key([*(part.encode("utf-8", "replace") for part in parts), b"", *texts, b"", *pairs])
     if cached and (data := results_cache.get(key)) is not None:
         return data
     with tempfile.TemporaryDirectory() as folder:
-        write(FilePath(folder, "chart"), staged)
+        write(FilePath(folder), staged)
         for index, text in enumerate(texts):
             FilePath(folder, f"values-{index}.json").write_bytes(text)
             options += ["--values", f"values-{index}.json"]
-        before, after = (where[: where.index("--")], where[where.index("--") + 1 :])
-        command = [helm, "template", *options, *before, "--", release.name, *after]
-        data = programs.output(command, folder, network=remote and fetch)
+        chart = "chart.tgz" if isinstance(release.chart, Remote) else "chart"
+        data = programs.output([helm, "template", *options, "--", release.name, chart], folder)
     if cached:
         results_cache.put(key, data)
     return data

@@ -63,6 +63,8 @@ def output(command: Sequence[str], folder: str, *, network: bool = False, second
     """
     name, longest = os.path.basename(command[0]), SECONDS if seconds is None else seconds
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as errors:
+        if any("\0" in word for word in command):
+            raise Failed(f"{name} takes no text with a null character")
         try:
             process = subprocess.Popen(  # noqa: S603 - a list, and nothing in it can become an option
                 [*(() if network else _apart()), *command],
@@ -73,10 +75,11 @@ def output(command: Sequence[str], folder: str, *, network: bool = False, second
                 env=_environment(home, network=network),
                 start_new_session=True,
             )
-        except OSError as error:
-            raise Failed(f"{name} does not start: {error.strerror or error}") from error
+        except (OSError, UnicodeError) as error:
+            raise Failed(f"{name} does not start: {getattr(error, 'strerror', '') or error}") from error
         with suppress(AttributeError, OSError, ValueError):  # it has ended, or the kernel has no such limit
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
         late = Event()
         timer = Timer(longest, _expire, (process, late))
         timer.start()
@@ -106,12 +109,15 @@ def _environment(home: str, *, network: bool) -> Mapping[str, str]:
     names = (*_PASSED, *_OF_NETWORK) if network else _PASSED
     kept = {key: value for key, value in os.environ.items() if key in names}
     places = dict.fromkeys(("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HELM_PLUGINS"), home)
-    own = {**kept, **places, **_GO, "HOME": home, "KUBECONFIG": os.devnull, "GIT_TERMINAL_PROMPT": "0"}
+    own = {**kept, **places, **_GO, **_GIT, "HOME": home, "KUBECONFIG": os.devnull}
     return own if network else {**own, "PATH": home}
 
 
 _GO = {"GOGC": "off", "GOMEMLIMIT": "1GiB"}
 """Go's collector waits for the limit: most renderings end before, in two thirds of the CPU time."""
+
+_GIT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:http:ssh:git", "GIT_CONFIG_NOSYSTEM": "1"}
+"""Git asks nobody, and reads no repository of this machine, which a `file://` would name."""
 
 _PASSED = ("PATH", "LANG", "TMPDIR", "TZ")
 """Variables that programs get."""

@@ -72,6 +72,7 @@ class _Run:
         absolute = any(os.path.isabs(name) for name in names)
         self._prefix = tree.root if absolute else os.path.relpath(tree.root, here)
         self._gaps = Gaps()
+        self._downloads = charts.Downloads()
         self._flux = False
 
     # Discovery
@@ -524,11 +525,7 @@ class _Run:
             if isinstance(release.chart, str) and charts.missing(self._tree, release.chart):
                 return "a dependency is not vendored; helm dependency build CHART brings it"
             return charts.template(
-                self._tree,
-                release,
-                version=self._options.version,
-                fetch=self._options.fetch,
-                cached=self._options.cached,
+                self._tree, release, self._downloads, version=self._options.version, cached=self._options.cached
             )
         except (programs.Failed, Unseen, OSError) as error:
             return str(error)
