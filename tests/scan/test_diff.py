@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests import ROOT
+from tests.support import layouts
 from tests.support.strategies import pods
 from webhook import rules
 from webhook.cli import main as cli
@@ -367,3 +368,31 @@ def test_rendered_objects_are_compared_at_the_lines_that_people_edit(
     assert (status, changed["namespace"], changed["file"]) == (0, "lab", "app/pod.yaml")
     places = [(each["rule"], each["file"], each["line"]) for each in changed["findings"]]
     assert places == [("host-namespaces", "app/patch.yaml", 4)]
+
+
+LENIENT = SAMPLE.replace(EVERY_RULE, f"{EVERY_RULE}    privileged-container: Warn\n    device-path: Warn\n")
+
+
+def test_rendered_objects_are_compared_with_the_policy_of_a_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The door is in the patch of an overlay; the base without it is not judged."""
+    layouts.load("overlay-patch").write(tmp_path)
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies/policy.yaml").write_text(LENIENT)
+    monkeypatch.chdir(tmp_path)
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), (*who, "commit", "-q", "-m", "first")):
+        subprocess.run(["git", *words], check=True)
+    (tmp_path / "policies/policy.yaml").write_text(SAMPLE)
+    command = ["diff", "main:policies", "policies", "base", "overlays", "--facts", FACTS, *JSON]
+    assert cli.main(command) == 1
+    report = json.loads(capsys.readouterr().out)
+    (result,) = report["results"]
+    assert (result["namespace"], result["name"], result["effects"][0]) == ("media", "plex", "denied")
+    assert result["root"] == "overlays/gpu"
+    assert {(each["rule"], each["before"], each["after"]) for each in result["findings"]} == {
+        ("privileged-container", "Warn", "Deny"),
+        ("device-path", "Warn", "Deny"),
+    }
+    assert report["summary"]["unchanged"] == 0

@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 
 from tests import ROOT
+from tests.support import layouts
 from tests.support.command_lines import read as read_command
 from webhook.documents import documents
 
@@ -157,6 +158,18 @@ def test_only_annotations_are_commands_of_the_runner(runner: Any, tmp_path: Path
     assert not re.search(r"^\s*::|##\[", printed, re.MULTILINE)
     assert "::error file=deploy/" in commands
     assert runner("check", {"paths": "deploy"})[1].partition("\n")[0] != log.partition("\n")[0]
+
+
+def test_what_a_kustomization_makes_is_marked_in_the_patch_that_people_edit(runner: Any, tmp_path: Path) -> None:
+    layout = layouts.load("overlay-patch")
+    layout.write(tmp_path / "work")
+    _, log, outputs, summary = runner("check", {"paths": "base\noverlays"})
+    marked = {(file, int(line)) for file, line in re.findall(r"^::error file=([^,]+),line=(\d+)", log, re.MULTILINE)}
+    assert marked == {(file, line) for file, line, _, _ in layout.found}
+    assert "media" in summary
+    found = json.loads(Path(outputs["sarif"]).read_text())["runs"][0]["results"]
+    places = [each["locations"][0]["physicalLocation"] for each in found if each["level"] == "error"]
+    assert {(place["artifactLocation"]["uri"], place["region"]["startLine"]) for place in places} == marked
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def _value(changed: Changed) -> dict[str, Any]:
     judged = changed.after
     return {
         **parts.judged(judged),
+        **({"root": judged.root} if judged.root else {}),
         "effects": [_key(effect) for effect in changed.effects],
         "allowed": {"before": changed.before.verdict.allowed, "after": judged.verdict.allowed},
         "findings": [
