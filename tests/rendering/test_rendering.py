@@ -506,3 +506,37 @@ def test_a_rendered_object_is_found_by_its_namespace_first() -> None:
     assert index.find(objects[1].value) is objects[1]
     assert index.find({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "x"}}) is objects[0]
     assert index.find({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b-a"}}) is None
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "patches: [{path: ../deploy/door.yaml, target: {kind: Secret}}]\n",
+        "resources: [c.yaml]\npatches: [{path: ../deploy/door.yaml, target: {kind: ConfigMap}}]\n",
+        "resources: [c.yaml]\npatchesStrategicMerge: [../deploy/door.yaml]\n",
+        "resources: [door.yaml]\npatches: [{path: ../deploy/door.yaml}]\n",
+        "resources: [../deploy/door.yaml]\npatches: [{target: {kind: Pod}, patch: '{$patch: delete}'}]\n",
+        "resources: [../deploy/door.yaml]\npatches: [{target: {kind: Pod}, patch: '[{op: remove, path: /spec}]'}]\n",
+    ],
+)
+@pytest.mark.parametrize("more", ["", "$patch: delete\n"])
+def test_no_kustomization_of_another_folder_hides_a_whole_object(check: Check, evil: str, more: str) -> None:
+    report = check(
+        {
+            "deploy/door.yaml": DOOR + more,
+            "evil/kustomization.yaml": evil,
+            "evil/c.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: lab}\n",
+            "evil/door.yaml": POD.replace("made", "door"),
+        }
+    )
+    assert [one.verdict.allowed for one in report.judged if (one.file, one.root) == ("deploy/door.yaml", "")] == [False]
+
+
+def test_a_patch_of_another_folder_is_no_object(check: Check) -> None:
+    patch = DOOR.replace("image: i, ", "").replace("name: door", "name: made")
+    report = check(
+        {"a/kustomization.yaml": "resources: [pod.yaml]\npatches: [{path: ../shared/p.yaml}]\n", "a/pod.yaml": POD}
+        | {"shared/p.yaml": patch}
+    )
+    assert judged(report) == ["a/pod.yaml lab a"]
+    assert [one.verdict.allowed for one in report.judged] == [False]

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import field
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from webhook.api.lenient import mapping, mappings, string
 from webhook.documents import files
 from webhook.documents.files import Item
 from webhook.model import Problem, immutable
@@ -72,6 +73,25 @@ def deployers(names: Iterable[str]) -> list[str]:
         if any(mark in data for mark in MARKS):
             found.append(name)
     return found
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value may be a whole object with pods, rather than a patch of one: whether its containers have images.
+
+    Deployments and the like have a selector too (k8s.io/api apps/v1).
+    """
+    own = mapping(value)
+    if string(own.get("apiVersion")).startswith("apps/") and not mapping(own.get("spec")).get("selector"):
+        return False
+    images, left = list[bool](), [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            images += ("image" in one for one in mappings(each.get("containers")))
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+    return bool(images) and all(images)
 
 
 def is_root(name: str) -> bool:

@@ -19,8 +19,18 @@ from webhook.rendering import charts, deploying, kustomize, patching, programs, 
 from webhook.rendering.building import OVER, Job, build
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps, several_of
-from webhook.rendering.kustomize import BuiltIndex, Followed, Kustomization
-from webhook.rendering.model import CHART, HELMFILES, KUSTOMIZATIONS, Options, Output, Rendering, deployers, is_root
+from webhook.rendering.kustomize import BuiltIndex, Kustomization
+from webhook.rendering.model import (
+    CHART,
+    HELMFILES,
+    KUSTOMIZATIONS,
+    Options,
+    Output,
+    Rendering,
+    deployers,
+    is_root,
+    is_whole,
+)
 from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen, root_of
@@ -272,7 +282,7 @@ class _Run:
 
         outputs = list[Output]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
-            self._result.files.update(_judged_by(job.found, self._tree))
+            self._result.files.update(_judged_by(job, self._tree))
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
             if isinstance(data, bytes):
@@ -564,14 +574,25 @@ def _at_release(made: Item, item: Item) -> Item:
     return replace(made, document=document)
 
 
-def _judged_by(found: Followed, tree: Tree) -> Iterator[str]:
+def _judged_by(job: Job, tree: Tree) -> Iterator[str]:
     """Yield the files that are judged by what a root makes, and need not be judged by themselves.
 
     A file that a generator reads, or only the program, may hold an object which somebody applies: then it is not one.
+    Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it.
     """
-    own = {tree.kustomization(folder) for folder in found.folders} | found.deleted
-    own |= {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
-    yield from (os.path.normpath(name) for name in found.files if name in own or not _holds_objects(name, tree))
+    found = job.found
+    own = {tree.kustomization(folder) for folder in found.folders}
+    own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
+    made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
+    for name in found.files:
+        if name in own or (name in made and _belongs(name, found.folders, tree)) or not _holds_objects(name, tree):
+            yield os.path.normpath(name)
+
+
+def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
+    """Whether a file lies below one of some folders, or is no whole object."""
+    parents = map(str, PurePath(name).parents)
+    return not folders.isdisjoint(parents) or not any(is_whole(each.value) for each in tree.documents(name))
 
 
 def _holds_objects(name: str, tree: Tree) -> bool:

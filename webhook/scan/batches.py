@@ -226,7 +226,8 @@ def read(
     names_or_problems = list(files.find(paths))
     names = [name for name in names_or_problems if isinstance(name, str)]
     given = frozenset(("-",) if skip_others else paths)
-    reading = ReadOptions(namespace, given, frozenset(folders.patches(names)), workloads, gpus, rbac)
+    patches = folders.patches(names)
+    reading = ReadOptions(namespace, given, patches.parts, workloads, gpus, rbac)
     made = _made(names, frozenset(paths), rendering._replace(namespace=namespace or "")) if rendering else Rendering()
     path = os.path.realpath if rendering and rendering.touched else os.path.normpath
     within = set(map(path, made.files))
@@ -241,6 +242,10 @@ def read(
     done = tuple(_each(partial(_read, reading, made, sent=processes > 1), batches, processes))
     unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *made.problems])
     unfound.apart.rendered.extend(made.notes)
+    if whole := sorted(patches.whole):
+        unfound.apart.rendered.append(
+            f"judged as objects, though kustomizations of other folders name them as patches: {listed(whole, 3)}"
+        )
     if found := list(folders.terraform(path for path in paths if path != "-")):
         words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"
         unfound.apart.rendered.append(f"{len(found):,} {words} a sharing configuration, not judged: {listed(found, 3)}")

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from functools import cache
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import CHART, KUSTOMIZATIONS
+from webhook.rendering.model import CHART, KUSTOMIZATIONS, is_whole
 from webhook.text.words import listed, several, shown
 
 
@@ -126,16 +126,33 @@ _SHARES = re.compile(rb"^[ \t]*(?:timeSlicing|mps):[ \t]*$", re.MULTILINE)
 """The key of a sharing configuration in a text of YAML."""
 
 
-def patches(names: Iterable[str]) -> set[str]:
-    """Return the files that those kustomizations among some files name as patches, by their normal paths."""
-    return {
-        os.path.normpath(os.path.join(os.path.dirname(name), path))  # noqa: PTH118, PTH120
-        for name in names
-        if PurePath(name).name in KUSTOMIZATIONS
-        for document in files.read(name)
-        if isinstance(document, Document)
-        for path in _named(mapping(document.value))
-    }
+class Patches(NamedTuple):
+    """The files that kustomizations name as patches, and those of them that are whole objects of another folder.
+
+    Somebody may apply the latter, so no kustomization elsewhere hides them.
+    """
+
+    parts: frozenset[str]
+    whole: frozenset[str]
+
+
+def patches(names: Iterable[str]) -> Patches:
+    """Return the patches of those kustomizations among some files, by their normal paths."""
+    within, others = set[str](), set[str]()
+    for name in names:
+        if PurePath(name).name in KUSTOMIZATIONS:
+            folder = os.path.dirname(name)  # noqa: PTH120
+            documents = (each for each in files.read(name) if isinstance(each, Document))
+            for path in (path for document in documents for path in _named(mapping(document.value))):
+                file = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
+                is_below = not os.path.isabs(path) and not os.path.normpath(path).startswith("..")  # noqa: PTH117
+                (within if is_below else others).add(file)
+    whole = {file for file in others - within if _is_whole(file)}
+    return Patches(frozenset(within | others - whole), frozenset(whole))
+
+
+def _is_whole(file: str) -> bool:
+    return any(isinstance(each, Document) and is_whole(each.value) for each in files.read(file))
 
 
 def _named(kustomization: Any) -> Iterator[str]:
