@@ -18,7 +18,7 @@ from webhook.controller.controller import AGENTS, Controller, Round, Terms
 from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.fallback import policies as fallbacks
 from webhook.memory import frameworks
-from webhook.policy import load
+from webhook.policy import load, revisions
 from webhook.policy.model import Policy
 
 Object = dict[str, Any]
@@ -285,6 +285,18 @@ def test_a_policy_that_waits_and_cannot_be_used_says_why(api: ApiInMemory) -> No
     settle(controller(api))
     assert conditions(api, "another")["Ready"]["reason"] == "Invalid"
     assert api.objects[f"{POLICIES}/another"]["status"]["problems"]
+
+
+def test_a_second_config_map_of_one_label_is_neither_read_nor_deleted(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    twin = api.objects[f"{MAPS}/{revisions.name_of(p)}"]
+    for name in ("a-twin", "slicewarden-policy-z-twin"):
+        api.put(f"{MAPS}/{name}", {**twin, "metadata": {**twin["metadata"], "name": name}, "data": {}})
+    assert settle(controller(api)) == []
+    assert {f"{MAPS}/a-twin", f"{MAPS}/slicewarden-policy-z-twin"} < api.objects.keys()
+    assert conditions(api)["Ready"]["reason"] == "InForce"
 
 
 def test_an_event_is_written_when_the_reason_changes(api: ApiInMemory) -> None:

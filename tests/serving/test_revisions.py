@@ -259,6 +259,16 @@ def test_a_config_map_of_another_label_is_no_policy(replica: Replica) -> None:
     assert (report["held"], report["refused"], report["ready"]) == ([], {}, True)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_second_config_map_of_one_label_takes_the_place_of_no_revision(replica: Replica, first: bool) -> None:
+    twin = {**revisions.revision(OLD, SPACE), "data": {}}
+    twin["metadata"] = {**twin["metadata"], "name": "twin"}
+    items = [twin, revisions.revision(OLD, SPACE)]
+    replica.look(more=items if first else items[::-1])
+    report = replica.workers[0].report()
+    assert (report["held"], report["refused"]) == ([OLD.digest], {})
+
+
 def test_no_more_policies_are_held_than_fit(replica: Replica) -> None:
     many = [spelled(f"policy-{number}") for number in range(held.MOST + 2)]
     replica.look(*many[: held.MOST])

@@ -236,7 +236,7 @@ class Controller:
             half: client.ask(self._api, f"{ADMISSION}/{plural}/{NAME}") for half, (_, plural) in CONFIGURATIONS.items()
         }
         found = client.ask(self._api, self._terms.config_maps, {"labelSelector": revisions.LABEL})["items"]
-        maps = {revisions.label_of(each): each for each in found}
+        maps = revisions.by_label(found)
         admitted = revisions.admitted(maps[revisions.RELEASES]) if revisions.RELEASES in maps else frozenset()
         validate, mutate = (filled.named(configurations[half]) for half in (VALIDATE, MUTATE))
         world = _Observed(policies, configurations, Place(validate, mutate, admitted), maps)

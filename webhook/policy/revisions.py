@@ -56,6 +56,19 @@ def label_of(item: Object) -> str:
     return str((item["metadata"].get("labels") or {}).get(LABEL, ""))
 
 
+def by_label(items: Iterable[Object]) -> dict[str, Object]:
+    """Return the revisions by their digests, and the list of releases by RELEASES.
+
+    A ConfigMap whose name is not the one that its label calls for is left out, so no two have one digest.
+    """
+    found = ((label_of(item), item) for item in items)
+    return {label: item for label, item in found if item["metadata"]["name"] == _named(label)}
+
+
+def _named(label: str) -> str:
+    return RELEASES_NAME if label == RELEASES else name_of(label)
+
+
 def releases(names: Iterable[str], namespace: str) -> Object:
     """Make the ConfigMap of the releases whose replicas may begin to serve."""
     return {**_config_map(RELEASES_NAME, namespace, RELEASES), "data": {RELEASES: " ".join(sorted(names))}}

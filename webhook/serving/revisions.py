@@ -96,7 +96,7 @@ class Revisions(Judges):
 
     def look(self, items: Sequence[Object]) -> None:
         """Hold the policies of these ConfigMaps, and forget all others."""
-        found = {revisions.label_of(item): item for item in items}
+        found = revisions.by_label(items)
         listed = found.pop(revisions.RELEASES, None)
         wanted = {digest: item for digest, item in found.items() if DIGEST.fullmatch(digest)}
         for digest in self._loaded.keys() - wanted.keys():
