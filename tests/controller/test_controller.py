@@ -20,6 +20,7 @@ from webhook.fallback import policies as fallbacks
 from webhook.memory import frameworks
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
+from webhook.serving import held
 
 Object = dict[str, Any]
 
@@ -30,8 +31,12 @@ def policy(name: str = "sample", mode: str = "Enforce", created: int = 1, **spec
     return {**value, "metadata": metadata, "spec": {**value["spec"], "mode": mode, **spec}}
 
 
+def read(value: Object) -> Policy:
+    return load.of_object(value, rules.releases(), frameworks=frameworks.names())
+
+
 def digest(value: Object) -> str:
-    return load.of_object(value, rules.releases(), frameworks=frameworks.names()).digest
+    return read(value).digest
 
 
 @pytest.fixture
@@ -285,6 +290,54 @@ def test_a_policy_that_waits_and_cannot_be_used_says_why(api: ApiInMemory) -> No
     settle(controller(api))
     assert conditions(api, "another")["Ready"]["reason"] == "Invalid"
     assert api.objects[f"{POLICIES}/another"]["status"]["problems"]
+
+
+def test_any_number_of_quick_changes_ends_in_the_newest_and_forgets_the_others(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    for number in range(3 * held.MOST):  # each comes before the one before it is anywhere
+        q = put(api, policy(leaveAlone=[f"elsewhere-{number}"]))
+        one.look()
+    assert api.named(VALIDATE) == p
+    settle(one)
+    assert api.named(VALIDATE) == api.named(MUTATE) == q
+    assert api.held() == {q}
+
+
+def test_revisions_stay_few_while_a_change_waits(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    for number in range(3 * held.MOST):
+        q = put(api, policy(leaveAlone=[f"elsewhere-{number}"]))
+        api.lacking.add(q)
+        for _ in range(6):
+            one.look()
+        assert len(api.held() | api.lacking & {revisions.label_of(each) for each in api.objects.values()}) <= 3
+    api.lacking.clear()
+    settle(one)
+    assert api.named(VALIDATE) == q != p
+
+
+def test_no_revision_is_forgotten_while_requests_may_name_it(api: ApiInMemory) -> None:
+    put(api, policy())
+    settle(controller(api))
+    before = read(policy(leaveAlone=["elsewhere"]))
+    path = f"{MAPS}/{revisions.name_of(before.digest)}"
+    api.put(path, dict(revisions.revision(before, "slicewarden-system")))
+    slow = controller(api, step=0.01)
+    waits = [slow.look().waits for _ in range(20)]
+    assert waits[-1] == f"requests on their way, before revision {before.digest} is forgotten"
+    api.stale = True
+    api.called = dict.fromkeys(HALVES)
+    late = controller(api)
+    for _ in range(20):
+        late.look()
+    assert path in api.objects
+    api.stale = False
+    assert settle(late) == [f"forgot revision {before.digest}"]
+    assert path not in api.objects
 
 
 def test_a_second_config_map_of_one_label_is_neither_read_nor_deleted(api: ApiInMemory) -> None:

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -32,7 +34,9 @@ from tests.support.streams import Stream
 from webhook import rules
 from webhook.engine import filled
 from webhook.memory import frameworks
-from webhook.policy import load
+from webhook.policy import load, revisions
+from webhook.policy.model import Policy
+from webhook.serving import held
 
 Object = dict[str, Any]
 HOME, TEAM = "slicewarden-system", "team"
@@ -113,13 +117,31 @@ class Release:
         self.cluster.do("replace", "--force", "--filename=-", stdin=json.dumps(service))
         self.start_controller("controller-a")
         assert eventually(self._mounted)
+        for number in range(3):
+            self.start_replica(number)
+
+    def start_replica(self, number: int) -> None:
         account = self.cluster.kubeconfig_of_account("slicewarden", HOME)
-        for number, (review, health) in enumerate(zip(self.reviews, self.health, strict=True)):
-            command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--live", "--revisions", HOME]
-            command += ["--kubeconfig", account, "--workers", "1", "--listen", f"127.0.0.1:{review}"]
-            command += ["--health-listen", f"127.0.0.1:{health}"]
-            command += ["--tls-cert", self.tls / "tls.crt", "--tls-key", self.tls / "tls.key"]
-            self.cluster.start(f"replica-{number}", *command, orphaned=signal.SIGTERM)
+        command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--live", "--revisions", HOME]
+        command += ["--kubeconfig", account, "--workers", "1", "--listen", f"127.0.0.1:{self.reviews[number]}"]
+        command += ["--health-listen", f"127.0.0.1:{self.health[number]}"]
+        command += ["--tls-cert", self.tls / "tls.crt", "--tls-key", self.tls / "tls.key"]
+        self.cluster.start(f"replica-{number}", *command, orphaned=signal.SIGTERM)
+
+    def health_of(self, number: int, page: str = "readyz") -> tuple[int, str]:
+        """The status (0: none) and the text of a page of a replica's health port."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health[number]}/{page}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def revisions(self) -> set[str]:
+        """The digests of the revisions."""
+        found = self.cluster.get("configmaps", f"--namespace={HOME}", f"--selector={revisions.LABEL}")["items"]
+        return {revisions.label_of(each) for each in found} - {revisions.RELEASES}
 
     def _mounted(self) -> bool:
         data = self.cluster.get("secret", "slicewarden-serving", f"--namespace={HOME}").get("data") or {}
@@ -201,8 +223,12 @@ def policy(mode: str = "Enforce", **spec: Any) -> Object:
     return {**value, "spec": {**value["spec"], "mode": mode, **spec}}
 
 
+def read(value: Object) -> Policy:
+    return load.of_object(value, rules.releases(), frameworks=frameworks.names())
+
+
 def digest(value: Object) -> str:
-    return load.of_object(value, rules.releases(), frameworks=frameworks.names()).digest
+    return read(value).digest
 
 
 MORE: Object = {"leaveAlone": ["gpu-operator", "elsewhere"]}
@@ -298,6 +324,28 @@ def test_a_change_of_policy_under_load_refuses_and_admits_nothing_wrongly(releas
     print(f"{load.honest} honest pods, {load.forbidden} forbidden ones, {len(load.wrong)} wrong")
     assert load.wrong == []
     assert release.named() == (digest(Q), digest(Q))
+
+
+def test_any_number_of_quick_changes_ends_in_the_newest(release: Release) -> None:
+    for number in range(3 * held.MOST):
+        release.apply(policy(leaveAlone=[f"elsewhere-{number}"]))
+    release.apply(Q)
+    assert eventually(lambda: release.ready(digest(Q)))
+    assert release.named() == (digest(Q), digest(Q))
+    assert eventually(lambda: release.revisions() == {digest(Q)})
+
+
+def test_a_new_replica_loads_first_what_the_registration_names(release: Release) -> None:
+    release.cluster.stop("controller-a")
+    others = [policy(leaveAlone=[f"elsewhere-{number}"]) for number in range(2 * held.MOST)]
+    made = [revisions.revision(read(each), HOME) for each in others]
+    release.apply({"apiVersion": "v1", "kind": "List", "items": made})
+    release.cluster.stop("replica-0")
+    release.start_replica(0)
+    assert eventually(lambda: release.health_of(0)[0] == 200)
+    assert digest(Q) in json.loads(release.health_of(0, "policies")[1])["held"]
+    release.start_controller("controller-a")
+    assert eventually(lambda: release.revisions() == {digest(Q)})
 
 
 def stopped_in_the_middle(release: Release, name: str) -> bool:

@@ -18,7 +18,7 @@ from tests import ROOT
 from tests.e2e import control_plane
 from tests.e2e.access import established
 from tests.e2e.control_plane import ADMIN, Cluster, eventually
-from tests.e2e.guard import IDENTITY, rendered
+from tests.e2e.guard import IDENTITY, MANIFESTS, rendered
 from tests.e2e.neighbour import identity, listening_address
 from tests.support.policies import RULES
 from tests.support.unusable_policies import SMALL
@@ -31,21 +31,11 @@ from webhook.policy.model import Policy
 RELEASE = "0.1.0+test"
 CONFIGURATIONS = {MUTATE: "MutatingWebhookConfiguration", VALIDATE: "ValidatingWebhookConfiguration"}
 ROLE = [
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "slicewarden-revisions", "namespace": NAMESPACE},
-        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}],
-    },
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "slicewarden-revisions", "namespace": NAMESPACE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "slicewarden-revisions"},
-        "subjects": [{"kind": "ServiceAccount", "name": "slicewarden", "namespace": NAMESPACE}],
-    },
+    each
+    for each in yaml.safe_load_all((MANIFESTS / "controller" / "rbac.yaml").read_text("utf-8"))
+    if each["metadata"]["name"] in ("slicewarden-revisions", "slicewarden-registration")
 ]
-"""What a replica may do besides, to read the revisions."""
+"""What a replica may do besides, to read the revisions and the registration."""
 
 
 def spelled(name: str, **spec: Any) -> Policy:

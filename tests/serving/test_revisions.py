@@ -9,12 +9,14 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.objects import untrusted_pod
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import admission
-from webhook.engine import probe
+from webhook.engine import filled, probe
 from webhook.engine.engine import Engine
 from webhook.engine.paths import VALIDATE, Name, Path
 from webhook.facts.snapshot import Facts
@@ -238,7 +240,7 @@ def test_a_look_that_fails_is_followed_by_another() -> None:
     changed, looked, log = threading.Event(), threading.Event(), list[Mapping[str, Any]]()
     found: list[list[Object]] = []
 
-    def look(items: Sequence[Object]) -> None:
+    def look(items: Sequence[Object], _: frozenset[str]) -> None:
         found.append([*items])
         if len(found) == 1:
             changed.set()
@@ -246,7 +248,7 @@ def test_a_look_that_fails_is_followed_by_another() -> None:
         looked.set()
 
     changed.set()
-    following.follow(changed, list, look, log.append)
+    following.follow(changed, lambda: ([], frozenset()), look, log.append)
     assert looked.wait(60)
     assert log[0]["error"] == "RecursionError: deep"
 
@@ -269,13 +271,81 @@ def test_a_second_config_map_of_one_label_takes_the_place_of_no_revision(replica
     assert (report["held"], report["refused"]) == ([OLD.digest], {})
 
 
-def test_no_more_policies_are_held_than_fit(replica: Replica) -> None:
-    many = [spelled(f"policy-{number}") for number in range(held.MOST + 2)]
-    replica.look(*many[: held.MOST])
-    replica.look(*many)
+MANY = [spelled(f"policy-{number}") for number in range(held.MOST + 4)]
+
+
+def created(policy: Policy, second: int) -> Object:
+    item = revisions.revision(policy, SPACE)
+    stamp = f"2026-01-01T00:00:{second:02}Z"
+    return {**item, "metadata": {**item["metadata"], "uid": policy.digest, "creationTimestamp": stamp}}
+
+
+@given(
+    looks=st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from(MANY), st.integers(0, 59), max_size=len(MANY)),
+            st.sets(st.sampled_from(MANY), max_size=4),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_what_the_registration_names_is_held_and_then_the_newest(
+    looks: list[tuple[dict[Policy, int], set[Policy]]],
+) -> None:
+    replica = Replica(Facts())
+    (worker,) = replica.workers
+    for times, named in looks:
+        worker.look([created(policy, second) for policy, second in times.items()], frozenset(p.digest for p in named))
+        report = worker.report()
+        assert report["refused"] == {}
+        kept = {policy for policy in times if policy.digest in report["held"]}
+        assert len(kept) == min(len(times), held.MOST)
+        assert named & times.keys() <= kept
+        for left in times.keys() - kept:
+            assert all(policy in named or times[policy] >= times[left] for policy in kept)
+
+
+def test_a_revision_that_had_no_room_is_held_as_soon_as_there_is_some(replica: Replica) -> None:
+    items = [created(policy, number) for number, policy in enumerate(MANY)]
+    (worker,) = replica.workers
+    worker.look(items)
+    assert MANY[0].digest not in worker.report()["held"]
+    worker.look(items[:1])
+    assert worker.report()["held"] == [MANY[0].digest]
+
+
+def test_a_revision_that_was_made_again_is_read_again(replica: Replica) -> None:
+    broken = {**created(OLD, 1), "data": {}}
+    replica.look(more=[broken])
+    assert OLD.digest in replica.workers[0].report()["refused"]
+    right = created(OLD, 2)
+    right["metadata"]["uid"] = "another"
+    replica.look(more=[right])
     report = replica.workers[0].report()
-    assert report["held"] == sorted(policy.digest for policy in many[: held.MOST])
-    assert len(report["refused"]) == 2
+    assert (report["held"], report["refused"]) == ([OLD.digest], {})
+
+
+def test_what_is_watched_is_kept_with_what_the_choice_needs() -> None:
+    item = following.kept({**created(OLD, 1), "kind": "ConfigMap"})
+    assert item == {
+        "metadata": {
+            "name": revisions.name_of(OLD.digest),
+            "uid": OLD.digest,
+            "creationTimestamp": "2026-01-01T00:00:01Z",
+            "labels": {revisions.LABEL: OLD.digest},
+        },
+        "data": {revisions.KEY: OLD.written},
+    }
+    path = Path(VALIDATE, (Name(OLD.digest), Name(NEW.digest)))
+    hooks = filled.webhooks(path, {OLD.digest: OLD, NEW.digest: NEW}, "")
+    configuration = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "slicewarden"}, "webhooks": hooks}
+    kept = following.kept(configuration)
+    assert kept is not None
+    assert following.named([kept]) == {OLD.digest, NEW.digest}
+    assert (
+        following.kept({**configuration, "webhooks": [*hooks, {"clientConfig": {"url": "https://x/validate"}}]}) is None
+    )
 
 
 # When it may serve
@@ -292,6 +362,17 @@ def test_it_is_not_ready_before_it_holds_all_that_was_there_when_it_began(replic
     replica.needs.lacking.clear()
     replica.look(OLD, NEW)
     assert replica.workers[0].condition() == (True, "")
+
+
+def test_it_is_not_ready_before_it_holds_all_that_the_registration_names(replica: Replica) -> None:
+    items = [created(policy, number) for number, policy in enumerate(MANY)]
+    items.append(revisions.releases([RELEASE], SPACE))
+    (worker,) = replica.workers
+    worker.look(items, frozenset([OLD.digest]))
+    assert worker.condition() == (False, f"policies are not held yet: {OLD.digest} (loading)")
+    worker.look([created(OLD, 0), *items], frozenset([OLD.digest]))
+    assert worker.condition() == (True, "")
+    assert replica.review(validate(OLD.digest))["allowed"] is False
 
 
 def test_it_is_not_ready_before_its_release_is_admitted_and_stays_ready_when_it_is_withdrawn(replica: Replica) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +19,8 @@ from kubernetes import client
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Path
 from webhook.policy import revisions
+from webhook.serving import held
+from webhook.serving.revisions import by_need
 
 INSTALLED = ("matchConstraints", "failurePolicy", "auditAnnotations")
 """Fields of an admission policy that belong to whoever installs it."""
@@ -72,6 +75,7 @@ class ApiInMemory:
             metadata = {
                 "uid": f"u{self._version}",
                 "generation": 1,
+                "creationTimestamp": _time(self._version),
                 **item["metadata"],
                 "resourceVersion": str(self._version),
             }
@@ -94,8 +98,11 @@ class ApiInMemory:
         ]
 
     def held(self) -> set[str]:
-        digests = {revisions.label_of(item) for path, item in self.objects.items() if path.startswith(f"{MAPS}/")}
-        return digests - {revisions.RELEASES, ""} - self.lacking
+        """What a replica holds that has just started."""
+        found = revisions.by_label(item for path, item in self.objects.items() if path.startswith(f"{MAPS}/"))
+        halves = (self.objects[path] for path in HALVES.values() if path in self.objects)
+        names = {name.digest for half in halves for name in filled.named(half)}
+        return {*by_need(found, names)[: held.MOST]} - self.lacking
 
     def replica(self, number: int) -> Object:
         return {
@@ -165,6 +172,10 @@ class ApiInMemory:
         names = f" {self.named(halves[path])}" if path in halves else ""
         self.writes.append(f"{method} {path}{names}")
         return (0 if self.lost else status), self.objects[path.removesuffix("/status")], []
+
+
+def _time(second: int) -> str:
+    return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _status(message: str) -> Object:

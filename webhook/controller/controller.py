@@ -213,9 +213,12 @@ class Controller:
         if first:
             ready = self._count(world, following)
             self._stand(first, Standing(standing.reason, standing.message, {**standing.fields, "replicas": ready}))
-        if decision is None and not look.wrote:
-            return self._tidy(world, target) or look
-        return look
+        if look.wrote:
+            return look
+        if decision is None and target and self._tell_agents(world.held[target.digest]):
+            return Round("the agents' policy")
+        forgot = self._forget(world, target, seen)
+        return forgot if forgot and (forgot.wrote or not look.waits) else look
 
     def _unreadable(self, target: Name | None, decision: Write | Wait | None) -> tuple[Reason, str] | None:
         """Say what replicas may not read of the facts of a policy, if that is what is waited for."""
@@ -438,16 +441,19 @@ class Controller:
         ours = life.bundle(certs.authorities(data), self._terms_of_certificates, datetime.now(UTC))
         return b64encode(ours).decode("ascii")
 
-    def _tidy(self, world: _Observed, target: Name | None) -> Round | None:
-        """When a change is done, give the agents the policy, and forget revisions that nothing names."""
-        if target and (policy := world.held.get(target.digest)) and self._tell_agents(policy):
-            return Round("the agents' policy")
-        keep = world.place.digests | {revisions.RELEASES}
-        for digest, each in world.maps.items():
-            if digest not in keep:
-                self._ask("DELETE", f"{self._terms.config_maps}/{quote(each['metadata']['name'])}")
-                return Round(f"forgot revision {digest}")
-        return None
+    def _forget(self, world: _Observed, target: Name | None, seen: Seen) -> Round | None:
+        """Delete one revision that nothing names and nobody wants, once no request by its path can be on its way.
+
+        It need not wait until a change is done, so revisions stay few however often a policy changes.
+        """
+        keep = world.place.digests | {revisions.RELEASES} | ({target.digest} if target else set())
+        digest = next((each for each in sorted(world.maps) if each not in keep), "")
+        if not digest or not seen.called:
+            return None
+        if not seen.drained:
+            return Round(waits=f"requests on their way, before revision {digest} is forgotten")
+        self._ask("DELETE", f"{self._terms.config_maps}/{quote(world.maps[digest]['metadata']['name'])}")
+        return Round(f"forgot revision {digest}")
 
     def _tell_agents(self, policy: Policy) -> bool:
         try:

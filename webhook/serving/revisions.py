@@ -1,20 +1,23 @@
 """Follows the revisions that a controller writes, and answers by the policies that a path names.
 
 A policy is held once it is loaded and the facts that it needs are read. A path that names one which is not held gets
-503: no answer is ever that of another policy. A replica begins to serve once its release is admitted, and it holds
-every policy that was there when it first looked. After that nothing of a controller's takes it out of service.
+503: no answer is ever that of another policy. There is room for MOST: for those that the registration names, and then
+for the newest. A replica begins to serve once its release is admitted, and it holds all that the registration names and
+all that had room when it first looked. After that nothing of a controller's takes it out of service.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 from webhook.api.resources import Resource
+from webhook.engine import filled
 from webhook.engine.audit_mode import AuditMode, Judge
 from webhook.engine.engine import Engine
 from webhook.engine.paths import DIGEST, MUTATE, Manner, Name, Path
+from webhook.engine.registration import NAME
 from webhook.http.messages import Reply
 from webhook.model import Action, Object, Unusable
 from webhook.policy import revisions
@@ -38,19 +41,47 @@ LONGEST = 300
 _BEGINNINGS = tuple(f"{path}/" for path in PATHS)
 
 
-def resource(namespace: str) -> Resource:
-    """Return the ConfigMaps that are watched for revisions."""
-    return Resource("", "v1", "configmaps", "ConfigMap", namespace=namespace, namespaced=True, labels=revisions.LABEL)
+REGISTRATION = tuple(
+    Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", kind, fields=f"metadata.name={NAME}")
+    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+)
+"""The two configurations, which are watched for the policies that they name."""
+
+
+def resources(namespace: str) -> tuple[Resource, ...]:
+    """Return what is watched: the ConfigMaps of revisions, and the registration."""
+    maps = Resource("", "v1", "configmaps", "ConfigMap", namespace=namespace, namespaced=True, labels=revisions.LABEL)
+    return (maps, *REGISTRATION)
 
 
 def kept(item: Object) -> Object | None:
-    """Keep a ConfigMap with the label, without what changes by itself."""
+    """Keep a ConfigMap with the label without what changes by itself, and of a configuration the digests it names."""
+    metadata = item["metadata"]
+    if any(item.get("kind") == each.kind for each in REGISTRATION):
+        try:
+            return {"names": sorted({name.digest for name in filled.named(item)})}
+        except ValueError:  # a registration by hand names none
+            return None
     if not (label := revisions.label_of(item)):
         return None
-    return {
-        "metadata": {"name": item["metadata"]["name"], "labels": {revisions.LABEL: label}},
-        "data": item.get("data"),
-    }
+    kept_of = {key: metadata[key] for key in ("name", "uid", "creationTimestamp") if key in metadata}
+    return {"metadata": {**kept_of, "labels": {revisions.LABEL: label}}, "data": item.get("data")}
+
+
+def named(configurations: Iterable[Object]) -> frozenset[str]:
+    """Return the digests that kept configurations name."""
+    return frozenset(digest for each in configurations for digest in each["names"])
+
+
+def by_need(found: Mapping[str, Object], names: Container[str]) -> list[str]:
+    """Return the digests of revisions in the order in which a replica loads them.
+
+    First come those that the registration names, and then the newest. An API server writes all times in one form, and
+    they sort as text.
+    """
+    digests = sorted(digest for digest in found if DIGEST.fullmatch(digest))
+    digests.sort(key=lambda digest: found[digest]["metadata"].get("creationTimestamp") or "", reverse=True)
+    return sorted(digests, key=lambda digest: digest not in names)
 
 
 class Needs(Protocol):
@@ -83,27 +114,38 @@ class Revisions(Judges):
         self._read, self._making = read, making
         self._loaded: dict[str, Policy] = {}
         self._engines: dict[str, Engine] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, tuple[object, str]] = {}
         self._waiting: dict[str, str] = {}
         self._answering: dict[str, Answering] = {}
-        self._first: frozenset[str] | None = None
+        self._needed: frozenset[str] | None = None
         self._admitted = False
         self.complete = False
-        """Whether this worker holds every policy that was there when it first looked."""
+        """Whether this worker holds all that it has to hold before it serves."""
         self._held.write(self._place, frozenset())
 
     # What it holds
 
-    def look(self, items: Sequence[Object]) -> None:
-        """Hold the policies of these ConfigMaps, and forget all others."""
+    def look(self, items: Sequence[Object], names: frozenset[str] = frozenset()) -> None:
+        """Hold the policies of these ConfigMaps as far as there is room, and forget all others.
+
+        `names` are the digests that the registration names.
+        """
         found = revisions.by_label(items)
         listed = found.pop(revisions.RELEASES, None)
-        wanted = {digest: item for digest, item in found.items() if DIGEST.fullmatch(digest)}
-        for digest in self._loaded.keys() - wanted.keys():
-            del self._loaded[digest]
-        self._refused = {digest: why for digest, why in self._refused.items() if digest in wanted}
-        for digest in sorted(wanted.keys() - self._loaded.keys() - self._refused.keys()):
-            self._load(digest, wanted[digest])
+        uids = {digest: item["metadata"].get("uid") for digest, item in found.items()}
+        self._refused = {
+            digest: refused for digest, refused in self._refused.items() if (digest, refused[0]) in uids.items()
+        }
+        loaded: dict[str, Policy] = {}
+        for digest in by_need(found, names):
+            if len(loaded) == MOST:
+                break
+            policy = self._loaded.get(digest)
+            if policy is None and digest not in self._refused:
+                policy = self._load(digest, found[digest])
+            if policy is not None:
+                loaded[digest] = policy
+        self._loaded = loaded
         self._needs.follow([*self._loaded.values()])
         self._waiting = {
             digest: lacks for digest, policy in self._loaded.items() if (lacks := self._needs.lacks(policy))
@@ -116,22 +158,18 @@ class Revisions(Judges):
         }
         if engines.keys() != self._engines.keys():
             self._hold(engines)
-        self._begin(frozenset(wanted), listed)
+        self._begin(names, listed)
 
-    def _load(self, digest: str, item: Object) -> None:
-        if len(self._loaded) >= MOST:
-            self._refuse(digest, f"{MOST} policies are held already, and there may be no more")
-            return
+    def _load(self, digest: str, item: Object) -> Policy | None:
         try:
-            self._loaded[digest] = self._read(item)
+            return self._read(item)
         except Unusable as error:
-            self._refuse(digest, error.problems[0].message)
+            why = error.problems[0].message
         except Exception as error:  # whatever it is, the other policies must be held
-            self._refuse(digest, f"cannot be read ({type(error).__name__})")
-
-    def _refuse(self, digest: str, why: str) -> None:
-        self._refused[digest] = why
+            why = f"cannot be read ({type(error).__name__})"
+        self._refused[digest] = item["metadata"].get("uid"), why
         self._log({"message": "policy refused", "policy": digest, "problem": why})
+        return None
 
     def _hold(self, engines: dict[str, Engine]) -> None:
         self._engines, self._answering = engines, {}  # in this order: what is kept together is of the engines
@@ -140,9 +178,10 @@ class Revisions(Judges):
             self._metrics.holding(engines)
         self._log({"message": "policies held", "policies": sorted(engines)})
 
-    def _begin(self, wanted: frozenset[str], listed: Object | None) -> None:
-        self._first = wanted if self._first is None else self._first & wanted
-        self.complete = self.complete or self._first <= self._engines.keys()
+    def _begin(self, names: frozenset[str], listed: Object | None) -> None:
+        there = frozenset((*self._loaded, *self._refused))
+        self._needed = names | (there if self._needed is None else self._needed & there)
+        self.complete = self.complete or self._needed <= self._engines.keys()
         self._admitted = listed is not None and self.release in revisions.admitted(listed)
         if self.complete and self._admitted:
             self._held.begin()
@@ -153,10 +192,9 @@ class Revisions(Judges):
             return True, ""
         if not self._admitted:
             return False, f"release {self.release} is not admitted yet"
-        lacking = sorted((self._first or frozenset()) - self._engines.keys())
-        says = (
-            f"{digest} ({self._refused.get(digest) or self._waiting.get(digest) or 'loading'})" for digest in lacking
-        )
+        lacking = sorted((self._needed or frozenset()) - self._engines.keys())
+        whys = self._waiting | {digest: why for digest, (_, why) in self._refused.items()}
+        says = (f"{digest} ({whys.get(digest, 'loading')})" for digest in lacking)
         return False, f"policies are not held yet: {', '.join(says) or 'the revisions are not listed'}"
 
     def report(self) -> dict[str, Any]:
@@ -165,7 +203,7 @@ class Revisions(Judges):
             "release": self.release,
             "workers": self._held.workers,
             "held": self._held.everywhere(),
-            "refused": self._refused,
+            "refused": {digest: why for digest, (_, why) in self._refused.items()},
             "waiting": {digest: why for digest, why in self._waiting.items() if digest not in self._engines},
             "ready": self._held.may_serve,
         }
@@ -203,15 +241,19 @@ def _judge(engine: Engine, name: Name) -> Judge:
     return engine
 
 
+Found = tuple[Sequence[Object], frozenset[str]]
+"""The kept ConfigMaps, and the digests that the registration names."""
+
+
 def follow(
     changed: threading.Event,
-    items: Callable[[], Sequence[Object] | None],
-    looks: Callable[[Sequence[Object]], None],
+    found: Callable[[], Found | None],
+    looks: Callable[[Sequence[Object], frozenset[str]], None],
     log: Log,
 ) -> None:
-    """Call `looks` with the newest ConfigMaps after each change, in a thread that ends with the process.
+    """Call `looks` with the newest ConfigMaps and names after each change, in a thread that ends with the process.
 
-    `items` returns them, or None until they were listed. A look that fails is logged, and the next one comes anyway.
+    `found` returns them, or None until they were listed. A look that fails is logged, and the next one comes anyway.
     """
 
     def run() -> None:
@@ -219,8 +261,8 @@ def follow(
             changed.wait(SECONDS)
             changed.clear()
             try:
-                if (found := items()) is not None:
-                    looks(found)
+                if (now := found()) is not None:
+                    looks(*now)
             except Exception as error:  # without this thread the replica would never take in a change again
                 log({"message": "looks again", "error": f"{type(error).__name__}: {error}"[:LONGEST]})
 

@@ -309,20 +309,23 @@ def following(
         connection = client.connect(cluster.kubeconfig, cluster.context)
         asked = AskedRights(connection, log_line, metrics)
         changed = threading.Event()
-        maps = (following_revisions.resource(namespace),)
-        listed = watch.Cluster(connection, log_line, read=maps, keep=following_revisions.kept, changed=changed.set)
+        read = following_revisions.resources(namespace)
+        listed = watch.Cluster(connection, log_line, read=read, keep=following_revisions.kept, changed=changed.set)
         watched = watch.Cluster(connection, log_line, metrics=metrics, rights=asked, changed=changed.set)
         judges = following_revisions.Revisions(
             release, (held, place), WatchedNeeds(watched), reads, partial(Engine, rules=walked), log_line, metrics
         )
 
-        def items() -> "Sequence[Object] | None":
-            return None if listed.facts() is None else listed.objects("ConfigMap")
+        def found() -> "following_revisions.Found | None":
+            if listed.facts() is None:
+                return None
+            halves = (item for each in following_revisions.REGISTRATION for item in listed.objects(each.kind))
+            return listed.objects("ConfigMap"), following_revisions.named(halves)
 
         writer = Events(connection, log_line, metrics) if events else None
         for each in (asked, listed, watched, *((writer,) if writer else ())):
             each.start()
-        following_revisions.follow(changed, items, judges.look, log_line)
+        following_revisions.follow(changed, found, judges.look, log_line)
         source = cluster.source(watched)
         return WorkerParts(
             lambda: source() if judges.complete else None,
