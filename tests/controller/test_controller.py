@@ -13,7 +13,7 @@ from tests.support.api_in_memory import ADMISSION, CHECK, HALVES, LEASE, MAPS, P
 from tests.support.policies import POLICY
 from webhook import rules
 from webhook.cluster import client
-from webhook.controller import fallback, lease
+from webhook.controller import fallback, lease, trial
 from webhook.controller.controller import AGENTS, Controller, Round, Terms
 from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.fallback import policies as fallbacks
@@ -350,6 +350,139 @@ def test_a_second_config_map_of_one_label_is_neither_read_nor_deleted(api: ApiIn
     assert settle(controller(api)) == []
     assert {f"{MAPS}/a-twin", f"{MAPS}/slicewarden-policy-z-twin"} < api.objects.keys()
     assert conditions(api)["Ready"]["reason"] == "InForce"
+
+
+FALLBACK_OF_PODS = f"{ADMISSION}/{fallback.PLURAL}/slicewarden-pods"
+
+
+@pytest.mark.parametrize("refused", [*HALVES.values(), FALLBACK_OF_PODS], ids=[*HALVES, "fallback"])
+def test_a_write_that_would_be_refused_changes_nothing_and_is_the_status(api: ApiInMemory, refused: str) -> None:
+    install_fallback(api)
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    api.refuses = lambda path, body, _: "no such field" if path == refused and q in str(body) else ""
+    before = len(api.writes)
+    for _ in range(10):
+        one.look()
+    assert {each for each in api.writes[before:] if "gpusharingpolicies" not in each} == set()
+    found = conditions(api)
+    assert (found["Stalled"]["status"], found["Ready"]["status"], found["Ready"]["reason"]) == (
+        "True",
+        "False",
+        "Refused",
+    )
+    assert found["Ready"]["message"] == "no such field (the policy before stays in force)"
+    assert api.objects[f"{POLICIES}/sample"]["status"]["digest"] == q
+    put(api, policy())
+    settle(one)
+    assert (api.named(VALIDATE), conditions(api)["Ready"]["reason"]) == (p, "InForce")
+    tried = len(api.tried)
+    put(api, policy(leaveAlone=["elsewhere"]))
+    one.look()
+    assert conditions(api)["Ready"]["reason"] == "Refused"
+    one.look()
+    assert len(api.tried) - tried <= 3  # what was refused is not asked at each look
+    api.refuses = lambda *_: ""
+    for _ in range(40):  # it is tried again after a while
+        one.look()
+    settle(one)
+    assert api.named(VALIDATE) == api.named(MUTATE) == q
+
+
+def test_every_write_of_a_change_is_tried_before_the_first_one(api: ApiInMemory) -> None:
+    install_fallback(api)
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+
+    def specs() -> dict[str, str]:
+        return {path: str(each["spec"]) for path, each in api.objects.items() if f"/{fallback.PLURAL}/" in path}
+
+    before = specs()
+    api.tried.clear()
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    one.look()
+    tried = sorted(api.tried)
+    settle(one)
+    differ = [path for path, spec in specs().items() if spec != before[path]]
+    assert FALLBACK_OF_PODS in differ
+    registration = [HALVES[VALIDATE], HALVES[MUTATE], HALVES[VALIDATE]]
+    assert tried == sorted(f"{path} {q}" for path in (*registration, *differ))
+    assert sorted(api.tried) == tried
+
+
+@pytest.mark.parametrize("step", ["validate P.Q", "mutate Q", "validate Q"])
+def test_a_write_that_is_refused_half_way_leads_back(api: ApiInMemory, step: str) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    half, _, names = step.replace("P", p).replace("Q", q).partition(" ")
+
+    def refuses(path: str, body: Object, dry: bool) -> str:
+        return "" if dry or path != HALVES[half] or f"/{half}/{names}'" not in str(body) else "the disk is full"
+
+    api.refuses = refuses
+    for _ in range(60):
+        one.look()
+    assert api.named(VALIDATE) == api.named(MUTATE) == p
+    found = conditions(api)["Stalled"]
+    assert (found["status"], found["reason"]) == ("True", "Refused")
+    assert "the disk is full" in found["message"]
+    wrote = len(halves(api))
+    for _ in range(20):
+        one.look()
+    assert len(halves(api)) == wrote
+    r = put(api, policy(leaveAlone=["another"]))
+    settle(one)
+    assert api.named(VALIDATE) == api.named(MUTATE) == r
+
+
+@pytest.mark.parametrize("way", ["reverted", "replaced", "deleted"])
+@pytest.mark.parametrize("half", [VALIDATE, MUTATE])
+def test_from_two_policies_it_goes_back_though_nobody_holds_the_new_one(api: ApiInMemory, half: str, way: str) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    while q not in api.named(half):
+        one.look()
+    assert api.named(VALIDATE) == f"{p}.{q}"
+    api.lacking.add(q)
+    del api.objects[f"{MAPS}/{revisions.name_of(q)}"]
+    wanted = p
+    if way == "deleted":
+        del api.objects[f"{POLICIES}/sample"]
+        wanted = ""
+    else:
+        wanted = put(api, policy() if way == "reverted" else policy(leaveAlone=["another"]))
+    settle(controller(api))
+    assert api.named(VALIDATE) == api.named(MUTATE) == wanted
+    assert api.held() == ({wanted} - {""})
+
+
+def test_a_policy_that_no_api_server_could_store_is_refused(api: ApiInMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    monkeypatch.setattr(trial, "MOST_BYTES", 1000)
+    put(api, policy(leaveAlone=["elsewhere"]))
+    for _ in range(10):
+        one.look()
+    assert api.named(VALIDATE) == p
+    assert "and may have 1000: make the policy smaller" in conditions(api)["Stalled"]["message"]
+
+
+def test_a_config_map_that_is_not_the_policy_of_its_name_is_made_again(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    api.put(f"{MAPS}/{revisions.name_of(p)}", dict(revisions.revision(read(policy(leaveAlone=["x"])), "x")))
+    item = api.objects[f"{MAPS}/{revisions.name_of(p)}"]
+    item["metadata"]["labels"][revisions.LABEL] = p
+    item["metadata"]["name"] = revisions.name_of(p)
+    settle(controller(api))
+    assert api.named(VALIDATE) == p
 
 
 def test_an_event_is_written_when_the_reason_changes(api: ApiInMemory) -> None:

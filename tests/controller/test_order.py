@@ -25,9 +25,18 @@ RIGHT = {
     ),
     "off": (Order((P,), None), ["validate nothing", "mutate nothing"]),
     "off in the middle of a change": (Order((P, Q), None), ["validate nothing", "mutate nothing"]),
-    "a change of mind": (
-        Order((P, Q), P),
-        ["mutate Q", "validate Q", "validate Q.P", "mutate P", "validate P"],
+    "a change of mind after the first write": (Order((P,), Q, turns=1), ["validate P.Q", "validate P"]),
+    "a change of mind after the second write": (
+        Order((P,), Q, turns=2),
+        ["validate P.Q", "mutate Q", "mutate P", "validate P"],
+    ),
+    "a change of mind in audit mode": (
+        Order((P_AUDIT,), P, turns=2),
+        ["validate P-audit.P", "mutate P", "mutate P-audit", "validate P-audit"],
+    ),
+    "a change of mind for a third": (
+        Order((P, Q), P_AUDIT),
+        ["validate P", "validate P.P-audit", "mutate P-audit", "validate P-audit"],
     ),
     "an upgrade or a rollback of the release": (
         Order((POLICY,), POLICY, releases=True),
@@ -40,7 +49,8 @@ RIGHT = {
 }
 """Changes, with the writes of each."""
 SEARCHED_IN_FULL = {
-    *("from audit to enforce", "from enforce to audit", "a change of both at once", "a change of mind"),
+    *("from audit to enforce", "from enforce to audit", "a change of both at once"),
+    *("a change of mind in audit mode", "a change of mind for a third"),
     *("off in the middle of a change", "an upgrade, and enforcement from then on", "no resourceVersion"),
     *("requests counted from the last write", "the old release is not withdrawn"),
 }
@@ -67,6 +77,8 @@ def test_no_interleaving_refuses_or_admits_wrongly(change: Order) -> None:
 
 AT_ONCE = (Write(MUTATE, (Q,)), Write(VALIDATE, (Q,)))
 
+AT_ONCE_BACK = (Write(VALIDATE, (P,)), Write(MUTATE, (P,)))
+
 
 def blind(*what: str) -> Order:
     return Order((P,), Q, frozenset(what))
@@ -85,6 +97,14 @@ WRONG = {
     "no wait for replicas": (blind("replicas"), "I4"),
     "no wait for requests": (blind("requests"), "I2"),
     "no resourceVersion": (blind("version"), "I2"),
+    "back without a wait for API servers": (Order((P,), Q, frozenset({"servers"}), turns=2), "I2"),
+    "back without a wait for requests": (Order((P,), Q, frozenset({"requests"}), turns=2), "I2"),
+    "back by validate first": (
+        Order(
+            (P,), Q, steps=(Write(VALIDATE, (P, Q)), Write(MUTATE, (Q,)), Write(VALIDATE, (P,)), Write(MUTATE, (P,)))
+        ),
+        "I2",
+    ),
     "off without a wait for API servers": (Order((P,), None, frozenset({"servers"})), "I2"),
     "a new release is ready at once": (upgrade("admission"), "I2"),
     "the old release is not withdrawn": (upgrade("withdrawal"), "I2"),
@@ -123,7 +143,13 @@ def test_the_pods_of_the_model_differ_in_what_both_policies_say() -> None:
             Write(VALIDATE, (Name("P", Manner.LENIENT),)),
         ),
         (Place((P,), (P,), ONE), P, WELL._replace(releases=None), None),
-        (Place((P, Q), (P,), ONE), P_AUDIT, WELL, Write(MUTATE, (Q,))),
+        (Place((P, Q), (Q,), ONE), P_AUDIT, WELL, Write(MUTATE, (P,))),
+        (Place((P, Q), (P,), ONE), P, WELL._replace(held=frozenset("P")), Write(VALIDATE, (P,))),
+        (Place((P, Q), (Q,), ONE), POLICY, WELL._replace(held=frozenset("P")), Write(MUTATE, (P,))),
+        (Place((P, Q), (P,), ONE), P, WELL._replace(held=frozenset("Q")), Wait.REPLICAS),
+        (Place((P, Q), (P,), ONE), P, WELL._replace(drained=False), Wait.REQUESTS),
+        (Place((P, Q), (P,), ONE), Q, WELL._replace(held=frozenset("Q")), Wait.REPLICAS),
+        (Place((LENIENT, Q), (Q,), ONE), P, WELL, Write(MUTATE, (P,))),
         (
             Place((Q_AUDIT,), (Q_AUDIT,), ONE),
             Q_AUDIT,

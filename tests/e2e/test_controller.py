@@ -385,6 +385,79 @@ def test_a_frozen_api_server_stops_a_change_and_is_named(release: Release) -> No
     assert eventually(lambda: release.ready(digest(Q)))
 
 
+@contextmanager
+def refusing(release: Release, path: str, only: str = "true") -> Iterator[None]:
+    """Have the API servers refuse the controller a registration with a path, if the request is such."""
+    kind, name = "ValidatingAdmissionPolicy", {"name": "tests-refusal"}
+    condition = f"request.userInfo.username == '{ACCOUNT.name}' && {only} || request.name == 'tests-seen'"
+    spec: Object = {
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": ["admissionregistration.k8s.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": BOTH.split(","),
+                }
+            ]
+        },
+        "matchConditions": [
+            {"name": "by-the-controller-or-to-see-whether-it-is-in-force", "expression": condition},
+        ],
+        "validations": [
+            {
+                "expression": f"!object.?webhooks.orValue([]).exists(hook, hook.clientConfig.service.path == '{path}')",
+                "message": "not today",
+            }
+        ],
+    }
+    made = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": name}
+    release.apply({**made, "kind": kind, "spec": spec})
+    binding = {"policyName": name["name"], "validationActions": ["Deny"]}
+    release.apply({**made, "kind": f"{kind}Binding", "spec": binding})
+    nothing = [{"apiGroups": ["tests.example"], "apiVersions": ["v1"], "resources": ["none"], "operations": ["CREATE"]}]
+    hooks = [hook(clientConfig={"service": {**SERVICE, "path": path}}, rules=nothing)]
+    seen = {**made, "kind": "MutatingWebhookConfiguration", "metadata": {"name": "tests-seen"}, "webhooks": hooks}
+
+    def refused(server: int) -> bool:
+        why = release.create(seen, server)
+        if not why:
+            release.cluster.do("delete", "mutatingwebhookconfiguration", "tests-seen")
+        return "not today" in why
+
+    try:
+        assert all(eventually(partial(refused, server)) for server in (0, 1))
+        yield
+    finally:
+        for each in (f"{kind}Binding", kind):
+            release.cluster.do("delete", each, name["name"])
+
+
+def test_a_change_that_an_api_server_would_refuse_changes_nothing(release: Release) -> None:
+    wrote = release.wrote()
+    with refusing(release, f"/mutate/{digest(P)}"):
+        release.apply(P)
+        assert eventually(lambda: release.condition("Stalled").get("reason") == "Refused")
+        assert "not today (the policy before stays in force)" in release.condition("Ready")["message"]
+        assert release.wrote() == wrote
+        assert release.named() == (digest(Q), digest(Q))
+        release.apply(Q)
+        assert eventually(lambda: release.ready(digest(Q)))
+    assert release.wrote() == wrote
+
+
+def test_a_change_that_is_refused_half_way_goes_back_under_load(release: Release) -> None:
+    with refusing(release, f"/mutate/{digest(P)}", "!request.dryRun"), Load(release) as load:
+        release.apply(P)
+        assert eventually(lambda: release.condition("Stalled").get("reason") == "Refused")
+        assert eventually(lambda: release.named() == (digest(Q), digest(Q)))
+        assert eventually(lambda: min(load.honest, load.forbidden) > 5)
+        release.apply(Q)
+        assert eventually(lambda: release.ready(digest(Q)))
+    assert load.wrong == []
+    assert f"validate {digest(Q)}.{digest(P)}" in release.wrote()
+
+
 def test_a_policy_that_cannot_be_used_leaves_the_one_before_in_force(release: Release) -> None:
     wrong = policy()
     wrong["spec"]["pools"] = [*wrong["spec"]["pools"], {**wrong["spec"]["pools"][0], "name": "overlapping"}]
@@ -502,10 +575,13 @@ def test_the_role_allows_no_creation_and_no_other_names(release: Release) -> Non
     assert not may("patch", "validatingadmissionpolicies/slicewarden-guard")
 
 
+SERVICE: Object = {"namespace": HOME, "name": "slicewarden", "port": 443}
+
+
 def hook(**changes: Any) -> Object:
     return {
         "name": "evil.example.com",
-        "clientConfig": {"service": {"namespace": HOME, "name": "slicewarden", "path": "/x"}},
+        "clientConfig": {"service": {**SERVICE, "path": "/x"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",

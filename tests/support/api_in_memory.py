@@ -6,7 +6,7 @@ the controller that is to be killed there.
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ from kubernetes import client
 
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Path
+from webhook.engine.registration import MADE_FROM
 from webhook.policy import revisions
 from webhook.serving import held
 from webhook.serving.revisions import by_need
@@ -58,6 +59,10 @@ class ApiInMemory:
         """By digest, what replicas may not read of the facts of a policy."""
         self.unwritable: set[str] = set()
         """Paths whose status cannot be written."""
+        self.refuses: Callable[[str, Object, bool], str] = lambda *_: ""
+        """What is said against a patch of a path, which may be for show; empty for nothing."""
+        self.tried: list[str] = []
+        """The patches for show, each with the digest that it was made from."""
         self.releases = ["1"]
         self.url = ""
         self._version = 0
@@ -150,11 +155,17 @@ class ApiInMemory:
             return 404, _status(f"{path} not found"), []
         if subresource and path in self.unwritable:
             return 500, _status("etcdserver: request is too large"), []
-        if query.get("dryRun"):
+        dry = bool(query.get("dryRun"))
+        if message := self.refuses(path, body, dry):
+            return 422, _status(message), []
+        if dry and path.startswith(LEASE):
             return 200, item, self.warnings()
         version = (body.get("metadata") or {}).get("resourceVersion")
         if version and version != item["metadata"]["resourceVersion"]:
             return 409, _status("the object has been modified"), []
+        if dry:
+            self.tried.append(f"{path} {body.get('metadata', {}).get('annotations', {}).get(MADE_FROM, '')}".strip())
+            return 200, item, []
         if "apply-patch" in kind:
             metadata = {**item["metadata"], "annotations": (body["metadata"].get("annotations") or {})}
             kept = {key: value for key, value in item.items() if key != "webhooks"}

@@ -52,7 +52,7 @@ class Order:
     `blind` are the observations that a controller makes up: `replicas`, `servers`, `requests`, or `version` where its
     writes carry no resourceVersion. `steps` replaces the order of writes. Without `paths` a replica answers by the
     policy that it loaded last. With `releases`, P and Q are two releases of one policy. A `start` of two policies is a
-    change that has begun: `/mutate` names the first.
+    change that has begun: `/mutate` names the first. If it `turns` after so many writes, people want the start again.
     """
 
     start: Names
@@ -61,6 +61,7 @@ class Order:
     steps: tuple[Write, ...] = ()
     paths: bool = True
     releases: bool = False
+    turns: int | None = None
     written: tuple[Write, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -82,22 +83,17 @@ class Order:
 
     def place(self, step: int, done: list[Write] | tuple[Write, ...] = ()) -> Place:
         """Where the change is after so many writes."""
-        validate, mutate = self.start, self.start[:1]
-        admitted = frozenset("P") if self.releases else frozenset("1")
+        place = Place(self.start, self.start[:1], frozenset("P") if self.releases else frozenset("1"))
         for each in (done or self.written)[:step]:
-            if each.what == VALIDATE:
-                validate = each.names
-            elif each.what == MUTATE:
-                mutate = each.names
-            else:
-                admitted = each.admitted
-        return Place(validate, mutate, admitted)
+            place = place.after(each)
+        return place
 
     def due(self, step: int, done: list[Write] | tuple[Write, ...], seen: Seen) -> object:
         """What a controller decides."""
         if self.steps:
             return self._other(step, seen)
-        return order.due(self.place(step, done), self.target, seen)
+        turned = self.turns is not None and step >= self.turns
+        return order.due(self.place(step, done), self.start[0] if turned else self.target, seen)
 
     def _other(self, step: int, seen: Seen) -> object:
         """Decide by `steps`, with the same things to wait for."""
@@ -149,6 +145,7 @@ class Model:
         self.places = [change.place(step) for step in range(self.last + 1)]
         self.wanted = "Q" if change.releases else change.target.digest if change.target else ""
         ends: list[Names] = [(name,) for name in change.start] or [()]
+        ends += [(change.target,)] if change.turns is not None and change.target else []
         self.may = [self._may(names) for names in (*ends, self.places[-1].validate)]
 
     def first(self) -> State:

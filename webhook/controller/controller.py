@@ -7,9 +7,10 @@ deletes none.
 
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from webhook.controller import fallback, order, reach
 from webhook.controller.order import RELEASES, Names, Place, Seen, Wait, Write
 from webhook.controller.reach import Replica
 from webhook.controller.status import READY, Reason, Standing, changes, status
+from webhook.controller.trial import REFUSALS, Trial, Wanted
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
 from webhook.engine.registration import API_VERSION, MADE_FROM, NAME, Made
@@ -152,6 +154,7 @@ class Controller:
         self._constant: tuple[object, float] = (None, clock())
         self._fallback_at = -FALLBACK_SECONDS
         self._certificates_at = -CERTIFICATES_SECONDS
+        self._trial = Trial(partial(self._apply, dry=True), clock)
         self.replicas: list[Replica] = []
         """Those that the last look asked."""
         self.standing: Standing | None = None
@@ -194,18 +197,27 @@ class Controller:
     def _act(self, world: _Observed, first: Object | None, read: _Read | None) -> Round:
         if wrote := self._certify():
             return Round(wrote)
-        standing, target = self._target(read, world)
-        if target and read and read.policy and target.digest not in world.held:
-            self._ask("POST", self._terms.config_maps, revisions.revision(read.policy, self._terms.namespace))
-            return Round(f"revision {target.digest}")
+        standing, target = self._tried(world, read, *self._target(read, world))
+        wanted = read.policy if read and read.policy and target and target.digest == read.policy.digest else None
+        if wanted and wanted.digest not in world.held:
+            return self._publish(world, wanted)
         if wrote := self._check_policies(world):
             return Round(wrote)
         seen, waits = self._observe(world, target)
         decision = order.due(world.place, target, seen)
         following = order.step(world.place, order.aim(target, world.place, seen), seen.releases)
-        look = self._change_fallback(world, decision if isinstance(decision, Write) else None) or self._repair(world)
-        if look is None:
-            look = self._write(world, decision) if isinstance(decision, Write) else Round(waits=waits)
+        try:
+            look = self._change_fallback(world, decision if isinstance(decision, Write) else None)
+            look = look or self._repair(world)
+            if look is None:
+                look = self._write(world, decision) if isinstance(decision, Write) else Round(waits=waits)
+        except client.StatusError as error:
+            if error.status not in REFUSALS:
+                raise
+            if wanted and target:
+                self._trial.refused(target, error)
+            look = Round(waits=str(error))
+            standing = Standing(Reason.REFUSED, str(error), standing.fields)
         if standing.reason in READY and (decision is not None or look.wrote):
             message = look.waits or (f"next: {following}" if following else "one more look")
             reason, message = self._unreadable(target, decision) or (Reason.CHANGING, message)
@@ -219,6 +231,31 @@ class Controller:
             return Round("the agents' policy")
         forgot = self._forget(world, target, seen)
         return forgot if forgot and (forgot.wrote or not look.waits) else look
+
+    def _tried(
+        self, world: _Observed, read: _Read | None, standing: Standing, target: Name | None
+    ) -> tuple[Standing, Name | None]:
+        """Return the standing and the target, or those of the policy before if an API server refuses this one."""
+        before = order.strict(world.place.validate[0]) if world.place.validate else None
+        if target is None or target == before:
+            self._trial.forget()
+            return standing, target
+        known = world.held | ({read.policy.digest: read.policy} if read and read.policy else {})
+        why = self._trial.refusal(target, partial(self._ahead, world, target, known))
+        if not why:
+            return standing, target
+        return Standing(Reason.REFUSED, f"{why} ({_stays(before)})", standing.fields), before
+
+    def _ahead(self, world: _Observed, target: Name, known: Mapping[str, Policy]) -> Iterator[Wanted]:
+        """Yield all that has to be applied until a policy is in force."""
+        writes = [*order.ahead(world.place, target)]
+        if not {name.digest for write in writes for name in write.names} <= known.keys():
+            return  # a policy before is lost: nothing can be written, and the status says what is waited for
+        for write in writes:
+            yield self._filled(world, write.what, write.names, known)
+        if target.manner is Manner.ENFORCE and (installed := self._installed_fallback()):
+            for body in fallback.changes(installed, fallback.made(known[target.digest])):
+                yield f"{ADMISSION}/{fallback.PLURAL}/{body['metadata']['name']}", body
 
     def _unreadable(self, target: Name | None, decision: Write | Wait | None) -> tuple[Reason, str] | None:
         """Say what replicas may not read of the facts of a policy, if that is what is waited for."""
@@ -262,9 +299,8 @@ class Controller:
         if read is None:
             return Standing(Reason.OFF, "", {}), None
         if read.policy is None:
-            before = world.place.validate[-1] if world.place.validate else None
-            stays = "the policy before stays in force" if before else "nothing is judged"
-            message = f"{read.problems[0]} ({len(read.problems)} problems; {stays})"
+            before = order.strict(world.place.validate[-1]) if world.place.validate else None
+            message = f"{read.problems[0]} ({len(read.problems)} problems; {_stays(before)})"
             return Standing(Reason.INVALID, message, read.fields), before
         if read.mode is Switch.OFF:
             return Standing(Reason.OFF, "mode is Off: nothing is judged", read.fields), None
@@ -290,8 +326,8 @@ class Controller:
         missing = [*reach.called(self._api, servers, lease, place)] if named else []
         if named and not servers:
             missing = ["no API server is known: EndpointSlice default/kubernetes has none"]
-        if not place.validate and drained:  # a probe that no replica answers proves nothing, and time has to do
-            missing = []
+        if drained and (not place.validate or not place.digests <= held):
+            missing = []  # a probe that no replica answers proves nothing, and time has to do
         if not fallback.in_force(place, None) and now - self._fallback_at < FALLBACK_SECONDS:
             missing = [*missing, "the fallback was changed just now"]
         seen = Seen(held, releases, called=not missing, drained=drained)
@@ -341,18 +377,19 @@ class Controller:
 
     def _fill(self, world: _Observed, half: str, names: Names) -> None:
         """Apply a configuration whose paths name these policies, if nobody changed it since it was read."""
+        self._apply(*self._filled(world, half, names, world.held))
+
+    def _filled(self, world: _Observed, half: str, names: Names, known: Mapping[str, Policy]) -> Wanted:
         kind, plural = CONFIGURATIONS[half]
         old = world.configurations[half]["metadata"]
         metadata: Made = {"name": NAME, "resourceVersion": old["resourceVersion"], "uid": old["uid"]}
         body: Made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
         if names:
             metadata["annotations"] = {MADE_FROM: names[-1].digest}
-            body["webhooks"] = self._hooks(world, half, names)
-        self._apply(f"{ADMISSION}/{plural}/{NAME}", body)
-
-    def _hooks(self, world: _Observed, half: str, names: Names) -> list[Object]:
-        user = probe.account(self._terms.namespace)
-        return filled.webhooks(Path(half, names), world.held, self._bundle(), url=self._terms.url, user=user)
+            user = probe.account(self._terms.namespace)
+            path = Path(half, names)
+            body["webhooks"] = filled.webhooks(path, known, self._bundle(), url=self._terms.url, user=user)
+        return f"{ADMISSION}/{plural}/{NAME}", body
 
     def _repair(self, world: _Observed) -> Round | None:
         """Write a configuration again that is not what its path calls for, as after a change by hand or an upgrade."""
@@ -380,20 +417,23 @@ class Controller:
 
     def _change_fallback(self, world: _Observed, following: Write | None) -> Round | None:
         """Change one policy of the fallback, if one has to change."""
-        installed = [each for name in fallback.NAMES if (each := self._installed(f"{fallback.PLURAL}/{name}"))]
+        installed = self._installed_fallback()
         if not installed:
             return None
         digest = fallback.in_force(world.place, following)
         if self._fallback[0] != digest:
             policy = world.held.get(digest)
             self._fallback = digest, fallback.made(policy) if policy else {}
-        body = fallback.change(installed, self._fallback[1])
+        body = next(fallback.changes(installed, self._fallback[1]), None)
         if body is None:
             return None
         name = body["metadata"]["name"]
         self._apply(f"{ADMISSION}/{fallback.PLURAL}/{name}", body)
         self._fallback_at = self._clock()
         return Round(f"fallback {name}")
+
+    def _installed_fallback(self) -> list[Object]:
+        return [each for name in fallback.NAMES if (each := self._installed(f"{fallback.PLURAL}/{name}"))]
 
     def _installed(self, path: str) -> Object | None:
         try:
@@ -440,6 +480,14 @@ class Controller:
             return b64encode(data.get("ca.crt", b"")).decode("ascii")
         ours = life.bundle(certs.authorities(data), self._terms_of_certificates, datetime.now(UTC))
         return b64encode(ours).decode("ascii")
+
+    def _publish(self, world: _Observed, policy: Policy) -> Round:
+        """Create the revision of a policy; first delete one of its name that is not this policy."""
+        if (other := world.maps.get(policy.digest)) is not None:
+            self._ask("DELETE", f"{self._terms.config_maps}/{quote(other['metadata']['name'])}")
+            return Round(f"forgot a ConfigMap that is not policy {policy.digest}")
+        self._ask("POST", self._terms.config_maps, revisions.revision(policy, self._terms.namespace))
+        return Round(f"revision {policy.digest}")
 
     def _forget(self, world: _Observed, target: Name | None, seen: Seen) -> Round | None:
         """Delete one revision that nothing names and nobody wants, once no request by its path can be on its way.
@@ -490,8 +538,9 @@ class Controller:
         if standing.reason.value not in reasons:
             self._event(policy, standing)
 
-    def _apply(self, path: str, body: Object) -> None:
-        client.ask(self._api, path, {"fieldManager": MANAGER, "force": "true"}, method="PATCH", body=body)
+    def _apply(self, path: str, body: Object, *, dry: bool = False) -> None:
+        query = {"fieldManager": MANAGER, "force": "true", "dryRun": "All" if dry else ""}
+        client.ask(self._api, path, query, method="PATCH", body=body)
 
     def _ask(self, method: str, path: str, body: Any = None) -> None:
         client.ask(self._api, path, method=method, body=body)
@@ -514,6 +563,10 @@ def _read_policy(item: Object) -> _Read:
     ]
     fields = {"digest": policy.digest, "mode": mode.value, "lints": len(found), "lintMessages": found[:MOST] or None}
     return _Read(policy, mode, (), fields)
+
+
+def _stays(before: Name | None) -> str:
+    return "the policy before stays in force" if before else "nothing is judged"
 
 
 def _unbundled(hook: Object) -> Object:

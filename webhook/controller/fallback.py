@@ -5,7 +5,7 @@ denies, so it has validations only while `/validate` and `/mutate` name that pol
 and in audit mode, it has none.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from webhook import rules
@@ -43,13 +43,12 @@ def made(policy: Policy) -> Mapping[str, Object]:
     return {each["metadata"]["name"]: each for each in some if each["kind"] == KIND}
 
 
-def change(installed: Iterable[Object], wanted: Mapping[str, Object]) -> Object | None:
-    """Return the next policy of the fallback to apply, with the version that was read; None if there is none."""
+def changes(installed: Iterable[Object], wanted: Mapping[str, Object]) -> Iterator[Object]:
+    """Yield the policies of the fallback that have to be applied, with the version that was read."""
     for each in installed:
         applied = _applied(each, wanted.get(each["metadata"]["name"]))
         if not _holds(each, applied):
-            return applied
-    return None
+            yield applied
 
 
 def _applied(installed: Object, wanted: Mapping[str, Any] | None) -> Object:

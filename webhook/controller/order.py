@@ -5,13 +5,15 @@ step changes one of them, so the work may stop after any step, and whoever looks
 
 A change from policy P to Q goes through three steps. `/validate` lets in whatever P or Q lets in. Then `/mutate`
 patches by Q. When every request that P patched has ended, `/validate` judges by Q. From nothing, the first step is Q in
-audit mode. A change that has begun is finished before another begins: `/validate` never names more than two policies.
+audit mode. `/validate` never names more than two policies: a change to Q that is no longer wanted goes back to P, by
+the same steps, and then another begins. It can go back even if no replica can hold Q.
 
 A new release may patch differently under the same policy. Its replicas are not ready before `/validate` forgives what
 another release did not patch, and the policy is strict again only after the last replica of the other release has
 ended.
 """
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import NamedTuple
@@ -36,6 +38,12 @@ class Place(NamedTuple):
     def digests(self) -> frozenset[str]:
         """The digests of the policies that are named."""
         return frozenset(name.digest for name in (*self.validate, *self.mutate))
+
+    def after(self, write: "Write") -> "Place":
+        """Return where the change is after a write."""
+        if write.what == RELEASES:
+            return self._replace(admitted=write.admitted)
+        return self._replace(validate=write.names) if write.what == VALIDATE else self._replace(mutate=write.names)
 
 
 class Seen(NamedTuple):
@@ -103,15 +111,28 @@ def step(place: Place, target: Name | None, releases: frozenset[str] | None) -> 
         return None
     if not validate:
         return Write(VALIDATE, (Name(target.digest, Manner.AUDIT),))
-    if mutate != (strict(validate[-1]),):
-        return Write(MUTATE, (strict(validate[-1]),))
+    following = validate[-1] if _finishes(validate, target) else validate[0]
+    if mutate != (strict(following),):
+        return Write(MUTATE, (strict(following),))
     if len(validate) > 1:
-        return Write(VALIDATE, validate[-1:])
+        return Write(VALIDATE, (following,))
     if validate == (target,):
         return None
     if strict(validate[0]) == strict(target):
         return Write(VALIDATE, (target,))
     return Write(VALIDATE, (validate[0], target))
+
+
+def _finishes(validate: Names, target: Name | None) -> bool:
+    """Whether the change that has begun leads to the target. If not, it goes back."""
+    return target is not None and strict(validate[-1]) == strict(target)
+
+
+def ahead(place: Place, target: Name | None) -> Iterator[Write]:
+    """Yield each write of the registration that leads to a target."""
+    while (following := step(place, target, None)) is not None:
+        yield following
+        place = place.after(following)
 
 
 def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
@@ -125,7 +146,9 @@ def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
         return Wait.SERVERS if grows and place.validate and not seen.called else following
     if following and not following.names:  # who still calls `/validate` refuses what `/mutate` no longer patches
         return Wait.SERVERS if following.what == MUTATE and not seen.called else following
-    needed = place.digests | {name.digest for name in (following.names if following else ())}
+    needed = frozenset(name.digest for name in (following.names if following else ()))
+    if len(place.validate) < 2 or _finishes(place.validate, target):  # who goes back needs only what he goes back to
+        needed |= place.digests
     if not needed <= seen.held:
         return Wait.REPLICAS
     if (place.validate or place.mutate) and not seen.called:

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     OFF = "Off"
     CHANGING = "Changing"
     INVALID = "Invalid"
+    REFUSED = "Refused"
     NOT_IN_FORCE = "NotInForce"
     FACTS_UNREADABLE = "FactsUnreadable"
     REGISTRATION_GONE = "RegistrationGone"
@@ -24,6 +25,7 @@ class Reason(StrEnum):
 
 STALLED = (
     Reason.INVALID,
+    Reason.REFUSED,
     Reason.NOT_IN_FORCE,
     Reason.FACTS_UNREADABLE,
     Reason.REGISTRATION_GONE,

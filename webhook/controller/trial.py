@@ -1,0 +1,67 @@
+"""Tries every write of a change for show, before the first one is made: what an API server refuses changes nothing."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+
+from webhook.cluster import client
+from webhook.engine.paths import Name
+from webhook.model import Object
+
+AGAIN_SECONDS, LATER_SECONDS = 30.0, 600.0
+"""Seconds until writes are tried again that were refused for show, and that were refused when they were made."""
+
+MOST_BYTES = 1 << 20
+"""Bytes that a written object may have. etcd takes 1.5 MiB (--max-request-bytes), with what the API server adds, and a
+dry run does not ask it."""
+
+REFUSALS = frozenset({400, 403, 413, 422})
+"""The HTTP statuses that the same write would get again: invalid, forbidden, or too large."""
+
+Wanted = tuple[str, Object]
+"""The path of an object, and what is applied to it."""
+
+
+class Trial:
+    """Remembers for one target what was refused of the writes that lead to it."""
+
+    def __init__(self, apply: Callable[[str, Object], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """`apply` applies an object for show."""
+        self._apply, self._clock = apply, clock
+        self._target: Name | None = None
+        self._why, self._until = "", 0.0
+
+    def refusal(self, target: Name, writes: Callable[[], Iterable[Wanted]]) -> str:
+        """Return what an API server says against the writes to a target; empty if it takes all of them.
+
+        It is asked once, and after a refusal again and again. Raises Unreachable, and StatusError for an error that is
+        no refusal.
+        """
+        if self._target != target or (self._why and self._clock() >= self._until):
+            self.forget()
+            why = next(filter(None, (self._tried(*each) for each in writes())), "")
+            self._remember(target, why, AGAIN_SECONDS)
+        return self._why
+
+    def forget(self) -> None:
+        """Forget what was refused: the same target would be a new decision of somebody's."""
+        self._target, self._why = None, ""
+
+    def refused(self, target: Name, error: client.StatusError) -> None:
+        """Remember that a write was refused which was taken for show."""
+        self._remember(target, str(error), LATER_SECONDS)
+
+    def _remember(self, target: Name, why: str, seconds: float) -> None:
+        self._target, self._why, self._until = target, why, self._clock() + seconds
+
+    def _tried(self, path: str, body: Object) -> str:
+        if (size := len(json.dumps(body))) > MOST_BYTES:
+            kind, name = body["kind"], body["metadata"]["name"]
+            return f"{kind} {name} would have {size} bytes, and may have {MOST_BYTES}: make the policy smaller"
+        try:
+            self._apply(path, body)
+        except client.StatusError as error:
+            if error.status not in REFUSALS:
+                raise
+            return str(error)
+        return ""
