@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from manifests import make_fallback, make_rbac
+from manifests import make_fallback, make_guard, make_rbac
 from webhook import rules
 from webhook.documents import goyaml_writer
 from webhook.memory import frameworks
@@ -239,7 +239,7 @@ TEMPLATES = {
 
 def files() -> Iterator[tuple[Path, str]]:
     """Make every file that is not written by hand: where it lies, and its text. ValueError where a source differs."""
-    made = {**dict(make_rbac.files()), **dict(make_fallback.files())}
+    made = {**dict(make_rbac.files()), **dict(make_fallback.files()), **dict(make_guard.files())}
     yield from made.items()
     yield HERE / "crd" / "gpusharingpolicies.yaml", _definition()
     for name, source in COPIES.items():

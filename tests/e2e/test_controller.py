@@ -33,6 +33,8 @@ from tests.e2e.objects import pod
 from tests.support.streams import Stream
 from webhook import rules
 from webhook.engine import filled
+from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name
+from webhook.engine.paths import Path as EnginePath
 from webhook.memory import frameworks
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
@@ -578,6 +580,17 @@ def test_the_role_allows_no_creation_and_no_other_names(release: Release) -> Non
 SERVICE: Object = {"namespace": HOME, "name": "slicewarden", "port": 443}
 
 
+def everything() -> Object:
+    """A policy that registers every webhook there is."""
+    value = policy()
+    spec = value["spec"]
+    spec["priorities"] = [{"classes": ["high"], "namespaces": [TEAM]}]
+    spec["sharing"] = {**spec["sharing"], "configMaps": [{"namespace": "kube-system", "name": "sharing"}]}
+    spec["pools"][0]["scheduler"] = "another-scheduler"
+    spec["trust"] = {**spec["trust"], "grants": [{"namespaces": [TEAM], "users": ["root"]}]}
+    return value
+
+
 def hook(**changes: Any) -> Object:
     return {
         "name": "evil.example.com",
@@ -590,29 +603,221 @@ def hook(**changes: Any) -> Object:
     }
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"clientConfig": {"url": "https://evil.example.com/"}}, "no URL"),
-        ({"clientConfig": {"service": {"namespace": "team", "name": "slicewarden"}}}, "only register the Service"),
-        (
-            {"rules": [{"apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"], "operations": ["*"]}]},
-            "never register Secrets",
-        ),
-        (
-            {"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["pods"], "operations": ["*"]}]},
-            "never register Secrets",
-        ),
-    ],
-    ids=["url", "service", "secrets", "everything"],
-)
-def test_the_guard_refuses_what_a_stolen_token_would_register(release: Release, changes: Object, why: str) -> None:
-    patch = json.dumps({"webhooks": [hook(**changes)]})
-    tried = release.cluster.kubectl(
-        "patch", "mutatingwebhookconfiguration", "slicewarden", "--type=strategic", f"--patch={patch}", user=ACCOUNT
-    )
+Change = Callable[[Object], object]
+"""Changes a webhook."""
+
+
+def rule(group: str, resource: str, *operations: str) -> Object:
+    asked = {"apiGroups": [group], "apiVersions": ["*"], "resources": [resource]}
+    return {**asked, "operations": [*operations] or ["CREATE", "UPDATE"]}
+
+
+def service(**fields: Any) -> Change:
+    return lambda hook: hook["clientConfig"]["service"].update(fields)
+
+
+def without(*keys: str) -> Change:
+    return lambda hook: [hook.pop(key) for key in keys]
+
+
+def asking(*rules: Object, **fields: Any) -> Change:
+    return lambda hook: hook.update(rules=[*rules], **fields)
+
+
+PROBED = {
+    "apiGroups": ["coordination.k8s.io"],
+    "apiVersions": ["v1"],
+    "resources": ["leases"],
+    "operations": ["UPDATE"],
+}
+KINDS = "kinds of the engine's tables"
+ALONE = "leave kube-system and slicewarden-system alone"
+FORBIDDEN: dict[str, tuple[str, str, Change, str]] = {
+    "url": ("validate", "pods", lambda hook: hook.update(clientConfig={"url": "https://evil.example.com/"}), "no URL"),
+    "namespace": ("validate", "pods", service(namespace=TEAM), "only register the Service"),
+    "service": ("mutate", "mutate", service(name="another"), "only register the Service"),
+    "port": ("validate", "pods", service(port=8443), "only register the Service"),
+    "path": ("validate", "pods", service(path="/validate"), "paths that name policies"),
+    "path of policies": ("validate", "pods", service(path="/policy"), "paths that name policies"),
+    "path of the other half": ("mutate", "mutate", service(path=f"/validate/{'0' * 16}"), "paths that name policies"),
+    "two patch": ("mutate", "mutate", service(path=f"/mutate/{'0' * 16}.{'1' * 16}"), "paths that name policies"),
+    **{
+        f"{group}/{resource}": ("validate", "pods", asking(rule(group, resource)), KINDS)
+        for group, resource in (
+            ("", "secrets"),
+            ("", "serviceaccounts"),
+            ("", "events"),
+            ("", "pods/exec"),
+            ("", "*"),
+            ("*", "pods"),
+            ("*", "*/*"),
+            ("apps", "pods"),
+            ("apps", "deployments/scale"),
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+            ("rbac.authorization.k8s.io", "clusterroles"),
+            ("certificates.k8s.io", "certificatesigningrequests"),
+            ("authentication.k8s.io", "tokenreviews"),
+            ("slicewarden.dev", "gpusharingpolicies"),
+        )
+    },
+    "what is never patched": ("mutate", "mutate", asking(rule("", "nodes")), KINDS),
+    "a second rule": ("validate", "pods", lambda hook: hook["rules"].append(rule("", "secrets")), KINDS),
+    "deletion": ("validate", "pods", asking(rule("", "pods", "DELETE")), "creations and updates"),
+    "connection": ("validate", "pods", asking(rule("", "pods", "CONNECT")), "creations and updates"),
+    "any operation": ("validate", "pods", asking(rule("", "pods", "*")), "creations and updates"),
+    "every lease": ("validate", "probe-validate", without("matchConditions"), "dry runs of one Lease"),
+    "leases elsewhere": ("mutate", "probe-mutate", without("namespaceSelector"), "dry runs of one Lease"),
+    "leases of others": (
+        "validate",
+        "probe-validate",
+        lambda hook: hook["matchConditions"][0].update(expression="true"),
+        "dry runs of one Lease",
+    ),
+    "leases that fail": ("validate", "probe-validate", lambda hook: hook.update(failurePolicy="Fail"), "one Lease"),
+    "leases beside pods": ("validate", "pods", lambda hook: hook["rules"].append(PROBED), "dry runs of one Lease"),
+    "deleted leases": ("validate", "probe-validate", asking({**PROBED, "operations": ["CREATE"]}), "one Lease"),
+    "everywhere": ("validate", "pods", without("namespaceSelector"), ALONE),
+    "system namespaces": (
+        "validate",
+        "pods",
+        lambda hook: hook["namespaceSelector"]["matchExpressions"][0].update(values=["gpu-operator"]),
+        ALONE,
+    ),
+    "another label": (
+        "validate",
+        "pods",
+        lambda hook: hook["namespaceSelector"]["matchExpressions"][0].update(key="team"),
+        ALONE,
+    ),
+    "labelled namespaces": (
+        "validate",
+        "pods",
+        lambda hook: hook["namespaceSelector"].update(matchLabels={"a": "b"}),
+        ALONE,
+    ),
+    "only some namespaces": (
+        "validate",
+        "pods",
+        lambda hook: hook["namespaceSelector"]["matchExpressions"][0].update(operator="In"),
+        ALONE,
+    ),
+    "labelled objects": (
+        "validate",
+        "pods",
+        lambda hook: hook.update(objectSelector={"matchLabels": {"a": "b"}}),
+        "no objectSelector",
+    ),
+    "unlabelled objects": (
+        "validate",
+        "nodes",
+        lambda hook: hook.update(objectSelector={"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}),
+        "no objectSelector",
+    ),
+    "no condition": ("validate", "pods", without("matchConditions"), "one condition"),
+    "patches that fail": ("mutate", "mutate", lambda hook: hook.update(failurePolicy="Fail"), "may not let patches"),
+    "long waits": ("validate", "pods", lambda hook: hook.update(timeoutSeconds=30), "timeouts"),
+    "policies that fail": (
+        "policies",
+        "policies",
+        lambda hook: hook.update(failurePolicy="Fail"),
+        "that are applied, fail",
+    ),
+    "policies elsewhere": ("policies", "policies", service(path=f"/validate/{'0' * 16}"), "paths that name policies"),
+    "pods by the check of policies": ("policies", "policies", asking(rule("", "pods")), KINDS),
+}
+CONFIGURATIONS = {
+    "validate": ("validatingwebhookconfiguration", "slicewarden"),
+    "mutate": ("mutatingwebhookconfiguration", "slicewarden"),
+    "policies": ("validatingwebhookconfiguration", "slicewarden-policies"),
+}
+
+
+def try_to_write(release: Release, which: str, change: Callable[[Object], object]) -> subprocess.CompletedProcess[str]:
+    """Write a changed configuration for show, by the controller's account."""
+    found = release.cluster.get(*CONFIGURATIONS[which])
+    change(found)
+    kind, name = CONFIGURATIONS[which]
+    patch = [{"op": "replace", "path": f"/{key}", "value": found[key]} for key in ("metadata", "webhooks")]
+    words = ["patch", kind, name, "--type=json", f"--patch={json.dumps(patch)}", "--dry-run=server"]
+    return release.cluster.kubectl(*words, user=ACCOUNT)
+
+
+@pytest.mark.parametrize(("which", "name", "change", "why"), FORBIDDEN.values(), ids=FORBIDDEN)
+def test_the_guard_refuses_what_a_stolen_token_would_register(
+    release: Release, which: str, name: str, change: Change, why: str
+) -> None:
+    def changed(configuration: Object) -> None:
+        (one,) = (each for each in configuration["webhooks"] if each["name"] == f"{name}.slicewarden.dev")
+        change(one)
+
+    tried = try_to_write(release, which, changed)
     assert tried.returncode != 0
+    assert "slicewarden-guard" in tried.stderr
     assert why in tried.stderr
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {}},
+        {"labels": {"app.kubernetes.io/part-of": "another"}},
+        {"finalizers": ["example.com/never"]},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "x"}]},
+    ],
+    ids=["no label", "label", "finalizer", "owner"],
+)
+def test_the_guard_refuses_what_would_keep_the_registration_or_have_it_collected(
+    release: Release, metadata: Object
+) -> None:
+    tried = try_to_write(release, "validate", lambda found: found["metadata"].update(metadata))
+    assert tried.returncode != 0
+    assert "no labels, finalizers or owners" in tried.stderr
+
+
+def test_the_guard_lets_the_controller_write_what_any_policy_registers(release: Release) -> None:
+    for which in CONFIGURATIONS:
+        done = try_to_write(release, which, lambda found: found["webhooks"].reverse())
+        assert done.returncode == 0, done.stderr
+        done = try_to_write(release, which, lambda found: found["webhooks"].clear())
+        assert done.returncode == 0, done.stderr
+    found = {each["name"] for each in release.cluster.get(*CONFIGURATIONS["validate"])["webhooks"]}
+    full = read(everything())
+    paths = (
+        EnginePath(VALIDATE, (Name(full.digest), Name(full.digest, Manner.AUDIT))),
+        EnginePath(MUTATE, (Name(full.digest),)),
+    )
+    registered: set[str] = set()
+    for path in paths:
+        hooks = filled.webhooks(path, {full.digest: full}, "")
+        registered |= {each["name"] for each in hooks}
+        done = try_to_write(release, path.half, partial(dict.update, webhooks=hooks))
+        assert done.returncode == 0, done.stderr
+    assert {
+        "revisions.slicewarden.dev",
+        "named-configmaps.slicewarden.dev",
+        "groups.slicewarden.dev",
+    } <= registered - found
+
+
+def test_a_kind_that_a_policy_adds_is_refused_until_the_guard_has_it(release: Release) -> None:
+    added = {"group": "example.com", "kind": "Training", "resource": "trainings", "templates": ["spec.template"]}
+    more = policy(**MORE, workloads=[added])
+    release.apply(more)
+    assert eventually(lambda: release.condition("Stalled").get("reason") == "Refused")
+    assert "variable `added`" in release.condition("Ready")["message"]
+    assert release.named() == (digest(Q), digest(Q))
+    objects = [
+        each for each in yaml.safe_load_all(release.manifests) if each["metadata"]["name"] == "slicewarden-guard"
+    ]
+    guard = {each["kind"]: each for each in objects}["ValidatingAdmissionPolicy"]
+    wider = json.dumps(guard).replace("['']", "['example.com/trainings']")
+    assert wider != json.dumps(guard)
+    release.cluster.do("apply", "--filename=-", stdin=wider)
+    assert eventually(lambda: release.ready(digest(more)))
+    release.apply(Q)
+    assert eventually(lambda: release.ready(digest(Q)))
+    release.apply(guard)
 
 
 def test_an_emergency_stays_in_force_and_an_install_brings_all_back_through_audit(release: Release) -> None:

@@ -1,5 +1,6 @@
 """The manifests as they stand in Git; tests/e2e has them judged by an API server."""
 
+import re
 import runpy
 import tomllib
 from pathlib import Path
@@ -7,14 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from manifests import make_guard
 from tests import ROOT
 from tests.support.command_lines import read as read_command
 from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, REGISTRATION, powers, read
 from tests.support.objects import Object
+from tests.support.policies import policy_of
 from tests.support.registration_contract import WHOLE_REQUEST
 from webhook import rules
 from webhook.api.devices import DEVICES
 from webhook.api.resources import Resource
+from webhook.catalog import workloads
 from webhook.cli import inputs
 from webhook.cluster import registered, watch
 from webhook.doctor.installation import REVIEWS
@@ -329,6 +333,19 @@ def test_the_command_for_an_emergency_leaves_the_guard_of_the_controller() -> No
     assert current.ours(guard) == []
     assert current.ours(fallback) == fallback
     assert "-l app.kubernetes.io/part-of=slicewarden\n" in (ROOT / "docs" / "operator.md").read_text("utf-8")
+
+
+def test_the_guard_knows_every_kind_that_a_policy_registers_but_those_that_it_adds() -> None:
+    known = {*re.findall(r"'([^']*/[^']*)'", make_guard.variables()["asked"])}
+    policies = [policy_of(path) for path in sorted((ROOT / "tests" / "fixtures").glob("*/policy.yaml"))]
+    assert len(policies) > 10
+    for policy in [*policies, policy_of(ROOT / "policies" / "sample.yaml")]:
+        hooks = [registration.mutating(policy), *registration.webhooks(policy)]
+        asked = {f"{group}/{each}" for hook in hooks for group, some, _ in hook.rules for each in some}
+        added = {
+            f"{each.group}/{each.resource}" for key, each in policy.workloads.items() if key not in workloads.WORKLOADS
+        }
+        assert asked - added <= known
 
 
 def test_the_registration_goes_to_the_service() -> None:

@@ -4,7 +4,7 @@ A request that fails the conditions (`engine/conditions.py`) never reaches the w
 webhook is down.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,26 @@ Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
 """An API group, its resources and the operations that go to the webhook."""
 
 BOTH = ("CREATE", "UPDATE")
+
+PATCHED: tuple[Asked, ...] = (("", ("pods",), ("CREATE",)), ("", ("pods/ephemeralcontainers",), ("UPDATE",)))
+"""The mutating webhook's."""
+
+JUDGED: Mapping[str, tuple[Asked, ...]] = {
+    "pods": (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),),
+    "revisions": (("apps", ("controllerrevisions",), ("CREATE",)),),  # the API server refuses any change of its data
+    "bindings": (("", ("pods/binding", "bindings"), ("CREATE",)),),
+    "statuses": (("", ("pods/status",), ("UPDATE",)),),
+    "namespaces": (("", ("namespaces", "namespaces/status", "namespaces/finalize"), BOTH),),
+    "nodes": (("", ("nodes", "nodes/status"), BOTH),),
+    "configmaps": (("", ("configmaps",), (*BOTH, "DELETE")),),
+    "clusterpolicies": (("nvidia.com", ("clusterpolicies",), BOTH),),
+    "groups": (("scheduling.k8s.io", ("podgroups", "workloads"), BOTH),),
+    "devices": (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),),
+}
+"""The validating webhooks', by name, except for those of workloads."""
+
+CLUSTER_SCOPED = ("nodes", "clusterpolicies")
+"""The webhooks that ask only about objects without a namespace."""
 
 
 @immutable
@@ -138,16 +158,14 @@ def left_alone(policy: Policy) -> tuple[str, ...]:
 
 def mutating(policy: Policy) -> Webhook:
     """Return the webhook of the MutatingWebhookConfiguration."""
-    rules = ("", ("pods",), ("CREATE",)), ("", ("pods/ephemeralcontainers",), ("UPDATE",))
     condition = ("concerns-gpus", conditions.pods(policy))
-    return Webhook("mutate", rules, condition, left_alone(policy), required=False, half="mutate")
+    return Webhook("mutate", PATCHED, condition, left_alone(policy), required=False, half="mutate")
 
 
 def webhooks(policy: Policy) -> Iterator[Webhook]:
     """Yield the webhooks of the ValidatingWebhookConfiguration."""
     system = left_alone(policy)
-    pods = (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),)
-    yield Webhook("pods", pods, ("concerns-gpus", conditions.pods(policy)), system)
+    yield Webhook("pods", JUDGED["pods"], ("concerns-gpus", conditions.pods(policy)), system)
     yield _workloads("workloads", BUILT_IN.values(), policy)
     # The pods of a custom workload are judged anyway, so its operator can go on without the webhook. But a controller
     # creates the pods, so a grant that names requesters sees the requester only here.
@@ -156,38 +174,35 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
     if others:
         yield replace(_workloads("custom-workloads", others, policy), required=by_requester, versions=("*",))
     if by_requester:
-        revisions = (("apps", ("controllerrevisions",), ("CREATE",)),)  # the API server refuses any change of its data
-        yield Webhook("revisions", revisions, ("by-no-controller", conditions.others_than(policy.controllers)), system)
+        by_people = ("by-no-controller", conditions.others_than(policy.controllers))
+        yield Webhook("revisions", JUDGED["revisions"], by_people, system)
 
-    bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
+    bindings = JUDGED["bindings"]
     yield Webhook("bindings", bindings, ("no-scheduler-or-annotations", conditions.binding(policy)), system)
     if any(pool.scheduler for pool in policy.pools):
         # Most bindings of a cluster go here, so an absent webhook must not stop its scheduler.
         one = ("scheduler-of-a-pool", conditions.scheduled_binding(policy))
         yield Webhook("scheduled-bindings", bindings, one, system, required=False)
-    statuses = (("", ("pods/status",), ("UPDATE",)),)
-    yield Webhook("statuses", statuses, ("annotations-or-labels-that-are-judged", conditions.status(policy)), system)
+    annotated = ("annotations-or-labels-that-are-judged", conditions.status(policy))
+    yield Webhook("statuses", JUDGED["statuses"], annotated, system)
 
-    namespaces = (("", ("namespaces", "namespaces/status", "namespaces/finalize"), BOTH),)
     grants = conditions.changed_labels(policy.namespace_keys)
-    yield Webhook("namespaces", namespaces, ("labels-that-grant", grants), ALONE)
-    nodes = (("", ("nodes", "nodes/status"), BOTH),)
+    yield Webhook("namespaces", JUDGED["namespaces"], ("labels-that-grant", grants), ALONE)
     labels = {r.key for pool in policy.pools for r in pool.nodes.requirements} | {*CARD_LABELS, CONFIG_LABEL}
-    yield Webhook("nodes", nodes, ("labels-of-pools-and-cards", conditions.changed_labels(labels)), None)
+    yield Webhook("nodes", JUDGED["nodes"], ("labels-of-pools-and-cards", conditions.changed_labels(labels)), None)
 
-    config_maps = (("", ("configmaps",), (*BOTH, "DELETE")),)
+    config_maps = JUDGED["configmaps"]
     yield Webhook("configmaps", config_maps, ("may-share-gpus", conditions.config_map(policy)), ALONE)
     if named := sorted((space, name) for space, name in policy.config_maps if space in ALONE):
         only = tuple(sorted({space for space, _ in named}))
         yield Webhook("named-configmaps", config_maps, ("named-by-the-policy", conditions.named(named)), (), only=only)
-    cluster_policies = (("nvidia.com", ("clusterpolicies",), BOTH),)
-    yield Webhook("clusterpolicies", cluster_policies, ("names-another-configuration", conditions.CLUSTER_POLICY), None)
+    another = ("names-another-configuration", conditions.CLUSTER_POLICY)
+    yield Webhook("clusterpolicies", JUDGED["clusterpolicies"], another, None)
     if policy.priorities:
-        groups = (("scheduling.k8s.io", ("podgroups", "workloads"), BOTH),)
-        yield Webhook("groups", groups, ("names-a-priority", conditions.GROUPS), system, versions=("*",))
-    devices = (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),)
+        yield Webhook("groups", JUDGED["groups"], ("names-a-priority", conditions.GROUPS), system, versions=("*",))
     versions = ("v1", "v1beta2", "v1beta1")
-    yield Webhook("devices", devices, ("may-be-for-gpus", conditions.devices(policy)), ALONE, versions=versions)
+    for_gpus = ("may-be-for-gpus", conditions.devices(policy))
+    yield Webhook("devices", JUDGED["devices"], for_gpus, ALONE, versions=versions)
 
 
 def _workloads(name: str, kinds: Collection[Workload], policy: Policy) -> Webhook:
