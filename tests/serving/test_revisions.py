@@ -457,6 +457,41 @@ def test_every_error_of_a_policy_is_in_the_message(replica: Replica) -> None:
     assert "overlaps pool" in message
 
 
+def test_a_review_of_a_policy_may_have_so_many_bytes(replica: Replica) -> None:
+    review = admission.wrap(json.loads(STRICT.written))
+    most = review + b" " * (app.MOST_POLICY - len(review))
+    assert replica.review("/policy", most)["allowed"]
+    answer = replica.post("/policy", most + b" ")
+    assert (answer.status, answer.body) == (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"at most 524288 bytes\n")
+
+
+@pytest.mark.parametrize(
+    ("query", "age", "status"),
+    [
+        ("timeout=600s", 4, HTTPStatus.OK),
+        ("timeout=5s", 6, HTTPStatus.GATEWAY_TIMEOUT),
+        ("", 11, HTTPStatus.GATEWAY_TIMEOUT),
+        ("timeout=x", 0, HTTPStatus.BAD_REQUEST),
+    ],
+)
+def test_whoever_no_longer_waits_for_a_check_gets_none(
+    replica: Replica, query: str, age: float, status: HTTPStatus
+) -> None:
+    body = admission.wrap(json.loads(STRICT.written))
+    head = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    checked: list[Object] = []
+
+    def check(item: Object) -> list[str]:
+        checked.append(item)
+        return []
+
+    replica.app.checks = check
+    answer = replica.app(HttpRequest("POST", "/policy", query, head, monotonic() - age, (body,)))
+    assert isinstance(answer, Reply)
+    assert answer.status is status
+    assert len(checked) == (status is HTTPStatus.OK)
+
+
 def test_a_review_of_no_policy_is_a_bad_request(replica: Replica) -> None:
     assert replica.post("/policy", b"{}").status is HTTPStatus.BAD_REQUEST
 

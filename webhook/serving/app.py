@@ -39,6 +39,9 @@ MAX_LOGGED = 253
 PATIENCE = 10.0
 """Seconds that an API server waits if the registration sets no timeout (admissionregistration/v1 types.go)."""
 
+MOST_POLICY = 512 << 10
+"""Bytes of a review of a policy that is read. One that is applied without the check is judged by the controller."""
+
 NO_FACTS = "facts are not loaded yet, or too old"
 
 MARGIN = 0.05
@@ -159,14 +162,16 @@ class ReviewApplication:
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Refuse a request that is no review, before its body is read."""
-        if self.judges.review_path(request.path) or (request.path == POLICY_PATH and self.checks is not None):
-            return _refusal(request)
+        if request.path == POLICY_PATH and self.checks is not None:
+            return _refusal(request, MOST_POLICY)
+        if self.judges.review_path(request.path):
+            return _refusal(request, admission.MAX_BODY)
         return self.health.refusal(request)
 
     def __call__(self, request: HttpRequest) -> Reply | Later:
         """Answer one request that was not refused."""
         if request.path == POLICY_PATH and self.checks is not None:
-            return _checked(request, self.checks)
+            return self._checked(request, self.checks)
         if not self.judges.review_path(request.path):
             return self.health(request)
         answering = self.judges.at(request.path)
@@ -230,6 +235,20 @@ class ReviewApplication:
             self.told(request, verdict, policy.support)
         return Reply(HTTPStatus.OK, answer)
 
+    def _checked(self, request: HttpRequest, checks: Checks) -> Reply:
+        """Answer a review of a policy that is applied: it is refused with every error, as the command line names them.
+
+        Whoever has given up gets 504 before anything is read.
+        """
+        try:
+            if monotonic() > request.arrived + _patience(request.query):
+                return self._late(POLICY_PATH, {"endpoint": POLICY_PATH})
+            asked = admission.decode(b"".join(request.body))
+        except (ValueError, admission.NotAReview) as error:
+            return Reply(HTTPStatus.BAD_REQUEST, f"{error}\n".encode("ascii", "backslashreplace"), (_TEXT,))
+        wrong = [] if asked.object is None else checks(asked.object)
+        return Reply(HTTPStatus.OK, admission.answer(asked, wrong), (("Content-Type", "application/json"),))
+
     def _late(self, path: str, line: Mapping[str, Any]) -> Reply:
         self.log({**line, "error": "too late"})
         if self.metrics is not None:
@@ -237,17 +256,7 @@ class ReviewApplication:
         return Reply(HTTPStatus.GATEWAY_TIMEOUT, b"not judged in time\n")
 
 
-def _checked(request: HttpRequest, checks: Checks) -> Reply:
-    """Answer a review of a policy that is applied: it is refused with every error, as the command line names them."""
-    try:
-        asked = admission.decode(b"".join(request.body))
-    except admission.NotAReview as error:
-        return Reply(HTTPStatus.BAD_REQUEST, f"{error}\n".encode("ascii", "backslashreplace"), (_TEXT,))
-    wrong = [] if asked.object is None else checks(asked.object)
-    return Reply(HTTPStatus.OK, admission.answer(asked, wrong), (("Content-Type", "application/json"),))
-
-
-def _refusal(request: HttpRequest) -> Reply | None:
+def _refusal(request: HttpRequest, most: int) -> Reply | None:
     headers = request.headers
     if request.method != "POST":
         return Reply(HTTPStatus.METHOD_NOT_ALLOWED, b"POST an AdmissionReview\n", (("Allow", "POST"), _TEXT))
@@ -257,8 +266,8 @@ def _refusal(request: HttpRequest) -> Reply | None:
         return Reply(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, b"encoded bodies are not accepted\n", (_TEXT,))
     if "Content-Length" not in headers:
         return Reply(HTTPStatus.LENGTH_REQUIRED, b"Content-Length is required\n", (_TEXT,))
-    if request.length > admission.MAX_BODY:
-        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {admission.MAX_BODY} bytes\n".encode(), (_TEXT,))
+    if request.length > most:
+        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {most} bytes\n".encode(), (_TEXT,))
     return None
 
 
