@@ -233,6 +233,7 @@ HARMLESS_PATHS = (
     "/dev/fuse",
     "/dev/kvm",
     "/dev/net",
+    "/dev/bus/usb",  # devices of the USB, such as a Coral stick: kernel Documentation/admin-guide/devices.txt
     "/dev/infiniband",
     "/proc/cpuinfo",
     "/proc/meminfo",

@@ -7,8 +7,8 @@ container without a GPU may use `envFrom`: there Slicewarden writes `void` into 
 by a claim it does the same, but a variable such as `LD_PRELOAD` or `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` could still lift
 the limits of the slice.
 
-Way out: add a `prefix` with which no such variable begins, such as `APP_`. Or list the variables one by one under
-`env`.
+Way out: list the variables one by one under `env`. Or add a `prefix` with which no such variable begins, such as
+`APP_`, if the program reads its variables by those names.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,8 @@ def check(review: PodReview) -> Iterator[Finding]:
             variable = _variable(prefix, overrides=container.path in review.gpu_containers)
             yield Finding(
                 path,
-                f"{source} may set {variable}; add a prefix such as APP_, or list the variables one by one under env",
+                f"{source} may set {variable}; list the variables one by one under env, or add a prefix such as APP_ "
+                "to their names",
             )
 
 
@@ -72,7 +73,7 @@ def fallback(_: Policy) -> Iterator[Clause]:
     opens = f"c.?envFrom.orValue([]).exists(from, [from.?prefix.orValue('')].exists(p, {may}))"
     yield Clause(
         f"!variables.containers.exists(i, c, size(variables.asks[i]) > 0 && {opens})",
-        "envFrom may set NVIDIA_VISIBLE_DEVICES, which overrides the device plugin; add a prefix such as APP_, or list "
-        "the variables one by one under env",
+        "envFrom may set NVIDIA_VISIBLE_DEVICES, which overrides the device plugin; list the variables one by one "
+        "under env, or add a prefix such as APP_ to their names",
         places=f"'container ' + variables.containers.filter(c, {opens}).map(c, c.name).join(', ')",
     )
