@@ -636,3 +636,24 @@ def test_the_line_of_an_item_is_known_without_a_parse_of_its_marks(form: str) ->
     fresh = read(text, "f")[0][0].item(1)
     assert fresh.line(("items", 1)) > 1
     assert "mark" not in vars(fresh.source)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\n---\nb:\n- c\n",
+        '{"a": 1}\n{"b":\n [2]}\n',
+        "[{op: add}]",
+        "a: [\n",
+        '{"a": \n',
+        "---\na: 1\n--- b\n",
+        "{{ x }}",
+    ],
+)
+def test_a_text_within_a_file_begins_in_its_line(text: str) -> None:
+    there = documents.read(text, "f", 7)
+    padded = documents.read("\n" * 6 + text, "f")
+    assert [(each.value, each.first_line, each.line()) for each in there[0]] == [
+        (each.value, each.first_line, each.line()) for each in padded[0]
+    ]
+    assert there[1] == padded[1]

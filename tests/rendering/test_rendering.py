@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from webhook.documents import documents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.rendering import kustomize, programs, repositories, results_cache
@@ -540,3 +541,30 @@ def test_a_patch_of_another_folder_is_no_object(check: Check) -> None:
     )
     assert judged(report) == ["a/pod.yaml lab a"]
     assert [one.verdict.allowed for one in report.judged] == [False]
+
+
+def test_the_texts_of_patches_are_read_as_they_stand(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines before them are counted and not read again, which would take quadratic time."""
+    lengths = list[int]()
+
+    def read(text: str, *more: Any) -> Any:
+        lengths.append(len(text))
+        return documents.read(text, *more)
+
+    monkeypatch.setattr("webhook.rendering.kustomize.read", read)
+    text = "[{op: add, path: /metadata/labels, value: {a: b}}]"
+    entry = f"- target: {{kind: Pod}}\n  patch: '{text}'\n"
+    check({"a/kustomization.yaml": f"resources: [pod.yaml]\npatches:\n{entry * 50}", "a/pod.yaml": POD})
+    assert lengths == [len(text)] * 50
+
+
+def test_a_patch_without_a_name_that_is_a_text_changes_nothing(check: Check) -> None:
+    patch = POD.replace("name: made", "name: [made]")
+    report = check(
+        {
+            "a/kustomization.yaml": "resources: [pod.yaml]\npatches: [{path: p.yaml}]\n",
+            "a/pod.yaml": POD,
+            "a/p.yaml": patch,
+        }
+    )
+    assert judged(report) == ["a/pod.yaml lab a"]

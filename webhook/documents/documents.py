@@ -104,9 +104,12 @@ class Document:
         return Document(self.file, self.index, items[index], self.first_line, sources[index], base=("items", index))
 
 
-def read(text: str, file: str) -> tuple[list[Document], list[Problem]]:
-    """Read every document of a text. An unreadable one, or one with repeated keys, becomes a problem."""
-    results = [whole(result) for result in stream(text, file)]
+def read(text: str, file: str, first_line: int = 1) -> tuple[list[Document], list[Problem]]:
+    """Read every document of a text. An unreadable one, or one with repeated keys, becomes a problem.
+
+    A text within a file begins in its `first_line`.
+    """
+    results = [whole(result) for result in stream(text, file, first_line=first_line)]
     documents = [result for result in results if isinstance(result, Document)]
     return documents, [result for result in results if isinstance(result, Problem)]
 
@@ -127,7 +130,7 @@ def unskipped(_: str, __: str, ___: str) -> bool:
     return False
 
 
-def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
+def stream(text: str, file: str, skips: Skips = unskipped, *, first_line: int = 1) -> Iterator[Document | Problem]:
     """Yield the documents of a text one by one, so that a long text needs little memory.
 
     A text is split as kubectl splits it: JSON values as long as there are any, then YAML between lines that begin with
@@ -138,7 +141,7 @@ def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document 
     try:
         if _begins_as_json(text):
             try:
-                for document, end in _json_documents(text, file):  # noqa: B007 - needed where it ends
+                for document, end in _json_documents(text, file, first_line):  # noqa: B007 - needed where it ends
                     yield document
                     count += 1
                 return
@@ -147,8 +150,8 @@ def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document 
                 # One value may be followed by YAML. What is no JSON from its start on may be YAML in flow style.
                 if count > 1 or not (_NEXT.match(text, end) if count else not file.lower().endswith(".json")):
                     raise
-        for first_line, chunk in _chunks(text, end):
-            one = _document(chunk, first_line, file, count, skips)
+        for line, chunk in _chunks(text, end, first_line):
+            one = _document(chunk, line, file, count, skips)
             if one is not None:
                 yield one
                 count += 1
@@ -252,13 +255,13 @@ _DASH = re.compile(r"\A( *)-")
 _MARKER = re.compile(rf"---[{_BLANK}]*([^\n]*)\n")  # not ^---, which is looked for at every character
 
 
-def _chunks(text: str, start: int) -> Iterator[tuple[int, str]]:
+def _chunks(text: str, start: int, first_line: int = 1) -> Iterator[tuple[int, str]]:
     """Yield the parts of YAML between markers with their first lines, so that an error affects one document only.
 
     A marker without text before it belongs to the part after it. Raises Unreadable for a line that begins with `---`
     but is no marker, because kubectl stops reading there.
     """
-    line = 1 + text.count("\n", 0, start)
+    line = first_line + text.count("\n", 0, start)
     text = text[start:].replace("\r\n", "\n")
     if not text.endswith("\n"):
         text += "\n"
@@ -280,19 +283,19 @@ def _chunks(text: str, start: int) -> Iterator[tuple[int, str]]:
 _GAP = re.compile(r"[ \t\r\n]*")
 
 
-def _json_documents(text: str, file: str) -> Iterator[tuple[Document, int]]:
+def _json_documents(text: str, file: str, first_line: int = 1) -> Iterator[tuple[Document, int]]:
     """Yield the JSON values of a text, each with its end. Their marks are parsed on first use. Raises Unreadable."""
     twice: list[str] = []
     hook = partial(_last_wins, twice)
     decoder = json.JSONDecoder(object_pairs_hook=hook, parse_constant=_no_constant, parse_float=_finite)
     position, index = _skip(text, 0), 0
-    first_line, counted = 1, 0
+    before, counted = first_line - 1, 0
     while position < len(text):
         first_line, counted = first_line + text.count("\n", counted, position), position
         try:
             value, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            raise Unreadable(error.lineno, f"not JSON: {error.msg}") from error
+            raise Unreadable(before + error.lineno, f"not JSON: {error.msg}") from error
         except RecursionError as error:
             raise Unreadable(first_line, f"nested more than {MAX_DEPTH} deep") from error
         except ValueError as error:

@@ -432,8 +432,7 @@ class _Follower:
         if inline is None and "\n" in path:
             inline = path
         if inline is not None:
-            first = one.document.line(base, 1)
-            found, problems = read("\n" * max(first - 1, 0) + inline, one.document.file)
+            found, problems = read(inline, one.document.file, max(one.document.line(base, 1), 1))
             if problems:
                 self._found.unseen.append(f"{one.document.file}:{problems[0].line}: {problems[0].message}")
             return found
@@ -457,6 +456,7 @@ class _Follower:
             for each in built:
                 if patch.selects(each):
                     fitted = True
+                    self._looked += len(each.layers)  # it has a layer for each patch before
                     result += self._with_patch(each, patch)
                 else:
                     result.append(each)
@@ -523,7 +523,7 @@ def _is_named(patch: Mapping[str, Any], each: Built) -> bool:
     own = mapping(each.value.get("metadata"))
     return (
         group_kind(patch) == group_kind(each.value)
-        and metadata.get("name") in each.names
+        and string(metadata.get("name")) in each.names
         and metadata.get("namespace") in (None, own.get("namespace"))
     )
 
