@@ -187,7 +187,7 @@ def test_many_paths_to_the_same_kustomization_end(check: Check) -> None:
     for number in range(40):
         files[f"k{number}/kustomization.yaml"] = f"resources: [../k{number + 1}, ../k{number + 1}/.]\n"
     report = check(files)
-    assert any("more than" in note for note in report.notes)
+    assert [str(each) for each in report.problems] == ["k0: not rendered: it makes more than 20,000 objects"]
 
 
 RELEASE = """\
@@ -444,7 +444,19 @@ def test_a_patch_may_select_what_is_not_seen(check: Check, more: str) -> None:
 
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kustomize, "MAX_LOOKS", 1)
-    assert any("its patches look at more than 1 objects" in note for note in check(IDLE).notes)
+    assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: its patches look at more than 1 objects"]
+
+
+@pytest.mark.parametrize("fields", ["resources: [../base]\n", "resources: [c.yaml]\ngenerators: [../base]\n"])
+def test_many_roots_of_the_same_base_end(check: Check, monkeypatch: pytest.MonkeyPatch, fields: str) -> None:
+    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", 50)
+    base = {f"base/{each}.yaml": POD.replace("made", f"made-{each}") for each in range(9)}
+    names = ", ".join(f"{each}.yaml" for each in range(9))
+    roots = {f"r{each}/kustomization.yaml": fields for each in range(9)}
+    more = {f"r{each}/c.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n" for each in range(9)}
+    report = check({"base/kustomization.yaml": f"resources: [{names}]\n", **base, **roots, **more})
+    told = {each.message for each in report.problems}
+    assert told == {"not rendered: the kustomizations include more than 50 objects; name fewer of them"}
 
 
 def test_many_files_that_are_nowhere_are_one_note(check: Check) -> None:

@@ -47,7 +47,7 @@ class Job(NamedTuple):
 def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> bytes | str | None:
     """Return what the program makes of a kustomization, the reason why it makes nothing, or None without it."""
     found = job.found
-    if not command or found.outside or (found.blocked and not options.fetch):
+    if not command or found.outside or found.too_large or (found.blocked and not options.fetch):
         return None
     fetch = options.fetch and bool(found.remote)
     if job.variables is not None and not found.unfollowed:

@@ -25,6 +25,9 @@ from webhook.rendering.tree import Tree, Unseen
 MAX_OBJECTS = 20_000
 """The most objects of one kustomization."""
 
+MAX_ALL_OBJECTS = 100_000
+"""The most objects and files of all kustomizations of a repository: each of many could include all the others."""
+
 MAX_LOOKS = 10_000_000
 """How many objects the patches of one kustomization may look at: each looks at all."""
 
@@ -86,8 +89,8 @@ class Followed:
     `remote` are references to other places. `unfollowed` are fields that only the program follows. `blocked` are files
     and references by which the program might read from a network, or never end: with them it does not run. Nor does it
     with references that lead `outside` of the repository, which it would follow from its copy of the files. `absent`
-    are files that are nowhere, `deleted` are files with objects that a patch deletes, and `idle` are the places of
-    patches that select nothing.
+    are files that are nowhere, `deleted` are files with objects that a patch deletes, `idle` are the places of patches
+    that select nothing, and `too_large` says why it was not followed to its end.
     """
 
     objects: list[Built] = field(default_factory=list)
@@ -102,6 +105,7 @@ class Followed:
     deleted: set[str] = field(default_factory=set)
     absent: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
+    too_large: list[str] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -171,8 +175,7 @@ def follow(tree: Tree, folder: str) -> Followed:
     except Unseen as error:
         found.unseen.append(str(error))
     except _TooLarge as error:
-        found.unseen.append(str(error))
-        found.blocked.append(str(error))
+        found.too_large.append(str(error))
     return found
 
 
@@ -186,8 +189,7 @@ def follow_over(tree: Tree, names: list[str], over: Kustomization) -> Followed:
     except Unseen as error:
         found.unseen.append(str(error))
     except _TooLarge as error:
-        found.unseen.append(str(error))
-        found.blocked.append(str(error))
+        found.too_large.append(str(error))
     return found
 
 
@@ -287,6 +289,12 @@ class _Follower:
         self._count += len(built) + 1
         if self._count > MAX_OBJECTS:
             raise _TooLarge(f"it makes more than {MAX_OBJECTS:,} objects")
+        self._counted(len(built) + 1)
+
+    def _counted(self, number: int) -> None:
+        self._tree.followed += number
+        if self._tree.followed > MAX_ALL_OBJECTS:
+            raise _TooLarge(f"the kustomizations include more than {MAX_ALL_OBJECTS:,} objects; name fewer of them")
 
     def transformed(self, one: Kustomization, built: list[Built], above: list[str] | None = None) -> list[Built]:
         """Return the objects with all that a kustomization changes, and those that it generates."""
@@ -334,6 +342,7 @@ class _Follower:
         try:
             name = self._path(path, one.folder)
             for each in self._tree.manifests(name) if self._tree.is_folder(name) else (name,):
+                self._counted(1)
                 if not self._tree.is_folder(each):
                     if b"://" in self._tree.data(each):
                         self._found.blocked.append(each)

@@ -285,6 +285,7 @@ class _Run:
             self._result.files.update(_judged_by(job, self._tree))
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
+            self._result.problems.extend(Problem(job.place, 0, f"not rendered: {each}") for each in job.found.too_large)
             if isinstance(data, bytes):
                 items = self._matched(job, data)
             else:

@@ -46,11 +46,15 @@ def root_of(path: str) -> str:
 
 
 class Tree:
-    """Reads files by their names, and remembers which. A file outside of the repository, also by a link, is refused."""
+    """Reads files by their names, and remembers which. A file outside of the repository, also by a link, is refused.
+
+    `followed` counts the objects and files of all its kustomizations, each as often as one includes it.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.read: dict[str, bytes] = {}
+        self.followed = 0
         self._bytes = 0
         self._documents: dict[str, list[Document] | Unseen] = {}
 
