@@ -1,6 +1,7 @@
 """How roots are rendered: by which programs, within which limits, and how often."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from webhook.documents import documents
+from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.rendering import kustomize, programs, repositories, results_cache
@@ -580,3 +581,23 @@ def test_a_patch_without_a_name_that_is_a_text_changes_nothing(check: Check) -> 
         }
     )
     assert judged(report) == ["a/pod.yaml lab a"]
+
+
+@pytest.mark.parametrize("name", ["base/broken.yaml", "base/pod.yaml", "base/kustomization.yaml"])
+def test_more_roots_of_a_base_read_it_no_more_often(check: Check, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    read, contents = Counter[str](), files.contents
+
+    def counted(name: str) -> bytes:
+        read[name] += 1
+        return contents(name)
+
+    monkeypatch.setattr(files, "contents", counted)
+    base = {"base/kustomization.yaml": "resources: [broken.yaml, pod.yaml]\n", "base/pod.yaml": POD}
+    times = list[int]()
+    for roots in (2, 20):
+        read.clear()
+        more = {f"r{each}/kustomization.yaml": "resources: [../base]\n" for each in range(roots)}
+        report = check({**more, **base, "base/broken.yaml": "kind: [\n"})
+        assert any("base/broken.yaml:" in note for note in report.notes)
+        times.append(read[name])
+    assert times[0] == times[1] > 0
