@@ -1,6 +1,7 @@
 """What a policy that waits would deny: asked in the background, one at a time, and again after a while."""
 
 import threading
+from dataclasses import replace
 from queue import Queue
 
 import pytest
@@ -55,6 +56,16 @@ def test_one_is_compared_at_a_time(world: World) -> None:
     world.answer(0)
     assert world.asked.qsize() == 1
     assert world.asked.get() == (OLD.written, OLD.written)
+
+
+def test_few_comparisons_are_remembered_however_many_policies_wait(world: World) -> None:
+    waiting = [replace(OLD, written=f"{OLD.written} {number}") for number in range(preview.KEPT + 5)]
+    for number, policy in enumerate(waiting):
+        assert world.preview.of(OLD, policy) == UNKNOWN
+        world.answer(number)
+        world.preview._thread.join()  # type: ignore[union-attr]
+    assert len(world.preview._known) == preview.KEPT
+    assert world.preview.of(OLD, waiting[-1])["wouldDeny"] == len(waiting) - 1
 
 
 def test_a_cluster_that_cannot_be_reached_is_said(tmp_path: object) -> None:

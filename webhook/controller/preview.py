@@ -21,6 +21,9 @@ AGAIN_SECONDS = 600.0
 LONGEST = 540.0
 """Seconds that a comparison may take."""
 
+KEPT = 16
+"""The most comparisons that are remembered: those that were found out last."""
+
 SAMPLE, MOST = 10, 300
 """The most objects that are named, and characters of one line."""
 
@@ -50,7 +53,6 @@ class Preview:
             at, fields = self._known.get(key, (now - AGAIN_SECONDS, UNKNOWN))
             due = now - at >= AGAIN_SECONDS
             if due and not (self._thread and self._thread.is_alive()):
-                self._known = {one: value for one, value in self._known.items() if one[0] == old.digest}
                 self._thread = threading.Thread(target=self._find, args=(key, old, new), daemon=True, name="preview")
                 self._thread.start()
         return fields
@@ -58,7 +60,8 @@ class Preview:
     def _find(self, key: tuple[str, str], old: Policy, new: Policy) -> None:
         fields = self._ask(old.written, new.written)
         with self._lock:
-            self._known[key] = (self._clock(), fields)
+            kept = [each for each in self._known.items() if each[0][0] == key[0] and each[0] != key]
+            self._known = {**dict(kept[1 - KEPT :]), key: (self._clock(), fields)}
         self._found()
 
 
