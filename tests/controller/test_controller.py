@@ -340,6 +340,38 @@ def test_no_revision_is_forgotten_while_requests_may_name_it(api: ApiInMemory) -
     assert path not in api.objects
 
 
+def test_a_late_deletion_of_another_controller_is_refused(api: ApiInMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(api, policy())
+    late, other = controller(api), controller(api)
+    settle(other)
+    gone = read(policy(leaveAlone=["elsewhere"]))
+    path = f"{MAPS}/{revisions.name_of(gone.digest)}"
+    api.put(path, dict(revisions.revision(gone, "slicewarden-system")))
+    delete = late._delete
+
+    def delete_late(config_map: Object) -> None:
+        settle(other)  # it forgets the revision, and then somebody wants it again
+        put(api, policy(leaveAlone=["elsewhere"]))
+        settle(other)
+        delete(config_map)
+
+    monkeypatch.setattr(late, "_delete", delete_late)
+    with pytest.raises(client.StatusError) as refused:
+        settle(late)
+    assert refused.value.status == client.CONFLICT
+    assert path in api.objects
+    assert api.named(VALIDATE) == gone.digest
+
+
+def test_a_controller_remembers_only_policies_that_are_there(api: ApiInMemory) -> None:
+    one = controller(api)
+    for number in range(4):
+        p = put(api, policy(leaveAlone=[f"elsewhere-{number}"]))
+        settle(one)
+    one.look()
+    assert one._policies.keys() == {p}
+
+
 def test_a_second_config_map_of_one_label_is_neither_read_nor_deleted(api: ApiInMemory) -> None:
     p = put(api, policy())
     one = controller(api)

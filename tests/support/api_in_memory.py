@@ -131,8 +131,11 @@ class ApiInMemory:
                 self.put(f"{path}/{name}", body)
                 return self._wrote("POST", f"{path}/{name}", 201)
             if method == "DELETE":
-                if self.objects.pop(path, None) is None:
+                if (item := self.objects.get(path)) is None:
                     return 404, _status("not found"), []
+                if any(item["metadata"][key] != value for key, value in (body or {}).get("preconditions", {}).items()):
+                    return 409, _status("the precondition failed"), []
+                del self.objects[path]
                 self.writes.append(f"DELETE {path}")
                 return 200, {"status": "Success"}, []
             return self._patch(path, query, kind, body)

@@ -87,7 +87,7 @@ def ask(
     connect: float = CONNECT_SECONDS,
     silence: float = READ_SECONDS,
 ) -> Any:
-    """Send a request and return the decoded answer. Except with POST, a `body` is sent as a `patch`.
+    """Send a request and return the decoded answer. With PATCH, the `body` is sent as a `patch`.
 
     Timeouts are as in `send`.
 
@@ -137,7 +137,7 @@ def send(
     for setting in api.configuration.auth_settings().values():
         headers[setting["key"]] = setting["value"]
     if body is not None:
-        headers["Content-Type"] = "application/json" if method == "POST" else patch
+        headers["Content-Type"] = patch if method == "PATCH" else "application/json"
     words = {key: str(value) for key, value in query.items() if value not in ("", None)}
     url = f"{api.configuration.host}{path}?{urlencode(words)}" if words else f"{api.configuration.host}{path}"
     response: urllib3.BaseHTTPResponse = api.rest_client.pool_manager.request(

@@ -148,7 +148,7 @@ class Controller:
     ) -> None:
         self._api, self._terms, self._log, self._clock = api, terms, log, clock
         self._event, self._preview = event, preview
-        self._policies: dict[str, Policy] = {}
+        self._policies: dict[str, tuple[str, Policy]] = {}
         self._made: dict[tuple[str, Names], list[Object]] = {}
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
         self._constant: tuple[object, float] = (None, clock())
@@ -280,19 +280,24 @@ class Controller:
         admitted = revisions.admitted(maps[revisions.RELEASES]) if revisions.RELEASES in maps else frozenset()
         validate, mutate = (filled.named(configurations[half]) for half in (VALIDATE, MUTATE))
         world = _Observed(policies, configurations, Place(validate, mutate, admitted), maps)
+        self._policies = {digest: known for digest, known in self._policies.items() if digest in maps}
         for digest, each in maps.items():
             if digest != revisions.RELEASES and (policy := self._revision(digest, each)):
                 world.held[digest] = policy
         return world
 
     def _revision(self, digest: str, item: Object) -> Policy | None:
-        if digest not in self._policies:
-            try:
-                self._policies[digest] = revisions.read(item, rules.releases(), frameworks=frameworks.names())
-            except Exception as error:  # whatever it is, a revision must not end a look
-                self._log({"message": "a revision cannot be used", "revision": digest, "error": str(error)})
-                return None
-        return self._policies[digest]
+        uid = item["metadata"]["uid"]
+        known, policy = self._policies.get(digest, ("", None))
+        if known == uid:
+            return policy
+        try:
+            policy = revisions.read(item, rules.releases(), frameworks=frameworks.names())
+        except Exception as error:  # whatever it is, a revision must not end a look
+            self._log({"message": "a revision cannot be used", "revision": digest, "error": str(error)})
+            return None
+        self._policies[digest] = uid, policy
+        return policy
 
     def _target(self, read: _Read | None, world: _Observed) -> tuple[Standing, Name | None]:
         """Return where to go: the standing if it is reached, and the name that `/validate` has then."""
@@ -484,10 +489,16 @@ class Controller:
     def _publish(self, world: _Observed, policy: Policy) -> Round:
         """Create the revision of a policy; first delete one of its name that is not this policy."""
         if (other := world.maps.get(policy.digest)) is not None:
-            self._ask("DELETE", f"{self._terms.config_maps}/{quote(other['metadata']['name'])}")
+            self._delete(other)
             return Round(f"forgot a ConfigMap that is not policy {policy.digest}")
         self._ask("POST", self._terms.config_maps, revisions.revision(policy, self._terms.namespace))
         return Round(f"revision {policy.digest}")
+
+    def _delete(self, config_map: Object) -> None:
+        """Delete a ConfigMap, if it is still the one that was read."""
+        metadata = config_map["metadata"]
+        body = {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}}
+        self._ask("DELETE", f"{self._terms.config_maps}/{quote(metadata['name'])}", body)
 
     def _forget(self, world: _Observed, target: Name | None, seen: Seen) -> Round | None:
         """Delete one revision that nothing names and nobody wants, once no request by its path can be on its way.
@@ -500,7 +511,7 @@ class Controller:
             return None
         if not seen.drained:
             return Round(waits=f"requests on their way, before revision {digest} is forgotten")
-        self._ask("DELETE", f"{self._terms.config_maps}/{quote(world.maps[digest]['metadata']['name'])}")
+        self._delete(world.maps[digest])
         return Round(f"forgot revision {digest}")
 
     def _tell_agents(self, policy: Policy) -> bool:

@@ -136,7 +136,8 @@ class Revisions(Judges):
         self._refused = {
             digest: refused for digest, refused in self._refused.items() if (digest, refused[0]) in uids.items()
         }
-        loaded: dict[str, Policy] = {}
+        # What is named is held on, whoever deleted its ConfigMap: its path is asked for.
+        loaded = {digest: policy for digest, policy in self._loaded.items() if digest in names - found.keys()}
         for digest in by_need(found, names):
             if len(loaded) == MOST:
                 break
