@@ -1,7 +1,7 @@
 """Writes what the Helm chart has in common with what kustomize is given, and the rights in both: `make chart`.
 
-A template is a file of ours with some of its text replaced by what a value says; the policy, its registration and its
-fallback are copied. The chart's own parts (values, the policy's ConfigMap, notes) are written by hand.
+A template is a file of ours with some of its text replaced by what a value says. The chart's own parts, its values and
+notes, are written by hand.
 """
 
 import re
@@ -17,11 +17,7 @@ from webhook.policy import crd, schemas
 
 HERE = Path(__file__).resolve().parent
 CHART = HERE / "chart"
-COPIES = {
-    "registration.yaml": HERE.parent / "policies" / "registration.yaml",
-    "policy.yaml": HERE.parent / "policies" / "sample.yaml",
-    "fallback.yaml": HERE.parent / "policies" / "fallback" / "fallback.yaml",
-}
+DEFINITION = HERE / "crd" / "gpusharingpolicies.yaml"
 NOTE = "{{- /* Made from %s by `make chart`. */}}\n"
 LABEL = "app.kubernetes.io/part-of: slicewarden"
 
@@ -36,9 +32,6 @@ class Template:
 
 
 IMAGE = {"image: slicewarden:0.1.0  # a name for kustomize's `images` to replace": "image: {{ .Values.image | quote }}"}
-
-
-POLICY = {"configMap: {name: slicewarden-policy}": 'configMap: {name: {{ include "slicewarden.policyName" . }}}'}
 
 
 def _pods(indent: str) -> dict[str, str]:
@@ -137,7 +130,49 @@ MONITORING = {
     )
 }
 
+ACCOUNT = "  - kind: ServiceAccount\n    name: {name}\n    namespace: slicewarden-system\n"
+
+
+def _within(role: str, account: str) -> dict[str, str]:
+    """Write a Role and its binding once for each of the sharing namespaces; they are the last of their file."""
+    return {
+        "---\n# Where the device plugin runs; one pair for each of the policy's sharing namespaces.\n": (
+            "{{- range .Values.sharingNamespaces }}\n---\n# Where the device plugin runs.\n"
+        ),
+        f"kind: Role\nmetadata:\n  name: {role}\n  namespace: gpu-operator\n": (
+            f"kind: Role\nmetadata:\n  name: {role}\n  namespace: {{{{ quote . }}}}\n"
+        ),
+        f"kind: RoleBinding\nmetadata:\n  name: {role}\n  namespace: gpu-operator\n": (
+            f"kind: RoleBinding\nmetadata:\n  name: {role}\n  namespace: {{{{ quote . }}}}\n"
+        ),
+        f"  kind: Role\n  name: {role}\nsubjects:\n{ACCOUNT.format(name=account)}": (
+            f"  kind: Role\n  name: {role}\nsubjects:\n{ACCOUNT.format(name=account)}{{{{- end }}}}\n"
+        ),
+    }
+
+
+INJECTED = (
+    '  {{- if eq .Values.certificates "cert-manager" }}\n'
+    "  annotations: {cert-manager.io/inject-ca-from: slicewarden-system/slicewarden}\n"
+    "  {{- end }}\n"
+)
+"""The annotation by which cert-manager writes its CA into the webhooks that the controller has filled in."""
+
 TEMPLATES = {
+    "namespace.yaml": Template(
+        "base/namespace.yaml",
+        'ne .Release.Namespace "slicewarden-system"',
+        {"  labels:\n": f"  labels:\n    {LABEL}\n"},
+    ),
+    "crd.yaml": Template(
+        "crd/gpusharingpolicies.yaml",
+        replaced={
+            "  name: gpusharingpolicies.slicewarden.dev\n": (
+                "  name: gpusharingpolicies.slicewarden.dev\n"
+                "  annotations: {helm.sh/resource-policy: keep} # with it, all policies would go\n"
+            )
+        },
+    ),
     "deployment.yaml": Template(
         "base/deployment.yaml",
         replaced={
@@ -148,50 +183,24 @@ TEMPLATES = {
             "  # large clusters need more: 896Mi for 15,000 nodes (docs/evidence/scale.md)\n": (
                 "resources: {{ toJson .Values.resources }}\n"
             ),
-            **POLICY,
-            "            - /etc/slicewarden/tls/tls.key\n": (
-                "            - /etc/slicewarden/tls/tls.key\n"
-                "            {{- if .Values.fallback.enabled }}\n"
-                "            - --fallback=ByRule\n"
-                "            {{- end }}\n"
-                '            {{- if eq .Values.mode "audit" }}\n'
-                "            - --audit-only\n"
-                "            {{- end }}\n"
+            "            # The file, not the folder: a mounted ConfigMap contains each of its files twice.\n"
+            "            - --policy\n            - /etc/slicewarden/policy/policy.yaml\n": (
+                "            - --revisions\n            - slicewarden-system\n"
             ),
+            "            - {name: policy, mountPath: /etc/slicewarden/policy, readOnly: true}\n": "",
+            "        - name: policy\n          configMap: {name: slicewarden-policy}\n": "",
             "secret: {secretName: slicewarden-tls, defaultMode: 0440}": (
                 "secret:\n"
                 "            defaultMode: 0440\n"
-                '            {{- if eq .Values.certificates "self" }}\n'
-                "            secretName: slicewarden-serving\n"
+                "            secretName: "
+                '{{ eq .Values.certificates "self" | ternary "slicewarden-serving" "slicewarden-tls" }}\n'
                 "            items:  # a pod waits until both are there\n"
                 "              - {key: tls.crt, path: tls.crt}\n"
-                "              - {key: tls.key, path: tls.key}\n"
-                "            {{- else }}\n"
-                "            secretName: slicewarden-tls\n"
-                "            {{- end }}"
+                "              - {key: tls.key, path: tls.key}"
             ),
         },
     ),
-    "rbac.yaml": Template(
-        "base/rbac.yaml",
-        replaced={
-            "---\n# Where the device plugin runs; one pair for each of the policy's sharing namespaces.\n": (
-                "{{- range .Values.sharingNamespaces }}\n---\n# Where the device plugin runs.\n"
-            ),
-            "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
-                "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
-            ),
-            "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
-                "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
-            ),
-            "  kind: Role\n  name: slicewarden\nsubjects:\n"
-            "  - kind: ServiceAccount\n    name: slicewarden\n    namespace: slicewarden-system\n": (
-                "  kind: Role\n  name: slicewarden\nsubjects:\n"
-                "  - kind: ServiceAccount\n    name: slicewarden\n    namespace: slicewarden-system\n"
-                "{{- end }}\n"
-            ),
-        },
-    ),
+    "rbac.yaml": Template("base/rbac.yaml", replaced=_within("slicewarden", "slicewarden")),
     "service.yaml": Template("base/service.yaml"),
     "network.yaml": Template(
         "base/network.yaml",
@@ -201,34 +210,58 @@ TEMPLATES = {
             **MONITORING,
             "both places (README.md)": "networkPolicy.apiServer",
             "        - {port: webhook}\n": "        - {port: webhook}\n" + _addresses("from"),
+            "        - {port: health}\n": (
+                "        - {port: health}\n"
+                "    - from:\n"
+                "        - podSelector:\n"
+                "            matchLabels: {app.kubernetes.io/name: slicewarden-controller}\n"
+                "      ports:\n"
+                "        - {port: health}\n"
+            ),
         },
     ),
     "quota.yaml": Template(
         "base/quota.yaml", ".Values.quota", {'hard: {pods: "20"}': "hard: {pods: {{ .Values.quota | quote }}}"}
     ),
-    "certificates.yaml": Template(
-        "components/certificates/certificates.yaml",
-        'eq .Values.certificates "self"',
-        {
+    "controller.yaml": Template(
+        "controller/deployment.yaml",
+        replaced={
             **IMAGE,
-            **POLICY,
-            **_pods(" " * 10),
-            "---\n# Only API servers, behind their Service.\n": (
-                "{{- if .Values.networkPolicy.enabled }}\n---\n# Only API servers, behind their Service.\n"
+            **_pods(" " * 6),
+            "args: [controller]": (
+                'args: [controller{{ if ne .Values.certificates "self" }}, --ca-secret, slicewarden-tls{{ end }}]'
             ),
-            "        - {port: 6443}\n": OUT["        - {port: 6443}\n"] + "{{- end }}\n",
+            "resources:\n            requests: {cpu: 50m, memory: 96Mi}\n            limits: {memory: 512Mi}"
+            "  # while a policy waits, another process lists the cluster now and then\n": (
+                "resources: {{ toJson .Values.controller.resources }}\n"
+            ),
         },
     ),
-    "fallback-rbac.yaml": Template("components/fallback-watch/rbac.yaml", ".Values.fallback.enabled"),
+    "controller-rbac.yaml": Template("controller/rbac.yaml"),
+    "controller-network.yaml": Template(
+        "controller/network.yaml", ".Values.networkPolicy.enabled", {**OUT, **MONITORING}
+    ),
+    "registration.yaml": Template(
+        "controller/registration.yaml",
+        replaced={
+            f"kind: {half}WebhookConfiguration\nmetadata:\n  name: slicewarden\n": (
+                f"kind: {half}WebhookConfiguration\nmetadata:\n  name: slicewarden\n{INJECTED}"
+            )
+            for half in ("Mutating", "Validating")
+        },
+    ),
+    "preview.yaml": Template(
+        "controller/preview.yaml", replaced=_within("slicewarden-preview", "slicewarden-controller")
+    ),
+    "guard.yaml": Template("controller/guard.yaml"),
+    "fallback.yaml": Template(
+        "controller/fallback.yaml", 'semverCompare ">=1.35.0-0" .Capabilities.KubeVersion.Version'
+    ),
     "agent-namespace.yaml": Template("components/agent/namespace.yaml", AGENT),
     "agent-rbac.yaml": Template("components/agent/rbac.yaml", AGENT),
     "agent-acts.yaml": Template("components/agent-acts/rbac.yaml", f"and {AGENT} .Values.agent.acts"),
     "agent-taints.yaml": Template("components/agent-taints/rbac.yaml", f"and {AGENT} .Values.agent.taints"),
-    "agent-policy.yaml": Template(
-        "components/agent/policy.yaml",
-        AGENT,
-        {'policy.yaml: ""': 'policy.yaml: {{ include "slicewarden.policy" . | toJson }}'},
-    ),
+    "agent-policy.yaml": Template("components/agent/policy.yaml", AGENT),
     "agent-network.yaml": Template(
         "components/agent/network.yaml", f"and {AGENT} .Values.networkPolicy.enabled", {**OUT, **MONITORING}
     ),
@@ -239,11 +272,13 @@ TEMPLATES = {
 
 def files() -> Iterator[tuple[Path, str]]:
     """Make every file that is not written by hand: where it lies, and its text. ValueError where a source differs."""
-    made = {**dict(make_rbac.files()), **dict(make_fallback.files()), **dict(make_guard.files())}
+    made = {
+        **dict(make_rbac.files()),
+        **dict(make_fallback.files()),
+        **dict(make_guard.files()),
+        DEFINITION: _definition(),
+    }
     yield from made.items()
-    yield HERE / "crd" / "gpusharingpolicies.yaml", _definition()
-    for name, source in COPIES.items():
-        yield CHART / "files" / name, source.read_text("utf-8")
     for name, template in TEMPLATES.items():
         yield CHART / "templates" / name, _text(template, made)
 

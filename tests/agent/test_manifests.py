@@ -18,6 +18,7 @@ from webhook.agent.turns.turns import PAUSE_ENDED, PAUSED
 from webhook.catalog import host_paths
 from webhook.cli import inputs
 from webhook.cli.commands import thaw
+from webhook.controller import controller
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Request
@@ -55,6 +56,18 @@ def test_every_file_of_the_component_is_used() -> None:
         assert set(kustomization.get("resources", ())) == files
 
 
+def test_the_controller_may_write_the_policy_that_it_gives_to_the_agents_and_nothing_else_there() -> None:
+    assert "data" not in one("ConfigMap"), "an apply would take the policy away"
+    name, namespace = (one("ConfigMap")["metadata"][key] for key in ("name", "namespace"))
+    assert f"/api/v1/namespaces/{namespace}/configmaps/{name}" == controller.AGENTS
+    (rule,) = one("Role")["rules"]
+    assert rule == {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get", "patch"]}
+    account = one("ServiceAccount", read(ROOT / "manifests" / "controller" / "rbac.yaml"))["metadata"]
+    (subject,) = one("RoleBinding")["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    assert one("RoleBinding")["roleRef"]["name"] == one("Role")["metadata"]["name"]
+
+
 def test_its_rights_are_what_it_reads_and_the_events_that_it_writes() -> None:
     granted = {
         (group, resource): set(rule["verbs"])
@@ -86,7 +99,10 @@ def test_its_options_are_those_of_the_command(acts: bool) -> None:
     given = read_command(*container["args"])
     assert (given["watch_only"], given["events"], given["listen"][1]) == (not acts, True, 8080)
     (mount,) = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "policy"]
-    assert given["policy"] == f"{mount}/{next(iter(one('ConfigMap')['data']))}"
+    (source,) = [each["configMap"] for each in spec["volumes"] if each["name"] == "policy"]
+    ((key, path),) = [each.values() for each in source["items"]]
+    assert (given["policy"], source["name"]) == (f"{mount}/{path}", one("ConfigMap")["metadata"]["name"])
+    assert key == "policy.yaml"  # as the controller writes it (tests/controller)
     assert "NODE_NAME" in {each["name"] for each in container["env"]}
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
 

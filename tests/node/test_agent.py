@@ -77,6 +77,8 @@ def watched(audited: Cluster, sh: Sh) -> Iterator[Cluster]:
     policies = home / "policies"
     sh(f"slicewarden registration --policy {policies}/sample.yaml > {policies}/registration.yaml")
     sh(f"kubectl apply -k {home}/manifests/overlays/agent")
+    made = f"kubectl create configmap slicewarden-node-policy {AGENT} --from-file=policy.yaml={policies}/sample.yaml"
+    sh(f"{made} --dry-run=client --output=yaml | kubectl apply --filename=-")
     sh(f"kubectl rollout status daemonset/slicewarden-node {AGENT} --timeout=300s")
     audited.add_namespace(TEAM, {})
     with scrapes.running(audited, {"slicewarden": 3, "slicewarden-node": 1}):

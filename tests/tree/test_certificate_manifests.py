@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 import certs
@@ -121,12 +120,6 @@ def test_the_cron_job_reads_the_policy_of_the_webhook() -> None:
     assert OPTIONS["check_registration"] == arguments[arguments.index("--policy") + 1]
 
 
-@pytest.mark.parametrize(("overlay", "uses"), [("enforce", True), ("cert-manager", False)])
-def test_only_overlays_without_cert_manager_keep_certificates_themselves(overlay: str, *, uses: bool) -> None:
-    (kustomization,) = read(OVERLAYS / overlay / "kustomization.yaml")
-    assert (kustomization.get("components") == ["../../components/certificates"]) is uses
-
-
 # cert-manager
 
 
@@ -155,10 +148,16 @@ def test_the_ca_of_cert_manager_signs_only_our_certificate_and_keeps_its_key() -
     )  # going over, none is in the other's way
 
 
-def test_both_configurations_name_the_ca_that_cert_manager_injects() -> None:
+def test_webhooks_get_the_ca_of_cert_manager_by_its_annotation_and_by_the_controller() -> None:
     (kustomization,) = read(OVERLAYS / "cert-manager" / "kustomization.yaml")
-    for kind, patch in zip(("Mutating", "Validating"), kustomization["patches"], strict=True):
-        assert patch["target"] == {"kind": f"{kind}WebhookConfiguration", "name": "slicewarden"}
+    webhook, controller, *halves = kustomization["patches"]
+    certificate = BY_NAME["Certificate", "slicewarden"]["spec"]["secretName"]
+    (_, mounted) = yaml.safe_load(webhook["patch"])
+    assert mounted["value"] == certificate
+    _, *added = yaml.safe_load(controller["patch"])
+    assert read_command("controller", *(each["value"] for each in added))["ca_secret"] == certificate
+    for kind, patch in zip(("Mutating", "Validating"), halves, strict=True):
+        assert patch["target"]["kind"] == f"{kind}WebhookConfiguration"
         annotations = yaml.safe_load(patch["patch"])["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": f"{HOME}/slicewarden"}
 
