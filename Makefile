@@ -87,10 +87,9 @@ docs: $(READY)  ## write the generated pages and pictures again, and the schemas
 man: $(READY)  ## write the man pages of all commands into build/man
 	$(BIN)/slicewarden help --man build/man
 
-chart: $(READY)  ## write the registrations and the fallback of the policies in Git, the rights in the manifests, and what the Helm chart has in common with kustomize
+chart: $(READY)  ## write the sample policy's registration and fallback, the rights in the manifests, manifests/install.yaml and the Helm chart
 	$(BIN)/slicewarden registration --policy policies/sample.yaml > policies/registration.yaml
 	$(BIN)/slicewarden fallback --policy policies/sample.yaml --actions ByRule > policies/fallback/fallback.yaml
-	cd manifests/examples/gitops && $(CURDIR)/$(BIN)/slicewarden registration --policy policy.yaml > registration.yaml
 	$(BIN)/python -m manifests.make_chart
 
 LOCKED := export --quiet --frozen --no-default-groups --no-emit-project --no-header --no-annotate

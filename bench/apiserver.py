@@ -24,7 +24,7 @@ from tests.e2e import binaries, control_plane, pki
 from tests.e2e.control_plane import Cluster
 
 NONE = "none"
-ENFORCE = ROOT / "manifests" / "overlays" / "enforce"
+OVERLAY = ROOT / "manifests" / "overlays" / "file"
 REGISTRATION = ("mutatingwebhookconfigurations/slicewarden", "validatingwebhookconfigurations/slicewarden")
 NAMESPACE = "vision"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -215,7 +215,7 @@ def _bench(programs: Path, seconds: float) -> Iterator[Bench]:
         asked = (payloads.small(), payloads.plain())
         servers = {each: stack.enter_context(serving(each, commands[each], folder, asked)) for each in commands}
         bundle = certs.ca_bundle((folder / "ca.crt").read_bytes())
-        built = cluster.do("kustomize", str(ENFORCE))
+        built = cluster.do("kustomize", str(OVERLAY))
         registrations = {each: _registration(built, server.port, bundle) for each, server in servers.items()}
         yield Bench(folder, cluster, trusted, servers, registrations, seconds)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from manifests import make_fallback, make_guard, make_rbac
 from webhook import rules
 from webhook.documents import goyaml_writer
@@ -19,6 +21,9 @@ HERE = Path(__file__).resolve().parent
 CHART = HERE / "chart"
 DEFINITION = HERE / "crd" / "gpusharingpolicies.yaml"
 NOTE = "{{- /* Made from %s by `make chart`. */}}\n"
+INSTALL = (
+    "# All of manifests/controller in one file, written by `make chart`: kubectl apply -f manifests/install.yaml\n"
+)
 LABEL = "app.kubernetes.io/part-of: slicewarden"
 
 
@@ -159,11 +164,7 @@ INJECTED = (
 """The annotation by which cert-manager writes its CA into the webhooks that the controller has filled in."""
 
 TEMPLATES = {
-    "namespace.yaml": Template(
-        "base/namespace.yaml",
-        'ne .Release.Namespace "slicewarden-system"',
-        {"  labels:\n": f"  labels:\n    {LABEL}\n"},
-    ),
+    "namespace.yaml": Template("base/namespace.yaml", 'ne .Release.Namespace "slicewarden-system"'),
     "crd.yaml": Template(
         "crd/gpusharingpolicies.yaml",
         replaced={
@@ -183,20 +184,8 @@ TEMPLATES = {
             "  # large clusters need more: 896Mi for 15,000 nodes (docs/evidence/scale.md)\n": (
                 "resources: {{ toJson .Values.resources }}\n"
             ),
-            "            # The file, not the folder: a mounted ConfigMap contains each of its files twice.\n"
-            "            - --policy\n            - /etc/slicewarden/policy/policy.yaml\n": (
-                "            - --revisions\n            - slicewarden-system\n"
-            ),
-            "            - {name: policy, mountPath: /etc/slicewarden/policy, readOnly: true}\n": "",
-            "        - name: policy\n          configMap: {name: slicewarden-policy}\n": "",
-            "secret: {secretName: slicewarden-tls, defaultMode: 0440}": (
-                "secret:\n"
-                "            defaultMode: 0440\n"
-                "            secretName: "
-                '{{ eq .Values.certificates "self" | ternary "slicewarden-serving" "slicewarden-tls" }}\n'
-                "            items:  # a pod waits until both are there\n"
-                "              - {key: tls.crt, path: tls.crt}\n"
-                "              - {key: tls.key, path: tls.key}"
+            "secretName: slicewarden-serving": (
+                'secretName: {{ eq .Values.certificates "self" | ternary "slicewarden-serving" "slicewarden-tls" }}'
             ),
         },
     ),
@@ -210,14 +199,6 @@ TEMPLATES = {
             **MONITORING,
             "both places (README.md)": "networkPolicy.apiServer",
             "        - {port: webhook}\n": "        - {port: webhook}\n" + _addresses("from"),
-            "        - {port: health}\n": (
-                "        - {port: health}\n"
-                "    - from:\n"
-                "        - podSelector:\n"
-                "            matchLabels: {app.kubernetes.io/name: slicewarden-controller}\n"
-                "      ports:\n"
-                "        - {port: health}\n"
-            ),
         },
     ),
     "quota.yaml": Template(
@@ -280,7 +261,15 @@ def files() -> Iterator[tuple[Path, str]]:
     }
     yield from made.items()
     for name, template in TEMPLATES.items():
-        yield CHART / "templates" / name, _text(template, made)
+        yield CHART / "templates" / name, NOTE % template.source + _text(template, made)
+    yield HERE / "install.yaml", INSTALL + "---\n".join(_text(Template(source), made) for source in _installed())
+
+
+def _installed() -> Iterator[str]:
+    """Name the files that manifests/controller consists of."""
+    for folder in ("crd", "base", "controller"):
+        kustomization = yaml.safe_load((HERE / folder / "kustomization.yaml").read_text("utf-8"))
+        yield from (f"{folder}/{name}" for name in kustomization["resources"] if name.endswith(".yaml"))
 
 
 def _definition() -> str:
@@ -301,7 +290,7 @@ def _text(template: Template, made: Mapping[Path, str]) -> str:
         text = re.sub(name, rf"\1, {LABEL}}}", text, flags=re.MULTILINE)
     if template.only:
         text = f"{{{{- if {template.only} }}}}\n{text}{{{{- end }}}}\n"
-    return NOTE % template.source + text
+    return text
 
 
 def main() -> None:

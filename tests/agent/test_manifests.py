@@ -112,7 +112,7 @@ def test_the_network_lets_prometheus_in_and_the_agent_out_to_the_api_server_as_t
     spec, pods = one("NetworkPolicy")["spec"], one("DaemonSet")["spec"]["template"]
     assert spec["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
     assert "hostNetwork" not in pods["spec"], "no NetworkPolicy holds for the host's network"
-    _, metrics = base["spec"]["ingress"]
+    _, metrics, _ = base["spec"]["ingress"]
     assert (spec["ingress"], spec["egress"]) == ([metrics], base["spec"]["egress"])
     assert spec["policyTypes"] == base["spec"]["policyTypes"]
     assert {each["name"] for each in pods["spec"]["containers"][0]["ports"]} == {metrics["ports"][0]["port"]}

@@ -34,12 +34,12 @@ def commands(*words: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in COMMANDS if line.split()[1 : 1 + len(words)] == [*words]]
 
 
-def rendered(cluster: Cluster, folder: str = "overlays/enforce") -> list[Object]:
+def rendered(cluster: Cluster, folder: str = "overlays/file") -> list[Object]:
     """The objects of an overlay."""
     return list(yaml.safe_load_all(cluster.do("kustomize", str(MANIFESTS / folder))))
 
 
-def policy_of(cluster: Cluster, folder: str = "overlays/enforce") -> str:
+def policy_of(cluster: Cluster, folder: str = "overlays/file") -> str:
     """The policy that an overlay installs."""
     (found,) = [each for each in rendered(cluster, folder) if each["kind"] == "ConfigMap"]
     return str(found["data"]["policy.yaml"])

@@ -85,7 +85,7 @@ def rendered(cluster: Cluster) -> list[Object]:
     folder.mkdir()
     names = ("agent", "agent-acts", "agent-taints")
     ways = [os.path.relpath(MANIFESTS / "components" / name, folder.resolve()) for name in names]
-    base = os.path.relpath(MANIFESTS / "overlays/enforce", folder.resolve())
+    base = os.path.relpath(MANIFESTS / "controller", folder.resolve())
     (folder / "kustomization.yaml").write_text(json.dumps({"resources": [base], "components": ways}))
     made = [*yaml.safe_load_all(cluster.do("kustomize", "--load-restrictor=LoadRestrictionsNone", folder))]
     return sorted(made, key=lambda each: bool(each["kind"] != "Namespace"))

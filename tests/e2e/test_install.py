@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -62,10 +61,6 @@ def sh(cluster: Cluster, checkout: Path) -> Sh:
     }
 
     def sh(commands: str) -> str:
-        # No container runs here: what the Job would do is done in its place.
-        commands = re.sub(
-            r"^kubectl create job .*\nkubectl wait job/.*$", "slicewarden certs keep", commands, flags=re.M
-        )
         script = f'slicewarden() {{ python -m webhook "$@"; }}\n{commands}'
         command = ["bash", "-euo", "pipefail", "-c", script]
         made = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
@@ -85,15 +80,6 @@ def arguments(cluster: Cluster) -> list[str]:
     return list(container["args"])
 
 
-def policy_name(cluster: Cluster) -> str:
-    (name,) = (
-        each["configMap"]["name"]
-        for each in deployment(cluster)["spec"]["template"]["spec"]["volumes"]
-        if each["name"] == "policy"
-    )
-    return str(name)
-
-
 def pods(cluster: Cluster) -> list[Object]:
     return [each for each in cluster.get("pods", SYSTEM)["items"] if "deletionTimestamp" not in each["metadata"]]
 
@@ -111,40 +97,35 @@ def refused(cluster: Cluster) -> bool:
 
 def test_the_readme_has_these_commands() -> None:
     assert {heading: len(blocks) for heading, blocks in BLOCKS.items() if blocks} == {
-        "# Install it": 2,
-        "Put your policy in": 1,
-        "In this order": 2,
+        "# Install it": 3,
+        "Two commands": 2,
         "With Helm": 3,
-        "Upgrade it, or change the policy": 1,
         "In an emergency": 1,
         "Remove it": 2,
         "Replicas and rights": 1,
     }
 
 
-def test_installing_starts_with_ones_own_policy(sh: Sh, checkout: Path) -> None:
-    """It is the sample with another taint, and the registration is made from it."""
-    policy, registration = checkout / "policy.yaml", checkout / "policies" / "registration.yaml"
-    policy.write_text(policy.read_text("utf-8").replace("slicewarden.dev/pool", "nvidia.com/gpu"), "utf-8")
-    sh(BLOCKS["Put your policy in"][0])
-    assert "slicewarden.dev/pool" not in registration.read_text("utf-8")
-
-
-def test_the_first_installation_only_records(cluster: Cluster, sh: Sh) -> None:
-    sh(BLOCKS["In this order"][0])
-    sh("slicewarden registration --policy policies --check --live")
-    assert "--audit-only" in arguments(cluster)
-    assert "key: nvidia.com/gpu" in cluster.get("configmap", policy_name(cluster), SYSTEM)["data"]["policy.yaml"]
-    assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Ignore"}
-    assert all(hook["clientConfig"]["caBundle"] for hook in hooks(cluster))
+def test_two_commands_install_it_and_nothing_is_judged_before_the_controller_works(cluster: Cluster, sh: Sh) -> None:
+    """No container runs here; test_controller has one that does, on what install.yaml is compared with."""
+    install, policy = BLOCKS["Two commands"]
+    sh(install)
+    served(cluster, "gpusharingpolicies.slicewarden.dev")
+    apply, wait = policy.splitlines()
+    assert wait.startswith("kubectl wait ")
+    sh(apply)
+    assert [each["metadata"]["name"] for each in cluster.get("gpusharingpolicies")["items"]] == ["sample"]
+    assert hooks(cluster) == []
     assert not refused(cluster)
+    assert "--revisions" in arguments(cluster)
 
 
 def test_pod_security_admits_the_pods(cluster: Cluster) -> None:
     """The namespace enforces `restricted`; a pod that is less than that is refused in it."""
     labels = cluster.get("namespace", "slicewarden-system")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    assert len(pods(cluster)) == deployment(cluster)["spec"]["replicas"] == 3
+    assert deployment(cluster)["spec"]["replicas"] == 3
+    assert eventually(lambda: len(pods(cluster)) == 5)
     breaches: list[Object] = [{"hostNetwork": True}, {"securityContext": {}}, {}]
     for breach in breaches:
         spec = {**deployment(cluster)["spec"]["template"]["spec"], **breach}
@@ -188,64 +169,49 @@ def test_a_drain_takes_one_at_a_time(cluster: Cluster) -> None:
 def test_the_quota_counts_the_webhooks_pods(cluster: Cluster) -> None:
     def used() -> bool:
         status = cluster.get("resourcequota", "slicewarden", SYSTEM).get("status", {})
-        return bool(status.get("used") == {"pods": "3"})
+        return bool(status.get("used") == {"pods": "5"})
 
     assert eventually(used)
 
 
-def test_the_next_step_enforces_the_policy(cluster: Cluster, sh: Sh) -> None:
-    before = policy_name(cluster)
-    sh(BLOCKS["In this order"][1])
-    assert policy_name(cluster) == before
-    assert "--audit-only" not in arguments(cluster)
-    assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Fail", "Ignore"}
-    assert all(hook["clientConfig"]["caBundle"] for hook in hooks(cluster))
-    assert eventually(lambda: refused(cluster))
+def test_one_command_removes_the_registration_and_others_the_rest(cluster: Cluster, sh: Sh) -> None:
+    sh(BLOCKS["In an emergency"][0])
+    ours = ("mutatingwebhookconfigurations,validatingwebhookconfigurations", "-l=app.kubernetes.io/part-of=slicewarden")
+    assert cluster.get(*ours)["items"] == []
+    sh(BLOCKS["Remove it"][0])
+    assert gone(cluster)
 
 
-def change() -> str:
-    """The page's commands for a changed policy, but for the judgement of the reader's own manifests."""
-    (block,) = BLOCKS["Upgrade it, or change the policy"]
-    check, *commands = block.splitlines()
-    assert check.startswith("slicewarden check ")
-    # What there is to see is told by a status of 1.
-    return "\n".join(f"{each} || test $? = 1" if "diff" in each else each for each in commands)
+WITHOUT = commands("docs/without-controller.md")
 
 
-def test_a_change_of_policy_is_a_rollout_and_can_be_undone(cluster: Cluster, sh: Sh, checkout: Path) -> None:
-    before, revision = policy_name(cluster), deployment(cluster)["metadata"]["annotations"]
-    policy = checkout / "policy.yaml"
-    policy.write_text(policy.read_text("utf-8").replace("maxReplicas: 8", "maxReplicas: 4"), "utf-8")
-    assert "registration is stale" in sh(
-        "slicewarden registration --policy policy.yaml --check --live 2>&1 || test $? = 1"
-    )
-    sh(change())
-    after = policy_name(cluster)
-    assert after != before
-    assert "maxReplicas: 4" in cluster.get("configmap", after, SYSTEM)["data"]["policy.yaml"]
-    assert deployment(cluster)["metadata"]["annotations"] != revision
-    (undo,) = re.findall(r"`(kubectl rollout undo [^`]*)`", (MANIFESTS / "README.md").read_text("utf-8"))
-    sh(f"{undo}\nkubectl rollout status deployment/slicewarden {SYSTEM}")
-    assert policy_name(cluster) == before
-
-
-def test_a_webhook_that_a_change_of_policy_adds_is_trusted_as_the_others_are(
+def test_without_the_controller_the_policy_is_a_file_and_the_registration_is_written_by_hand(
     cluster: Cluster, sh: Sh, checkout: Path
 ) -> None:
-    before = {hook["name"]: hook["clientConfig"]["caBundle"] for hook in hooks(cluster)}
-    policy, grant = checkout / "policy.yaml", "      - {namespaces: [team], users: [alice]}\n"
+    """With another taint; the webhook of the overlay is asked in test_manifests."""
+    policy = checkout / "policy.yaml"
+    policy.write_text(policy.read_text("utf-8").replace("slicewarden.dev/pool", "nvidia.com/gpu"), "utf-8")
+    sh(WITHOUT["Install it"][0])
+    assert "--policy" in arguments(cluster)
+    assert all(hook["clientConfig"]["caBundle"] for hook in hooks(cluster))
+    assert eventually(lambda: refused(cluster))
+    assert "slicewarden.dev/pool" not in json.dumps(hooks(cluster))
+    mounted = "--output=jsonpath={.spec.template.spec.volumes[*].configMap.name}"
+    before = cluster.do("get", "deployment", "slicewarden", SYSTEM, mounted)
+
+    grant = "      - {namespaces: [team], users: [alice]}\n"
     policy.write_text(policy.read_text("utf-8").replace("    grants:\n", f"    grants:\n{grant}"), "utf-8")
-    sh(change())
-    after = {hook["name"]: hook["clientConfig"].get("caBundle") for hook in hooks(cluster)}
-    assert after.keys() - before.keys() == {"revisions.slicewarden.dev"}
-    assert {*after.values()} == {*before.values()}
-
-
-def test_one_command_disables_the_webhook_and_another_removes_it(cluster: Cluster, sh: Sh) -> None:
-    sh(BLOCKS["In an emergency"][0])
-    assert hooks(cluster) == []
-    assert eventually(lambda: not refused(cluster))
-    sh(BLOCKS["Remove it"][0])
+    stale = sh("slicewarden registration --policy policy.yaml --check --live 2>&1 || test $? = 1")
+    assert "registration is stale" in stale
+    sh(WITHOUT["Change the policy, or the release"][0])
+    assert "revisions.slicewarden.dev" in {hook["name"] for hook in hooks(cluster)}
+    assert len({hook["clientConfig"]["caBundle"] for hook in hooks(cluster)}) == 1
+    assert cluster.do("get", "deployment", "slicewarden", SYSTEM, mounted) != before
+    sh(WITHOUT["Renew the certificate"][0])
+    sh("kubectl create namespace slicewarden-node")
+    sh(WITHOUT["The fallback and the agent"][0])
+    sh("kubectl delete namespace slicewarden-node")
+    sh(f"{BLOCKS['In an emergency'][0]}\nkubectl delete -k manifests/overlays/file")
     assert gone(cluster)
 
 

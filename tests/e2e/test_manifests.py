@@ -2,10 +2,7 @@
 
 import base64
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import yaml
 
 from tests.e2e.access import definition, served
 from tests.e2e.control_plane import eventually
-from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, commands, rendered
+from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
 from tests.e2e.objects import (
     KINDS,
     TRUST,
@@ -30,11 +27,10 @@ from tests.e2e.objects import (
 from webhook.catalog.workloads import CUSTOM, WORKLOADS
 from webhook.engine.conditions import always_asked
 
-BY_HAND = (MANIFESTS.parent / "docs" / "certificates.md").read_text("utf-8")
 FILES = sorted((MANIFESTS.parent / "tests" / "kinds").glob("*.yaml"))
 NAMESPACES = {"vision": TRUSTED, "visitors": {}, "limited": {}, "gpu-operator": {}}
 
-overlays = pytest.mark.parametrize("folder", ["base", "overlays/enforce", "overlays/audit"])
+overlays = pytest.mark.parametrize("folder", ["base", "overlays/file"])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -85,18 +81,12 @@ def test_the_api_server_takes_every_object(guarded: Guard, folder: str) -> None:
     assert len(applied.stdout.splitlines()) == len(names)
 
 
-@pytest.mark.parametrize("folder", ["overlays/enforce", "overlays/audit"])
-def test_the_deployment_mounts_the_policy_by_its_hash(guarded: Guard, folder: str) -> None:
-    built = rendered(guarded.cluster, folder)
+def test_the_deployment_mounts_the_policy_by_its_hash(guarded: Guard) -> None:
+    built = rendered(guarded.cluster)
     (policy,) = [each for each in built if each["kind"] == "ConfigMap"]
     (spec,) = [each["spec"]["template"]["spec"] for each in built if each["kind"] == "Deployment"]
     assert re.fullmatch(r"slicewarden-policy-\w{10}", policy["metadata"]["name"])
     assert {"configMap": {"name": policy["metadata"]["name"]}, "name": "policy"} in spec["volumes"]
-
-
-def test_the_audit_overlay_lets_through_what_it_cannot_judge(guarded: Guard) -> None:
-    hooks = [hook for each in rendered(guarded.cluster, "overlays/audit") for hook in each.get("webhooks", ())]
-    assert {hook["failurePolicy"] for hook in hooks} == {"Ignore"}
 
 
 # What reaches the webhook
@@ -260,7 +250,7 @@ def test_other_config_maps_are_not_reviewed(guarded: Guard, item: Object) -> Non
     assert guarded.reached_by(item, refused=False) == []
 
 
-# The commands of the pages; the last tests, since they take the registration away
+# The command for an emergency; the last test, since it takes the registration away
 
 
 def test_one_command_removes_the_registration(guarded: Guard) -> None:
@@ -269,23 +259,3 @@ def test_one_command_removes_the_registration(guarded: Guard) -> None:
     assert guarded.cluster.apply(pod("free", "visitors", {"nvidia.com/gpu": 99})).returncode == 0
     assert "nodeSelector" not in guarded.cluster.get("pod", "free", "--namespace=visitors")["spec"]
     assert guarded.asked("visitors")[before:] == []
-
-
-def test_the_ca_bundle_is_filled_in_by_hand_and_stays(guarded: Guard) -> None:
-    configurations = [each for each in rendered(guarded.cluster) if "webhooks" in each]
-    assert guarded.cluster.apply(*configurations).returncode == 0
-    (loop,) = re.findall(r"^for half in .*?^done$", BY_HAND, re.MULTILINE | re.DOTALL)
-    programs = f"{Path(sys.executable).parent}:{guarded.cluster.binaries}"
-    script = f'slicewarden() {{ python -m webhook "$@"; }}; ca=Y2E=\n{loop}'
-    environment = {
-        **os.environ,
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "KUBECONFIG": str(guarded.cluster.kubeconfig()),
-    }
-    subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=MANIFESTS.parent, env=environment, check=True)
-    assert guarded.cluster.apply(*configurations).returncode == 0
-    kept = guarded.cluster.get("mutatingwebhookconfigurations,validatingwebhookconfigurations")["items"]
-    clients = [hook["clientConfig"] for each in kept for hook in each["webhooks"]]
-    assert {client.get("caBundle") for client in clients} == {"Y2E="}
-    assert all("service" in client for client in clients)
-    guarded.cluster.do(*commands("delete")[0])

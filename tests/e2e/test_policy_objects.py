@@ -23,7 +23,7 @@ from webhook.policy import load
 CRD = ROOT / "manifests" / "crd" / "gpusharingpolicies.yaml"
 POLICIES = sorted(
     file
-    for folder in ("policies", "tests/fixtures", "manifests/examples/gitops")
+    for folder in ("policies", "tests/fixtures")
     for file in (ROOT / folder).rglob("*.yaml")
     if "kind: GPUSharingPolicy\n" in file.read_text("utf-8")
 )

@@ -101,16 +101,20 @@ def labelled(shared: Cluster, gpu_node: Node) -> Cluster:
 
 @pytest.fixture(scope="session")
 def audited(labelled: Cluster, sh: Sh) -> Cluster:
-    """The same with the product's own image in audit mode, installed by the README's commands."""
-    first, _ = commands()["In this order"]
-    sh(first)
+    """The same with the product's own image and a policy that only records, installed by the README's commands."""
+    policy = labelled.folder / "policy.yaml"
+    policy.write_text((ROOT / "policies" / "sample.yaml").read_text("utf-8"), "utf-8")
+    install, apply = commands()["Two commands"]
+    sh(install)
+    sh(apply, policy.parent)
     return labelled
 
 
 @pytest.fixture(scope="session")
 def enforced(audited: Cluster, sh: Sh) -> Cluster:
-    """The same, enforced, and no pod of audit mode left to answer."""
-    _, second = commands()["In this order"]
-    sh(second)
+    """The same, enforced."""
+    policy = audited.folder / "policy.yaml"
+    policy.write_text(policy.read_text("utf-8").replace("\nspec:\n", "\nspec:\n  mode: Enforce\n", 1), "utf-8")
+    sh(commands()["Two commands"][1], policy.parent)
     assert eventually(partial(all_ready, audited), 120)
     return audited

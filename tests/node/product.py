@@ -19,7 +19,7 @@ from tests.support.go_programs import Missing, Unbuilt, cache, say
 
 NAME = "docker.io/library/slicewarden:0.1.0"
 """As container runtimes read the name in manifests/base."""
-BEFORE = "66d5ea6"
+BEFORE = "01dffcd"
 """The commit that stands for the release before."""
 NAME_BEFORE = "docker.io/library/slicewarden:before"
 BASE = "localhost/python-base:3.13-trixie"

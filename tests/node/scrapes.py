@@ -34,7 +34,6 @@ ASKED = {
         "Policy and mode in force", "Waiting, lost and died",
     ),
     "events": ("Events",),
-    "fallback": ("The fallback's policies and bindings by state",),
     "gone": ("Passed by, or refused for want of an answer",),
     "audited": ("Audit mode: what the policy would have done",),
     "used": ("Memory and allowance by container", "SMs' time by container", "Memory of cards"),
@@ -44,8 +43,8 @@ ASKED = {
     "dead": ("Dead cards and their events",),
 }  # fmt: skip
 """Panels by what has to happen for them to have series: a test makes each of these, and asks for what they show."""
-MADE_UP = ("Turns: who stands still",)
-"""Panels with series that were made up alone (tests/monitoring): no container is made to wait here."""
+MADE_UP = ("Turns: who stands still", "The fallback's policies and bindings by state")
+"""Panels with series that are only made up (tests/monitoring): nobody waits here, or watches the fallback."""
 
 
 def faster(text: str) -> str:

@@ -65,7 +65,9 @@ def tree(cluster: Cluster) -> Path:
     overlay = home / "manifests" / "overlays" / "agent"
     overlay.mkdir()
     components = [f"../../components/{name}" for name in ("agent", "agent-acts", "agent-taints")]
-    (overlay / "kustomization.yaml").write_text(json.dumps({"resources": ["../audit"], "components": components}))
+    (overlay / "kustomization.yaml").write_text(
+        json.dumps({"resources": ["../../controller"], "components": components})
+    )
     return home
 
 
@@ -74,11 +76,7 @@ def watched(audited: Cluster, sh: Sh) -> Iterator[Cluster]:
     """The cluster with the agent on the node with cards, a Prometheus, and a namespace whose pods use them."""
     home = tree(audited)
     audited.do("apply", "--filename=-", stdin=json.dumps({**RUNTIME_CLASS, "handler": "runc"}))
-    policies = home / "policies"
-    sh(f"slicewarden registration --policy {policies}/sample.yaml > {policies}/registration.yaml")
-    sh(f"kubectl apply -k {home}/manifests/overlays/agent")
-    made = f"kubectl create configmap slicewarden-node-policy {AGENT} --from-file=policy.yaml={policies}/sample.yaml"
-    sh(f"{made} --dry-run=client --output=yaml | kubectl apply --filename=-")
+    sh(f"kubectl apply -f {home}/policies/sample.yaml\nkubectl apply -k {home}/manifests/overlays/agent")
     sh(f"kubectl rollout status daemonset/slicewarden-node {AGENT} --timeout=300s")
     audited.add_namespace(TEAM, {})
     with scrapes.running(audited, {"slicewarden": 3, "slicewarden-node": 1}):

@@ -1,4 +1,4 @@
-"""cert-manager itself, by its own chart: it takes over from the CronJob, and renews, under a stream of pods."""
+"""cert-manager itself, by its own chart: it takes over from the controller, and renews, under a stream of pods."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ PAGE = "docs/certificates.md"
 PORT = 8443
 SECRET, CA_SECRET = "slicewarden-tls", "slicewarden-ca-cert-manager"
 KEPT = "slicewarden-ca"
-"""The Secret of the CronJob's CA."""
+"""The Secret of the controller's CA."""
 CONFIGURATIONS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 
 
@@ -27,7 +27,7 @@ CONFIGURATIONS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 def issued(enforced: Cluster, sh: Sh) -> Cluster:
     """The cluster with certificates by cert-manager, which took over while pods were created; it stays so."""
     charts.install(sh, "cert-manager", "cert-manager")
-    (change,) = (block for block in commands(PAGE)["Kept by a CronJob"] if "overlays/cert-manager" in block)
+    (change,) = (block for block in commands(PAGE)["By the controller"] if "overlays/cert-manager" in block)
     with stream(enforced):
         sh(change)
         assert eventually(partial(all_ready, enforced))
@@ -47,6 +47,7 @@ def secret(cluster: Cluster, name: str, key: str) -> bytes:
 def bundles(cluster: Cluster) -> list[set[bytes]]:
     """The CAs by which the API server trusts each of our webhooks."""
     found = cluster.get(CONFIGURATIONS, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
+    found = [each for each in found if each["metadata"]["name"] == "slicewarden"]
     assert len(found) == 2
     hooks = [hook["clientConfig"]["caBundle"] for each in found for hook in each["webhooks"]]
     return [certificates(base64.b64decode(text)) for text in hooks]
@@ -72,7 +73,7 @@ def renew(cluster: Cluster, name: str, holder: str) -> bytes:
 
 
 def test_it_issues_what_each_replica_serves_and_the_api_server_trusts_its_ca(issued: Cluster) -> None:
-    """Beside the CronJob's, which signed what was served until then.
+    """Beside the controller's, which signed what was served until then.
 
     cert-manager adds its CA to those that it finds, but for expired ones (v1.21.2,
     internal/cainjector/bundle/bundle.go: AppendCertificatesToBundle; the gate CAInjectorMerging is on since v1.19). It

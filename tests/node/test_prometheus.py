@@ -129,44 +129,27 @@ def test_the_alerts_of_a_webhook_that_is_gone_fire_and_resolve(watched: Cluster)
     assert eventually(partial(all_ready, watched), 120)
 
 
-@pytest.fixture(scope="module")
-def with_fallback(watched: Cluster, sh: Sh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A clone whose overlay has the fallback and Events, as they are installed; after it there is neither again."""
-    clone = tmp_path_factory.mktemp("with_fallback")
-    for name in ("manifests", "policies"):
-        shutil.copytree(ROOT / name, clone / name)
-    overlay = clone / "manifests/overlays/enforce/kustomization.yaml"
-    overlay.write_text(
-        overlay.read_text() + "".join(f"  - ../../components/{each}\n" for each in ("fallback", "events"))
+@pytest.fixture
+def with_events(watched: Cluster, sh: Sh, tmp_path: Path) -> Iterator[None]:
+    """The same with the component of Events, as a kustomization of one's own has it; after it there are none again."""
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    content = {"resources": ["manifests/controller"], "components": ["manifests/components/events"]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(content))
+    status = f"kubectl rollout status deployment/slicewarden {SYSTEM}"
+    sh(f"kubectl apply -k .\n{status}", tmp_path)
+    assert eventually(partial(all_ready, watched), 120)
+    yield
+    sh(
+        f"kubectl delete -f manifests/components/events/rbac.yaml\nkubectl apply -k manifests/controller\n{status}",
+        tmp_path,
     )
-    apply = f"kubectl apply -k manifests/overlays/enforce\nkubectl rollout status deployment/slicewarden {SYSTEM}"
-    sh(apply, clone)
-    assert eventually(partial(all_ready, watched), 120)
-    yield clone
-    sh("kubectl delete -k policies/fallback\nkubectl delete -f manifests/components/events/rbac.yaml", clone)
-    sh(apply)
     assert eventually(partial(all_ready, watched), 120)
 
 
-@pytest.mark.usefixtures("with_fallback")
+@pytest.mark.usefixtures("with_events")
 def test_the_panel_of_events_has_those_that_were_written(watched: Cluster) -> None:
     def without() -> set[str]:
         assert watched.kubectl("create", "--filename=-", stdin=json.dumps(OF_A_CONTROLLER)).returncode
         return silent("events", "> 0")
 
     assert eventually(lambda: not without()), without()
-
-
-def test_the_alert_of_a_fallback_that_was_removed_fires_and_resolves(
-    watched: Cluster, sh: Sh, with_fallback: Path
-) -> None:
-    assert eventually(
-        lambda: bool(ask("query", query='slicewarden_fallback_objects{state="current"} > 0')["result"]), 30
-    )
-    # It may have fired while the fallback was applied piece by piece.
-    assert eventually(lambda: "SlicewardenFallbackDiffers" not in firing())
-    assert eventually(lambda: not silent("fallback")), silent("fallback")
-    watched.do("delete", "validatingadmissionpolicy", "slicewarden-bindings")
-    assert eventually(lambda: "SlicewardenFallbackDiffers" in firing())
-    sh("kubectl apply -k policies/fallback", with_fallback)
-    assert eventually(lambda: "SlicewardenFallbackDiffers" not in firing())

@@ -1,4 +1,4 @@
-"""A new CA by the CronJob's own Job, from its beginning to the end of the old one, under a stream of pods."""
+"""A new CA by the controller, from its beginning to the end of the old one, under a stream of pods."""
 
 import ssl
 from dataclasses import replace
@@ -13,10 +13,8 @@ from webhook.cluster import client as connection
 from webhook.cluster.cert_store import ClusterStore, ObjectNames
 
 NAMES = ObjectNames("slicewarden-system", "slicewarden-ca", "slicewarden-serving", "slicewarden")
-JOB = """
-kubectl create job {name} --from=cronjob/slicewarden-certificates --namespace slicewarden-system
-kubectl wait job/{name} --for=condition=complete --namespace slicewarden-system --timeout=300s
-"""
+AGAIN = "kubectl rollout restart deployment/slicewarden-controller --namespace slicewarden-system"
+"""A controller that has just started looks at once, and not after an hour."""
 PORT = 8443
 
 
@@ -28,10 +26,12 @@ def test_a_new_ca_takes_over_in_two_days_and_no_pod_is_refused(enforced: Cluster
         (both,) = bundles(store)
         assert len(blocks(both)) == 2
         a_day_passes(store)
-        sh(JOB.format(name="second-day"))
+        sh(AGAIN)
+        assert eventually(lambda: store.read().authorities.replaced is not None, 120)
         assert eventually(lambda: all_serve_what_is_stored(enforced, store), 120)
         a_day_passes(store)
-        sh(JOB.format(name="third-day"))
+        sh(AGAIN)
+        assert eventually(lambda: {len(blocks(each)) for each in bundles(store)} == {1}, 120)
     (new,) = bundles(store)
     assert {*blocks(both)} == {*blocks(old), *blocks(new)}
     assert len(blocks(new)) == 1

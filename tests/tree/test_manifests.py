@@ -52,7 +52,6 @@ WORKLOADS = {(group, plural) for (group, _), plural in PLURALS.items()}
 
 FILES = [*(file for file in sorted(BASE.glob("*.yaml")) if file.stem != "kustomization"), REGISTRATION]
 OBJECTS = [each for file in FILES for each in read(file)]
-EXAMPLE = ROOT / "manifests" / "examples" / "gitops"
 
 
 def one(kind: str) -> Object:
@@ -107,43 +106,28 @@ def test_everything_but_a_role_lives_in_the_namespace_or_in_none() -> None:
     assert {homes[kind] for kind in homes.keys() - inside} == {None}
 
 
-def test_audit_is_enforce_with_one_component() -> None:
-    (kustomization,) = read(OVERLAYS / "audit" / "kustomization.yaml")
-    assert kustomization["resources"] == ["../enforce"]
-    assert kustomization["components"] == ["../../components/audit-mode"]
-
-
-def test_audit_mode_is_an_option_that_the_command_takes() -> None:
-    (component,) = read(COMPONENTS / "audit-mode" / "kustomization.yaml")
-    (operation,), (quiet,) = [yaml.safe_load(each["patch"]) for each in component["patches"]]
-    assert (operation["op"], operation["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
-    assert read_command(*CONTAINERS[0]["args"], operation["value"])["audit_only"] is True
-    assert quiet == {"op": "replace", "path": "/spec/validationActions", "value": [ValidationActions.AUDIT]}
-
-
-def test_audit_mode_copies_failure_policy_from_a_webhook_with_ignore() -> None:
-    """The component copies it into every validating webhook; tests/chart has kustomize do it."""
-    (component,) = read(COMPONENTS / "audit-mode" / "kustomization.yaml")
-    (replacement,) = component["replacements"]
-    assert replacement["source"] == {
-        "kind": one("MutatingWebhookConfiguration")["kind"],
-        "name": one("MutatingWebhookConfiguration")["metadata"]["name"],
-        "fieldPath": "webhooks.0.failurePolicy",
-    }
-    assert [hook["failurePolicy"] for hook in MUTATING.values()] == ["Ignore"]
-
-
-@pytest.mark.parametrize("folder", [ROOT / "policies", EXAMPLE], ids=["policies", "example"])
-def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
-    inputs.load_policy(str(folder))  # a folder with a kustomization in it can still be used
-    (kustomization,) = read(folder / "kustomization.yaml")
+def test_the_policy_of_the_overlay_without_the_controller_is_where_the_command_looks_for_it() -> None:
+    inputs.load_policy(str(REGISTRATION.parent))  # a folder with a kustomization in it can still be used
+    (kustomization,) = read(REGISTRATION.parent / "kustomization.yaml")
     (generator,) = kustomization["configMapGenerator"]
     (key,) = [file.partition("=")[0] for file in generator["files"]]
-    spec = one("Deployment")["spec"]["template"]["spec"]
+    spec = patched(OVERLAYS / "file", one("Deployment"))["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
     (volume,) = [each["name"] for each in spec["volumes"] if each.get("configMap") == {"name": generator["name"]}]
-    (mount,) = [each["mountPath"] for each in CONTAINERS[0]["volumeMounts"] if each["name"] == volume]
-    arguments = CONTAINERS[0]["args"]
-    assert arguments[arguments.index("--policy") + 1] == f"{mount}/{key}"
+    (mount,) = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == volume]
+    given = read_command(*container["args"])
+    assert (given["policy"], given["revisions"], given["live"]) == (f"{mount}/{key}", None, True)
+    (mounted,) = [each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each]
+    assert mounted == "slicewarden-tls", "as `slicewarden certs issue --secret` names it"
+
+
+def patched(folder: Path, item: Object) -> Object:
+    """An object as the only patch of a folder changes it (RFC 6902, by a second implementation)."""
+    import jsonpatch
+
+    (kustomization,) = read(folder / "kustomization.yaml")
+    (patch,) = kustomization["patches"]
+    return dict(jsonpatch.apply_patch(item, yaml.safe_load(patch["patch"])))
 
 
 # What keeps it there
@@ -188,11 +172,13 @@ def test_the_quota_allows_the_priority_of_the_pods() -> None:
 def test_the_network_lets_in_reviews_and_prometheus_and_out_to_the_api_server() -> None:
     spec = one("NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    reviews, metrics = spec["ingress"]
+    reviews, metrics, asked = spec["ingress"]
     assert reviews == {"ports": [{"port": "webhook"}]}
     assert metrics["ports"] == [{"port": "health"}]
     (source,) = metrics["from"]
     assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    (controller,) = [each["spec"] for each in read(CONTROLLER / "deployment.yaml")]
+    assert asked == {"from": [{"podSelector": controller["selector"]}], "ports": [{"port": "health"}]}
     assert spec["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
     assert {"webhook", "health"} == {each["name"] for each in CONTAINERS[0]["ports"]}
 
@@ -200,7 +186,7 @@ def test_the_network_lets_in_reviews_and_prometheus_and_out_to_the_api_server() 
 # The chart
 
 
-def test_the_chart_is_made_from_the_base() -> None:
+def test_the_chart_and_the_one_file_are_made_from_the_base() -> None:
     """`make chart` has nothing to write."""
     made = runpy.run_path(str(ROOT / "manifests" / "make_chart.py"))
     for file, text in made["files"]():
@@ -283,13 +269,17 @@ def test_the_pod_is_restricted() -> None:
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     (secret,) = [each["secret"] for each in spec["volumes"] if "secret" in each]
-    assert secret == {"secretName": "slicewarden-tls", "defaultMode": 0o440}
+    assert (secret["secretName"], secret["defaultMode"]) == ("slicewarden-serving", 0o440)
+    files = [f"/etc/slicewarden/tls/{each['path']}" for each in secret["items"]]
+    options = read_command(*CONTAINERS[0]["args"])
+    assert files == [str(options["tls_cert"]), str(options["tls_key"])]
+    assert all(each["key"] == each["path"] for each in secret["items"])
 
 
 def test_the_arguments_are_those_of_the_command() -> None:
     (container,) = CONTAINERS
     options = read_command(*container["args"])
-    assert options["live"]
+    assert (options["live"], options["revisions"]) == (True, one("Deployment")["metadata"]["namespace"])
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert ports == {"webhook": options["listen"][1], "health": options["health_listen"][1]}
 
@@ -297,10 +287,8 @@ def test_the_arguments_are_those_of_the_command() -> None:
 # What it is asked
 
 
-@pytest.mark.parametrize("folder", [ROOT / "policies", EXAMPLE], ids=["policies", "example"])
-def test_the_registration_is_the_policys(folder: Path) -> None:
-    made = [*registration.configurations(inputs.load_policy(str(folder)))]
-    assert read(folder / "registration.yaml") == made, "`make chart` writes it again"
+def test_the_registration_in_git_is_the_sample_policys(sample_policy: Policy) -> None:
+    assert read(REGISTRATION) == [*registration.configurations(sample_policy)], "`make chart` writes it again"
 
 
 def test_the_fallback_in_git_is_the_sample_policys_by_rule(sample_policy: Policy) -> None:
@@ -311,7 +299,8 @@ def test_the_fallback_in_git_is_the_sample_policys_by_rule(sample_policy: Policy
 def test_the_webhook_may_read_the_fallback_that_its_component_has_it_watch() -> None:
     (kustomization,) = read(COMPONENTS / "fallback-watch" / "kustomization.yaml")
     ((operation,),) = [yaml.safe_load(each["patch"]) for each in kustomization["patches"]]
-    assert read_command(*CONTAINERS[0]["args"], operation["value"])["fallback"] == ValidationActions.BY_RULE
+    (container,) = patched(OVERLAYS / "file", one("Deployment"))["spec"]["template"]["spec"]["containers"]
+    assert read_command(*container["args"], operation["value"])["fallback"] == ValidationActions.BY_RULE
     role, binding = read(COMPONENTS / "fallback-watch" / "rbac.yaml")
     assert granted(role) == {(each.group, each.plural): READING for each in fallback_watch.READ}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]

@@ -31,7 +31,7 @@ NAMES = ("slicewarden.slicewarden-system.svc",)
 """The names under which the API server calls the webhook."""
 
 REGISTER = "write the registration again (`slicewarden registration`) and apply your overlay"
-KEEP = "run `slicewarden certs keep`, and see why its CronJob does not"
+KEEP = "see the log of the controller or of cert-manager; `slicewarden certs keep` does it now"
 LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden`"
 
 

@@ -78,26 +78,19 @@ class Webhook:
     versions: tuple[str, ...] = ("v1",)
 
 
-def configurations(policy: Policy) -> tuple[Made, Made]:
-    """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, both still without a caBundle.
+def configurations(policy: Policy, ca_bundle: str = "") -> tuple[Made, Made]:
+    """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
-    If the policy says Audit, nothing fails without the webhook; if it says Off, nothing is sent.
+    If the policy says Audit, nothing fails without the webhook; if it says Off, nothing is sent. `ca_bundle` is in
+    base64; without one an API server trusts nobody yet.
     """
-    return (
+    made = (
         _configuration("Mutating", policy, [{**as_json(mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
         _configuration("Validating", policy, [*map(as_json, webhooks(policy))]),
     )
-
-
-def bundles(policy: Policy, ca_bundle: str) -> tuple[Made, Made]:
-    """Make the patch of the configurations that an installation adds: the caBundle of every webhook."""
-    mutating, validating = configurations(policy)
-    for configuration in (mutating, validating):
-        configuration["metadata"] = {"name": NAME}
-        configuration["webhooks"] = [
-            {"name": webhook["name"], "clientConfig": {"caBundle": ca_bundle}} for webhook in configuration["webhooks"]
-        ]
-    return mutating, validating
+    for webhook in (webhook for configuration in made for webhook in configuration["webhooks"] if ca_bundle):
+        webhook["clientConfig"]["caBundle"] = ca_bundle
+    return made
 
 
 def _configuration(half: str, policy: Policy, webhooks: list[Made]) -> Made:

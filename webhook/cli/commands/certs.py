@@ -198,9 +198,9 @@ def _overlap(text: str) -> timedelta:
     page=parser.HelpEpilog(EXAMPLES["keep"], KEPT, files={}, environment=parser.KUBECONFIG),
     short_help="issue, renew and rotate a cluster's certificates when due",
     help="Issue, renew and rotate the certificates of a cluster's webhook when they are due. The CAs and the serving "
-    "certificate are kept in Secrets, and the caBundle of the webhook configurations is updated. Run it in a CronJob: "
-    "a run with nothing due changes nothing. It updates only the caBundle, and does not check the fallback: "
-    "`slicewarden fallback --check --live` compares that, and `serve --fallback` watches it.",
+    "certificate are kept in Secrets, and the caBundle of the webhook configurations is updated. The controller does "
+    "the same each hour: a run with nothing due changes nothing. It updates only the caBundle, and does not check the "
+    "fallback: `slicewarden fallback --check --live` compares that, and `serve --fallback` watches it.",
 )
 @_SERVICE
 @click.option(

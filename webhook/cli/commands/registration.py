@@ -28,7 +28,7 @@ def _base64(text: str) -> str:
             "slicewarden registration --policy policies/ > registration.yaml",
             "slicewarden registration --policy policies/ --check policies/registration.yaml",
             "slicewarden registration --policy policies/ --check --live",
-            'slicewarden registration --half validating --ca-bundle "$(slicewarden certs bundle tls/ca.crt)"',
+            'slicewarden registration --policy policies/ --ca-bundle "$(slicewarden certs bundle tls/ca.crt)"',
         ),
         {**parser.SHOWN, "1": "with --check: the registration is not the one that the policy needs"},
         environment=parser.KUBECONFIG,
@@ -42,7 +42,7 @@ def _base64(text: str) -> str:
 @options.policy()
 @options.cluster
 @click.option(
-    "--ca-bundle", type=_base64, metavar="BASE64", help="print only the caBundle of every webhook, for kubectl patch"
+    "--ca-bundle", type=_base64, metavar="BASE64", help="the CAs by which API servers are to trust the webhook"
 )
 @click.option("--half", type=parser.WordChoice(HALVES), help="print only this configuration")
 def command(
@@ -55,7 +55,7 @@ def command(
     ca_bundle: str | None,
     half: str | None,
 ) -> int:
-    """Print the configurations, or a patch of them; or compare the installed ones with them."""
+    """Print the configurations, or compare the installed ones with them."""
     checks.given(file, check=check, live=live)
     if check and (ca_bundle or half):
         raise click.UsageError("--check compares both configurations, without --half and --ca-bundle")
@@ -65,8 +65,8 @@ def command(
     if check:
         target = inputs.Target(kubeconfig, context, None)
         return checks.run(checks.Registration(loaded), file, policy, target, checks.Fallback(loaded))
-    made = registration.bundles(loaded, ca_bundle) if ca_bundle else registration.configurations(loaded)
-    if not (ca_bundle or half):
+    made = registration.configurations(loaded, ca_bundle or "")
+    if not half:
         outputs.show(
             f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden registration`. An object that its\n"
             "# conditions leave out is never judged, so make it again with each policy and with each release.\n"
