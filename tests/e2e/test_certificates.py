@@ -353,7 +353,7 @@ def test_the_keeper_cannot_read_another_webhooks_configuration(kept: Kept) -> No
         ["create", "secret", "generic", "one-more"],
         ["delete", "secret", "slicewarden-ca"],
         ["create", "token", "slicewarden"],
-        ["get", "pods"],
+        ["create", "deployment", "one-more", "--image=i"],
     ],
     ids=" ".join,
 )
@@ -432,7 +432,9 @@ def test_the_api_server_accepts_the_overlay_with_cert_manager(kept: Kept) -> Non
     kept.install(*definitions)
     names = [f"{kind.lower()}s.cert-manager.io" for kind in FIELDS]
     established(kept.cluster, *names)
-    built = kept.cluster.do("kustomize", str(MANIFESTS / "overlays" / "cert-manager"))
+    # The Secrets are there, and applied on the server's side by now, of which kubectl would warn.
+    items = [each for each in rendered(kept.cluster, "overlays/cert-manager") if each["kind"] != "Secret"]
+    built = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
     def taken() -> bool:
         dry = ["apply", "--dry-run=server", "--validate=strict", "--filename=-"]
