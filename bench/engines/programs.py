@@ -72,7 +72,7 @@ def ours(site: Site) -> Iterator[Engine]:
     """`slicewarden serve` with all its rules, the sample policy and the facts of the site."""
     command = [*https.SERVE[: https.SERVE.index("--facts")], "--facts", str(site.facts)]
     with https.serving(OURS, command, site.folder, ()) as server:
-        built = yaml.safe_load_all(site.cluster.do("kustomize", str(apiserver.ENFORCE)))
+        built = yaml.safe_load_all(site.cluster.do("kustomize", str(apiserver.OVERLAY)))
         found = [each for each in built if each["kind"].endswith("WebhookConfiguration")]
         for each in found:
             each["webhooks"] = [hook for hook in each["webhooks"] if hook["name"].split(".")[0] in ("mutate", "pods")]
