@@ -200,6 +200,6 @@ def test_reports_name_the_exemption(sample_policy: Policy, sample_facts: Facts, 
     assert not (*problems, *more)
     judged = judge(item, Engine(policy, walk()), sample_facts)
     assert isinstance(judged, Judged)
-    report = Report((judged,))
+    report = Report((judged,), everything=True)
     assert report.count(allowed=True) == 1
     assert {"json": '"exemption": "moving"', "table": "(exempted by moving)"}[name] in reports.render(name, report)
