@@ -113,6 +113,27 @@ def compared(evaluator: Evaluator, policy: Policy, facts: Facts, pods: st.Search
     return into
 
 
+def test_a_pool_that_allows_host_ipc_allows_it_to_its_own_pods_only(evaluator: Evaluator) -> None:
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    pools = tuple(replace(pool, host_ipc=pool.name == "shared") for pool in policy.pools)
+    comparison = Comparison(evaluator, replace(policy, pools=pools), facts)
+    tolerations = [{"key": "slicewarden.dev/pool", "value": "shared", "effect": "NoSchedule"}]
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    found = {}
+    for name, trust, more in (
+        ("its own", "trusted", {}),
+        ("of another pool", "untrusted", {}),
+        ("with processes", "trusted", {"hostPID": True}),
+    ):
+        into = Compared()
+        metadata = {"name": "x", "namespace": "vision", "annotations": {"slicewarden.dev/trust": trust}}
+        spec = {"containers": [container], "tolerations": tolerations, "hostIPC": True, **more}
+        comparison.add(name, request_for({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}), into)
+        assert (into.judged, into.wrong, into.differing) == (1, [], [])
+        found[name] = ("host-namespaces" in into.denied, into.missed.get("host-namespaces", []))
+    assert found == {"its own": (False, []), "of another pool": (True, []), "with processes": (True, [])}
+
+
 def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> None:
     policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
     scope = Scope(frozenset({"vision"}), None, frozenset())

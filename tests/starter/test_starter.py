@@ -212,6 +212,7 @@ def pools(name: str) -> list[tuple[Any, ...]]:
                 # A third of a 3g.20gb device, and not of the card.
                 ("a100-shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "18000Mi", "replicas": 3}),
                 ("l4-shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "23034Mi", "replicas": 4}),
+                ("mps", "mps", ["nvidia.com/gpu"], {"memory": "15360Mi", "replicas": 4}),
                 ("whole", "none", ["nvidia.com/gpu"], 2),
                 ("mig", "mig", ["nvidia.com/gpu"], 7),
             ],

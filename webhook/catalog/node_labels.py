@@ -18,10 +18,15 @@ PRODUCTS = (
 )
 """Labels with the product of a node's cards, the most exact first."""
 
+GKE_STRATEGY = "cloud.google.com/gke-gpu-sharing-strategy"
+"""The label of GKE's nodes whose cards are shared (cloud.google.com/kubernetes-engine/docs/concepts/timesharing-gpus).
+
+With the value `mps` the clients of MPS need `hostIPC` (.../docs/how-to/nvidia-mps-gpus).
+"""
+
 STRATEGIES = {
     "nvidia.com/gpu.sharing-strategy": {"time-slicing": "time-slicing", "mps": "mps", "none": "none"},
-    # cloud.google.com/kubernetes-engine/docs/concepts/timesharing-gpus
-    "cloud.google.com/gke-gpu-sharing-strategy": {"time-sharing": "time-slicing", "mps": "mps"},
+    GKE_STRATEGY: {"time-sharing": "time-slicing", "mps": "mps"},
 }
 """Labels that say how cards are shared, and what their values mean."""
 

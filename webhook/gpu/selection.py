@@ -60,6 +60,15 @@ MAX_CHOICES = 100
 ANY = Selection()
 
 
+def restricted(pod: Pod, pool: Pool) -> bool:
+    """Return whether a pod's own node selection leaves only nodes of a pool, as steering writes it."""
+    selector, terms = pod.node_selector, pod.node_terms
+    open_ = [each for each in pool.nodes.requirements if not (each.key in selector and each.matches(selector))]
+    if not open_ or terms is None:
+        return not open_ and pool.has_nodes
+    return all(term.expressions is None or all(each in term.expressions for each in open_) for term in terms)
+
+
 class _Known(NamedTuple):
     """The nodes of one snapshot by pool, and whether some of them fit a pod, found once."""
 

@@ -261,6 +261,7 @@ def _pool(value: Object) -> Pool:
         max_memory=mib(value["maxMemory"]) if "maxMemory" in value else None,
         queue=_queue(value["queue"]) if "queue" in value else None,
         scheduler=value.get("scheduler"),
+        host_ipc=value.get("hostIPC", False),
         over=_over(value.get("node", {}).get("over", {})),
         taint_dead=value.get("node", {}).get("dead", {}).get("action") == TAINT,
         contention=_contention(value.get("node", {}).get("contention", {})),

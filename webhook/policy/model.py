@@ -205,6 +205,8 @@ class Pool:
     queue: Queue | None = None
     scheduler: str | None = None
     """The name of the one scheduler that counts the pool's GPUs; None for any."""
+    host_ipc: bool = False
+    """Whether pods of the pool may share the IPC namespace of their node."""
 
     @property
     def has_nodes(self) -> bool:

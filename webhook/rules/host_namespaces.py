@@ -2,17 +2,21 @@
 
 With `hostPID` a pod sees the processes of everyone on the GPU, and their environment through /proc. With `hostIPC` it
 reaches the shared memory through which MPS clients talk to their server (k8s-device-plugin cmd/mps-control-daemon).
+GKE requires `hostIPC` of MPS clients (cloud.google.com/kubernetes-engine/docs/how-to/nvidia-mps-gpus): a pool may allow
+it (`hostIPC: true`) to pods that are restricted to its nodes.
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
-Way out: remove `hostPID` and `hostIPC`. MPS needs neither since version 0.15 of the device plugin. An administrator
-can exempt an agent of the system in the policy, by its namespace and service account.
+Way out: remove `hostPID` and `hostIPC`. MPS needs neither since version 0.15 of NVIDIA's device plugin. An
+administrator can exempt an agent of the system in the policy, by its namespace and service account.
 """
 
 from collections.abc import Iterator
 
 from webhook.api.fields import flag
-from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.clauses import ANY_POD, CHANGES, Clause, RequestKind
+from webhook.cel.write import array
 from webhook.gpu.review import PodReview
+from webhook.gpu.selection import restricted
 from webhook.model import Finding
 from webhook.policy.model import Policy
 
@@ -26,19 +30,36 @@ def check(review: PodReview) -> Iterator[Finding]:
     pod = review.subject
     at = pod.at("spec")
     for key, what in (("hostPID", "the processes"), ("hostIPC", "the shared memory")):
-        if flag(pod.spec, key, at) and review.exposed:
+        if flag(pod.spec, key, at) and review.exposed and not (key == "hostIPC" and _allowed(review)):
             yield Finding(
                 pod.at("spec", key),
                 f"{key}: true lets the pod reach {what} of all pods on its node's GPUs; remove it{review.agents_way}",
             )
 
 
-def fallback(_: Policy) -> Iterator[Clause]:
-    """Exact, where it is certain that the pod may see a GPU."""
-    yield Clause(
-        "!variables.exposed || !variables.whole"
-        " || !(object.spec.?hostPID.orValue(false) || object.spec.?hostIPC.orValue(false))",
+def _allowed(review: PodReview) -> bool:
+    """Whether the pool of a pod allows it `hostIPC`. A template is restricted to the pool when its pods are made."""
+    placement, pod = review.placement, review.subject
+    if placement is None or placement.pool is None or placement.clash is not None or not placement.pool.host_ipc:
+        return False
+    return pod.template or restricted(pod, placement.pool)
+
+
+def fallback(policy: Policy) -> Iterator[Clause]:
+    """Exact, where it is certain that the pod may see a GPU. Updates pass with `hostIPC` where a pool allows it."""
+    ipc, pools = "object.spec.?hostIPC.orValue(false)", [pool.name for pool in policy.pools if pool.host_ipc]
+    if not pools:
+        yield _clause(ipc, ANY_POD)
+        return
+    own = f"size(variables.pools) > 0 && variables.pools.all(p, p in {array(pools)})"
+    yield _clause(f"({ipc} && !({own}))", (RequestKind.PODS,))
+    yield _clause("false", CHANGES)
+
+
+def _clause(ipc: str, asked: tuple[RequestKind, ...]) -> Clause:
+    return Clause(
+        f"!variables.exposed || !variables.whole || !(object.spec.?hostPID.orValue(false) || {ipc})",
         "hostPID or hostIPC lets the pod reach the processes or the shared memory of all pods on its node's GPUs; "
         "remove it",
-        asked=ANY_POD,
+        asked=asked,
     )

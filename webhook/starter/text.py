@@ -53,6 +53,7 @@ class _Pool(NamedTuple):
     """A pool of the policy. `labels` and `expressions` select its nodes; `guards` are its taints with the guard's key.
 
     `cards` says how the nodes hand out their cards. `more_taints` are the other taints that all of them have.
+    `host_ipc` is whether clients of its MPS need the IPC namespace of the node.
     """
 
     name: str
@@ -66,6 +67,7 @@ class _Pool(NamedTuple):
     expressions: list[Requirement]
     resources: tuple[str, ...]
     guards: list[Taint]
+    host_ipc: bool
 
 
 def text_of(plan: StarterPlan, agents: Sequence[AgentWorkload] = (), said: Said = Said()) -> str:  # noqa: B008 - it is immutable
@@ -129,6 +131,7 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> _Pool:
         expressions=[each for each in group.requirements if each not in single],
         resources=tuple(group.resources) or (GPU,),
         guards=sorted({taint for each in group.nodes for taint in each.taints if taint.key == guard}, key=str),
+        host_ipc=all(each.node.labels.get(node_labels.GKE_STRATEGY) == MPS for each in group.nodes),
     )
 
 
