@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from webhook.cluster import client
-from webhook.controller import run
+from webhook.controller import lease, run
 from webhook.controller.controller import Controller, Round
 from webhook.controller.health import ControllerMetrics
 
@@ -70,3 +70,20 @@ def test_the_pauses_after_failures_grow_and_have_an_end() -> None:
     one = cast("Controller", Failing(ended))
     run.run(one, fails, threading.Event(), ended, ControllerMetrics(), lambda _: None)
     assert ended.waits == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0]
+
+
+def test_a_controller_that_does_not_lead_waits_whatever_has_changed() -> None:
+    """A change that stays set would end each wait: the lease was read without a pause."""
+
+    class Changed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append((self.is_set(), timeout))
+            ended.set()
+            return True
+
+    waits: list[tuple[bool, float | None]] = []
+    ended, changed = threading.Event(), Changed()
+    changed.set()
+    one = cast("Controller", Failing(ended))
+    run.run(one, lambda: False, changed, ended, ControllerMetrics(), lambda _: None)
+    assert waits == [(False, lease.RENEW)]

@@ -49,6 +49,7 @@ def run(
                     log({"message": "waits", "for": look.waits})
                 said = look.waits
             elif not ours:
+                changed.clear()  # who leads looks at it; set, it would end each wait
                 due, pause = 0.0, lease.RENEW
             else:
                 pause = min(lease.RENEW, max(due - time.monotonic(), 0.0))
