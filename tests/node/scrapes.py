@@ -125,7 +125,9 @@ def running(cluster: Cluster, pods: Mapping[str, int], groups: Sequence[Object] 
     home = cluster.folder / f"prometheus-{'-'.join(pods)}"
     home.mkdir()
     every = faster("30s")
-    monitors = [monitor for file in ("podmonitor", "podmonitor-node") for monitor in read(MONITORING / f"{file}.yaml")]
+    files = ("podmonitor", "podmonitor-node", "podmonitor-controller")
+    every_monitor = [monitor for file in files for monitor in read(MONITORING / f"{file}.yaml")]
+    monitors = [monitor for monitor in every_monitor if monitor["metadata"]["name"] in pods]
     config = {
         "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
         "rule_files": [str(home / "alerts.yaml")],

@@ -17,12 +17,12 @@ from tests.e2e.control_plane import Cluster, eventually
 from tests.node import scrapes
 from tests.node.conftest import Sh
 from tests.node.pods import pod
-from tests.node.replicas import BAD, CREATE, GOOD, SYSTEM, all_ready
+from tests.node.replicas import CREATE, GOOD, SYSTEM, all_ready
 from tests.node.scrapes import alerts, ask, silent
 from tests.support.objects import Object
 
-ELSEWHERE = ("slicewarden_node_", "slicewarden_fallback_", "slicewarden_controller_", "slicewarden_policy_standing")
-"""Metrics of what is not installed here: the agent, the controller, and at first the fallback."""
+ELSEWHERE = ("slicewarden_node_", "slicewarden_fallback_")
+"""Metrics of what is not installed here: the agent, and a watch of the fallback."""
 
 
 def idle(name: str, namespace: str, spec: Object, annotations: dict[str, str] | None = None) -> Object:
@@ -48,7 +48,7 @@ OF_A_CONTROLLER = pod(
     "of-a-controller", gpus=1, volumes=[{"name": "bus", "hostPath": {"path": "/sys/bus/pci/devices"}}]
 )
 OF_A_CONTROLLER["metadata"]["ownerReferences"] = [CONTROLLER]
-"""Its denial becomes an Event. The fallback does not hold it, so that the webhook is asked."""
+"""Its denial becomes an Event. The fallback lets it pass, so that the webhook is asked."""
 
 
 def rules() -> list[Object]:
@@ -69,7 +69,7 @@ def firing() -> set[str]:
 @pytest.fixture(scope="module")
 def watched(enforced: Cluster) -> Iterator[Cluster]:
     """The cluster with a Prometheus, which evaluates our alerts."""
-    with scrapes.running(enforced, {"slicewarden": 3}, alerts()):
+    with scrapes.running(enforced, {"slicewarden": 3, "slicewarden-controller": 2}, alerts()):
         yield enforced
 
 
@@ -99,7 +99,8 @@ def test_the_panels_have_series_while_objects_are_let_in_warned_of_exempted_and_
 
     def without() -> set[str]:
         watched.do(*CREATE, stdin=json.dumps(GOOD))
-        assert watched.kubectl("create", "--filename=-", stdin=json.dumps(BAD)).returncode  # nobody counts a dry run
+        bad = json.dumps(OF_A_CONTROLLER)
+        assert watched.kubectl("create", "--filename=-", stdin=bad).returncode  # nobody counts a dry run
         return silent("enforced")
 
     assert eventually(lambda: not without()), without()

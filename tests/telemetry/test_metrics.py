@@ -276,3 +276,12 @@ def test_the_parser_of_prometheus_reads_the_metrics() -> None:
     names = {family.name for family in text_string_to_metric_families(Metrics().text().decode())}
     assert "slicewarden_reviews" in names
     assert all(name.startswith("slicewarden_") for name in names)
+
+
+def test_a_policy_that_is_no_longer_held_counts_nothing() -> None:
+    metrics = Metrics()
+    for held in (["1f", "2e"], ["2e"]):
+        metrics.holding(held)
+    assert [name for name in samples(metrics) if name.startswith("slicewarden_policy_info")] == [
+        'slicewarden_policy_info{hash="2e"}'
+    ]

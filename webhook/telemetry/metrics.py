@@ -101,8 +101,9 @@ class Metrics:
             "certificate_expiry_timestamp_seconds", "Unix time at which the serving certificate expires.", "livemin"
         )
         self._policy = self._gauge(
-            "policy_info", "The policy in force, by the hash of what it says; always 1.", "livemax", "hash"
+            "policy_info", "1 for each policy that is held, by the hash of what it says, else 0.", "livemax", "hash"
         )
+        self._held: frozenset[str] = frozenset()
         self._mode = self._gauge("mode", "1 for the mode that is in force, else 0.", "livemax", "mode")
         self._build = self._gauge("build_info", "What is running; always 1.", "livemax", "version", "python")
         self._fallback = self._gauge(
@@ -204,10 +205,13 @@ class Metrics:
             self._mode.labels(each).set(each is mode)
 
     def holding(self, policies: Iterable[str]) -> None:
-        """Set the policies that are held, by their hashes, and forget others."""
-        self._policy.clear()
-        for policy in policies:
+        """Set the policies that are held, by their hashes, and no others. What a worker wrote stays in its file."""
+        held = frozenset(policies)
+        for policy in self._held - held:
+            self._policy.labels(policy).set(0)
+        for policy in held:
             self._policy.labels(policy).set(1)
+        self._held = held
 
     def fallback(self, objects: Iterable[tuple[str, int]], *, unread: bool) -> None:
         """Set the number of the fallback's policies and bindings by state, and whether they are not known."""
