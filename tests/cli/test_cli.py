@@ -720,6 +720,22 @@ def test_pods_are_shown_with_their_workload_unless_they_have_other_findings(run:
     assert len(listed.findall(run("dump.json", "--all").out)) == 3
 
 
+def test_a_pod_that_names_an_owner_hides_nothing(run: Any, tmp_path: Path) -> None:
+    """Whoever creates a pod writes its owner: another workload, another pod, or itself."""
+    volumes: Any = [{"name": "v", "hostPath": {"path": "/dev/nvidia0"}}]
+    honest, owned = an_agent("DaemonSet", "agent"), an_agent("Pod", "owned")
+    honest["spec"]["template"]["spec"]["volumes"] = volumes
+    owned["spec"]["volumes"] = [{"name": "v", "hostPath": {"path": "/"}}]
+    loops = [an_agent("Pod", name) for name in ("itself", "one", "other")]
+    for pod, owner in zip(loops, ("itself", "other", "one"), strict=True):
+        pod["metadata"]["ownerReferences"][0].update(apiVersion="v1", kind="Pod", name=owner)
+    dump = {"apiVersion": "v1", "kind": "List", "items": [honest, owned, *loops]}
+    (tmp_path / "dump.json").write_text(json.dumps(dump))
+    done = run("dump.json")
+    assert len(re.findall(r"^denied ", done.out, re.MULTILINE)) == len(dump["items"])
+    assert "hostPath / gives control of the node" in done.out
+
+
 def test_objects_with_exempted_findings_only_are_counted(run: Any, tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text(json.dumps(an_agent("DaemonSet", "agent")))
     assert "DaemonSet vision/agent" in run("agent.json").out

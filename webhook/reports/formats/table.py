@@ -48,14 +48,23 @@ def _key(judged: Judged) -> tuple[str, str, str]:
 
 
 def _by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
-    """Return the pods of each judged workload that have no findings of other rules than it has."""
-    owners = {_key(judged): {result.rule for result in judged.verdict.results} for judged in report.judged}
+    """Return the pods of each judged workload that have no findings but its own.
+
+    Whoever creates a pod names its owner. So a pod is left out only if the lines of the workload say all that it has. A
+    pod owns no other pod.
+    """
+    owners = {_key(judged): _told(judged) for judged in report.judged if judged.kind != "Pod"}
     found: dict[tuple[str, str, str], list[Judged]] = {}
     for pod in report.judged:
         key = (pod.namespace, *pod.owner)
-        if pod.owner[1] and key in owners and {result.rule for result in pod.verdict.results} <= owners[key]:
+        if pod.owner[1] and key in owners and _told(pod) <= owners[key]:
             found.setdefault(key, []).append(pod)
     return found
+
+
+def _told(judged: Judged) -> set[tuple[str, Action, str, str]]:
+    """Return an object's findings without their places, which differ between a pod and its template."""
+    return {(each.rule, each.action, each.remark, each.finding.message) for each in judged.verdict.results}
 
 
 def _matters(judged: Judged, report: Report, look: Look) -> bool:
