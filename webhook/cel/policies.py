@@ -6,7 +6,7 @@ from webhook.api.pods import KUBELETS, MIRROR
 from webhook.api.selectors import Requirement, Selector
 from webhook.catalog import device_annotations, gpu_requests
 from webhook.cel.write import all_of, any_of, array, begins, matches, named, negated, one_of, text
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Pool
 from webhook.policy.resources import GPUResources, ResourceNames
 from webhook.policy.scopes import Requesters, Scope
 
@@ -93,6 +93,27 @@ def _includes(requesters: Requesters) -> Iterator[str]:
 def pool_of(labels: str, policy: Policy) -> str:
     """Return the name of the pool of a node with these labels, empty for none, as Policy.pool_of does."""
     return "".join(f"{selects(labels, pool.nodes)} ? {text(pool.name)} : " for pool in policy.pools) + "''"
+
+
+def restricted(pool: Pool) -> list[str]:
+    """Return what must all be true if a new pod's own node selection leaves only nodes of a pool.
+
+    They say what `restricted` in webhook/gpu/selection.py does.
+    """
+    clauses = [f"variables.selector[?{text(key)}].orValue('') == {text(v)}" for key, v in pool.nodes.labels.items()]
+    for requirement in pool.nodes.expressions:
+        key, values = text(requirement.key), array(sorted(requirement.values))
+        written = (
+            f"e.key == {key} && e.operator == {text(requirement.operator)}"
+            f" && e.?values.orValue([]).all(v, v in {values}) && {values}.all(v, v in e.?values.orValue([]))"
+        )
+        in_terms = (
+            "(size(variables.alternatives) > 0 && variables.terms.all(t,"
+            f" t.?matchExpressions.orValue([]).exists(e, {written})))"
+        )
+        selected = all_of((f"{key} in variables.selector", holds("variables.selector", requirement)))
+        clauses.append(any_of((selected, in_terms)))
+    return clauses
 
 
 def tolerated(toleration: str, policy: Policy, key: str | None) -> str:

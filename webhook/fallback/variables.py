@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.cel.clauses import RequestKind
-from webhook.cel.policies import covers, holds, include, is_gpu, offered, tolerated
+from webhook.cel.policies import covers, include, is_gpu, offered, restricted, tolerated
 from webhook.cel.write import NO_TEXTS, all_of, any_of, array, filled, named, negated, one_of, text
 from webhook.facts import rights
 from webhook.fallback import params
@@ -241,22 +241,9 @@ def _willing(pool: Pool) -> str:
 
 
 def _held(pool: Pool) -> str:
-    """Whether the pod already has what unsteered-pod would add to restrict it to a pool (unsteered_pod._steering)."""
-    clauses = [f"variables.selector[?{text(key)}].orValue('') == {text(v)}" for key, v in pool.nodes.labels.items()]
-    for requirement in pool.nodes.expressions:
-        key, values = text(requirement.key), array(sorted(requirement.values))
-        written = (
-            f"e.key == {key} && e.operator == {text(requirement.operator)}"
-            f" && e.?values.orValue([]).all(v, v in {values}) && {values}.all(v, v in e.?values.orValue([]))"
-        )
-        in_terms = (
-            "(size(variables.alternatives) > 0 && variables.terms.all(t,"
-            f" t.?matchExpressions.orValue([]).exists(e, {written})))"
-        )
-        selected = all_of((f"{key} in variables.selector", holds("variables.selector", requirement)))
-        clauses.append(any_of((selected, in_terms)))
-    clauses += [f"object.spec.?tolerations.orValue([]).exists(t, {tolerates(each)})" for each in pool.tolerations]
-    return all_of(clauses)
+    """Whether the pod already has what unsteered-pod would add to bring it into a pool (unsteered_pod._steering)."""
+    tolerations = (f"object.spec.?tolerations.orValue([]).exists(t, {tolerates(each)})" for each in pool.tolerations)
+    return all_of((*restricted(pool), *tolerations))
 
 
 def tolerates(wanted: Object) -> str:

@@ -13,8 +13,9 @@ administrator can exempt an agent of the system in the policy, by its namespace 
 from collections.abc import Iterator
 
 from webhook.api.fields import flag
+from webhook.cel import policies
 from webhook.cel.clauses import ANY_POD, CHANGES, Clause, RequestKind
-from webhook.cel.write import array
+from webhook.cel.write import all_of, any_of, text
 from webhook.gpu.review import PodReview
 from webhook.gpu.selection import restricted
 from webhook.model import Finding
@@ -46,14 +47,22 @@ def _allowed(review: PodReview) -> bool:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact, where it is certain that the pod may see a GPU. Updates pass with `hostIPC` where a pool allows it."""
-    ipc, pools = "object.spec.?hostIPC.orValue(false)", [pool.name for pool in policy.pools if pool.host_ipc]
+    """Exact, where it is certain that the pod may see a GPU.
+
+    If a pool allows `hostIPC`, updates of pods with claims pass with it.
+    """
+    pools = [pool for pool in policy.pools if pool.host_ipc]
     if not pools:
-        yield _clause(ipc, ANY_POD)
+        yield _clause(_IPC, ANY_POD)
         return
-    own = f"size(variables.pools) > 0 && variables.pools.all(p, p in {array(pools)})"
-    yield _clause(f"({ipc} && !({own}))", (RequestKind.PODS,))
-    yield _clause("false", CHANGES)
+    own = any_of(all_of((f"{text(pool.name)} in variables.willing", *policies.restricted(pool))) for pool in pools)
+    yield _clause(f"({_IPC} && !({any_of(('size(variables.asked) > 0', _CLAIMS))} && {own}))", (RequestKind.PODS,))
+    # An update opens the way to a GPU only for a pod that requests none, and no pool allows anything to such a pod.
+    yield _clause(f"({_IPC} && !({_CLAIMS}))", CHANGES)
+
+
+_IPC = "object.spec.?hostIPC.orValue(false)"
+_CLAIMS = "size(object.spec.?resourceClaims.orValue([])) > 0"
 
 
 def _clause(ipc: str, asked: tuple[RequestKind, ...]) -> Clause:
