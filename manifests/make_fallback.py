@@ -10,10 +10,11 @@ from webhook import rules
 from webhook.cli.inputs import load_sample
 from webhook.controller import fallback
 from webhook.documents import goyaml_writer
-from webhook.engine.registration import API_VERSION, LABELS, webhooks
+from webhook.engine.registration import ALONE, API_VERSION, CLUSTER_SCOPED, LABELS, webhooks
 from webhook.fallback import policies
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import SOURCES, Made
+from webhook.policy.scopes import NAME_LABEL
 
 FILE = Path(__file__).resolve().parent / "controller" / "fallback.yaml"
 NOTE = "# Written by `make chart`. The controller fills the policies; the bindings never change (docs/operator.md).\n"
@@ -22,7 +23,8 @@ NOTE = "# Written by `make chart`. The controller fills the policies; the bindin
 def made() -> Iterator[Made]:
     """Make the policies without validations, then their bindings.
 
-    A binding says again what its policy is asked about. So whoever may change only the policies cannot deny more.
+    A binding says again what its policy is asked about, and skips the namespaces that must be able to start without the
+    webhook. So whoever may change only the policies cannot deny more.
     """
     policy = load_sample()
     heard = {each.name: each for each in webhooks(policy)}
@@ -32,6 +34,9 @@ def made() -> Iterator[Made]:
         asked, source = sources[name.removesuffix(policies.AUDITED)]
         constraints = policies.matching(asked, heard[source.webhook])["matchConstraints"]
         limits[name] = {"resourceRules": constraints["resourceRules"]}
+        if source.webhook not in CLUSTER_SCOPED:
+            elsewhere = {"key": NAME_LABEL, "operator": "NotIn", "values": [*ALONE]}
+            limits[name]["namespaceSelector"] = {"matchExpressions": [elsewhere]}
         # Required by the API; null records nothing.
         unfilled = [{"key": "filled", "valueExpression": "null"}]
         spec = {"failurePolicy": "Fail", "matchConstraints": constraints, "auditAnnotations": unfilled}

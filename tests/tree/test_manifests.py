@@ -308,12 +308,17 @@ def test_the_webhook_may_read_the_fallback_that_its_component_has_it_watch() -> 
 
 
 def test_an_installed_binding_asks_about_nothing_more_than_its_policy() -> None:
-    """The controller may change the policies, so the bindings say the limit: nobody's token can deny other objects."""
+    """The controller may change the policies, so the bindings say the limit: nobody's token can deny other objects.
+
+    Nor can it deny anything to the namespaces that have to start without the webhook. Nodes have no namespace.
+    """
+    alone = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [*registration.ALONE]}
     found = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in read(CONTROLLER / "fallback.yaml")}
     for (kind, name), spec in found.items():
         if kind.endswith("Binding"):
             asked = found["ValidatingAdmissionPolicy", name]["matchConstraints"]["resourceRules"]
-            assert spec["matchResources"] == {"resourceRules": asked}
+            limit = {} if name == "slicewarden-nodes" else {"namespaceSelector": {"matchExpressions": [alone]}}
+            assert spec["matchResources"] == {"resourceRules": asked, **limit}
     assert len(found) == 16
 
 
