@@ -1,5 +1,7 @@
 """The pool of a pod that selects nodes: one with a node that fits comes first."""
 
+import gc
+import tracemalloc
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -102,3 +104,37 @@ def test_a_selection_of_more_conditions_than_any_pod_needs_is_not_evaluated() ->
         verdict = judged(engine, nodes({}), pod("nvidia.com/gpu", "untrusted", affinity=affinity))
         assert verdict.allowed
         assert waits(verdict) is waiting
+
+
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+@pytest.mark.parametrize("by", ["labels", "a label", "values", "resources"])
+def test_no_cache_keeps_the_large_selections_of_a_tenant(by: str, trust: str) -> None:
+    """Otherwise a few hundred requests would fill the memory of a replica."""
+    engine, facts = Engine(policy_of(POLICY), rules.walk()), nodes({})
+
+    def large(number: int) -> Object:
+        names = [f"k{number}-{place}" for place in range(3_000)]
+        if by == "resources":
+            value = pod("nvidia.com/mig-1g.5gb", trust, nodeSelector={ZONE: "b"})
+            limits = value["spec"]["containers"][0]["resources"]["limits"]
+            limits |= {f"nvidia.com/mig-{name}": 1 for name in names}
+            return value
+        required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": names}]}]}
+        chosen: dict[str, Object] = {
+            "labels": {"nodeSelector": dict.fromkeys(names, "v")},
+            "a label": {"nodeSelector": {ZONE: "".join(names)}},
+            "values": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}},
+        }
+        return pod("nvidia.com/gpu", trust, **chosen[by])
+
+    judged(engine, facts, large(0))
+    tracemalloc.start()
+    try:
+        for number in range(1, 31):
+            judged(engine, facts, large(number))
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    print(f"{kept:,} bytes")
+    assert kept < 30 * 3_000 * 5, "less than the names of all requests"

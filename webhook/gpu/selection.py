@@ -45,9 +45,12 @@ class Selection(NamedTuple):
         return all(node.labels.get(key) == value for key, value in self.labels)
 
     @property
-    def choices(self) -> int:
-        """How many conditions its terms have."""
-        return sum(len(part) for term in self.terms or () for part in term)
+    def costly(self) -> bool:
+        """Whether it is too large to be evaluated for each node, and to be kept."""
+        conditions = [each for term in self.terms or () for part in term for each in part]
+        texts = (sum(map(len, (each.key, each.operator, *each.values))) for each in conditions)
+        letters = sum(len(key) + len(value) for key, value in self.labels) + sum(texts)
+        return len(conditions) > MAX_CHOICES or letters > MAX_LETTERS
 
 
 def _own(term: NodeSelectorTerm, pool: Pool) -> NodeSelectorTerm:
@@ -56,6 +59,12 @@ def _own(term: NodeSelectorTerm, pool: Pool) -> NodeSelectorTerm:
 
 MAX_CHOICES = 100
 """The number of conditions in a pod's node selector terms that are evaluated per node: far more than any pod needs."""
+
+MAX_LETTERS = 10_000
+"""The characters of a selection, or of the names of resources, that a cache keeps: 150 labels of nodes have fewer.
+
+An API server calls webhooks before it validates an object, so a label may have any length.
+"""
 
 ANY = Selection()
 
@@ -86,8 +95,6 @@ def _matching(facts: Facts, pool: Pool) -> tuple[Node, ...]:
 
 
 def _any_fits(facts: Facts, pool: Pool, selection: Selection, asked: frozenset[tuple[str, Amount]]) -> bool:
-    if selection.choices > MAX_CHOICES:
-        return True
     return any(offers(node, asked) and selection.allows(node) for node in known_nodes(pool, facts))
 
 
@@ -105,9 +112,12 @@ def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:
 def fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> bool:
     """Return whether a pod's own node selection leaves a known node of a pool that offers what it requests.
 
-    A pod that selects nothing beyond the pool fits: it may wait for a node, but the policy's order decides.
+    A pod that selects nothing beyond the pool fits: it may wait for a node, but the policy's order decides. So does
+    one whose selection is too costly to evaluate.
     """
     if not pool.has_nodes or (pod.node_terms is None and not pod.node_selector):
         return True
     selection = Selection.of(pod, pool)
-    return selection == ANY or _known(facts).fitting(pool, selection, frozenset(asked.items()))
+    if selection == ANY or selection.costly or sum(map(len, asked)) > MAX_LETTERS:
+        return True
+    return _known(facts).fitting(pool, selection, frozenset(asked.items()))

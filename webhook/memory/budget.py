@@ -11,7 +11,7 @@ from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu.claims import Slice
 from webhook.gpu.device_classes import devices_of
-from webhook.gpu.selection import ANY, MAX_CHOICES, Selection, known_nodes
+from webhook.gpu.selection import ANY, Selection, known_nodes
 from webhook.model import immutable
 from webhook.policy.model import Card, Policy, Pool
 from webhook.text.words import shown
@@ -194,20 +194,18 @@ def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
     These are not always nodes where the pod can land: the node that it waits for may not exist yet.
     """
     known = _computed(facts).cards(pool)
-    return known if selection == ANY else _among(selection, known)
+    return known if selection == ANY or selection.costly else _among(selection, known)
 
 
 def _among(selection: Selection, known: Cards) -> Cards:
     """Return the known nodes of the pool on which the pod may land, now or later.
 
     If a term matches no known node, all nodes count: the pod may wait for a new node with any card. So they do for
-    a selection with more than MAX_CHOICES conditions, which is not evaluated.
+    a selection that is too costly to evaluate.
     """
     labelled = tuple(each for each in known if selection.labelled(each[0]))
     if selection.terms is None:
         return labelled or known
-    if selection.choices > MAX_CHOICES:
-        return known
     chosen = set()
     for term in selection.terms:
         of_it = [place for place, (node, _) in enumerate(labelled) if term.matches(node.name, node.labels)]
@@ -222,7 +220,7 @@ def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selecti
 
     If no node has a card, the card that the policy assumes counts.
     """
-    return _computed(facts).smallest(pool, policy, wish, selection)
+    return _computed(facts).smallest(pool, policy, wish, ANY if selection.costly else selection)
 
 
 def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: Selection) -> Budget | None:
