@@ -295,7 +295,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
         "was made from policy",
     ),
     (lambda w: w.items.pop(VALIDATING), "registration", "error", "is not registered"),
-    (lambda w: w.install([]), "fallback", "warning", "nothing holds what the policy denies"),
+    (lambda w: w.install([]), "fallback", "warning", "nothing enforces the policy"),
     (lambda w: _watched(w, []), "fallback", "error", "and none is there"),
     (lambda w: w.items[FALLBACK[1]]["items"].pop(), "fallback", "error", "its binding is missing"),
     (lambda w: w.items[FALLBACK[0]]["items"].pop(), "fallback", "error", "is missing"),
@@ -508,10 +508,18 @@ def _put(world: World, **status: Any) -> None:
             "no controller works: controller-a was heard of",
         ),
         (lambda w: w.items.pop(OBJECTS), "policy", "error", "definition of GPUSharingPolicy"),
+        (lambda w: w.install([]), "fallback", "warning", "none is there"),
+        (lambda w: w.items[FALLBACK[1]]["items"].pop(), "fallback", "error", "its binding is missing"),
+        (
+            lambda w: [each["spec"].pop("validations", None) for each in w.items[FALLBACK[0]]["items"]],
+            "fallback",
+            "warning",
+            "it is empty",
+        ),
     ],
     ids=[
         *("gone", "facts", "changing", "generation", "unseen", "held", "guard", "weak-guard"),
-        *("no-controller", "no-lease", "away", "no-definition"),
+        *("no-controller", "no-lease", "away", "no-definition", "no-fallback", "unbound", "empty-fallback"),
     ],
 )
 def test_each_fault_of_a_policy_as_an_object_is_found(

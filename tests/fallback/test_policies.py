@@ -1,9 +1,11 @@
 """The fallback's policies: their scopes, their conditions, and where a policy eases a rule."""
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.conditions import compiled, receivers, request_of
 from tests.support.policies import POLICY, policy_of
@@ -13,7 +15,9 @@ from webhook.engine.registration import configurations
 from webhook.fallback import variables
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import SOURCES, fallback, static
+from webhook.memory import frameworks
 from webhook.model import Action
+from webhook.policy import load
 from webhook.policy.actions import Exemption, Override
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Scope
@@ -194,3 +198,15 @@ def test_files_have_names_of_their_own_and_guard_themselves() -> None:
     assert {each["spec"]["policyName"] for each in files if "policyName" in each["spec"]} == names
     (guard,) = (each for each in files if each["metadata"]["name"] == GUARD and "validations" in each["spec"])
     assert "validatingadmissionpolicies" in guard["spec"]["matchConstraints"]["resourceRules"][0]["resources"]
+
+
+def test_the_order_of_labels_in_a_selector_changes_nothing() -> None:
+    """The API server writes the keys of a map in order; a policy's file has them as its author wrote them."""
+    labels = {"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.product": "A100", "a.example.com/b": "c"}
+    value = yaml.safe_load(POLICY.read_text("utf-8"))
+    value["spec"]["pools"] = [{**value["spec"]["pools"][0], "nodes": {"matchLabels": labels}}]
+    turned = deepcopy(value)
+    turned["spec"]["pools"][0]["nodes"]["matchLabels"] = dict(reversed(labels.items()))
+    one, other = (load.of_object(each, rules.releases(), frameworks=frameworks.names()) for each in (value, turned))
+    assert one.digest == other.digest
+    assert fallback(one, rules.walk()) == fallback(other, rules.walk())

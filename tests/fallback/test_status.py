@@ -1,9 +1,12 @@
 """The part of a policy that a fallback holds, as audits and comparisons of policies say it."""
 
 from dataclasses import replace
+from typing import Any
 
+from manifests import make_fallback
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
+from webhook.controller import fallback as controller
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.fallback.answers import RECORDED, ValidationActions
@@ -11,6 +14,7 @@ from webhook.fallback.mutations import mutating
 from webhook.fallback.policies import fallback
 from webhook.fallback.status import Changes, changes, standing
 from webhook.model import Action
+from webhook.policy.model import Policy
 
 SAMPLE = policy_of(POLICY)
 RULES = rules.walk()
@@ -33,7 +37,9 @@ def test_without_a_fallback_the_webhook_alone_holds_everything() -> None:
     assert (found.installed, found.denied, found.value["current"]) == (False, [], False)
     assert "visible-devices" in found.alone
     (line,) = found.lines
-    assert line.startswith("fallback: none that the API shows; if the registration is removed, nothing holds")
+    assert line.startswith(
+        "fallback: none that the API shows; if the registration is removed, nothing enforces the policy"
+    )
 
 
 def test_a_policy_without_its_binding_holds_nothing() -> None:
@@ -43,6 +49,42 @@ def test_a_policy_without_its_binding_holds_nothing() -> None:
     assert "multiple-slices" in found.alone
     assert "self-granted-trust" in found.denied
     assert "fallback: stale; see `slicewarden fallback --check --live`, actions: Deny" in found.lines
+
+
+def installed(policy: Policy | None) -> list[dict[str, Any]]:
+    """The fallback of the installation: empty, or as the controller fills it."""
+    wanted = controller.made(policy) if policy else {}
+    objects = [{**each, "metadata": {**each["metadata"], "resourceVersion": "1"}} for each in make_fallback.made()]
+    written = {each["metadata"]["name"]: each for each in controller.changes(objects[: len(controller.NAMES)], wanted)}
+    for each in objects[: len(controller.NAMES)]:
+        if applied := written.get(each["metadata"]["name"]):
+            each["metadata"] = {**each["metadata"], **applied["metadata"]}
+            each["spec"] = {**each["spec"], **applied["spec"]}
+    return objects
+
+
+def test_what_the_controller_fills_is_current() -> None:
+    found = standing(SAMPLE, RULES, installed(SAMPLE))
+    assert (found.differences, found.actions, found.waits) == ([], "ByRule", False)
+    assert found.denied == standing(SAMPLE, RULES, fallback(SAMPLE, RULES, ValidationActions.BY_RULE)).denied
+
+
+def test_what_the_controller_has_not_filled_waits() -> None:
+    found = standing(SAMPLE, RULES, installed(None))
+    assert (found.installed, found.waits, found.differences, found.denied) == (True, True, (), [])
+    assert not found.value["current"]
+    (line,) = found.lines
+    assert line.startswith("fallback: empty, so only the webhook enforces the policy")
+
+
+def test_what_the_controller_filled_for_another_policy_is_stale() -> None:
+    eased = replace(SAMPLE, actions={"device-path": Action.WARN, "*": Action.DENY})
+    found = standing(SAMPLE, RULES, installed(eased))
+    assert any("its validations differ" in line for line in found.differences)
+    assert not any("of its own" in line or "null" in line for line in found.differences)
+    weaker = installed(SAMPLE)
+    weaker[-1]["spec"]["validationActions"] = ["Audit"]
+    assert standing(SAMPLE, RULES, weaker).differences == ["slicewarden-devices: actions are Audit, not Deny and Audit"]
 
 
 def test_a_rule_that_is_recorded_only_in_audit_mode_is_not_denied() -> None:
@@ -58,9 +100,9 @@ def test_changes_are_those_of_what_is_held_and_not_of_its_words() -> None:
     eased = replace(SAMPLE, actions={"device-path": Action.WARN, "*": Action.DENY})
     assert changes(SAMPLE, eased, RULES) == Changes([], ["device-path"], [], [])
     assert changes(eased, SAMPLE, RULES).line == (
-        "the fallback now also holds device-path; where it is installed, make it again"
+        "the fallback now also enforces device-path; make it again where no controller does"
     )
-    both = "the fallback now also holds a, and holds b in another way; where it is installed, make it again"
+    both = "the fallback now also enforces a, and enforces b in another way; make it again where no controller does"
     assert Changes(["a"], [], ["b"]).line == both
     fewer = replace(SAMPLE, pools=SAMPLE.pools[:-1])
     assert "unsteered-pod" in changes(SAMPLE, fewer, RULES).changed  # it reads the pools by a variable

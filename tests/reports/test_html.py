@@ -111,7 +111,7 @@ def test_a_page_shows_the_expected_words(page: Reader, words: str, sample_policy
 def test_the_page_of_an_audit_says_what_the_fallback_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:
     made = fallback(sample_policy, rules.walk(), ValidationActions.BY_RULE)
     for found, said in (
-        ([], "fallback: none that the API shows; if the registration is removed, nothing holds what the policy denies"),
+        ([], "fallback: none that the API shows; if the registration is removed, nothing enforces the policy"),
         (made, "fallback: current, actions: ByRule"),
         (made, "records multiple-slices"),
         (made[:-1], "its binding is missing, so it is not in force"),

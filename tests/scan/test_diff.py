@@ -254,7 +254,7 @@ def test_a_change_of_the_fallback_is_told_by_its_rules(run: Any) -> None:
     assert line not in run(("  name: sample\n", "  name: renamed\n"))[1]
     out = run(WARN, options=JSON)[1]
     assert json.loads(out)["fallback"] == {"added": [], "removed": ["multiple-slices"], "changed": [], "written": []}
-    assert "the fallback no longer holds multiple-slices; where it is installed, make it again" in run(WARN)[1]
+    assert "the fallback no longer enforces multiple-slices; make it again where no controller does" in run(WARN)[1]
     assert line in run(LESS)[1]
 
 

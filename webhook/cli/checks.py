@@ -161,6 +161,9 @@ def _shown(part: Registration | Fallback, found: Sequence[Object], file: str | N
         outputs.show(f"{where}: {compared.name} is current, made from policy {compared.digest}{actions}\n")
         return 0
     outputs.show("".join(f"{where}: {line}\n" for line in compared.differences))
+    if current.kept(found):
+        outputs.say([f"{compared.name} is stale; the controller fills it: see `kubectl describe gpusharingpolicies`"])
+        return STALE
     command = f"{compared.command}{f' --policy {source}' if source else ''}{compared.options}"
     way = f"{command} > {part.file}, and {part.apply}" if file in (None, "-") else f"{command} > {file}"
     lost = f"note: the bindings have several actions, {compared.actions}, and the command writes the strictest"

@@ -9,8 +9,11 @@ from webhook.doctor.doctor import LOGS, Check, Checker, CheckState, Examined, no
 from webhook.doctor.installation import ByObject, ReadFailure
 from webhook.engine import filled
 from webhook.engine.paths import Name
+from webhook.fallback import current
+from webhook.fallback.comparison import compare
 from webhook.model import Object
 from webhook.policy.model import Switch
+from webhook.rules import walk
 from webhook.text.words import listed, several
 
 AWAY = 60.0
@@ -138,14 +141,25 @@ def replicas_hold(of: Examined) -> Iterator[Check]:
 
 
 def fallback(of: Examined) -> Iterator[Check]:
-    """Whether the fallback is installed: the controller keeps what it denies."""
-    found = of.read.fallback[0]
-    if isinstance(found, ReadFailure):
-        yield not_known("fallback", found)
-    elif found.get("items"):
-        yield Check("fallback", CheckState.OK, "the controller keeps it")
-    else:
-        yield Check("fallback", CheckState.WARNING, "none is there", INSTALL)
+    """Whether the fallback is installed, and enforces the policy if that enforces; the controller fills it."""
+    name = "fallback"
+    for each in of.read.fallback:
+        if isinstance(each, ReadFailure) and not each.absent:
+            yield not_known(name, each)
+            return
+    found, items = doctor.fallback_objects(of.read.fallback), _read(of).items
+    enforces = bool(items) and (items[0].get("status") or {}).get("mode") == "Enforce"
+    if not found:
+        yield Check(name, CheckState.WARNING, "none is there", INSTALL)
+    elif current.empty(found):
+        state, way = (CheckState.WARNING, CONTROLLER_LOGS) if enforces else (CheckState.OK, "")
+        yield Check(name, state, "it is empty: the controller fills it while a policy that enforces is in force", way)
+    elif of.policy is not None:
+        compared = compare(of.policy, walk(), found)
+        for line in compared.differences:
+            yield Check(name, CheckState.ERROR, line, CONTROLLER_LOGS)
+        if not compared.differences:
+            yield Check(name, CheckState.OK, f"made from policy {compared.digest}, actions: {compared.actions}")
 
 
 def _read(of: Examined) -> ByObject:

@@ -193,12 +193,7 @@ def fallback(of: Examined) -> Iterator[Check]:
             return
     if of.policy is None:
         return
-    found = [
-        {**item, "kind": kind}
-        for kind, each in zip((*current.KINDS, *current.MUTATING), lists, strict=True)
-        if not isinstance(each, ReadFailure)
-        for item in each.get("items") or ()
-    ]
+    found = fallback_objects(lists)
     audits = mode(of.read.deployment) is Mode.AUDIT
     watched = _watched(of.read.deployment)
     answer = watched or current.answer_of(found)
@@ -218,6 +213,16 @@ def fallback(of: Examined) -> Iterator[Check]:
         yield Check(name, CheckState.ERROR, line, "delete it" if line.endswith("delete it") else way)
     if not compared.differences:
         yield Check(name, CheckState.OK, f"made from policy {compared.digest}, actions: {compared.actions}")
+
+
+def fallback_objects(lists: Iterable[Object | ReadFailure]) -> list[Object]:
+    """Return the policies and bindings of a fallback from the lists that were read, each with its kind."""
+    return [
+        {**item, "kind": kind}
+        for kind, each in zip((*current.KINDS, *current.MUTATING), lists, strict=True)
+        if not isinstance(each, ReadFailure)
+        for item in each.get("items") or ()
+    ]
 
 
 def _without_fallback(of: Examined, answer: ValidationActions, way: str, *, audits: bool) -> Check:

@@ -23,8 +23,11 @@ CONFIG_MAP = "ConfigMap"
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 """The label selector of the policies and bindings of a fallback."""
 
-LOST = "if the registration is removed, nothing holds what the policy denies (docs/fallback.md)"
+LOST = "if the registration is removed, nothing enforces the policy (docs/fallback.md)"
 """The end of a sentence that says that there is no fallback."""
+
+FILLED = frozenset({"matchConditions", "validations", "variables"})
+"""The parts of a policy that the controller fills. The installation has the other parts, and the bindings."""
 
 NAMED = 5
 """Maximum number of names in a line."""
@@ -92,6 +95,16 @@ def steers(found: Iterable[Object]) -> bool:
 def of_files(found: Iterable[Object]) -> bool:
     """Whether a fallback is in the form that an API server reads from a folder."""
     return any(name_of(item).endswith(STATIC) for item in ours(found))
+
+
+def kept(found: Iterable[Object]) -> bool:
+    """Whether the controller fills a fallback: its policies are installed with the audit annotation `filled`."""
+    return any("filled" in _audit_annotations(item) for item in ours(found))
+
+
+def empty(found: Iterable[Object]) -> bool:
+    """Whether no policy of a fallback has a validation, as in one that the controller has not filled."""
+    return not any((item.get("spec") or {}).get("validations") for item in found if item["kind"] == KINDS[0])
 
 
 def only_records(found: Iterable[Object]) -> bool:
@@ -164,13 +177,16 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
     Defaults of the API server are accepted. Without `actions`, the actions of bindings may differ, except the guard's.
     """
     there = {(item["kind"], name_of(item)): item for item in ours(found)}
+    by_controller = kept(there.values())
     for each in wanted:
         kind, name = each["kind"], each["metadata"]["name"]
         item = there.pop((kind, name), None)
         if item is None:
             yield Drift(kind, name, ObjectState.MISSING, MISSING.get(kind, "is missing"))
         else:
-            yield from (Drift(kind, name, ObjectState.DIFFERING, text) for text in _between(each, item, actions))
+            wanted_of, found_of = (_filled(each), _filled(item)) if by_controller else (each, item)
+            texts = _between(wanted_of, found_of, actions)
+            yield from (Drift(kind, name, ObjectState.DIFFERING, text) for text in texts)
     for kind, name in there:
         audited = str(name).removesuffix(STATIC).endswith(AUDITED)
         text = "is not of this policy's fallback, and may deny what the webhook allows; delete it"
@@ -209,6 +225,20 @@ def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
         elif not _holds(value, spec.get(part)):
             yield f"its {part} {'differ' if part.endswith('s') else 'differs'}"
     yield from (f"has {part} of its own" for part in spec if part not in wanted["spec"] and not _default(part, spec))
+
+
+def _filled(item: Object) -> Object:
+    """Leave out of a policy or a binding what the installation owns: its scope, how it fails, and other annotations."""
+    policy = item["kind"] == KINDS[0]
+    parts = FILLED if policy else {"policyName", "validationActions"}
+    spec = {key: value for key, value in (item.get("spec") or {}).items() if key in parts}
+    stamps = {key: value for key, value in annotations_of(item).items() if policy and key == MADE_FROM}
+    return {"kind": item["kind"], "metadata": {"name": name_of(item), "annotations": stamps}, "spec": spec}
+
+
+def _audit_annotations(item: Object) -> list[Any]:
+    given = (item.get("spec") or {}).get("auditAnnotations")
+    return [each.get("key") for each in given if isinstance(each, dict)] if isinstance(given, list) else []
 
 
 def _guards(item: Object) -> bool:

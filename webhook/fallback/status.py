@@ -26,10 +26,11 @@ class FallbackStatus:
 
     The API server refuses requests that break the rules of `denied`, and only logs those that break `recorded`. If a
     rule has clauses for several kinds of requests, its strictest answer counts. Only the webhook enforces the rules in
-    `alone`.
+    `alone`. A fallback that `waits` is empty: the controller fills it when a policy that enforces is in force.
     """
 
     installed: bool
+    waits: bool = field(default=False, kw_only=True)
     differences: Sequence[str] = ()
     actions: str = ""
     denied: Sequence[str] = ()
@@ -41,7 +42,7 @@ class FallbackStatus:
         """All of it, as JSON."""
         return {
             "installed": self.installed,
-            "current": self.installed and not self.differences,
+            "current": self.installed and not self.waits and not self.differences,
             "differences": [*self.differences],
             "actions": self.actions,
             "denied": [*self.denied],
@@ -54,6 +55,9 @@ class FallbackStatus:
         """The same for people."""
         if not self.installed:
             yield f"fallback: none that the API shows; {current.LOST}"
+            return
+        if self.waits:
+            yield "fallback: empty, so only the webhook enforces the policy; the controller fills it in mode Enforce"
             return
         state = "stale; see `slicewarden fallback --check --live`" if self.differences else "current"
         yield f"fallback: {state}, actions: {self.actions or 'none'}"
@@ -81,13 +85,15 @@ def standing(
     denied = by_answer.get(ValidationActions.DENY, set())
     recorded = (by_answer.get(ValidationActions.AUDIT, set()) | by_answer.get(ValidationActions.WARN, set())) - denied
     wanted = {rule.id for rule in rules if policy.action(rule.id) is Action.DENY}
+    waits = current.kept(found) and current.empty(found)
     return FallbackStatus(
         bool(found),
-        compared.differences if found else (),
+        compared.differences if found and not waits else (),
         compared.actions,
         sorted(denied),
         sorted(recorded),
         sorted(wanted - denied - recorded),
+        waits=waits,
     )
 
 
@@ -118,13 +124,13 @@ class Changes:
     def line(self) -> str:
         """The same in a line for people; empty without any."""
         parts = (
-            ("now also holds", self.added, ""),
-            ("no longer holds", self.removed, ""),
-            ("holds", self.changed, " in another way"),
+            ("now also enforces", self.added, ""),
+            ("no longer enforces", self.removed, ""),
+            ("enforces", self.changed, " in another way"),
             ("writes the fixes of", self.written, " in another way if it was made with --mutate"),
         )
         said = [f"{verb} {listed(some, NAMED)}{way}" for verb, some, way in parts if some]
-        return f"the fallback {', and '.join(said)}; where it is installed, make it again" if said else ""
+        return f"the fallback {', and '.join(said)}; make it again where no controller does" if said else ""
 
 
 def changes(old: Policy, new: Policy, rules: Sequence[Rule]) -> Changes:

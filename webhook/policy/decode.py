@@ -294,9 +294,9 @@ def _contention(value: Object) -> Contention:
 
 
 def selector(value: Object) -> Selector:
-    """Read a selector of Kubernetes: `matchLabels` and `matchExpressions`."""
+    """Read a selector of Kubernetes. The order of `matchLabels` means nothing, and API servers do not keep it."""
     return Selector(
-        labels=dict(value.get("matchLabels") or {}),
+        labels=dict(sorted((value.get("matchLabels") or {}).items())),
         expressions=tuple(
             Requirement(requirement["key"], requirement["operator"], frozenset(requirement.get("values") or ()))
             for requirement in value.get("matchExpressions") or ()
