@@ -226,7 +226,7 @@ SHARING = "version: v1\nsharing:\n  timeSlicing:\n    resources: [{name: nvidia.
         config_map("mps", "visitors", {"any": SHARING.replace("timeSlicing", "MPS")}),
         config_map("binary", "visitors", {}, binaryData={"any": base64.b64encode(SHARING.encode()).decode()}),
         config_map("any-name", "gpu-operator", {"any": "version: v1"}),
-        config_map("many-keys", "visitors", {f"{number}": "" for number in range(100_000)}),
+        config_map("many-keys", "visitors", {f"{number}": "" for number in range(20_000)}),
     ],
     ids=lambda item: item["metadata"]["name"],
 )
