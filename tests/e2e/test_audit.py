@@ -259,7 +259,7 @@ def test_reports_in_the_cluster_appear_and_disappear_with_findings(
     assert eventually(lambda: audit_with(auditor, "--write-reports", form).status == 1)
     found = reports()
     assert {"Pod/chosen", "Pod/spying", "Pod/passing"} <= found.keys()
-    assert len(found) == 5  # a report a pod, two of them the Deployment's
+    assert len(found) == 6  # a report a pod, two of them the Deployment's, which has one: no node fits its selection
     (owner,) = found["Pod/spying"]["metadata"]["ownerReferences"]
     assert owner["uid"] == unguarded.get("pod", "spying", "--namespace=red")["metadata"]["uid"]
     assert found["Pod/spying"]["results"][0]["rule"] == "visible-devices"
