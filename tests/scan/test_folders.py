@@ -106,23 +106,6 @@ def test_an_object_without_its_type_among_others_is_an_error(check: Check) -> No
     assert str(problem) == "a.yaml:10: apiVersion is missing"
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        "{{- if .Values.on }}",
-        "{{ if x }}",
-        "{% if x %}",
-        '{{ include "name" . }}: {}',
-        "a: {{ .Values.a }}",
-        "a: {{ $a }}",
-    ],
-)
-def test_a_template_anywhere_in_a_folder_does_not_fail_it(check: Check, first: str) -> None:
-    report = check({"patch/a.yaml": f"{first}\n{POD}", "pod.yaml": POD})
-    assert (report.problems, {judged.file for judged in report.judged} - {"patch/a.yaml"}) == ((), {"pod.yaml"})
-    assert "1 file looks like a template, not rendered: patch/a.yaml" in report.notes
-
-
 BROKEN_MANIFESTS = [
     "kind: Pod\na: [\n",
     "'kind' : Pod\na: [\n",

@@ -172,22 +172,12 @@ _TERRAFORM = re.compile(r"%\{|^[ \t]*\$\{[^{}\n]*\}[ \t]*$", re.MULTILINE)
 
 _TEMPLATED = re.compile(r"\{\{|\{%")
 
-_ACTION = re.compile(r"\{\{-|-\}\}|\{%|\{\{ *(?:[.$\"(]|(?:if|else|end|range|with|include|template|define|block) )")
-
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#.*", re.MULTILINE)
 
 
 def _is_templated(text: str) -> bool:
     """Return whether a text has actions of Go's or Jinja's templates outside of comments."""
     return bool(_TEMPLATED.search(text) and _TEMPLATED.search(_COMMENT.sub("", text)))
-
-
-def has_actions(name: str) -> bool:
-    """Return whether a file has actions of a template's engine, which are more than placeholders such as {{ tag }}."""
-    try:
-        return bool(_ACTION.search(_COMMENT.sub("", contents(name).decode("utf-8", "replace"))))
-    except (OSError, Unfit):
-        return False
 
 
 def is_template(name: str) -> bool:

@@ -419,13 +419,10 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
 
 
 def _is_of_template(problem: Problem, name: str) -> bool:
-    """Whether a file of a folder cannot be read because it is a template.
-
-    Outside of a folder for templates it needs more than a placeholder: a manifest with one may be somebody's mistake.
-    """
-    if problem.message.endswith(files.TERRAFORM):
-        return True
-    return problem.message.endswith(files.TEMPLATE) and (folders.is_of_templates(name) or files.has_actions(name))
+    """Whether a file of a folder cannot be read because it is a template."""
+    if folders.is_of_templates(name):
+        return problem.message.endswith((files.TEMPLATE, files.TERRAFORM))
+    return problem.message.endswith(files.TERRAFORM)
 
 
 def _placed(item: Item, namespace: str | None) -> Item:
