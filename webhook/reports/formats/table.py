@@ -53,18 +53,28 @@ def _by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
     Whoever creates a pod names its owner. So a pod is left out only if the lines of the workload say all that it has. A
     pod owns no other pod.
     """
-    owners = {_key(judged): _told(judged) for judged in report.judged if judged.kind != "Pod"}
+    owners = {_key(judged): set(_shown(judged)) for judged in report.judged if judged.kind != "Pod"}
     found: dict[tuple[str, str, str], list[Judged]] = {}
     for pod in report.judged:
         key = (pod.namespace, *pod.owner)
-        if pod.owner[1] and key in owners and _told(pod) <= owners[key]:
+        if pod.owner[1] and key in owners and owners[key].issuperset(_findings(pod)):
             found.setdefault(key, []).append(pod)
     return found
 
 
-def _told(judged: Judged) -> set[tuple[str, Action, str, str]]:
-    """Return an object's findings without their places, which differ between a pod and its template."""
-    return {(each.rule, each.action, each.remark, each.finding.message) for each in judged.verdict.results}
+def _findings(judged: Judged) -> Iterator[tuple[str, Action, str, str]]:
+    """Yield an object's findings without their places, which differ between a pod and its template."""
+    yield from ((each.rule, each.action, each.remark, each.finding.message) for each in judged.verdict.results)
+
+
+def _shown(judged: Judged) -> Iterator[tuple[str, Action, str, str]]:
+    """Yield what the lines of an object say: its findings, and each without the last ways out.
+
+    The message of a DaemonSet ends with one more than that of its pods.
+    """
+    for rule, action, remark, message in _findings(judged):
+        parts = message.split("; ")
+        yield from ((rule, action, remark, "; ".join(parts[:number])) for number in range(1, len(parts) + 1))
 
 
 def _matters(judged: Judged, report: Report, look: Look) -> bool:
