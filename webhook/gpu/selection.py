@@ -51,6 +51,10 @@ class Selection(NamedTuple):
         letters = sum(len(key) + len(value) for key, value in self.labels) + sum(texts)
         return len(self.conditions) > MAX_CHOICES or letters > MAX_LETTERS
 
+    def costs_too_much(self, nodes: int) -> bool:
+        """Whether evaluating it for so many nodes takes too long."""
+        return self.costly or len(self.conditions) * nodes > MAX_CHECKS
+
     @property
     def conditions(self) -> list[Requirement]:
         """The conditions of its terms."""
@@ -103,7 +107,7 @@ def _matching(facts: Facts, pool: Pool) -> tuple[Node, ...]:
 
 def _any_fits(facts: Facts, pool: Pool, selection: Selection, asked: frozenset[tuple[str, Amount]]) -> bool:
     known = known_nodes(pool, facts)
-    if len(selection.conditions) * len(known) > MAX_CHECKS:
+    if selection.costs_too_much(len(known)):
         return True
     return any(offers(node, asked) and selection.allows(node) for node in known)
 

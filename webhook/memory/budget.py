@@ -194,7 +194,7 @@ def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
     These are not always nodes where the pod can land: the node that it waits for may not exist yet.
     """
     known = _computed(facts).cards(pool)
-    return known if selection == ANY or selection.costly else _among(selection, known)
+    return known if selection == ANY or selection.costs_too_much(len(known)) else _among(selection, known)
 
 
 def _among(selection: Selection, known: Cards) -> Cards:

@@ -8,7 +8,7 @@ from typing import Any
 from webhook.api import admission, jsonpatch
 from webhook.api.devices import CLAIM, GROUP, TEMPLATE, DeviceRequest
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, mappings, string, strings
+from webhook.api.lenient import mapping, mappings, sequence, string, strings
 from webhook.api.metadata import labels_of, metadata_of, name_of, namespace_of
 from webhook.api.objects import judges, unpaid
 from webhook.api.pods import POD, Pod
@@ -313,7 +313,9 @@ def _of_pod(
             "labels": dict(pod.labels),
             "ownerReferences": _owners(item.value),
         },
-        "spec": {**pod.spec, "tolerations": [*_listed(pod.spec), *OF_DAEMONS]} if pod.daemon else pod.spec,
+        "spec": {**pod.spec, "tolerations": [*sequence(pod.spec.get("tolerations")), *OF_DAEMONS]}
+        if pod.daemon
+        else pod.spec,
     }
     admitted, own = (
         (written, ()) if live.passed_over(item.value, engine.policy) else _admitted(written, engine, world.facts)
@@ -353,17 +355,15 @@ OF_DAEMONS = tuple(
         ("unschedulable", "NoSchedule"),
     )
 )
-"""What the controller of DaemonSets adds to each pod (pkg/controller/daemon/util, AddOrUpdateDaemonPodTolerations)."""
+"""What the controller of DaemonSets adds to each pod, also without `hostNetwork`.
+
+(kubernetes pkg/controller/daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations)
+"""
 
 
 def _homes(template: PodInfo, nodes: Iterable[NodeInfo]) -> list[str]:
     """Return the names of the nodes on which a DaemonSet runs."""
     return [node.name for node in nodes if not obstacle(template, node)]
-
-
-def _listed(spec: Mapping[str, Any]) -> list[Any]:
-    tolerations = spec.get("tolerations")
-    return tolerations if isinstance(tolerations, list) else []
 
 
 def _admitted(pod: Object, engine: Engine, facts: Facts) -> tuple[Object, tuple[str, ...]]:

@@ -47,7 +47,7 @@ def made(item: Object, workloads: Workloads) -> bool:
 
 def controller(item: Object) -> Mapping[str, Any]:
     """Return the object's reference to its controller, or an empty map."""
-    owners = item["metadata"].get("ownerReferences") or ()
+    owners = mappings(mapping(item.get("metadata")).get("ownerReferences"))
     return next((owner for owner in owners if owner.get("controller")), {})
 
 
@@ -57,10 +57,9 @@ def owner(pod: Object) -> tuple[str, str]:
     For the pod of a ReplicaSet it is the Deployment, if the pod's label shows that there is one
     (kubernetes pkg/controller/deployment/sync.go).
     """
-    metadata = mapping(pod.get("metadata"))
-    made_by = next((each for each in mappings(metadata.get("ownerReferences")) if each.get("controller") is True), {})
+    made_by = controller(pod)
     kind, name = string(made_by.get("kind")), string(made_by.get("name"))
-    template = string(mapping(metadata.get("labels")).get("pod-template-hash"))
+    template = string(mapping(mapping(pod.get("metadata")).get("labels")).get("pod-template-hash"))
     if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
         return "Deployment", name.removesuffix(f"-{template}")
     return kind, name
