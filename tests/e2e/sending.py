@@ -4,6 +4,8 @@ import base64
 import http.client
 import json
 import ssl
+import urllib.error
+import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -86,3 +88,14 @@ def merged(value: Any, patch: Any) -> Any:
         return patch
     made = {**value, **{key: merged(value.get(key), each) for key, each in patch.items()}}
     return {key: each for key, each in made.items() if each is not None}
+
+
+def page(address: str, name: str) -> tuple[int, str]:
+    """Ask for a page of a replica's health port. Return the status, 0 for no answer, and the text."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/{name}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)

@@ -12,8 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -25,7 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e import control_plane
+from tests.e2e import control_plane, sending
 from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS
@@ -132,13 +130,7 @@ class Release:
 
     def health_of(self, number: int, page: str = "readyz") -> tuple[int, str]:
         """The status (0: none) and the text of a page of a replica's health port."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health[number]}/{page}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
+        return sending.page(f"127.0.0.1:{self.health[number]}", page)
 
     def revisions(self) -> set[str]:
         """The digests of the revisions."""

@@ -5,8 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 import yaml
 
 from tests import ROOT
-from tests.e2e import control_plane
+from tests.e2e import control_plane, sending
 from tests.e2e.access import established
 from tests.e2e.control_plane import ADMIN, Cluster, eventually
 from tests.e2e.guard import IDENTITY, MANIFESTS, rendered
@@ -75,13 +73,7 @@ class Bed:
         self.cluster.start("webhook", *command, orphaned=signal.SIGTERM)
 
     def asked(self, page: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://{self._health}/{page}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
+        return sending.page(self._health, page)
 
     def report(self) -> dict[str, Any]:
         status, text = self.asked("policies")

@@ -27,11 +27,11 @@ def test_a_new_ca_takes_over_in_two_days_and_no_pod_is_refused(enforced: Cluster
         assert len(blocks(both)) == 2
         a_day_passes(store)
         sh(AGAIN)
-        assert eventually(lambda: store.read().authorities.replaced is not None, 120)
+        assert eventually(lambda: store.read().authorities.replaced is not None)
         assert eventually(lambda: all_serve_what_is_stored(enforced, store), 120)
         a_day_passes(store)
         sh(AGAIN)
-        assert eventually(lambda: {len(blocks(each)) for each in bundles(store)} == {1}, 120)
+        assert eventually(lambda: {len(blocks(each)) for each in bundles(store)} == {1})
     (new,) = bundles(store)
     assert {*blocks(both)} == {*blocks(old), *blocks(new)}
     assert len(blocks(new)) == 1
