@@ -40,30 +40,30 @@ PATIENCE = 10.0
 """Seconds that an API server waits if the registration sets no timeout (admissionregistration/v1 types.go)."""
 
 MOST_POLICY = 512 << 10
-"""Bytes of a review of a policy that is read. One that is applied without the check is judged by the controller."""
+"""Maximum bytes of a policy's review. The controller checks every policy, also one that skips this check."""
 
 NO_FACTS = "facts are not loaded yet, or too old"
 
 MARGIN = 0.05
-"""The fraction of the time that is left for sending the answer."""
+"""The share of the deadline that is reserved for sending the answer."""
 
 _TEXT = ("Content-Type", "text/plain")
 
 Told = Callable[[Request, Verdict, str], None]
-"""Receives every verdict, with the place where people may ask for help. It must not wait for anything."""
+"""Receives every verdict, with the policy's text on where to ask for help. It must not wait."""
 
 Condition = Callable[[], tuple[bool, str]]
-"""Returns whether a condition for readiness is met, and a line about it, or an empty text."""
+"""Returns whether a condition for readiness is met, and one line about it, which may be empty."""
 
 Checks = Callable[[Object], Sequence[str]]
-"""Returns what is wrong with a policy that is applied, one line for each error."""
+"""Returns the errors of a policy that is being applied, one line each."""
 
 Report = Callable[[], Mapping[str, Any]]
-"""Returns what a replica holds, for whoever asks on the health port."""
+"""Returns the state of a replica's policies, which the health port serves."""
 
 
 class WorkerParts(NamedTuple):
-    """The parts of a worker's own: the source of facts, the receiver of verdicts, and who answers."""
+    """The parts that each worker has for itself: the source of facts, the receiver of verdicts, and the policies."""
 
     facts: Source
     told: Told | None
@@ -75,7 +75,7 @@ class WorkerParts(NamedTuple):
 
 
 class Health:
-    """The application without the review paths, for a port that everyone may reach.
+    """The application without the review paths, for a port that anyone may reach.
 
     It is ready if there are facts (`loaded`) and all conditions hold.
     """
@@ -135,7 +135,7 @@ def _pages(
 
 
 class ReviewApplication:
-    """The whole application with the review paths. It counts decisions if it has metrics."""
+    """The complete application, with the review paths. It counts decisions if it has metrics."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class ReviewApplication:
         checks: Checks | None = None,
         release: str = "",
     ) -> None:
-        """`judges` is the one policy of a file, or finds who answers at a path."""
+        """`judges` is the one policy of a file, or finds the policies that answer at a path."""
         self.health = Health(loaded or (lambda: facts() is not None), conditions=conditions)
         self.told = told
         self.metrics = metrics
@@ -161,7 +161,7 @@ class ReviewApplication:
             metrics.judging_by(judges.policy.digest, judges.mode)
 
     def refusal(self, request: HttpRequest) -> Reply | None:
-        """Refuse a request that is no review, before its body is read."""
+        """Refuse a request that is not a review, before its body is read."""
         if request.path == POLICY_PATH and self.checks is not None:
             return _refusal(request, MOST_POLICY)
         if self.judges.review_path(request.path):
@@ -212,7 +212,7 @@ class ReviewApplication:
         late: Callable[[], bool],
         noted: Sequence[Account] = (),
     ) -> Reply | Later:
-        """Judge a request. If rights are missing from the cache, they are `noted` and must be requested first."""
+        """Judge a request. If rights are `noted` as missing from the cache, they must be requested first."""
         path = answering.endpoint
         try:
             verdict, policy = answering.verdict(request, facts, late)
@@ -236,9 +236,9 @@ class ReviewApplication:
         return Reply(HTTPStatus.OK, answer)
 
     def _checked(self, request: HttpRequest, checks: Checks) -> Reply:
-        """Answer a review of a policy that is applied: it is refused with every error, as the command line names them.
+        """Answer a review of a policy that is being applied. A faulty one is refused with all of its errors.
 
-        Whoever has given up gets 504 before anything is read.
+        If the caller's deadline has passed, the answer is 504 and nothing is read.
         """
         try:
             if monotonic() > request.arrived + _patience(request.query):

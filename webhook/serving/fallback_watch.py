@@ -18,7 +18,7 @@ READ = tuple(
         ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), current.KINDS, strict=True
     )
 )
-"""The resources that are watched; the ClusterRole in manifests/components/fallback-watch allows exactly these."""
+"""The watched resources. The ClusterRole in manifests/components/fallback-watch allows exactly these."""
 
 CAUTION = (
     "the fallback denies, though the webhook runs with --audit-only; "
@@ -37,7 +37,7 @@ Heard = Callable[[], Sequence[Object] | None]
 
 
 def kept(item: Object) -> Object | None:
-    """Keep of the policies and bindings of a cluster those of Slicewarden, without what changes by itself."""
+    """Return the needed part of Slicewarden's own policies and bindings; None for any other object."""
     if not current.ours([item]):
         return None
     metadata = {key: item["metadata"].get(key) for key in ("name", "labels", "annotations")}

@@ -1,20 +1,20 @@
-"""What the workers of a replica hold: policies that all have loaded, and whether the replica may begin to serve.
+"""Memory that the workers of a replica share: the policies that each one holds, and whether the replica may serve.
 
-It is in memory that all workers share, since the health port is answered by any one of them.
+Any worker may answer on the health port, so each of them must know the state of all.
 """
 
 import mmap
 
 MOST = 8
-"""Policies that a replica holds at most. Two are in force at a time, and one more is on its way."""
+"""The maximum number of policies in a replica. During a change three are needed: two in force, and the next one."""
 
 _MAY_SERVE = 0
 
 
 class Held:
-    """The shared memory of a replica: for each worker the digests that it holds, as numbers of 64 bits.
+    """The shared memory of a replica: the digests of each worker's policies, as 64-bit numbers.
 
-    The first number says whether the replica may serve: once it may, it may for as long as it runs.
+    The first number says whether the replica may serve. It is never reset.
     """
 
     def __init__(self, workers: int) -> None:
@@ -27,20 +27,20 @@ class Held:
         return self._workers
 
     def write(self, place: int, digests: frozenset[str]) -> None:
-        """Set what the worker of a place holds: at most MOST digests of 16 hexadecimal digits."""
+        """Set the policies of one worker: at most MOST digests of 16 hexadecimal digits."""
         numbers = [int(each, 16) for each in sorted(digests)]
         numbers += [0] * (MOST - len(numbers))
         for index, number in enumerate(numbers):
             self._numbers[1 + place * MOST + index] = number
 
     def everywhere(self) -> list[str]:
-        """Return the digests that every worker holds, sorted."""
+        """Return the sorted digests of the policies that every worker holds."""
         places = (self._numbers[1 + place * MOST : 1 + (place + 1) * MOST] for place in range(self._workers))
         shared = frozenset.intersection(*map(frozenset, places)) - {0}
         return sorted(f"{number:016x}" for number in shared)
 
     def begin(self) -> None:
-        """Say that the replica may serve."""
+        """Record that the replica may serve."""
         self._numbers[_MAY_SERVE] = 1
 
     @property

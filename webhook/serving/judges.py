@@ -1,4 +1,4 @@
-"""Who answers at which path: the one policy of a file, or the policies that a path names."""
+"""Finds the policies that answer a review: the one policy of a file, or the policies that the request's path names."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,15 +14,16 @@ from webhook.model import Request, Verdict
 from webhook.policy.model import Policy
 
 PATHS = (f"/{paths.MUTATE}", f"/{paths.VALIDATE}")
-"""The paths for reviews by the one policy of a file; those with names go on after a slash."""
+"""The review paths for the one policy of a file. Other review paths add a slash and the names of policies."""
 
 _Half = Callable[[Request, Facts, Late], Verdict]
 
 
 class Answering(NamedTuple):
-    """The policies that answer at a path, in the order of its names; a request is let in if any of them lets it in.
+    """The policies that answer at a path, in the order of its names. A request is allowed if any of them allows it.
 
-    If none does, the last one says why. `endpoint` is one of PATHS. `path` is None for the one policy of a file.
+    If none does, the denial is that of the last policy. `endpoint` is one of PATHS. `path` is None for the one policy
+    of a file.
     """
 
     endpoint: str
@@ -32,7 +33,7 @@ class Answering(NamedTuple):
     """Whether a policy asks for the right of trust."""
 
     def verdict(self, request: Request, facts: Facts, late: Late) -> tuple[Verdict, Policy]:
-        """Judge a request; return the verdict with the policy whose it is. Raises what an engine raises."""
+        """Judge a request. Returns the verdict, and the policy that gave it. Raises the errors of an engine."""
         *others, (last, policy) = self.halves
         for half, other in others:
             verdict = half(request, facts, late)
@@ -42,19 +43,19 @@ class Answering(NamedTuple):
 
 
 class Judges(ABC):
-    """Finds who answers. Its subclasses say how."""
+    """Finds the policies that answer at a path."""
 
     @abstractmethod
     def review_path(self, path: str) -> bool:
-        """Whether a path is one for reviews, whoever answers there."""
+        """Whether a path is for reviews, even if no policy answers there."""
 
     @abstractmethod
     def at(self, path: str) -> Answering | Reply:
-        """Return who answers at a path for reviews, or a refusal. Never waits."""
+        """Return the policies that answer at a review path, or a refusal. Never waits."""
 
 
 class OnePolicy(Judges):
-    """The policy of a file: it answers at the paths without a name, for as long as the process lives."""
+    """The policy of a file. It answers at the paths without names, as long as the process runs."""
 
     def __init__(self, judge: Judge) -> None:
         mutate, validate = PATHS
@@ -68,5 +69,5 @@ class OnePolicy(Judges):
         return path in self._answering
 
     def at(self, path: str) -> Answering | Reply:
-        """Return the policy's half."""
+        """Return the half of the policy (mutate or validate) that the path asks for."""
         return self._answering.get(path) or Reply(HTTPStatus.NOT_FOUND)

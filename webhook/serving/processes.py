@@ -45,7 +45,7 @@ class Listen:
     workers: int
     health: tuple[str, int] | None
     client_names: frozenset[str] = frozenset()
-    """The names, common or DNS, of the certificates by `client_ca` that may call; empty for all."""
+    """The callers that may call, by the common or DNS name of their certificate under `client_ca`; empty for all."""
     tls_min: TLSVersion = TLSVersion.TLSv1_3
     delay: float = 0.0
     """How long to accept connections after SIGTERM, while the endpoints of the Service change."""
@@ -53,7 +53,7 @@ class Listen:
 
 
 Load = Callable[[], tuple[Mapping[str, str], "Callable[[Metrics, int], WorkerParts]"]]
-"""Returns what the log says of the policy, and a function that starts what a worker needs, by its number.
+"""Returns the log's fields about the policy, and a function that starts the parts of a worker, given its number.
 
 It runs once; its result is used in every worker.
 """
@@ -62,7 +62,7 @@ It runs once; its result is used in every worker.
 def serve(listen: Listen, load: Load) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight are answered first. A worker that dies is replaced.
 
-    Raises OSError, naming the file or the place, for what cannot be served with or listened on.
+    Raises OSError, which names the file that cannot be used or the address that is not available.
     """
     files = tls.Files(listen.certificate, listen.key, listen.client_ca, listen.tls_min)
     certificates = tls.Certificates(files, log_line)
@@ -72,14 +72,14 @@ def serve(listen: Listen, load: Load) -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(listening.listener(listen.host, listen.port))
         health = stack.enter_context(listening.listener(*listen.health)) if listen.health else None
-        # The folder has to be known before anything imports what writes there.
+        # The folder must be set before the module that writes there is imported.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="slicewarden-metrics-")
         )
         from webhook.serving import worker
 
         lock = os.memfd_create("slicewarden-alone")
-        # Both are shared by all that are forked.
+        # All workers share both.
         numbers = memoryview(mmap.mmap(-1, 4 * listen.workers)).cast("I")
         states = memoryview(mmap.mmap(-1, listen.workers))
 
@@ -130,8 +130,8 @@ def settle() -> None:
 def _keep(number: int, work: Callable[[int, int], None], patience: float) -> None:
     """Keep a number of processes running until SIGTERM or SIGINT, then wait for their end.
 
-    Each process gets its number, from 0, which its successor inherits, and a descriptor that becomes readable when the
-    main process ends or wants it to end.
+    Each process gets a number, counted from 0; the process that replaces it gets the same one. It also gets a
+    descriptor that becomes readable when it must end, or when the main process has ended.
     """
     ends, awaited = {signal.SIGTERM, signal.SIGINT}, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
@@ -167,7 +167,7 @@ def _keep(number: int, work: Callable[[int, int], None], patience: float) -> Non
     while workers and (left := end - time.monotonic()) > 0:
         signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
         _ended(workers)
-    for pid in workers:  # none of them is reaped yet, so the ids are still theirs
+    for pid in workers:  # none of them has been reaped, so no other process can have their ids
         os.kill(pid, signal.SIGKILL)
 
 

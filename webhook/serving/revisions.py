@@ -1,9 +1,10 @@
-"""Follows the revisions that a controller writes, and answers by the policies that a path names.
+"""Follows the policy revisions that a controller writes, and answers reviews by the policies that their path names.
 
-A policy is held once it is loaded and the facts that it needs are read. A path that names one which is not held gets
-503: no answer is ever that of another policy. There is room for MOST: for those that the registration names, and then
-for the newest. A replica begins to serve once its release is admitted, and it holds all that the registration names and
-all that had room when it first looked. After that nothing of a controller's takes it out of service.
+A policy is `held` once it has been loaded and the facts that it needs have been read. A request whose path names any
+other policy gets 503, because no policy may answer in place of another. A replica keeps at most MOST policies: first
+those that the registration names, then the newest. It begins to serve when its release is admitted and it holds two
+sets of policies: those that the registration names, and those that it found and had room for at its first look. After
+that, no change by a controller takes it out of service.
 """
 
 import threading
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from webhook.telemetry.metrics import Metrics
 
 CACHED = 64
-"""Paths whose policies are kept together; a change names three or four."""
+"""The maximum number of cached paths. A change of policy uses three or four."""
 
 SECONDS = 5.0
-"""Seconds after which it looks even if nothing was heard, as for facts that a namespace without a Role withholds."""
+"""Seconds between two looks without an event. Facts may arrive without one, as when a namespace gets its Role."""
 
 LONGEST = 300
-"""The most characters of an error in the log."""
+"""The maximum number of characters of an error in the log."""
 
 _BEGINNINGS = tuple(f"{path}/" for path in PATHS)
 
@@ -45,22 +46,22 @@ REGISTRATION = tuple(
     Resource("admissionregistration.k8s.io", "v1", f"{kind.lower()}s", kind, fields=f"metadata.name={NAME}")
     for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
 )
-"""The two configurations, which are watched for the policies that they name."""
+"""The two webhook configurations. They are watched for the policies that they name."""
 
 
 def resources(namespace: str) -> tuple[Resource, ...]:
-    """Return what is watched: the ConfigMaps of revisions, and the registration."""
+    """Return the watched resources: the ConfigMaps of revisions, and the registration."""
     maps = Resource("", "v1", "configmaps", "ConfigMap", namespace=namespace, namespaced=True, labels=revisions.LABEL)
     return (maps, *REGISTRATION)
 
 
 def kept(item: Object) -> Object | None:
-    """Keep a ConfigMap with the label without what changes by itself, and of a configuration the digests it names."""
+    """Return the needed part of an object: the content of a labelled ConfigMap, or a configuration's digests."""
     metadata = item["metadata"]
     if any(item.get("kind") == each.kind for each in REGISTRATION):
         try:
             return {"names": sorted({name.digest for name in filled.named(item)})}
-        except ValueError:  # a registration by hand names none
+        except ValueError:  # a registration that a person wrote names none
             return None
     if not (label := revisions.label_of(item)):
         return None
@@ -76,8 +77,8 @@ def named(configurations: Iterable[Object]) -> frozenset[str]:
 def by_need(found: Mapping[str, Object], names: Container[str]) -> list[str]:
     """Return the digests of revisions in the order in which a replica loads them.
 
-    First come those that the registration names, and then the newest. An API server writes all times in one form, and
-    they sort as text.
+    The digests that the registration names come first, then the others, newest first. An API server writes all times in
+    the same format, so they can be sorted as text.
     """
     digests = sorted(digest for digest in found if DIGEST.fullmatch(digest))
     digests.sort(key=lambda digest: found[digest]["metadata"].get("creationTimestamp") or "", reverse=True)
@@ -85,13 +86,13 @@ def by_need(found: Mapping[str, Object], names: Container[str]) -> list[str]:
 
 
 class Needs(Protocol):
-    """Reads of a cluster what policies need."""
+    """Reads the facts that policies need from a cluster."""
 
     def follow(self, wanted: Sequence[Policy]) -> None:
-        """Read what these policies need, and no longer what only others needed. Never waits."""
+        """Read the facts that these policies need, and stop reading all others. Never waits."""
 
     def lacks(self, policy: Policy) -> str:
-        """Return what of a policy's facts is not read yet; empty if all is."""
+        """Name the facts of a policy that have not been read yet; empty if none is missing."""
 
 
 class Revisions(Judges):
@@ -107,7 +108,7 @@ class Revisions(Judges):
         log: Log,
         metrics: "Metrics | None" = None,
     ) -> None:
-        """`shared` is the memory of all workers and the number of this one. `read` makes the policy of a ConfigMap."""
+        """`shared` is the workers' memory and this worker's number. `read` decodes the policy in a ConfigMap."""
         self.release = release
         self._held, self._place = shared
         self._needs, self._log, self._metrics = needs, log, metrics
@@ -120,13 +121,13 @@ class Revisions(Judges):
         self._needed: frozenset[str] | None = None
         self._admitted = False
         self.complete = False
-        """Whether this worker holds all that it has to hold before it serves."""
+        """Whether this worker holds every policy that it needs before it may serve."""
         self._held.write(self._place, frozenset())
 
-    # What it holds
+    # Policies
 
     def look(self, items: Sequence[Object], names: frozenset[str] = frozenset()) -> None:
-        """Hold the policies of these ConfigMaps as far as there is room, and forget all others.
+        """Load the policies of these ConfigMaps, at most MOST, and forget all others.
 
         `names` are the digests that the registration names.
         """
@@ -136,7 +137,8 @@ class Revisions(Judges):
         self._refused = {
             digest: refused for digest, refused in self._refused.items() if (digest, refused[0]) in uids.items()
         }
-        # What is named is held on, whoever deleted its ConfigMap: its path is asked for.
+        # A policy that the registration names is kept even if its ConfigMap was deleted, because requests still name
+        # it.
         loaded = {digest: policy for digest, policy in self._loaded.items() if digest in names - found.keys()}
         for digest in by_need(found, names):
             if len(loaded) == MOST:
@@ -151,7 +153,7 @@ class Revisions(Judges):
         self._waiting = {
             digest: lacks for digest, policy in self._loaded.items() if (lacks := self._needs.lacks(policy))
         }
-        # One that was held is held on: a watch that breaks later must not take a policy out of service.
+        # A held policy stays held: a watch that breaks later must not take it out of service.
         engines = {
             digest: self._engines.get(digest) or self._making(policy)
             for digest, policy in self._loaded.items()
@@ -166,14 +168,14 @@ class Revisions(Judges):
             return self._read(item)
         except Unusable as error:
             why = error.problems[0].message
-        except Exception as error:  # whatever it is, the other policies must be held
+        except Exception as error:  # after any error, the other policies must still be loaded
             why = f"cannot be read ({type(error).__name__})"
         self._refused[digest] = item["metadata"].get("uid"), why
         self._log({"message": "policy refused", "policy": digest, "problem": why})
         return None
 
     def _hold(self, engines: dict[str, Engine]) -> None:
-        self._engines, self._answering = engines, {}  # in this order: what is kept together is of the engines
+        self._engines, self._answering = engines, {}  # in this order: `at` reads the cache before the engines
         self._held.write(self._place, frozenset(engines))
         if self._metrics is not None:
             self._metrics.holding(engines)
@@ -188,7 +190,7 @@ class Revisions(Judges):
             self._held.begin()
 
     def condition(self) -> tuple[bool, str]:
-        """Return whether the replica may serve, and a line about what it waits for."""
+        """Return whether the replica may serve, and one line that says what it is waiting for."""
         if self._held.may_serve:
             return True, ""
         if not self._admitted:
@@ -199,7 +201,7 @@ class Revisions(Judges):
         return False, f"policies are not held yet: {', '.join(says) or 'the revisions are not listed'}"
 
     def report(self) -> dict[str, Any]:
-        """Return what a controller asks for on the health port."""
+        """Return the report that a controller reads on the health port."""
         return {
             "release": self.release,
             "workers": self._held.workers,
@@ -209,14 +211,14 @@ class Revisions(Judges):
             "ready": self._held.may_serve,
         }
 
-    # Who answers
+    # Paths
 
     def review_path(self, path: str) -> bool:
-        """Whether a path begins as those for reviews do."""
+        """Whether a path begins like a review path."""
         return path in self._answering or path.startswith(_BEGINNINGS)
 
     def at(self, path: str) -> Answering | Reply:
-        """Return the policies that a path names: 404 for a path that names none, 503 if one is not held."""
+        """Return the policies that a path names. Returns 404 if it names none, and 503 if one of them is not held."""
         if (known := self._answering.get(path)) is not None:
             return known
         if (named := Path.read(path)) is None:
@@ -254,7 +256,7 @@ def follow(
 ) -> None:
     """Call `looks` with the newest ConfigMaps and names after each change, in a thread that ends with the process.
 
-    `found` returns them, or None until they were listed. A look that fails is logged, and the next one comes anyway.
+    `found` returns them, or None until they have been listed. A failed look is logged, and the next one follows.
     """
 
     def run() -> None:
@@ -264,7 +266,7 @@ def follow(
             try:
                 if (now := found()) is not None:
                     looks(*now)
-            except Exception as error:  # without this thread the replica would never take in a change again
+            except Exception as error:  # if this thread ended, the replica would miss all later changes
                 log({"message": "looks again", "error": f"{type(error).__name__}: {error}"[:LONGEST]})
 
     threading.Thread(target=run, daemon=True, name="revisions").start()

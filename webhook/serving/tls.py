@@ -52,7 +52,7 @@ class Certificates:
                 return
             context = _context(self._files)
             if contents != _contents(self._files):
-                return  # they are being replaced this moment: the next call reads all of it
+                return  # the files are being replaced right now, and the next call reads all of them
             not_before, not_after = _validity(context, contents[0], self._files)
             if not not_before <= datetime.now(UTC) < not_after:
                 raise OSError(0, "not valid now", str(self._files.certificate))
@@ -90,7 +90,7 @@ def _context(files: Files) -> ssl.SSLContext:
     context.minimum_version = files.oldest
     context.set_ciphers(TLS_1_2_CIPHERS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.num_tickets = 0  # no caller resumes, and one who did would not be asked for a certificate again
+    context.num_tickets = 0  # no caller resumes sessions, and a resumed session would not ask for the certificate again
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_password)
@@ -107,7 +107,7 @@ def _context(files: Files) -> ssl.SSLContext:
 
 def _unusable(files: Files, reason: str | None) -> OSError:
     """Return why OpenSSL refuses a pair, and in which file; OpenSSL's own message if the reason is unknown."""
-    from cryptography import x509  # 9 MiB in every process, which only a faulty pair needs
+    from cryptography import x509  # takes 9 MiB in every process, and only a faulty pair needs it
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -33,7 +33,7 @@ After that it accepts them, and answers that it has none.
 """
 
 LEAVES, HAS, LACKS = 0, 1, 2
-"""The states of a worker: it leaves callers to others, has facts, or answers that it has none."""
+"""The states of a worker: it accepts no callers yet, it has facts, or it answers that it has none."""
 
 LAST_WORD = 30.0
 """Seconds for requests in flight after the worker has stopped accepting."""
@@ -43,7 +43,7 @@ SWITCH = 0.0005
 """Seconds after which a large review lets others run. Python's own 5 ms would delay a small review several times."""
 
 NAMES = 8
-"""The number of a certificate's names that are logged."""
+"""The maximum number of a certificate's names in a log line."""
 
 
 class ConnectionShare:
@@ -58,7 +58,7 @@ class ConnectionShare:
         self._numbers[self.place] = connections
 
     def of(self, waiting: int) -> int:
-        """Return how many of these new connections this worker takes, so that those with the fewest take most."""
+        """Return how many of the waiting connections this worker takes: workers with fewer connections take more."""
         own, taken = self._numbers[self.place], 0
         while sum(max(0, own + taken - number) for number in self._numbers) < waiting:
             taken += 1
@@ -74,20 +74,20 @@ class Loaded:
         states[place] = LEAVES  # a worker that died in this place may have left another state
 
     def takes_callers(self, *, facts: bool) -> None:
-        """Set that this worker takes callers, and whether it has facts."""
+        """Record that this worker accepts callers, and whether it has facts."""
         self._states[self._place] = HAS if facts else LACKS
 
     def somewhere(self) -> bool:
-        """Return whether a worker has facts."""
+        """Return whether any worker has facts."""
         return HAS in self._states
 
     def __call__(self) -> bool:
-        """Return whether a worker has facts, and each of those that take callers."""
+        """Return whether at least one worker has facts, and no worker that accepts callers lacks them."""
         return HAS in self._states and LACKS not in self._states
 
 
 class Alone:
-    """A lock that one of the workers with this open file holds at a time. A worker that dies releases it."""
+    """A lock that one worker can have at a time. All workers share its open file. A worker that dies releases it."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -103,7 +103,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Duty:
-    """The state that a worker starts with: listening sockets, allowed callers, and what starts the rest."""
+    """The parts that a worker starts with: listening sockets, allowed callers, and a function that starts the rest."""
 
     listener: socket.socket
     health: socket.socket | None
@@ -177,7 +177,7 @@ async def _work(duty: Duty) -> None:
 
 def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext) -> None:
     """Accept the connections that wait. Later ones are refused at once, and their clients try another replica."""
-    with contextlib.suppress(OSError):  # none waits, or another worker was first
+    with contextlib.suppress(OSError):  # no connection waits, or another worker took it
         while True:
             take(listener, port, context)
     with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
 
 
 async def when_ready(facts: Source, loaded: Loaded, taking: Awaitable[None], patience: float = WITHOUT_FACTS) -> None:
-    """Wait with accepting while this worker has no facts and another has some, or until the waiting time is over."""
+    """Accept connections when this worker has facts, or after `patience` seconds if no other worker has any."""
 
     def tell() -> None:
         loaded.takes_callers(facts=facts() is not None)
@@ -213,7 +213,7 @@ class RefusedCallers:
         self._requests = 0
 
     def __call__(self, names: frozenset[str]) -> None:
-        """Log or count a refused request. The next line has the number of those that were only counted."""
+        """Log or count a refused request. A line includes the number of requests since the previous line."""
         self._requests += 1
         if not self._bucket.ready(self._now()):
             return

@@ -29,7 +29,7 @@ def called(app: "App", request: HttpRequest) -> Reply:
             close()
         status, headers = started[-1]
         return Reply(HTTPStatus(int(status[:3])), b"".join(chunks), tuple(headers))
-    except Exception:  # whatever it is, the caller must not wait for an answer that never comes
+    except Exception:  # after any error the caller must get an answer
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
