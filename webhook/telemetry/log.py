@@ -24,7 +24,7 @@ SHORT, FEW = 48, 16
 class Lines:
     """Writes entries as JSON lines to a file descriptor. A line that cannot be written at once is dropped.
 
-    The next line gives under `dropped` the number of lines lost before it.
+    The next line has the number of lost lines in its field `dropped`.
     """
 
     def __init__(self, descriptor: int) -> None:

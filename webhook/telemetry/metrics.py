@@ -65,19 +65,21 @@ class Metrics:
             self._declare()
 
     def _declare(self) -> None:
-        self._reviews = self._counter("reviews", "Reviews decided or failed, dry runs aside.", "endpoint", "outcome")
+        self._reviews = self._counter(
+            "reviews", "Reviews that were decided or failed, except dry runs.", "endpoint", "outcome"
+        )
         self._findings = self._counter(
             "findings",
-            "Findings, by what was done about them; an exempted one is only recorded.",
+            "Findings, by the action on them; exempted findings are only recorded.",
             *("rule", "action", "exemption"),
         )
         self._finding = cache(self._findings.labels)
         self._would = self._counter(
-            "audited", "Reviews in audit mode, by what the policy would have done.", "endpoint", "would"
+            "audited", "Reviews in audit mode, by the effect that the policy would have had.", "endpoint", "would"
         )
         self._unjudged = self._counter(
             "unjudged",
-            "Requests that were refused or failed, by HTTP status; those turned away are not among them.",
+            "Requests that were refused or failed, by HTTP status, except those turned away with 429.",
             "status",
         )
         seconds = Histogram(
@@ -89,29 +91,36 @@ class Metrics:
         )
         self._seconds = {endpoint: seconds.labels(endpoint) for endpoint in OUTCOMES}
         self._shed = self._counter("shed", "Requests turned away with 429 because too many waited.")
-        self._waiting = self._gauge("reviews_in_flight", "Requests that wait for their answer.", "livesum")
-        self._lost = self._counter("log_lines_dropped", "Log lines that standard output did not take.")
-        self._events = self._counter("events", "Denials under a controller, by what became of their Event.", "outcome")
+        self._waiting = self._gauge("reviews_in_flight", "Requests that are waiting for an answer.", "livesum")
+        self._lost = self._counter("log_lines_dropped", "Log lines that could not be written to standard output.")
+        self._events = self._counter("events", "Denied pods of controllers, by the outcome of their Event.", "outcome")
         self._breaks = self._counter(
-            "watch_breaks", "Lists and watches that broke, and questions for rights that failed.", "kind"
+            "watch_breaks", "Lists and watches that broke, and failed checks of rights.", "kind"
         )
-        self._heard = self._gauge("facts_heard", "When the API server last spoke of a kind.", "livemin", "kind")
-        self._loaded = self._gauge("facts_loaded", "1 when every worker has facts to judge by, else 0.", "livemin")
+        self._heard = self._gauge(
+            "facts_heard", "Time of the API server's last message about a kind.", "livemin", "kind"
+        )
+        self._loaded = self._gauge("facts_loaded", "1 when every worker has facts, else 0.", "livemin")
         self._expiry = self._gauge(
             "certificate_expiry_timestamp_seconds", "Unix time at which the serving certificate expires.", "livemin"
         )
         self._policy = self._gauge(
-            "policy_info", "1 for each policy that is held, by the hash of what it says, else 0.", "livemax", "hash"
+            "policy_info",
+            "1 for each policy that the replica holds, by the hash of its content, else 0.",
+            "livemax",
+            "hash",
         )
         self._held: frozenset[str] = frozenset()
         self._mode = self._gauge("mode", "1 for the mode that is in force, else 0.", "livemax", "mode")
-        self._build = self._gauge("build_info", "What is running; always 1.", "livemax", "version", "python")
+        self._build = self._gauge("build_info", "The running releases; always 1.", "livemax", "version", "python")
         self._fallback = self._gauge(
             "fallback_objects",
-            "With --fallback: the policies and bindings of the fallback by state; unread is 1 while they are unknown.",
+            "With --fallback: the fallback's policies and bindings by state; unread is 1 while they are unknown.",
             *("livemax", "state"),
         )
-        self._starts = self._counter("worker_starts", "Workers started: each but the first of a place is for one dead.")
+        self._starts = self._counter(
+            "worker_starts", "Workers that were started, including those that replaced a dead one."
+        )
         self._begin()
 
     def _begin(self) -> None:
@@ -182,7 +191,7 @@ class Metrics:
         self._lost_so_far = so_far
 
     def event(self, outcome: str, times: int = 1) -> None:
-        """Count denials that ask for an Event by its outcome: `written`, `dropped` or `failed`."""
+        """Count denials that need an Event, by its outcome: `written`, `dropped` or `failed`."""
         self._events.labels(outcome).inc(times)
 
     def broke(self, kind: str) -> None:
@@ -195,7 +204,7 @@ class Metrics:
         self._heard.labels(kind).set(at)
 
     def loaded(self, *, whether: bool) -> None:
-        """Set whether there are facts to judge by."""
+        """Set whether there are facts."""
         self._loaded.set(whether)
 
     def judging_by(self, policy: str, mode: Mode) -> None:
@@ -205,7 +214,7 @@ class Metrics:
             self._mode.labels(each).set(each is mode)
 
     def holding(self, policies: Iterable[str]) -> None:
-        """Set the policies that are held, by their hashes, and no others. What a worker wrote stays in its file."""
+        """Set the policies that the worker holds, by their hashes. Series of other policies stay, and are set to 0."""
         held = frozenset(policies)
         for policy in self._held - held:
             self._policy.labels(policy).set(0)
@@ -214,7 +223,7 @@ class Metrics:
         self._held = held
 
     def fallback(self, objects: Iterable[tuple[str, int]], *, unread: bool) -> None:
-        """Set the number of the fallback's policies and bindings by state, and whether they are not known."""
+        """Set the number of the fallback's policies and bindings by state, and whether they are unknown."""
         for state, number in objects:
             self._fallback.labels(state).set(number)
         self._fallback.labels("unread").set(unread)
@@ -247,7 +256,7 @@ class _Aged:
                 continue
             age = GaugeMetricFamily(
                 "slicewarden_facts_age_seconds",
-                "Seconds since the API server last said anything of a kind, to the worker that has waited longest.",
+                "Seconds since the API server's last message about a kind, for the worker that has waited longest.",
                 labels=("kind",),
             )
             for sample in metric.samples:

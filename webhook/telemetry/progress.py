@@ -21,7 +21,10 @@ def quietly(_done: int, _steps: int, _what: str) -> None:
 
 @contextmanager
 def bar(patience: float = 0) -> Iterator[Tell]:
-    """Draw a bar on standard error while the block runs, if that is a terminal, from some seconds after its start."""
+    """Draw a progress bar on standard error while the block runs, if standard error is a terminal.
+
+    It appears after some seconds.
+    """
     shown, start = sys.stderr.isatty(), time.monotonic()
 
     def tell(done: int, steps: int, what: str) -> None:
