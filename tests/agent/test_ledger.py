@@ -163,7 +163,7 @@ def test_a_device_is_not_even_opened(tmp_path: Path) -> None:
         os.mknod(book.folder / ledger.LOCK, stat.S_IFCHR | 0o600, os.makedev(10, 130))  # of a watchdog
     except PermissionError:
         pytest.skip("only root makes devices")
-    assert book.take(tries=1) == f"{book.folder}: {ledger.LOCK} is no file of the agent; remove it"
+    assert book.take(tries=1) == f"{book.folder}: {ledger.LOCK} is not a file of the agent; remove it"
 
 
 def test_a_folder_that_is_a_link_is_not_used(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_the_folder_as_the_kubelet_makes_it_is_closed_to_others_first(tmp_path: 
     book = Ledger(tmp_path / "run")
     book.folder.mkdir()
     book.folder.chmod(0o755)
-    assert book.write({PATH: 1.0}) == f"{book.folder}: its mode is 755, and has to be 700"
+    assert book.write({PATH: 1.0}) == f"{book.folder}: its mode is 755, but must be 700"
     assert (book.take(), book.write({PATH: 1.0}), book.trouble) == ("", "", "")
     assert stat.S_IMODE(book.folder.stat().st_mode) == 0o700
     book.folder.chmod(0o777)  # by whoever could, while the agent lives
@@ -209,7 +209,7 @@ def test_by_a_folder_of_another_user_nothing_is_frozen(tmp_path: Path) -> None:
     os.chown(book.folder, 0, 0)
     (book.folder / ledger.LOCK).touch(mode=0o600)
     os.chown(book.folder / ledger.LOCK, 65532, 65532)
-    assert book.take(tries=1) == f"{book.folder}: {ledger.LOCK} is no file of the agent; remove it"
+    assert book.take(tries=1) == f"{book.folder}: {ledger.LOCK} is not a file of the agent; remove it"
 
 
 @pytest.mark.parametrize("again", [False, True])

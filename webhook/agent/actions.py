@@ -58,7 +58,7 @@ class Watcher(ABC):
         return ()
 
     def close(self) -> Iterable[NodeAction]:
-        """Undo what must not outlive the agent."""
+        """Undo the changes that must end with the agent."""
         return ()
 
 

@@ -28,7 +28,7 @@ AGAIN = 10.0
 REPORTER = "slicewarden.dev/agent"
 
 SUFFIXES = {KILL: "; its processes on the GPU were killed", EVICT: "; its pod is being evicted"}
-"""The last words of Events' texts."""
+"""The endings of Events' texts, by verb."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class NodeAgent:
         return max(min((watcher.period for watcher in self.watchers), default=PERIOD) - seconds, 0.0)
 
     def close(self) -> None:
-        """Let each watcher undo what must not outlive the agent, and end the session of NVML."""
+        """Let each watcher undo the changes that must end with the agent, and end the session of NVML."""
         for watcher in self.watchers:
             self._record(watcher.close())
         self._leave()

@@ -1,4 +1,4 @@
-"""Decides which cards are dead: by NVML's events, or because they have fallen off the bus. Values in, values out."""
+"""Decides which cards are dead, from NVML's events or because they have fallen off the bus. Values in, values out."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

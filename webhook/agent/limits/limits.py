@@ -20,9 +20,9 @@ SetLimit = Callable[[str, str, int | None], str]
 
 
 def wanted(containers: Mapping[str, NodeContainer]) -> Mapping[str, int]:
-    """Return the limit (MiB) of each container that the driver is to limit, by id.
+    """Return the limit (MiB) of each container that the driver must limit, by id.
 
-    A container without an allowance gets no limit, because what it was admitted with is unknown.
+    A container without an allowance gets no limit, because the request that it was admitted with is unknown.
     """
     return {
         container: each.admitted.allowance
@@ -45,10 +45,11 @@ class DriverLimits:
     def keep(
         self, now: float, wanted: Mapping[str, int], folders: Mapping[str, Path], cards: Collection[str], set_: SetLimit
     ) -> tuple[tuple[str, str], ...]:
-        """Set the limits that are missing or have changed, and remove the others. Returns each container and card set.
+        """Set the limits that are missing or have changed, and remove the others.
 
-        Limits are set on every card of the node, because a container's card is unknown until its first process uses
-        one. The driver forgets the limits of a removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
+        Returns each pair of a container and a card whose limit was set. Limits are set on every card of the node,
+        because a container's card is unknown until its first process uses one. The driver forgets the limits of a
+        removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
         """
         want = {
             (card, str(folders[each])): (each, mib) for each, mib in wanted.items() if each in folders for card in cards

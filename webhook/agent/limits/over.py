@@ -19,7 +19,7 @@ QUIET = 600.0
 
 @dataclass(frozen=True)
 class OverState:
-    """The state between looks: when each container went over, was last acted on, and was reported for each reason."""
+    """The state between looks: when each container went over, and the times of its last action and of its reports."""
 
     over: Mapping[Key, float] = field(default_factory=dict)
     acted: Mapping[Key, float] = field(default_factory=dict)
@@ -32,9 +32,9 @@ def decide(
     """Return the next state and the actions. `now` is in seconds of a monotonic clock.
 
     `rules` come from the policy of the node's pool, and `present` has the ids of the node's containers. A container
-    that goes over its allowance is reported once, and again at the earliest after QUIET seconds. A container that did
-    not request a GPU is reported once, even if its processes come and go. While a container stays over, the policy's
-    action is repeated every `grace` seconds.
+    that goes over its allowance is reported once, and again only after QUIET seconds. A container that did not request
+    a GPU is reported once, even if its processes come and go. While a container stays over, the policy's action is
+    repeated every `grace` seconds.
     """
     over, acted, actions = dict[Key, float](), dict[Key, float](), list[NodeAction]()
     reported = {

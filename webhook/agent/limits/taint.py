@@ -78,7 +78,7 @@ class NodeTaint:
         self._next = float("-inf")
 
     def restored(self) -> Mapping[str, str]:
-        """Return the cards that were dead before this agent started: once, as soon as the node is known.
+        """Return the cards that died before this agent started. Returns them only once, when the node becomes known.
 
         A card that died before the node was restarted counts as lost, so it is alive as soon as it answers.
         """

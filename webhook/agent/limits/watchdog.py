@@ -13,7 +13,7 @@ from webhook.policy.model import EVICT, KILL, REPORT
 
 
 class Watchdog(Watcher):
-    """Carries out what `over` decides. With `watch_only` it only reports, whatever the policy says."""
+    """Carries out the decisions of `over`. With `watch_only` it only reports, whatever the policy says."""
 
     def __init__(self, api: Api | None, *, watch_only: bool) -> None:
         self._api, self._watch_only = api, watch_only

@@ -20,8 +20,8 @@ class Admitted(NamedTuple):
     `requests` is whether it requests a GPU; None if that is unknown, as for a pod with a claim. `allowance` is the
     memory of a card that it may use, in MiB; None if there is no limit. `exempt` is the name of the policy's exemption
     for system components that covers it. `ending` is whether its pod is being deleted. `init` is whether it is an init
-    container that runs to its end. `driver` is whether the driver is to limit it to its allowance. `pause` is how it
-    may be frozen; None if it must not be.
+    container that runs to its end. `driver` is whether the driver must limit it to its allowance. `pause` is how it may
+    be frozen; None if it must not be.
     """
 
     requests: bool | None = None
@@ -80,7 +80,7 @@ def _allowance(review: PodReview, container: Container, node: Node) -> int | Non
         return None
     own = [request for request in review.requests if request.container.path == container.path]
     if not own or any("mig-" in request.resource or not request.whole for request in own):
-        return None  # no label of the node has the size of a MIG device's slice
+        return None  # no label of the node gives the size of a slice of a MIG device
     share = budget(card, review.policy)
     if share.unified:
         return None

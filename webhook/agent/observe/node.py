@@ -39,7 +39,7 @@ def read(node: str) -> tuple[Resource, ...]:
 
 
 def trimmed(item: Object) -> Object | None:
-    """Return the part of an object that the agent needs: a pod's names, spec and container ids, a node's labels."""
+    """Return the part of an object that the agent needs: a pod's names, spec and container ids, or a node's labels."""
     metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
     if group_kind(item) != POD:
         return _trimmed_node(item, kept(item))

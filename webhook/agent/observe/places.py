@@ -38,8 +38,8 @@ class ContainerCgroup(NamedTuple):
 def place(text: str) -> ContainerCgroup | None:
     """Return the container of the process whose /proc/PID/cgroup has this text; None if it is in no pod.
 
-    Version 2 takes precedence over the freezer hierarchy of version 1. The outermost pod and container count, because a
-    tenant may be able to create cgroups with any name below its own.
+    Version 2 takes precedence over the freezer hierarchy of version 1. The result is the outermost pod and container,
+    because a tenant may be able to create cgroups with any name below its own.
     """
     found = sorted(_places(text[:MAX_TEXT]), key=lambda place: -place.version)
     return found[0] if found else None

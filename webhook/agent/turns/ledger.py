@@ -194,7 +194,7 @@ def _foreign(about: os.stat_result) -> str:
 def _trouble(about: os.stat_result) -> str:
     """Return why a folder is unsafe: another user owns it, or its mode is not 0700. Empty if it is safe."""
     mode = stat.S_IMODE(about.st_mode)
-    return _foreign(about) or (f"its mode is {mode:o}, and has to be 700" if mode != 0o700 else "")
+    return _foreign(about) or (f"its mode is {mode:o}, but must be 700" if mode != 0o700 else "")
 
 
 def _locked(folder: int) -> int:
@@ -214,7 +214,7 @@ def _plain(name: str, flags: int, folder: int) -> int:
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1 or about.st_uid != os.geteuid():
-            raise OSError(0, f"{name} is no file of the agent; remove it")
+            raise OSError(0, f"{name} is not a file of the agent; remove it")
         return os.open(f"/proc/self/fd/{handle}", flags | os.O_CLOEXEC)
     finally:
         os.close(handle)

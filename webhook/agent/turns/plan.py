@@ -2,11 +2,11 @@
 
 It is based on a study's contention manager (Algorithm 2) and closes its gaps; tests/agent/literal.py implements the
 algorithm as published. The first container in the queue runs. The next one may run as well when every running container
-has been seen to use the card, and the card has still been idle for a while. The wait is needed because NVML reports
-the use of a card up to a second late, and because a program that reads its input does not use the card. A frozen
-container keeps its memory, and kernels that it has launched run to their end.
+has been seen to use the card, and the card has still been idle for a while. The wait is needed because NVML reports the
+use of a card up to a second late, and because a program that reads its input does not use the card. A frozen container
+keeps its memory, and kernels that it has launched run to their end.
 
-Cards that share a container share one queue, so no two containers wait for each other.
+Cards that share a container share one queue, so two containers never wait for each other.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

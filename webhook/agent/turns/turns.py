@@ -1,4 +1,4 @@
-"""Carries out the plan of turns: what was seen goes to the plan, and the plan's actions go to the kernel.
+"""Carries out the plan of turns: gives each look to the plan, and passes the plan's actions to the kernel.
 
 If anything is unknown, or cannot be read or written, all containers run.
 """
