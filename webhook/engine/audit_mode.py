@@ -8,10 +8,10 @@ from webhook.policy.model import Policy
 
 
 class AuditMode:
-    """An engine whose every action is Audit at most: it denies nothing, warns of nothing and patches nothing.
+    """An engine that only records: it denies nothing, warns of nothing and patches nothing.
 
-    `would` in a verdict is what the policy would have done. An object that cannot be judged is allowed too, with the
-    reason under `malformed`. Raises the engine's errors; then there is no verdict.
+    `would` in a verdict is the effect that the policy would have had. An object that cannot be judged is allowed too,
+    with the reason under `malformed`. Raises the engine's errors; then there is no verdict.
     """
 
     mode = Mode.AUDIT
@@ -32,7 +32,7 @@ class AuditMode:
     def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
         """Answer `/validate`, with every finding only recorded. Findings that `/mutate` would repair are marked.
 
-        The pod was not patched before, so one that a patch would repair is patched and judged again.
+        `/mutate` did not patch the pod, so a pod that a patch would repair is patched here and judged again.
         """
         verdict = self._engine.validate(request, facts, late)
         would = _would(verdict)

@@ -1,7 +1,7 @@
 """Writes the conditions (CEL) under which an API server sends a request.
 
-They read what tenants wrote, so every field on the path is optional, and may be null. They may pass more than the rules
-judge, but never less.
+They read what tenants wrote, so every field on the path is optional, and may be null. They may let more requests
+through than the rules judge, but never fewer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,8 @@ def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
     """Return the expression for an object of several kinds that has a pod template which concerns a rule.
 
     For each API group it looks for the templates of every kind of the group. That may send too many objects, but never
-    too few. It never looks for those of another group, whose fields may have other types: an error sends nothing.
+    too few. It never looks for templates of another group. Their fields may have other types, and after an error the
+    API server sends nothing.
     """
     kinds = list(kinds)
     always = {f"{workload.resource}.{workload.group}" for workload in kinds if always_asked(workload)}
@@ -55,7 +56,7 @@ def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
 
 
 def _joined(lists: list[str]) -> str:
-    """Return the expression for the sum of some lists, halved again and again as in `_by_group`."""
+    """Return the expression that joins some lists. It halves them again and again, as `_by_group` does."""
     if len(lists) <= 4:
         return "\n  + ".join(lists)
     half = len(lists) // 2
@@ -63,7 +64,7 @@ def _joined(lists: list[str]) -> str:
 
 
 def _by_group(choices: list[tuple[str, list[str]]]) -> str:
-    """Return the expression for the one of some values that belongs to the request's API group.
+    """Return the expression that selects, from some values, the one for the request's API group.
 
     It halves the choices again and again, since a chain of them would be nested too deeply for a parser of CEL.
     """
@@ -100,7 +101,7 @@ def _clauses(policy: Policy) -> Iterator[str]:
     yield f"{filled('pod.?metadata.?annotations', '{}')}.exists(key, {annotations})"
     labels = " || ".join(_judged_label(policy))
     yield f"{filled('pod.?metadata.?labels', '{}')}.exists(key, {labels})"
-    # Every running pod has a node, so this clause would bring every update of a pod here.
+    # Every running pod has a node, so without the exception every update of a pod would come here.
     yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
     runtimes = " || ".join(matching("name", policy.forms.runtime_classes))
     yield f"[{filled('pod.?spec.?runtimeClassName', text(''))}].exists(name, {runtimes or 'false'})"
@@ -205,10 +206,10 @@ def changed_labels(labels: Iterable[str]) -> str:
 def config_map(policy: Policy) -> str:
     """Return the expression for a ConfigMap that may be a sharing configuration, or was one: by namespace or by text.
 
-    The text contains `timeSlicing` or `sharing`. (?i) folds case as the device plugin does: (?i)s also matches U+017F.
-    Four more characters would exceed the cost limit of an expression on an edit of twice 1 MiB. Outside the sharing
-    namespaces no plugin reads the text, so escaped letters are not looked for: JSON has many. CEL cannot read
-    binary data, and reading very many keys would cost too much.
+    Such a text contains `timeSlicing` or `sharing`. (?i) folds case as the device plugin does: (?i)s also matches
+    U+017F. Four more characters would exceed the cost limit of an expression on an edit of twice 1 MiB. Outside the
+    sharing namespaces no plugin reads the text. There, escaped letters are ignored, because JSON has many. CEL cannot
+    read binary data, and reading very many keys would cost too much.
     """
     return (
         f"request.namespace in {array(sorted(policy.sharing_namespaces))}\n"
@@ -315,14 +316,14 @@ def _as_pod(value: str, template: Template) -> str:
 def _at(value: str, at: Iterable[str]) -> str:
     """Return the expression for the value at a place, or for an empty map if the path ends early.
 
-    It may be null, of which `.?` finds nothing.
+    The value may be null, and `.?` finds nothing in null.
     """
     steps = _steps(at)
     return f"{value}{steps}.orValue({{}})" if steps else value
 
 
 def _filled_at(value: str, at: Iterable[str], default: str) -> str:
-    """Return the expression for a list or a map at a place whose entries are looked at."""
+    """Return the expression for a list or a map at a place, for expressions that read its entries."""
     steps = _steps(at)
     return filled(f"{value}{steps}", default) if steps else value
 

@@ -34,8 +34,8 @@ _LEFT_OUT = {
 }
 """A message: why an object lacks what /mutate writes, and what to do."""
 
-_TOO_LATE = "Slicewarden writes it only into what is created; delete the pod, and create it as it is to be"
-"""The same for containers that a pod had before it was updated."""
+_TOO_LATE = "Slicewarden writes it only into new pods; delete this pod, and create it again"
+"""The same for an update of a pod, about its old containers."""
 
 
 Seen = Callable[[Review[Any]], None]
@@ -60,7 +60,7 @@ class Engine:
         self.rules = tuple(rules)
         self._rules_of = {each: tuple(r for r in rules if issubclass(each, r.subject)) for each in get_args(Subject)}
         self._mending = tuple(rule for rule in self._rules_of[Pod] if rule.mends)
-        # Few sets of traits are those of nearly all pods.
+        # Nearly all pods have one of a few sets of traits.
         self._looking = {kind: lru_cache(maxsize=256)(partial(asked, own)) for kind, own in self._rules_of.items()}
 
     def mutate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
@@ -175,7 +175,7 @@ class Engine:
     def _patched(
         self, request: Request, facts: Facts, allowance: Allowance, seen: Seen | None = None
     ) -> tuple[tuple[jsonpatch.Operation, ...], Object | None]:
-        """Return the operations of a request's patch, and the object that they make."""
+        """Return the operations of a request's patch, and the patched object."""
         item = request.object
         if item is None or not _is_first(request):
             return (), item
@@ -207,7 +207,7 @@ class Engine:
         ]
 
     def _tolerated(self, result: Result) -> Result:
-        """Apply the policy's action (`unpatched`) to findings about a patch that another replica did not make."""
+        """Apply the policy's action `unpatched` to findings about a patch that another replica did not write."""
         if not result.finding.left_out or result.action is not Action.DENY:
             return result
         return result._replace(action=self.policy.unpatched)
@@ -244,8 +244,8 @@ class Engine:
                 for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
                     if finding.fixes and rule not in self._menders(review):
-                        # /mutate would not make this fix, and /validate would rely on it.
-                        raise TypeError("a fix of a rule that does not say MENDS, or of a pod that can see no GPU")
+                        # `/mutate` would not apply this fix, but `/validate` would rely on it.
+                        raise TypeError("a fix from a rule without MENDS, or for a pod that cannot see a GPU")
                     findings.append(_located(finding, review.subject))
                 if findings:
                     yield rule, findings
@@ -264,7 +264,7 @@ class Engine:
         return self._looking[type(review.subject)](review.traits)
 
     def _menders(self, review: Review[Any]) -> Iterable[Rule]:
-        """Return the rules that have fixes. Only pods that may see a GPU are asked about them."""
+        """Return the rules that may fix a pod; none for a pod that cannot see a GPU."""
         return self._mending if isinstance(review, PodReview) and review.exposed else ()
 
     def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
@@ -284,7 +284,7 @@ class Engine:
 
 @immutable
 class _Case:
-    """An object that has been paid for and is judged, and the one that it replaces. `seen` receives its reviews."""
+    """An object to judge, whose entries have been paid for, and the one that it replaces. `seen` gets its reviews."""
 
     request: Request
     counted: Counted
@@ -309,7 +309,7 @@ def _located(finding: Finding, subject: Subject) -> Finding:
 
 
 def _is_added(fix: Fix, request: Request) -> bool:
-    """Return whether a fix is for a debug container that the update adds: such an update can change nothing else."""
+    """Return whether a fix is for a debug container that the update adds. Such an update can change nothing else."""
     if fix.path[:2] != ("spec", "ephemeralContainers"):
         return False
     before: Any = request.old_object or _REMAINS
@@ -328,7 +328,7 @@ def _why(action: Action, finding: Finding, subject: Subject, operation: str) -> 
 
 
 def _fixed_later(subject: Subject, result: Result) -> bool:
-    """Return whether `mutate` will fix this in the template's pods, so that it is not a fault of the template."""
+    """Return whether `mutate` will fix this in the template's pods, so the template has no fault."""
     template = isinstance(subject, Pod) and subject.template
     return template and result.action is Action.DENY and bool(result.finding.fixes)
 

@@ -1,8 +1,8 @@
-"""Makes the webhooks with which a controller fills a registration, whose paths name the policies that answer.
+"""Makes the webhooks that a controller writes into a registration. Their paths name the policies that answer.
 
-While a path names two policies, a request is let in if either lets it in. A policy lets in all that its own
-registration does not ask about. So what only one of the two asks about need not be asked, and is not: an honest object
-that was never patched by the other would be refused else.
+While a path names two policies, a request is allowed if either policy allows it. A policy allows every request that its
+own registration would not send. So only the requests that both policies ask for are sent. Otherwise an object that one
+policy never patched could be refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from webhook.model import Object
 from webhook.policy.model import Policy
 
 POLICY_PATH = "/policy"
-"""The path at which the webhook checks a policy that is applied."""
+"""The path at which the webhook checks a policy that is being applied."""
 
 POLICIES = "slicewarden-policies"
 """The name of the ValidatingWebhookConfiguration for policies."""
@@ -28,8 +28,8 @@ def webhooks(
 ) -> list[Object]:
     """Make the webhooks of one configuration whose paths name policies, with the one for the probe.
 
-    `policies` are by digest. `ca_bundle` is in base64. `url` is the origin of a webhook outside of the cluster, which
-    stands in the place of the Service. `user` is the account that probes, by default that of the controller.
+    `policies` are by digest. `ca_bundle` is in base64. `url` is the origin of a webhook outside the cluster, and
+    replaces the Service. `user` is the account that sends probes; default: the controller's.
     """
     first, *others = (_asked(path.half, name, policies[name.digest]) for name in path.names)
     for other in others:
@@ -42,7 +42,7 @@ def webhooks(
 
 
 def policy_webhook(ca_bundle: str, *, url: str | None = None) -> Object:
-    """Make the webhook that checks policies when they are applied. It never stands in the way where it is absent."""
+    """Make the webhook that checks policies when they are applied. If it cannot be reached, policies are accepted."""
     rule = {"apiGroups": ["slicewarden.dev"], "apiVersions": ["v1alpha1"], "resources": ["gpusharingpolicies"]}
     return {
         "name": "policies.slicewarden.dev",
@@ -74,7 +74,7 @@ def named(configuration: Object) -> tuple[Name, ...]:
 
 
 def both(one: Sequence[Webhook], other: Sequence[Webhook]) -> list[Webhook]:
-    """Return the webhooks for what two lists of webhooks ask about, in the order of the first."""
+    """Return webhooks for the requests that both lists ask for, in the order of the first list."""
     named = {hook.name: hook for hook in other}
     shared = (_both(hook, named[hook.name]) for hook in one if hook.name in named)
     return [hook for hook in shared if hook is not None]
@@ -86,7 +86,7 @@ def _asked(half: str, name: Name, policy: Policy) -> list[Webhook]:
 
 
 def _both(one: Webhook, other: Webhook) -> Webhook | None:
-    """Return the webhook for what two of one name ask about; None if that is nothing."""
+    """Return a webhook for the requests that two webhooks of one name both ask for; None if there are none."""
     rules = _rules(one.rules, other.rules)
     versions = one.versions if other.versions == ("*",) else other.versions
     only = _only(one.only, other.only)

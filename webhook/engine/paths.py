@@ -1,9 +1,9 @@
-"""The paths by which a registration names the policies that answer.
+"""The paths with which a registration names the policies that must answer.
 
-`/mutate/NAME` patches as one policy. `/validate/NAME` judges as one, and `/validate/NAME.NAME` lets in what either lets
-in. A name is the digest of a policy, with `-audit` where it only records, or `-lenient` where it lets in what a replica
-of another release has not patched. So an answer is never that of another policy, and where a change of policy is, the
-registration says and nothing else.
+`/mutate/NAME` patches by one policy. `/validate/NAME` judges by one policy, and `/validate/NAME.NAME` allows a request
+if either of two policies allows it. A name is the digest of a policy. It ends in `-audit` if the policy only records,
+or in `-lenient` if it allows pods that a replica of another release has not patched. So no other policy can answer, and
+the registration is the only record of how far a change of policy has come.
 """
 
 import re
@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import NamedTuple, Self
 
 MUTATE, VALIDATE = "mutate", "validate"
-"""The halves of a registration, as in the paths."""
+"""The two halves of a registration, as their paths name them."""
 
 
 class Manner(StrEnum):
-    """How a policy answers: it acts, it only records, or it warns of what lacks the patch of `/mutate`."""
+    """How a policy answers: it enforces, it only records, or it only warns of pods without the patch of `/mutate`."""
 
     ENFORCE = ""
     AUDIT = "audit"
@@ -23,7 +23,7 @@ class Manner(StrEnum):
 
 
 class Name(NamedTuple):
-    """A policy in a path, by its digest, and the manner in which it answers."""
+    """The name of a policy in a path: its digest, and the manner in which it answers."""
 
     digest: str
     manner: Manner = Manner.ENFORCE
@@ -43,16 +43,16 @@ DIGEST = re.compile(r"[0-9a-f]{16}", re.ASCII)
 """The digest of a policy."""
 
 RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}", re.ASCII)
-"""A release that a replica reports: it is a word in a warning and in a list."""
+"""A release that a replica reports. It must be one word, for warnings and lists."""
 
 _NAME = re.compile(rf"(?P<digest>{DIGEST.pattern})(-(?P<manner>audit|lenient))?", re.ASCII)
 
 MOST = 2
-"""Policies that one path names at most."""
+"""The maximum number of policies in a path."""
 
 
 class Path(NamedTuple):
-    """A path with names: the half, and the policies that answer, the older one first."""
+    """A path with names: its half, and the policies that answer, the older one first."""
 
     half: str
     names: tuple[Name, ...]
@@ -62,7 +62,7 @@ class Path(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """Read a path; None if it is none that names policies. A patch is made by one policy."""
+        """Read a path; None if it names no policies. A path of `/mutate` names one policy."""
         half, _, names = text.removeprefix("/").partition("/")
         if not text.startswith("/") or half not in (MUTATE, VALIDATE):
             return None

@@ -1,7 +1,8 @@
-"""The probe: a lease that is updated for show, by which each API server proves what it calls.
+"""The probe: a dry-run update of a lease, whose answer shows which path an API server calls.
 
-The controller updates the lease as a dry run at each API server. The registration sends that request, and no other of
-any lease, to the webhook. The answer's warning says by which path the API server asked, and which release answered.
+The controller sends the update to each API server. The registration sends this update of this lease to the webhook, and
+no other request about leases. A warning in the answer names the path that the API server called, and the release that
+answered.
 """
 
 import re
@@ -15,18 +16,18 @@ from webhook.policy.scopes import NAME_LABEL
 GROUP, RESOURCE, KIND = "coordination.k8s.io", "leases", "Lease"
 
 LEASE = "slicewarden-probe"
-"""The name of the lease, which is in the namespace of the webhook."""
+"""The name of the lease. It is in the webhook's namespace."""
 
 
 def account(namespace: str) -> str:
-    """Return the user name of the controller, whose dry runs the webhook is asked about."""
+    """Return the user name of the controller, which sends the dry runs."""
     return f"system:serviceaccount:{namespace}:slicewarden-controller"
 
 
 def webhook(half: str, namespace: str, user: str) -> dict[str, Any]:
-    """Return the webhook of a half that is called for the probe; it has no clientConfig yet.
+    """Return the webhook that is called for the probe of one half. It has no clientConfig yet.
 
-    `user` is the name of the account that probes.
+    `user` is the name of the account that sends the probe.
     """
     condition = f"request.dryRun && request.name == {text(LEASE)} && request.userInfo.username == {text(user)}\n"
     return {
@@ -43,7 +44,7 @@ def webhook(half: str, namespace: str, user: str) -> dict[str, Any]:
 
 
 class Proof(NamedTuple):
-    """The proof in a warning: the path by which an API server asked, and the release that answered."""
+    """The content of a probe's warning: the path that an API server called, and the release that answered."""
 
     path: Path
     release: str

@@ -25,7 +25,7 @@ def added(
         marks = Counter(_marks(result, item))
         if any(count > known[mark] for mark, count in marks.items()):
             fresh.append(result)
-        known.subtract(marks)  # one old fault excuses one new result
+        known.subtract(marks)  # each old fault excuses only one new result
     return fresh
 
 

@@ -24,7 +24,7 @@ _DEFAULTS: Mapping[str, Any] = {"namespaceSelector": {}, "objectSelector": {}}
 
 
 def ours(items: Iterable[Object]) -> list[Object]:
-    """Choose the two configurations of Slicewarden among objects, by kind and name."""
+    """Find the two configurations of Slicewarden among some objects, by kind and name."""
     return [item for item in items if item.get("kind") in KINDS and name_of(item) == NAME]
 
 
@@ -45,7 +45,7 @@ def differences(policy: Policy, found: Iterable[Object]) -> list[str]:
 
 
 def compare(policy: Policy, found: Sequence[Object]) -> Comparison:
-    """Compare the configurations that were found with those that the policy needs."""
+    """Compare the installed configurations with those that the policy needs."""
     differing = differences(policy, found)
     wanted = configurations(policy)
     return Comparison("the registration", policy.digest, found, wanted, differing, "slicewarden registration")

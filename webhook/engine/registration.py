@@ -1,4 +1,4 @@
-"""Makes the webhook configurations of an API server from the policy and the rules' tables.
+"""Makes the webhook configurations for an API server from the policy and the rules' tables.
 
 A request that fails the conditions (`engine/conditions.py`) never reaches the webhook, so it succeeds even while the
 webhook is down.
@@ -56,16 +56,16 @@ JUDGED: Mapping[str, tuple[Asked, ...]] = {
 """The validating webhooks', by name, except for those of workloads."""
 
 CLUSTER_SCOPED = ("nodes", "clusterpolicies")
-"""The webhooks that ask only about objects without a namespace."""
+"""The webhooks that receive only cluster-scoped objects."""
 
 
 @immutable
 class Webhook:
     """One webhook of a configuration: its rules, and its condition (a name and an expression).
 
-    If it is `required`, a request fails while the webhook cannot be reached. `versions` are the API versions whose
-    shapes the rules can read. `excluded` are the namespaces that it skips; None for cluster-scoped resources.
-    With `only`, it receives only requests in these namespaces.
+    If it is `required`, a request fails while the webhook cannot be reached. `versions` are the API versions that the
+    rules can read. `excluded` are the namespaces that it skips; None for cluster-scoped resources. With `only`, it
+    receives only requests in these namespaces.
     """
 
     name: str
@@ -81,8 +81,8 @@ class Webhook:
 def configurations(policy: Policy, ca_bundle: str = "") -> tuple[Made, Made]:
     """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
-    If the policy says Audit, nothing fails without the webhook; if it says Off, nothing is sent. `ca_bundle` is in
-    base64; without one an API server trusts nobody yet.
+    In mode Audit no request fails while the webhook is down; in mode Off no request is sent. `ca_bundle` is in base64;
+    without it an API server does not trust the webhook yet.
     """
     made = (
         _configuration("Mutating", policy, [{**as_json(mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
