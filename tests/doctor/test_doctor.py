@@ -235,14 +235,14 @@ def test_audit_mode_is_no_error_if_a_replica_counts_the_dry_run(world: World, as
     assert (done.status, done.having("error")) == (0, {})
     assert done.having("ok")["mode"].startswith("audit: ")
     world.counts = 0
-    assert "no replica was asked" in ask().having("error")["calls"]
+    assert "no replica was called" in ask().having("error")["calls"]
 
 
 def test_a_fallback_that_answers_first_does_not_hide_the_webhook(world: World, ask: Any) -> None:
     world.items.update({PROBE: (422, BY_FALLBACK), DEPLOYMENTS: (400, DENIED.replace("pods.", "workloads."))})
     assert "calls" in ask().having("ok")
     world.items.update({DEPLOYMENTS: {"kind": "Deployment"}})
-    assert "was let in" in ask().having("error")["calls"]
+    assert "was allowed" in ask().having("error")["calls"]
     world.install([])
     assert "it is in files" in ask().having("ok")["fallback"]
 
@@ -296,7 +296,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
     ),
     (lambda w: w.items.pop(VALIDATING), "registration", "error", "is not registered"),
     (lambda w: w.install([]), "fallback", "warning", "nothing enforces the policy"),
-    (lambda w: _watched(w, []), "fallback", "error", "and none is there"),
+    (lambda w: _watched(w, []), "fallback", "error", "but none is installed"),
     (lambda w: w.items[FALLBACK[1]]["items"].pop(), "fallback", "error", "its binding is missing"),
     (lambda w: w.items[FALLBACK[0]]["items"].pop(), "fallback", "error", "is missing"),
     (
@@ -326,7 +326,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
         "error",
         "MutatingAdmissionPolicy slicewarden-pods: its mutations differ",
     ),
-    (lambda w: w.items.pop(SERVING), "certificate", "error", "the Secret of the serving certificate is not there"),
+    (lambda w: w.items.pop(SERVING), "certificate", "error", "the Secret of the serving certificate does not exist"),
     (lambda w: w.items[SERVING].update(data={}), "certificate", "error", "no certificate under tls.crt"),
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(3)[0]}), "certificate", "warning", "ends 20"),
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(old=True)[0]}), "certificate", "error", "ended 20"),
@@ -344,7 +344,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
         "error",
         "may not get namespaces",
     ),
-    (lambda w: w.items.update({PROBE: {"kind": "Pod"}}), "calls", "error", "was let in"),
+    (lambda w: w.items.update({PROBE: {"kind": "Pod"}}), "calls", "error", "was allowed"),
     (
         lambda w: w.items.update({PROBE: (500, 'failed calling webhook "pods.slicewarden.dev": no endpoints')}),
         "calls",
@@ -463,7 +463,7 @@ def test_a_policy_in_force_as_an_object_is_in_order(world: World, ask: Any) -> N
     assert (done.status, done.having("error"), done.having("not known")) == (0, {}, {})
     said = done.having("ok")
     assert "is in force, mode Enforce, held by 2/2 replicas" in said["policy"]
-    assert said["controller"] == "controller-a works"
+    assert said["controller"] == "controller-a runs"
     assert said["registration"].startswith("it asks by ")
     assert "calls" in said
 
@@ -476,7 +476,7 @@ def test_without_a_policy_nothing_is_judged_and_nothing_is_wrong(world: World, a
     done = ask()
     assert (done.status, done.having("error")) == (0, {})
     assert done.having("ok")["policy"] == "there is no policy, so nothing is judged"
-    assert done.having("ok")["registration"] == "it asks about nothing"
+    assert done.having("ok")["registration"] == "it is empty, so nothing is judged"
 
 
 def _put(world: World, **status: Any) -> None:
@@ -495,20 +495,20 @@ def _put(world: World, **status: Any) -> None:
         ),
         (lambda w: _put(w, **_status("d", "Changing", "10.0.0.1:8080 lacks d")), "policy", "warning", "lacks d"),
         (lambda w: w.items[OBJECTS]["items"][0]["metadata"].update(generation=3), "policy", "warning", "last change"),
-        (lambda w: _put(w, conditions=[]), "policy", "warning", "no controller has looked at it"),
+        (lambda w: _put(w, conditions=[]), "policy", "warning", "no controller has seen it"),
         (lambda w: _put(w, replicas="1/2"), "replicas", "warning", "1 of 2 replicas hold the policy"),
-        (lambda w: w.items.pop(BINDING), "rights", "error", "the guard is gone"),
+        (lambda w: w.items.pop(BINDING), "rights", "error", "the guard is missing"),
         (lambda w: w.items[BINDING]["spec"].update(validationActions=["Audit"]), "rights", "error", "denies nothing"),
         (lambda w: w.items.pop(f"{DEPLOYMENT}-controller"), "controller", "error", "is not installed"),
-        (lambda w: w.items[LEASE].update(spec={}), "controller", "error", "no controller has worked yet"),
+        (lambda w: w.items[LEASE].update(spec={}), "controller", "error", "no controller has run yet"),
         (
             lambda w: w.items[LEASE]["spec"].update(renewTime="2026-01-01T00:00:00.000000Z"),
             "controller",
             "error",
-            "no controller works: controller-a was heard of",
+            "no controller runs: controller-a renewed its lease",
         ),
         (lambda w: w.items.pop(OBJECTS), "policy", "error", "definition of GPUSharingPolicy"),
-        (lambda w: w.install([]), "fallback", "warning", "none is there"),
+        (lambda w: w.install([]), "fallback", "warning", "it is not installed"),
         (lambda w: w.items[FALLBACK[1]]["items"].pop(), "fallback", "error", "its binding is missing"),
         (
             lambda w: [each["spec"].pop("validations", None) for each in w.items[FALLBACK[0]]["items"]],
@@ -550,6 +550,8 @@ def test_without_an_installation_every_check_fails_or_is_unknown() -> None:
     checks = doctor.examine(Examined(read, Powers(), datetime.now(UTC), None, "no policy"))
     assert {check.state for check in checks} <= {CheckState.ERROR, CheckState.UNKNOWN}
     assert (
-        Check("replicas", CheckState.ERROR, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
+        Check(
+            "replicas", CheckState.ERROR, "the Deployment slicewarden does not exist", "apply an overlay of manifests/"
+        )
         in checks
     )

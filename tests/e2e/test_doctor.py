@@ -50,6 +50,6 @@ def test_a_registration_without_a_webhook_is_found(guarded: Guard, installed: Cl
         guarded.without("pods.slicewarden.dev", lambda: guarded.reached_by(pod("probe", "default")) == [MUTATE])
         found = ask(installed)
         assert found["calls"][0] == found["registration"][0] == "error"
-        assert "was let in" in found["calls"][1]
+        assert "was allowed" in found["calls"][1]
     finally:
         guarded.register()

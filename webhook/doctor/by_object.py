@@ -1,4 +1,4 @@
-"""The checks of an installation where the policy is an object, and a controller keeps everything in step with it."""
+"""The checks of an installation where the policy is a Kubernetes object, and a controller applies its changes."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,14 +17,14 @@ from webhook.rules import walk
 from webhook.text.words import listed, several
 
 AWAY = 60.0
-"""Seconds after which a lease that was not renewed says that no controller works; it is renewed every five seconds."""
+"""Seconds without a renewal of the lease after which the controller counts as down. It renews every five seconds."""
 
-INSTALL = "apply the installation again; it brings all back through audit mode"
+INSTALL = "apply the installation again; it restores everything, through audit mode"
 CONTROLLER_LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden-controller`"
 
 
 def controller(of: Examined) -> Iterator[Check]:
-    """Whether a controller works: it renews its lease."""
+    """Whether a controller runs, which its lease shows."""
     name, read = "controller", _read(of)
     for each in (read.controller, read.lease):
         if isinstance(each, ReadFailure):
@@ -32,16 +32,16 @@ def controller(of: Examined) -> Iterator[Check]:
             return
     spec = {} if isinstance(read.lease, ReadFailure) else read.lease.get("spec") or {}
     holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-    stays = "what is in force stays so, and no change comes into force"
+    stays = "the policy in force stays, but no change takes effect"
     if not (holder and renewed):
-        yield Check(name, CheckState.ERROR, f"no controller has worked yet: {stays}", CONTROLLER_LOGS)
+        yield Check(name, CheckState.ERROR, f"no controller has run yet: {stays}", CONTROLLER_LOGS)
         return
     age = (of.now - datetime.fromisoformat(renewed)).total_seconds()
     if age > AWAY:
-        says = f"no controller works: {holder} was heard of {age:.0f} s ago; {stays}"
+        says = f"no controller runs: {holder} renewed its lease {age:.0f} s ago; {stays}"
         yield Check(name, CheckState.ERROR, says, CONTROLLER_LOGS)
     else:
-        yield Check(name, CheckState.OK, f"{holder} works")
+        yield Check(name, CheckState.OK, f"{holder} runs")
 
 
 def guard(of: Examined) -> Iterator[Check]:
@@ -49,7 +49,7 @@ def guard(of: Examined) -> Iterator[Check]:
     name = "rights"
     for each in _read(of).guard:
         if isinstance(each, ReadFailure):
-            says = "the guard is gone: who has the controller's token may register another server, for Secrets too"
+            says = "the guard is missing: anyone with the controller's token may register any webhook, even for Secrets"
             yield _missing(name, each, says)
             return
     *_, binding = _read(of).guard
@@ -61,7 +61,7 @@ def guard(of: Examined) -> Iterator[Check]:
 
 
 def policy(of: Examined) -> Iterator[Check]:
-    """Whether the oldest policy is in force, by its status, and is the same as the local one."""
+    """Whether the oldest policy is in force by its status, and equals the local one."""
     name, read = "policy", _read(of)
     if isinstance(read.policies, ReadFailure):
         yield _missing(name, read.policies, "the definition of GPUSharingPolicy is not installed")
@@ -87,20 +87,20 @@ def policy(of: Examined) -> Iterator[Check]:
 
 
 def _standing(item: Object, about: str) -> Check:
-    """Say what the status of a policy says."""
+    """Check the status of a policy."""
     status, name = item.get("status") or {}, "policy"
     found = {each["type"]: each for each in status.get("conditions") or ()}
     ready = found.get("Ready") or {}
     if not ready:
-        return Check(name, CheckState.WARNING, f"{about}: no controller has looked at it", CONTROLLER_LOGS)
+        return Check(name, CheckState.WARNING, f"{about}: no controller has seen it", CONTROLLER_LOGS)
     reason, message = ready.get("reason"), ready.get("message")
     if found.get("Stalled", {}).get("status") == "True":
         way = "docs/operator.md says what to do about each reason"
         return Check(name, CheckState.ERROR, f"{about}: {reason}: {message}", way)
     if ready.get("observedGeneration") != item["metadata"].get("generation"):
-        return Check(name, CheckState.WARNING, f"{about}: its last change was not looked at yet", CONTROLLER_LOGS)
+        return Check(name, CheckState.WARNING, f"{about}: no controller has seen its last change yet", CONTROLLER_LOGS)
     if ready.get("status") != "True":
-        return Check(name, CheckState.WARNING, f"{about}: {reason}: {message}", "wait, or see to what it waits for")
+        return Check(name, CheckState.WARNING, f"{about}: {reason}: {message}", "wait, or do what the message asks for")
     held = f", held by {status['replicas']} replicas" if status.get("replicas") else ""
     return Check(name, CheckState.OK, f"{about} is in force, mode {status.get('mode')}{held}")
 
@@ -110,7 +110,7 @@ def registration(of: Examined) -> Iterator[Check]:
     name, named = "registration", dict[str, tuple[Name, ...]]()
     for half, each in zip(("mutating", "validating"), of.read.configurations, strict=True):
         if isinstance(each, ReadFailure):
-            gone = f"RegistrationGone: the {half} webhook configuration is not there, so nothing is judged"
+            gone = f"RegistrationGone: the {half} webhook configuration is missing, so nothing is judged"
             yield _missing(name, each, gone)
             return
         try:
@@ -122,26 +122,28 @@ def registration(of: Examined) -> Iterator[Check]:
     digests = {one.digest for names in named.values() for one in names}
     if not (wanted or digests) or digests == {wanted}:
         words = ".".join(map(str, named["validating"]))
-        yield Check(name, CheckState.OK, f"it asks by {words}" if words else "it asks about nothing")
+        yield Check(name, CheckState.OK, f"it names {words}" if words else "it is empty, so nothing is judged")
     else:
         found = listed(sorted(digests), 3) if digests else "nothing"
-        says = f"it asks by {found}, and {wanted or 'nothing'} is to be in force"
-        yield Check(name, CheckState.WARNING, says, "the controller changes it; the status of the policy says when")
+        says = f"it names {found}, but should name {wanted or 'nothing'}"
+        yield Check(
+            name, CheckState.WARNING, says, "wait for the controller; the status of the policy shows its progress"
+        )
 
 
 def replicas_hold(of: Examined) -> Iterator[Check]:
-    """Whether all replicas hold the policy, as the status says."""
+    """Whether all replicas hold the policy, by its status."""
     items = _read(of).items
     status = items[0].get("status") or {} if items else {}
     have, _, wanted = (status.get("replicas") or "").partition("/")
     if have == wanted:
         return
-    says = f"{have} of {wanted} replicas hold the policy, and a change waits for the others"
+    says = f"{have} of {wanted} replicas hold the policy; a change waits for the others"
     yield Check("replicas", CheckState.WARNING, says, LOGS)
 
 
 def fallback(of: Examined) -> Iterator[Check]:
-    """Whether the fallback is installed, and enforces the policy if that enforces; the controller fills it."""
+    """Whether the fallback is installed, and enforces a policy in mode Enforce. The controller writes it."""
     name = "fallback"
     for each in of.read.fallback:
         if isinstance(each, ReadFailure) and not each.absent:
@@ -150,10 +152,10 @@ def fallback(of: Examined) -> Iterator[Check]:
     found, items = doctor.fallback_objects(of.read.fallback), _read(of).items
     enforces = bool(items) and (items[0].get("status") or {}).get("mode") == "Enforce"
     if not found:
-        yield Check(name, CheckState.WARNING, "none is there", INSTALL)
+        yield Check(name, CheckState.WARNING, "it is not installed", INSTALL)
     elif current.empty(found):
         state, way = (CheckState.WARNING, CONTROLLER_LOGS) if enforces else (CheckState.OK, "")
-        yield Check(name, state, "it is empty: the controller fills it while a policy that enforces is in force", way)
+        yield Check(name, state, "it is empty: the controller fills it while a policy in mode Enforce is in force", way)
     elif of.policy is not None:
         compared = compare(of.policy, walk(), found)
         for line in compared.differences:

@@ -22,7 +22,7 @@ from webhook.rules import walk
 from webhook.text.words import listed, several, shown
 
 SOON = timedelta(days=14)
-"""The remaining life of a certificate below which its renewal is overdue; it is due 30 days before the end."""
+"""The remaining life below which a certificate's renewal is overdue. It is due 30 days before the end."""
 
 OLD = 600.0
 """Seconds after which facts are too old: the API server sends a message about each kind every five minutes."""
@@ -36,7 +36,7 @@ LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden`
 
 
 class CheckState(StrEnum):
-    """The result of a check. UNKNOWN: what it needs could not be read."""
+    """The result of a check. UNKNOWN: an object that it needs could not be read."""
 
     OK = "ok"
     WARNING = "warning"
@@ -45,7 +45,7 @@ class CheckState(StrEnum):
 
 
 class Check(NamedTuple):
-    """A check: its name, its outcome, one line on what it found, and one with the way out if it failed."""
+    """A check: its name, its outcome, one line about it, and the way out if it failed."""
 
     name: str
     state: CheckState
@@ -97,7 +97,7 @@ def replicas(of: Examined) -> Iterator[Check]:
     """Whether pods of the webhook are ready, and on several nodes."""
     name, deployment, pods = "replicas", of.read.deployment, of.read.pods
     if isinstance(deployment, ReadFailure):
-        yield _unread(name, deployment, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
+        yield _unread(name, deployment, "the Deployment slicewarden does not exist", "apply an overlay of manifests/")
         return
     if isinstance(pods, ReadFailure):
         yield not_known(name, pods)
@@ -116,7 +116,7 @@ def replicas(of: Examined) -> Iterator[Check]:
 
 
 def in_mode(of: Examined) -> Iterator[Check]:
-    """Whether the webhook and its registration are in the same mode."""
+    """Whether the webhook and its registration have the same mode."""
     running, hooks = mode(of.read.deployment), [*_hooks(of.read)]
     if running is None or not hooks:
         return
@@ -125,7 +125,7 @@ def in_mode(of: Examined) -> Iterator[Check]:
         says = "the webhook runs in audit mode, but its registration has failurePolicy Fail"
         yield Check("mode", CheckState.WARNING, says, "apply the component audit-mode, which sets both")
     elif running is Mode.ENFORCE and ignored:
-        says = "the policy is enforced, but failurePolicy Ignore lets all in while the webhook is away"
+        says = "the policy is enforced, but failurePolicy Ignore allows every request while the webhook is down"
         yield Check("mode", CheckState.WARNING, says, REGISTER)
     else:
         text = (
@@ -227,19 +227,17 @@ def fallback_objects(lists: Iterable[Object | ReadFailure]) -> list[Object]:
 
 def _without_fallback(of: Examined, answer: ValidationActions, way: str, *, audits: bool) -> Check:
     if of.asked.fallback:
-        return Check(
-            "fallback", CheckState.OK, "it is in files of the API server, and denies a pod that is to be denied"
-        )
+        return Check("fallback", CheckState.OK, "it comes from the API server's own files, and denies the test pod")
     if _watched(of.read.deployment):
         return Check(
-            "fallback", CheckState.ERROR, f"the webhook is to watch a fallback {answer}, and none is there", way
+            "fallback", CheckState.ERROR, f"the webhook watches for a fallback {answer}, but none is installed", way
         )
     if audits:
-        return Check("fallback", CheckState.OK, "none, and audit mode denies nothing")
+        return Check("fallback", CheckState.OK, "none is needed, because audit mode denies nothing")
     return Check(
         "fallback",
         CheckState.WARNING,
-        f"none is there: {current.LOST}",
+        f"it is not installed: {current.LOST}",
         way.replace(ValidationActions.DENY, ValidationActions.BY_RULE),
     )
 
@@ -259,7 +257,7 @@ def certificate(of: Examined) -> Iterator[Check]:
     if isinstance(serving, ReadFailure):
         if isinstance(of.read.deployment, ReadFailure):
             return
-        yield _unread("certificate", serving, "the Secret of the serving certificate is not there", KEEP)
+        yield _unread("certificate", serving, "the Secret of the serving certificate does not exist", KEEP)
         return
     pem = _decoded((serving.get("data") or {}).get("tls.crt"))
     try:
@@ -273,7 +271,7 @@ def certificate(of: Examined) -> Iterator[Check]:
     wrong = [name for name, bundle in bundles.items() if not any(signed(pem, ca) for ca in blocks(bundle))]
     if wrong:
         empty = all(not bundles[name].strip() for name in wrong)
-        what = "no caBundle" if empty else "a caBundle with no CA that signed the serving certificate"
+        what = "no caBundle" if empty else "a caBundle without the CA that signed the serving certificate"
         yield Check(
             "caBundle", CheckState.ERROR, f"{listed(wrong, 3)}: {what}, so the API server refuses to call", KEEP
         )
@@ -291,7 +289,7 @@ def _leaf(leaf: Certificate, now: datetime) -> Check:
         return Check("certificate", CheckState.ERROR, f"the serving certificate {when}", KEEP)
     if leaf.end - now < SOON:
         return Check("certificate", CheckState.WARNING, f"the serving certificate ends {leaf.end:%Y-%m-%d}", KEEP)
-    return Check("certificate", CheckState.OK, f"holds until {leaf.end:%Y-%m-%d}")
+    return Check("certificate", CheckState.OK, f"valid until {leaf.end:%Y-%m-%d}")
 
 
 def endpoints(of: Examined) -> Iterator[Check]:
@@ -318,26 +316,26 @@ def facts_age(of: Examined) -> Iterator[Check]:
             way = "allow `get` of pods/proxy in slicewarden-system, or look at slicewarden_facts_age_seconds"
             yield Check(name, CheckState.UNKNOWN, f"the age of facts could not be read: {read.why}", way)
             return
-    way = "look for `watch broke` in the log, and at the permissions below"
+    way = "look for `watch broke` in the log, and check the permissions below"
     if any(series.get("slicewarden_facts_loaded") != 1 for series in _series(of)):
-        yield Check(name, CheckState.ERROR, "a replica has no facts to judge by", way)
+        yield Check(name, CheckState.ERROR, "a replica has no facts", way)
         return
     ages = [
         age for series in _series(of) for key, age in series.items() if key.startswith("slicewarden_facts_age_seconds")
     ]
     oldest = max(ages, default=0.0)
     if oldest > OLD:
-        yield Check(name, CheckState.WARNING, f"a replica has heard nothing of a kind for {oldest:.0f} s", way)
+        yield Check(name, CheckState.WARNING, f"a replica has heard nothing about a kind for {oldest:.0f} s", way)
     else:
         yield Check(name, CheckState.OK, f"the oldest are {oldest:.0f} s old")
 
 
 def guarded(of: Examined) -> Iterator[Check]:
-    """Whether the nodes with GPUs have the taint of the policy's guard."""
+    """Whether all nodes with GPUs have the taint of the policy's guard."""
     if of.policy is None:
         return
     if of.facts is None:
-        yield Check("guard", CheckState.UNKNOWN, "the nodes could not be listed", "ask as one who may list nodes")
+        yield Check("guard", CheckState.UNKNOWN, "the nodes could not be listed", "ask as a user who may list nodes")
     elif caution := guard.unguarded(of.policy, of.facts):
         what, _, way = caution.rpartition("; ")
         yield Check("guard", CheckState.ERROR, what, way)
@@ -360,7 +358,7 @@ def permissions(of: Examined) -> Iterator[Check]:
             name, CheckState.ERROR, says, "apply the overlay's roles: one for each of the policy's sharing namespaces"
         )
     else:
-        yield Check(name, CheckState.OK, f"the service account holds all {len(powers)} powers that facts need")
+        yield Check(name, CheckState.OK, f"the service account has all {len(powers)} permissions that facts need")
 
 
 _CALLED = re.compile(r'admission webhook "[^"]*\.slicewarden\.dev" denied the request')
@@ -373,19 +371,19 @@ def reached(of: Examined) -> Iterator[Check]:
     if of.policy is None or isinstance(of.read.deployment, ReadFailure):
         return
     if answer is None:
-        yield Check(name, CheckState.UNKNOWN, "the policy denies none of the pods to try", "set a rule to Deny")
+        yield Check(name, CheckState.UNKNOWN, "the policy denies none of the test pods", "set a rule to Deny")
         return
     if isinstance(answer, ReadFailure):
         if _CALLED.search(answer.why):
-            yield Check(name, CheckState.OK, "the API server asks the webhook, which denies a pod that is to be denied")
+            yield Check(name, CheckState.OK, "the API server calls the webhook, which denies the test pod")
         elif "slicewarden.dev" in answer.why:
             yield Check(name, CheckState.ERROR, f"the API server cannot call the webhook: {shown(answer.why)}", LOGS)
         else:
-            way = "ask as one who may create pods and Deployments in the namespace default"
-            yield Check(name, CheckState.UNKNOWN, f"a dry run was refused by another: {shown(answer.why)}", way)
+            way = "ask as a user who may create pods and Deployments in the namespace default"
+            yield Check(name, CheckState.UNKNOWN, f"another component refused a dry run: {shown(answer.why)}", way)
         return
     if _denies(of):
-        says = "a pod that the policy denies was let in, as a dry run: the API server does not ask the webhook"
+        says = "a dry run of a pod that the policy denies was allowed: the API server does not call the webhook"
         yield Check(name, CheckState.ERROR, says, REGISTER)
         return
     counts = [_counted(each) for each in (of.asked.before, of.asked.metrics)]
@@ -393,13 +391,13 @@ def reached(of: Examined) -> Iterator[Check]:
         says = "in audit mode nothing is denied, and the replicas' metrics could not be read"
         yield Check(name, CheckState.UNKNOWN, says, "allow `get` of pods/proxy in slicewarden-system")
     elif counts[1] > counts[0]:
-        yield Check(name, CheckState.OK, "the API server asks the webhook, which counts the review of a dry run")
+        yield Check(name, CheckState.OK, "the API server calls the webhook, which counted the review of a dry run")
     else:
-        yield Check(name, CheckState.ERROR, "no replica was asked about a pod that was created as a dry run", LOGS)
+        yield Check(name, CheckState.ERROR, "no replica was called for a dry run of a pod", LOGS)
 
 
 def _denies(of: Examined) -> bool:
-    """Whether what the policy denies is refused."""
+    """Whether a request that the policy denies is refused."""
     if of.read.by_object is None:
         return mode(of.read.deployment) is Mode.ENFORCE
     return of.policy is not None and of.policy.mode is Switch.ENFORCE
@@ -424,7 +422,7 @@ CHECKS: tuple[Checker, ...] = (
 
 
 def not_known(name: str, unread: ReadFailure) -> Check:
-    """Return the check of what could not be read."""
+    """Return the check for an object that could not be read."""
     return Check(
         name, CheckState.UNKNOWN, f"could not be asked: {shown(unread.why, quotes=False)}", "ask as an administrator"
     )

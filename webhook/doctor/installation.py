@@ -56,7 +56,7 @@ OBJECTS = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
 
 @dataclass(frozen=True)
 class ByObject:
-    """What is read besides where the policy is an object: all policies, the controller, and what guards it.
+    """The additional objects of an installation whose policy is an object: all policies, the controller, and its guard.
 
     `guard` has the admission policy and its binding.
     """
@@ -68,7 +68,7 @@ class ByObject:
 
     @property
     def items(self) -> list[Object]:
-        """The policies, the one first that is in force or comes into force."""
+        """The policies. The one that is in force, or will be next, comes first."""
         found: list[Object] = [] if isinstance(self.policies, ReadFailure) else self.policies.get("items") or []
         return sorted(found, key=lambda each: (each["metadata"].get("creationTimestamp"), each["metadata"]["name"]))
 
@@ -183,7 +183,7 @@ def metrics(api: Api, pod: str) -> Mapping[str, float] | ReadFailure:
             try:
                 series[name] = float(value)
             except ValueError:
-                return ReadFailure(0, f"pod {pod} answers with what is no metrics")
+                return ReadFailure(0, f"pod {pod} does not answer with metrics")
     return series
 
 
