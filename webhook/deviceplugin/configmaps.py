@@ -86,13 +86,13 @@ class Config:
 
 
 MAX_VALUES = 3_000
-"""Maximum values in the configurations of one ConfigMap: far more than any needs, and still cheap to read."""
+"""Maximum values in the configurations of one ConfigMap: far more than anyone needs, and still cheap to read."""
 
 MAX_REFUSED = 20
 """Maximum faults of a configuration that are named. One more finding counts the others."""
 
 MAX_UNNAMED = 64 * 1024
-"""Characters of the largest ConfigMap that is read although nothing names it and no plugin runs in its namespace."""
+"""Maximum characters of a ConfigMap that is read although nothing names it and no plugin runs in its namespace."""
 
 
 def configs(
@@ -100,10 +100,10 @@ def configs(
 ) -> tuple[Config, ...]:
     """Read every key that is a device-plugin configuration.
 
-    All keys of a ConfigMap count if the policy, a ClusterPolicy or a DaemonSet names it; if a DaemonSet reads a single
-    file, only that key counts. In other ConfigMaps, keys that look like a configuration count, so that a misspelt name
-    does not avoid the check. In the namespaces of the plugin this includes texts that escape or encode their keys. A
-    node may select any regular file of the mounted volume, so `binaryData` counts too (k8s-device-plugin
+    If the policy, a ClusterPolicy or a DaemonSet names a ConfigMap, all of its keys are read. If a DaemonSet reads a
+    single file, only that key is read. In other ConfigMaps, keys that look like a configuration are read, so that a
+    misspelt name does not avoid the check. In the namespaces of the plugin this includes texts that escape or encode
+    their keys. A node may select any regular file of the mounted volume, so `binaryData` is read too (k8s-device-plugin
     cmd/config-manager/main.go).
     """
     named = _named(config_map, policy, readers)
@@ -128,7 +128,10 @@ def configs(
 
 
 def _siblings(config_map: ConfigMap, read: Collection[Path], left: int, allowance: Allowance) -> Iterator[Config]:
-    """Read the other keys of a ConfigMap: a node may choose any, and a key with prose stops its device plugin."""
+    """Read the other keys of a ConfigMap.
+
+    A node may choose any of them, and a key with other text stops its device plugin.
+    """
     for path, text, error in _texts(config_map):
         if path not in read and error is None:
             config, spent = _read(path, text, True, True, left, allowance)
@@ -171,14 +174,14 @@ def _decoded(raw: bytes) -> str:
 
 
 def _named(config_map: ConfigMap, policy: Policy, readers: tuple[PluginInstallation, ...]) -> Callable[[str], bool]:
-    """Return a function that says whether the plugin reads a key, which is then certain to be a configuration."""
+    """Return a function that tests whether the plugin reads a key. Such a key is certain to be a configuration."""
     if (config_map.namespace, config_map.name) in policy.config_maps:
         return lambda _: True
     return lambda key: any(reader.chosen or reader.key == key for reader in readers)
 
 
 def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
-    """Yield the path and the new text of every key that an update changes; empty for data that is no text."""
+    """Yield the path and the new text of every key that an update changes; empty for data that is not text."""
     old = config_map.old
     if old is None or config_map.deleted:
         return
@@ -235,8 +238,8 @@ def _read(
 
 
 def _other_json(text: str) -> bool:
-    """Whether a text is JSON without a configuration, as a dashboard is: however long, it is read at once."""
-    if not text.lstrip().startswith("{") or "<<" in text:  # which merges maps in YAML
+    """Whether a text is JSON without a configuration, such as a dashboard. This is fast even for a long text."""
+    if not text.lstrip().startswith("{") or "<<" in text:  # `<<` merges maps in YAML
         return False
     try:
         value = json.loads(text)
@@ -253,7 +256,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U(000[0-9A-Fa-f]
 
 
 def _unescaped(text: str) -> str:
-    """Return the text with the escapes of double quotes decoded, as far as they may be letters."""
+    """Return the text with those escapes of double-quoted strings decoded that may be letters."""
     return _ESCAPE.sub(lambda escape: chr(int(escape[escape.lastindex], 16)) if escape.lastindex else "", text)
 
 
@@ -286,7 +289,7 @@ def later(config: Config) -> int:
 
 _MARKER = re.compile(r"[\r\n](?:---|\.\.\.)")
 _CONTENT = re.compile(r"^(?!---[ \t\r]*$|\.\.\.[ \t\r]*$|[ \t\r]*(?:#|$))", re.MULTILINE)
-"""The start of a line that is no document marker, no comment and not blank."""
+"""The start of a line that is neither a document marker, nor a comment, nor blank."""
 
 _DASHES = {ord("-"): None, ord("_"): None}
 

@@ -8,7 +8,10 @@ from webhook.model import Path
 
 
 def device_list(value: Any, path: Path) -> Decoding:
-    """Decode `all`, a count, or a list of indices and UUIDs. A null item is an empty string, not 0 (replicas.go)."""
+    """Decode `all`, a count, or a list of indices and UUIDs.
+
+    A null item is read as an empty string, not as 0 (replicas.go).
+    """
     if isinstance(value, list):
         for index, device in enumerate(value):
             if not _is_device(device):

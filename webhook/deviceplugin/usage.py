@@ -25,7 +25,7 @@ TIME_SLICING, MPS = "time-slicing", "mps"
 
 
 def homes(installation: PluginInstallation, policy: Policy) -> tuple[str, ...]:
-    """Return the namespaces that may hold an installation's ConfigMap."""
+    """Return the namespaces that may contain an installation's ConfigMap."""
     return (installation.namespace,) if installation.namespace else policy.limits.namespaces
 
 
@@ -208,7 +208,7 @@ def pool_after(node: Node, plugin: Plugin, policy: Policy) -> Pool | None:
 
 @lru_cache(maxsize=1)
 def holders(facts: Facts) -> Mapping[str, list[Holder]]:
-    """Return the pods that hold slices or GPUs, by node."""
+    """Return the pods that use slices or GPUs, by node."""
     by_node: dict[str, list[Holder]] = {}
     for holder in facts.holders:
         by_node.setdefault(holder.node, []).append(holder)
