@@ -1,4 +1,4 @@
-"""The annotation on a pod that records its cap, and what in the pod has no cap."""
+"""The annotation on a pod that records its cap, and the parts of the pod that have no cap."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ KEY = "slicewarden.dev/memory-caps"
 
 MAX_ENTRIES = 8
 MAX_ENTRY = 160
-"""The most entries in a list of a record, and the most characters in an entry."""
+"""Maximum number of entries in a list of a record, and of characters in an entry."""
 
 LISTS = ("lowered", "uncapped", "driver", "hami", "shim", "argument")
 """The lists of a record, in their order."""
@@ -27,12 +27,12 @@ _MORE = "and more"
 class Record:
     """The record of one pod: its pool, and its cap as a fraction of the card and in MiB.
 
-    `fraction` is empty where a fraction is no cap. An entry of `lowered` is `container: NAME from value`. An entry of
-    `uncapped` names what has no cap, and the reason. An entry of `driver` is a container that the driver limits. An
-    entry of `hami` is `container: SIGN`, the sign that HAMi-core limits it. An entry of `shim` is
-    `container: FRAMEWORKS`, which the shim caps there. An entry of `argument` is `container: PROGRAM`, which an
-    argument limits. Variables cap the rest. `claim` names the claim or the template by which the slice is sized; it is
-    empty for a slice that the pool sizes.
+    `fraction` is empty if a fraction caps nothing. An entry of `lowered` is `container: NAME from value`. An entry of
+    `uncapped` names a part without a cap, and the reason. An entry of `driver` is a container that the driver limits.
+    An entry of `hami` is `container: SIGN`, the sign that HAMi-core limits it. An entry of `shim` is `container:
+    FRAMEWORKS`, which the shim caps there. An entry of `argument` is `container: PROGRAM`, which an argument limits.
+    Variables cap the rest. `claim` names the claim or the template that sizes the slice. It is empty if the pool sizes
+    the slice.
     """
 
     pool: str
@@ -107,7 +107,7 @@ def of(pool: Pool, cap: Cap, **lists: Collection[str]) -> Record:
 
 @lru_cache(maxsize=64)
 def plain(pool: Pool, cap: Cap) -> Record:
-    """Make the record of a pod in which nothing was lowered, and only what no cap reaches is uncapped."""
+    """Make the record of a pod in which nothing was lowered and every part is capped that a cap can reach."""
     uncapped = tuple(_beyond_reach(cap))
     return Record(pool.name, _fraction(cap.budget), cap.budget.mib, (), uncapped, claim=_claim(cap.budget))
 
@@ -121,7 +121,7 @@ def _fraction(budget: Budget) -> str:
 
 
 def _beyond_reach(cap: Cap) -> Iterator[str]:
-    """Yield what no cap reaches, in any pod."""
+    """Yield the parts of any pod that no cap can reach."""
     if cap.driver:
         return
     capped = [framework for framework in frameworks.walk() if cap.policy.caps(framework.name)]

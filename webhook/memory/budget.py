@@ -33,7 +33,7 @@ MAX_PROCESSES = 64
 class Wish(NamedTuple):
     """The part of its slice that a pod requests: MiB for all its processes together, or None for the whole slice.
 
-    A `claimed` slice is what the pod's claim takes of a device, whatever the replicas of the card.
+    A `claimed` slice is the part of a device that the pod's claim takes, whatever the replicas of the card.
     """
 
     memory: int | None = None
@@ -83,19 +83,19 @@ def wish(annotations: Mapping[str, object]) -> Wish:
 
 def quoted(said: object, example: str) -> str:
     """Return an example value, with a note about its quotes if the annotation lacks them."""
-    return example if isinstance(said, str) else f'"{example}" with its quotes: an annotation is a text'
+    return example if isinstance(said, str) else f'"{example}" with its quotes: an annotation is text'
 
 
 @immutable
 class Budget:
-    """A cap and the sum behind it. All memory is in MiB.
+    """A cap, and the calculation behind it. All memory is in MiB.
 
     All pods of a kind share one object in a snapshot, so caches use it as a key.
 
-    `reserve` is kept for the driver and fragmentation. `context` is what a process takes outside its allocator.
-    `budget` is the allocator's share, and `permille` is the same in thousandths of the card. `least` is that fraction
-    of the smallest card; `mib` and `slice` fit on every card. On a card that uses the host's memory (`unified`) a
-    fraction is no cap.
+    `reserve` is kept for the driver and fragmentation. `context` is the memory that a process takes outside its
+    allocator. `budget` is the allocator's share, and `permille` is the same in thousandths of the card. `least` is that
+    fraction of the smallest card; `mib` and `slice` fit on every card. On a card that uses the host's memory
+    (`unified`) a fraction is no cap.
     """
 
     card: Card
@@ -108,7 +108,7 @@ class Budget:
     wish: Wish = ALL
     unified: bool = False
     slice: int = 0
-    """MiB of the slice: all that its processes may take together, their contexts included."""
+    """MiB of the slice: the most that its processes may take together, with their contexts."""
 
     @property
     def enough(self) -> bool:
@@ -132,7 +132,7 @@ class Budget:
 
     @property
     def arithmetic(self) -> str:
-        """The sum in words."""
+        """The calculation in words."""
         whole, shares = f"({self.card.memory} MiB - {self.reserve} reserve) / ", f"{self.card.replicas} replicas"
         if self.wish.claimed is not None:
             whole, shares = "", f"{self.wish.claimed.mib} MiB by {shown(self.wish.claimed.by, quotes=False)}"
@@ -179,7 +179,7 @@ class _Computed(NamedTuple):
     smallest: Callable[[Pool, Policy, Wish, Selection], Budget | None]
 
 
-@lru_cache(maxsize=2)  # an entry keeps its snapshot of ten thousand nodes alive, so all of it goes together
+@lru_cache(maxsize=2)  # an entry keeps ten thousand nodes in memory, so a snapshot is dropped as a whole
 def _computed(facts: Facts) -> _Computed:
     return _Computed(lru_cache(maxsize=16)(partial(_cards, facts)), lru_cache(maxsize=64)(partial(_smallest, facts)))
 
@@ -200,7 +200,7 @@ def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
 def _among(selection: Selection, known: Cards) -> Cards:
     """Return the known nodes of the pool on which the pod may land, now or later.
 
-    If a term matches no known node, all nodes count: the pod may wait for a new node with any card. So they do for
+    If a term matches no known node, all nodes count: the pod may wait for a new node with any card. The same applies to
     a selection that is too costly to evaluate.
     """
     labelled = tuple(each for each in known if selection.labelled(each[0]))

@@ -12,10 +12,10 @@ from webhook.memory.tables import ALONE, Form, Variable, VariableEffect
 class Program(NamedTuple):
     """A program that no variable can cap.
 
-    One of `commands` starts it, with `verb` as the next word if there is one. So does a Python module whose name begins
-    with one of `modules`. Its image has one of the names `images`: the last part of a reference, or the last two.
-    `flag` is the argument that takes a fraction of the card, and `without` what happens without it. A program without a
-    flag has `advice`. It also reads `variables`.
+    One of `commands` starts it, followed by `verb` if there is one. A Python module whose name begins with one of
+    `modules` starts it too. Its image has one of the names `images`: the last part of a reference, or the last two.
+    `flag` is the argument that takes a fraction of the card, and `without` says what happens without it. A program
+    without a flag has `advice`. It also reads `variables`.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Start(NamedTuple):
 
 
 ARGS = "to args"
-"""The place of more arguments, where the program's own are those of the container."""
+"""The place for more arguments, if the program's arguments are the container's `args`."""
 
 
 def start(reference: str, words: Sequence[str]) -> Start | None:
@@ -223,7 +223,7 @@ _SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 _INLINE = re.compile(r"-[a-z]*c", re.ASCII)
 
 _SCRIPT_WORDS = re.compile(r"[\s;&|()\"'`]+")
-"""What parts the words of a script. It is searched for words, and not read as a shell would."""
+"""The separators of a script's words. The script is only searched for words, not parsed as a shell would."""
 
 
 def _script(words: Sequence[str]) -> str:
@@ -235,7 +235,7 @@ def _script(words: Sequence[str]) -> str:
 
 
 def _started_in(script: Sequence[str]) -> Program | None:
-    """Return the program that a script starts, or whose command it names, if an argument can limit that."""
+    """Return the program that a script starts or names, if an argument can limit it."""
     for index, word in enumerate(script):
         name = word.rpartition("/")[2]
         if (name in _COMMANDS or name.startswith("python")) and (program := started(script[index : index + _FEW])):
@@ -279,9 +279,9 @@ def merge(start: Start, budget: Budget, *, append: bool) -> Step | None:
 
 
 def limited(start: Start, step: Step | None, budget: Budget) -> str:
-    """Return the program's name if an argument limits it to its slice, also one that a step appends; else "".
+    """Return the program's name if an argument limits it to its slice, even one that a step appends; else "".
 
-    An argument in a script may be another program's.
+    An argument in a script does not count, because it may belong to another program.
     """
     if (
         not start.program.flag

@@ -28,7 +28,7 @@ class By(StrEnum):
 class Capped(NamedTuple):
     """How one framework or program is capped in one container.
 
-    If nothing caps it, `why` is the reason, and `way` the line that turns a cap on, or empty.
+    If nothing caps it, `why` is the reason, and `way` is the line that turns a cap on; it may be empty.
     """
 
     container: str
@@ -121,13 +121,13 @@ def _by_argument(part: ContainerPlan, plan: CapPlan) -> Iterator[Capped]:
 
 
 def _argument(details: Mapping[str, str]) -> str:
-    """Say where an argument is to be added."""
+    """Say where an argument must be added."""
     ours, where = details["ours"], details["where"]
     return f"args: [{ours}]" if where == ARGS else f"add {ours} {where}"
 
 
 def lines(some: Iterable[Capped]) -> Iterator[str]:
-    """Write how a pod is capped: a line for the frameworks of a container with the same cap, or the same reason."""
+    """Write how a pod is capped. Frameworks of a container with the same cap, or the same reason, share a line."""
     for (container, by, why, way), group in groupby(some, lambda one: (one.container, one.by, one.why, one.way)):
         names = listed([one.framework for one in group], _NAMED)
         if by is By.NONE:

@@ -1,11 +1,11 @@
-"""NVIDIA's own limit, by variables: judges a tenant's values. Nothing here sets one.
+"""NVIDIA's own limit, set by variables. This module judges a tenant's values, and sets none.
 
 A hook of NVIDIA's container toolkit gives them to the driver before a container starts: the limit is hard, the request
-soft. The container is not created if one is no whole number of MiB, or if the request is above the limit
+soft. The container is not created if one of them is not a whole number of MiB, or if the request exceeds the limit
 (nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits; seen with the hook itself). Newer
-sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request. Which
-hook a node has is unknown, so values have to be valid for both. The driver counts all of a container's processes with
-their contexts, so the slice is the bound and not a framework's share of it.
+sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request. We do
+not know which hook a node has, so values must be valid for both. The driver counts all processes of a container with
+their contexts. So the bound is the whole slice, not a framework's share of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ LARGER = Words("{name} is {old}, more than the slice or no limit; use {slice} or
 
 
 def merge(env: Environment, budget: Budget) -> Iterator[Step]:
-    """Keep a limit within the slice, lower a larger one, and refuse what is no hard limit or stops the container."""
+    """Keep a limit within the slice, lower a larger one, and refuse values that stop the container or limit nothing."""
     own = {name: env[name] or "" for name in NAMES if name in env}
     unread = [(name, NOT_KNOWN) for name in own if unknown(env[name])]
     unread += [(name, NO_NUMBER) for name, value in own.items() if not unknown(env[name]) and not natural(value)]
@@ -52,7 +52,7 @@ def merge(env: Environment, budget: Budget) -> Iterator[Step]:
 
 
 def _unfit(own: Mapping[str, str]) -> Iterator[tuple[str, Words, str]]:
-    """Yield each request that has no limit by some hook, or a smaller one, with the limit's name."""
+    """Yield each request for which one of the hooks reads no limit, or a smaller one, with the limit's name."""
     refused: set[str] = set()
     for requests, limits in READ:
         request, limit = (next((name for name in names if name in own), "") for names in (requests, limits))

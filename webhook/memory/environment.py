@@ -1,4 +1,4 @@
-"""Merges a cap with the environment that a container's author wrote: variables in, steps out.
+"""Merges a cap with the environment that a container's author wrote. Takes variables, and returns steps.
 
 This module knows no pods, and treats all frameworks alike.
 """
@@ -32,10 +32,10 @@ _IMAGES = frozenset(framework.image for framework in frameworks.walk()) - {""}
 def merge(env: Environment, cap: Cap, image: str = "") -> tuple[Step, ...]:
     """Return the steps that bring a container's environment under a cap.
 
-    The stricter of the tenant's limit and ours is used, and everything else is kept. After the steps are applied,
+    The stricter of the tenant's limit and ours applies, and everything else is kept. After the steps are applied,
     another merge yields no step that writes.
     """
-    if image not in _IMAGES:  # most containers set nothing, or only what was added to them
+    if image not in _IMAGES:  # most containers set no variables, or only those that were added to them
         steps, after, notes = _nothing_set(cap)
         if not env:
             return steps
@@ -93,8 +93,8 @@ def _defeats(env: Environment, framework: Framework) -> Iterator[Step]:
 def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
     """Yield a step for a variable from `envFrom` that may take a cap away. The container's own `env` overrides it.
 
-    A prefix that such a name begins with serves no other purpose, so it takes the cap away. Without a prefix the names
-    are unknown, and the rule unread-variables reports that.
+    A prefix with which such a name begins has no other purpose, so it counts as taking the cap away. Without a prefix
+    the names are unknown, and the rule unread-variables reports that.
     """
     names = [name for name in HIDING if name not in env]
     prefixes = sorted(prefixes, reverse=True)

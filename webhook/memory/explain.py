@@ -25,7 +25,7 @@ HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "ca
 
 
 def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
-    """Write the budget of every GPU in some pools, in MiB, and mark the one that applies to all pods of a pool."""
+    """Write the budget of every GPU in some pools, in MiB, and mark the one of pods that choose no card."""
     rows = [HEAD, *(row for pool in pools for row in _rows(pool, policy, facts))]
     lines = [*tables.columns(rows, right=range(2, len(HEAD)))]
     if any(row[-1].endswith("*") for row in rows):
@@ -63,7 +63,7 @@ COVERED = ("object", "container", "framework", "capped by", "why not", "the line
 
 
 def covered(rows: Iterable[tuple[str, str, str, str, str, str]]) -> str:
-    """Write how the frameworks of some pods are capped, as a table; a line of words if no pod asks for a shared GPU."""
+    """Write how the frameworks of some pods are capped, as a table; one sentence if no pod requests a shared GPU."""
     lines = [COVERED, *rows]
     return "\n".join(tables.columns(lines) if len(lines) > 1 else ("no pod with caps",)) + "\n"
 
@@ -71,10 +71,10 @@ def covered(rows: Iterable[tuple[str, str, str, str, str, str]]) -> str:
 class Landing(NamedTuple):
     """The pool that a pod belongs to, the nodes there on which it may land, and its cap.
 
-    `path` is the path of its spec in the object, `trust` its level, and `asks` its amount of each resource. `where`
-    describes these nodes, or says why there are none. `reason` says why it lands there; `uncapped`, why it has no cap;
-    `capped`, how each framework in each container is capped, if that was asked for. `whole_gpu_way` says how to get a
-    whole GPU, for a pod that shares only because of the policy's default.
+    `path` is the path of its spec in the object, `trust` is its trust level, and `asks` has its amount of each
+    resource. `where` describes these nodes, or says why there are none. `reason` says why it lands there. `uncapped`
+    says why it has no cap. `capped` says how each framework in each container is capped, if requested. `whole_gpu_way`
+    says how to get a whole GPU, for a pod that shares only because of the policy's default.
     """
 
     path: Path
@@ -139,13 +139,13 @@ class Landing(NamedTuple):
 
 
 _LISTED, _NAMED = 4, 10
-"""How many nodes are named for people, and for programs."""
+"""Maximum number of nodes that are named for people, and for programs."""
 
 
 def landings(reviews: Iterable[Review[Any]], *, capped: bool = False) -> Iterator[Landing]:
-    """Say where the pods under review land that request a GPU.
+    """Yield the landing of each reviewed pod that requests a GPU.
 
-    With `capped` they say how each framework is capped. Raises Malformed for an object of a wrong shape.
+    With `capped` it includes how each framework is capped. Raises Malformed for an object of a wrong shape.
     """
     for review in reviews:
         if isinstance(review, PodReview) and review.placement is not None:
@@ -178,7 +178,7 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
 
 
 def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
-    """Name the nodes of a pool that a pod selects and that offer what it asks for, and say in words which they are."""
+    """Name the nodes of a pool that a pod selects and that have the requested resources, and describe them in words."""
     known, selection = [node for node, _ in nodes(pool, facts)], Selection.of(pod, pool)
     chosen = pod.spec.get("nodeName") or None
     selected = [node for node in known if chosen in (None, node.name) and selection.allows(node)]
@@ -197,7 +197,7 @@ def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tu
 
 
 def _holding(placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
-    """Name the nodes with devices of the classes that a pod claims, if only the claim decides."""
+    """Name the nodes that have devices of the claimed classes, if only the claim decides."""
     classes = [name.removeprefix(IMPLICIT) for name in placement.totals if name.startswith(IMPLICIT)]
     holding = {device.node for name in classes for device in devices_of(name, facts) if device.node}
     names = tuple(sorted(holding))
@@ -230,7 +230,7 @@ def _by_claim(review: PodReview, placement: Placement) -> Iterator[str]:
 
 
 def _trust(review: PodReview, placement: Placement) -> str:
-    """Say which trust a pod has, and which grant gives it or is missing."""
+    """Say which trust level a pod has, and which grant gives it or is missing."""
     asked, _, _, withheld = review.trust_request
     if placement.level == TRUSTED:
         return f"trusted{' by default' if asked is None else ''} (granted to {_grant(review, placement)})"

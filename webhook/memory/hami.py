@@ -1,6 +1,7 @@
-"""Recognises HAMi-core, a library that limits the GPU memory of a container. Other schedulers bring it; we do not.
+"""Recognises HAMi-core, a library that limits the GPU memory of a container.
 
-It replaces the CUDA driver's functions in processes that load it (Project-HAMi/HAMi-core src/libvgpu.c).
+Other schedulers install it; Slicewarden does not. It replaces the CUDA driver's functions in processes that load it
+(Project-HAMi/HAMi-core src/libvgpu.c).
 """
 
 from collections.abc import Mapping

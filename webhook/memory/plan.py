@@ -123,7 +123,7 @@ class CapPlan(NamedTuple):
     def records(self, *, changes: bool) -> bool:
         """Return whether the record must be written into the pod. `changes` says whether the plan changes the pod.
 
-        Only a pod that is created can be written to. The record does not follow an image that is changed later.
+        Only a pod that is created can be written to. The record is not updated when the image changes later.
         """
         if self.pod.template or (self.before is not None and self.before.stands_for(self.record)):
             return False
@@ -238,7 +238,7 @@ def size(review: PodReview, pool: Pool) -> Cap | CapRefusal:
 
 
 def _too_small(review: PodReview, pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> CapRefusal | None:
-    """Say what is wrong with the size of a slice, or with the part of it that the pod asks for."""
+    """Describe the fault in the size of a slice, or in the part of it that the pod requests."""
     if not whole.enough:
         way = "ask an administrator for fewer replicas in the pool"
         if wished.claimed is not None:
@@ -318,7 +318,7 @@ def _container(
 
 
 def _shown(name: str) -> str:
-    """Return a container's name as the record has it, in which a strange name is escaped."""
+    """Return a container's name as the record has it: unusual characters are escaped."""
     return shown(name, quotes=False)[:63]
 
 
@@ -326,4 +326,4 @@ _READ = environment.KNOWN | delivery.READ | hami.READ
 """The variables of a container that a plan looks at."""
 
 _BY_VARIABLE_ALONE = frozenset({StepKind.DEFEAT, StepKind.UNSURE})
-"""The steps for a variable's cap that is lost or uncertain, which does no harm if the driver limits memory."""
+"""The kinds of steps for a lost or uncertain cap. They do no harm if the driver limits memory."""

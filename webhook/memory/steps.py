@@ -1,4 +1,4 @@
-"""Steps: the changes that bring a container under its cap, and the sentences that describe them."""
+"""Steps: the changes that cap a container, and the sentences that describe them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,8 @@ class Cap(NamedTuple):
     """The cap of a pod, and the PyTorch in the pod.
 
     `doubted` is true if only the pod claims to run an older PyTorch. Its claim then excuses nothing. `shim` is true if
-    every container of the pod has the shim. `driver` is true if the driver keeps the pod to its slice, so that
-    variables only make errors readable.
+    every container of the pod has the shim. `driver` is true if the driver limits the pod to its slice; then the
+    variables only make errors easier to read.
     """
 
     budget: Budget
@@ -36,7 +36,7 @@ class StepKind(StrEnum):
     """The kinds of steps: the first three write a value, the others only describe one."""
 
     ADD = "a variable that is missing"
-    SET = "a value without a cap is completed, the rest of it kept"
+    SET = "a value without a cap is completed, and the rest of it is kept"
     LOWER = "a value that allows more is replaced"
     REFUSE = "a value that its framework would not take, or that is no cap and cannot be made one"
     DEFEAT = "something that takes the cap away"

@@ -30,7 +30,7 @@ IMAGE_PATH = "slicewarden.dev/python-path"
 
 VOLUME = "slicewarden-memory-shim"
 FOLDER = "/slicewarden"
-"""A folder of the container's root file system that no image and no other volume uses."""
+"""A folder in the container that no image and no other volume uses."""
 FILE = "sitecustomize.py"
 NAMES = (FILE, "usercustomize.py")
 """Python runs the file by its second name where another sitecustomize is found first."""
@@ -73,7 +73,7 @@ def mounts() -> list[dict[str, Any]]:
 class Delivery(NamedTuple):
     """How one container gets the shim: `findings` with their fixes, and a `note` if it does not get it.
 
-    `given` is whether the container has the shim after the fixes.
+    `given` is whether the container has the shim once the fixes are applied.
     """
 
     given: bool
@@ -214,7 +214,7 @@ def _ignoring(words: Sequence[str]) -> str:
             if set(letters) & set("IES"):
                 return word
             last = word[len(letters) + 1 : len(letters) + 2]
-            if last in ("c", "m"):  # everything after this belongs to the program
+            if last in ("c", "m"):  # all later words belong to the program
                 return ""
             value = bool(last) and len(word) == len(letters) + 2
     return ""
@@ -230,7 +230,7 @@ def pod_findings(pod: Pod) -> Iterator[Finding]:
         missing.append(f"volume {VOLUME}")
         fixes.append(Fix(at, [volume()]))
     elif own[0][1] != volume():
-        message = f"a volume named {VOLUME} hides the memory shim, whose name that is; rename the volume"
+        message = f"a volume named {VOLUME} hides the memory shim, which needs that name; rename the volume"
         yield Finding((*at, own[0][0]), message)
     there = pod.annotations.get(CODE)
     if not isinstance(there, str) or sha256(there) not in _digests():
