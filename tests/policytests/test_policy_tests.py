@@ -378,7 +378,7 @@ UNUSABLE = {
     ),
     "an update of nothing": (
         f"{CASE}      request: {{operation: UPDATE}}\n",
-        "test.yaml:7: spec.cases[0]: an UPDATE has an oldObject, and nothing else has; write both or neither",
+        "test.yaml:7: spec.cases[0]: an UPDATE needs an oldObject, and no other operation has one; write both or neither",
     ),
     "rules of what is allowed": (
         CASE.replace("pool: whole", "rules: [multiple-slices]"),
@@ -387,7 +387,7 @@ UNUSABLE = {
     ),
     "a kind that nobody judges": (
         "    - {name: x, object: {apiVersion: v1, kind: Service}, expect: {verdict: allowed}}\n",
-        "test.yaml:7: Service is of no kind that is judged; remove it, or add the kind to the policy's workloads",
+        "test.yaml:7: kind Service is not judged; remove the object, or add its kind to the policy's workloads",
     ),
     "a file that is not there": (
         "    - {name: x, files: [none.yaml], expect: {verdict: allowed}}\n",
@@ -399,7 +399,7 @@ UNUSABLE = {
     ),
     "a file without anything": (
         "    - {name: x, files: [policy.yaml], expect: {verdict: allowed}}\n",
-        "test.yaml:7: policy.yaml: no object in it that is judged",
+        "test.yaml:7: policy.yaml: it contains no object that is judged",
     ),
 }
 

@@ -67,7 +67,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An expectation that was not met: the expected and the actual value, with the expectation's line."""
+    """An expectation that was not met: the expected value, the actual value, and the expectation's line."""
 
     line: int
     what: str
@@ -129,13 +129,13 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
         days.append(((*at, "today"), case.get("today")))
         operation, expect = case.get("request", {}).get("operation", "CREATE"), case["expect"]
         if (operation == "UPDATE") != ("oldObject" in case):
-            yield at, "an UPDATE has an oldObject, and nothing else has; write both or neither"
+            yield at, "an UPDATE needs an oldObject, and no other operation has one; write both or neither"
         if "oldObject" in case and "object" not in case:
             yield (*at, "oldObject"), "replaces one object; write it as `object`"
         if case.get("object", {}).get("kind") == "AdmissionReview" and case.keys() & {"request", "oldObject"}:
-            yield (*at, "object"), "an AdmissionReview says itself how it was sent; leave request and oldObject out"
+            yield (*at, "object"), "an AdmissionReview already contains its request; remove request and oldObject"
         if expect["verdict"] == ALLOWED and (expect.get("rules") or expect.get("message")):
-            yield (*at, "expect"), "what is allowed without a warning has no rules and no message; leave them out"
+            yield (*at, "expect"), "an object allowed without a warning has no rules and no message; remove them"
     for path, day in days:
         try:
             _day(day)
@@ -191,7 +191,7 @@ def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, f
     findings: list[str] = []
     for request in requests(case, objects):
         if not judges(request.group, request.kind, engine.policy.workloads):
-            text = f"{request.kind} is of no kind that is judged; remove it, or add the kind to the policy's workloads"
+            text = f"kind {request.kind} is not judged; remove the object, or add its kind to the policy's workloads"
             raise Unusable((Problem(case.document.file, case.line(), text),))
         verdict = engine.judge(request, facts)
         whose = f" of {request.kind} {request.name}" if len(objects) > 1 else ""

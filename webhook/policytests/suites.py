@@ -80,7 +80,7 @@ def _beside(suite: Suite, path: str, at: Path) -> str:
     """Return a path relative to a suite's file as one from here. Raises Unusable, at a place, if it does not exist."""
     whole = os.path.join(os.path.dirname(suite.document.file), path)  # noqa: PTH118, PTH120
     plain = os.path.normpath(whole)
-    if os.path.realpath(plain) != os.path.realpath(whole):  # after a symbolic link `..` leads elsewhere
+    if os.path.realpath(plain) != os.path.realpath(whole):  # behind a symbolic link, `..` leads to another folder
         plain = whole
     if not (FilePath(plain).exists() or glob.has_magic(plain)):
         text = f"{dotted(at)}: no such file or folder: {plain}"
@@ -97,6 +97,6 @@ def _objects(suite: Suite, case: Case, engine: Engine, loaders: Loaders) -> Iter
         objects = [item.value for item in loaders.objects(file)]
         judged = [value for value in objects if judges(*group_kind(value), engine.policy.workloads)]
         if not judged:
-            text = "no object in it that is judged"
+            text = "it contains no object that is judged"
             raise Unusable((Problem(suite.document.file, case.line("files", index), f"{path}: {text}"),))
         yield from judged
