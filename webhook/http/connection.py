@@ -18,7 +18,7 @@ from webhook.http.messages import HttpRequest, Reply
 from webhook.http.queue import Exchange, RequestQueue
 
 BUFFERED = 64 * 1024
-"""Bodies up to this many bytes are awaited whole. aiohttp buffers twice as many before it stops reading."""
+"""Maximum bytes of a body that is read in one piece. aiohttp buffers twice as many before it stops reading."""
 
 
 BLANK = 64
@@ -39,7 +39,7 @@ class Watch(Protocol):
         """Count a request that was refused before its body was read."""
 
     def shed(self) -> None:
-        """Count a request that was turned away because too much waited."""
+        """Count a request that was turned away because too many were waiting."""
 
 
 class ServingPort(Protocol):
@@ -55,7 +55,7 @@ class ServingPort(Protocol):
     unverified: dict["Connection", None]
     """Connections that may be closed when there are too many."""
     date: str
-    """The time of day, as a header has it."""
+    """The current time, as in the `Date` header."""
 
     def buffers(self, connection: "Connection", length: int) -> bool:
         """Count the length of a body. Return whether there is room for the buffers that TLS keeps after it."""
@@ -135,7 +135,7 @@ class ConnectionState(Enum):
     BODY = "reading the body"
     WAITING = "waiting for the turn"
     WRITING = "waiting until the peer reads the answer"
-    ENDING = "dropping what still comes after the last answer"
+    ENDING = "dropping data that arrives after the last answer"
 
 
 class Connection(web.RequestHandler):
@@ -159,9 +159,9 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self.until = float("inf")
-        """When the time of the present stage is used up; that between requests is measured by aiohttp."""
+        """When the time of the current stage ends. aiohttp measures the time between requests."""
         self.strange: frozenset[str] | None = None
-        """The names in a caller's certificate if none of them is allowed."""
+        """The names in the caller's certificate, if none of them is allowed."""
         self.exchange: Exchange | None = None
         self._port = port
         self._limits = limits
@@ -172,7 +172,7 @@ class Connection(web.RequestHandler):
         self.buffered = 0
         """Bytes that the connection takes of `buffered_bytes`."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
-        """From when on a request is the last one. A large body makes it so at once."""
+        """When the connection becomes old: then it ends with its next answer. A large body makes it old at once."""
         self._head_bytes = self._blank = 0
         self._end = b""
         self._ahead = False
@@ -199,8 +199,8 @@ class Connection(web.RequestHandler):
         """Forget the connection and its request."""
         super().connection_lost(error)
         if self._rest is not None:
-            self._rest.feed_eof()  # aiohttp would wait for more of it
-            self._rest = None  # it has a reference to this, too: a cycle would stay until a garbage collection
+            self._rest.feed_eof()  # otherwise aiohttp would wait for the rest of the body
+            self._rest = None  # it refers to this object: the cycle would stay until a garbage collection
         if self.exchange is not None:
             self._port.queue.leave(self.exchange)
         self._port.forget(self)
@@ -258,7 +258,7 @@ class Connection(web.RequestHandler):
 
     def begin(self, asked: web.BaseRequest) -> HttpRequest:
         """Return the request of a complete head."""
-        if self._stage is ConnectionState.IDLE:  # its head came together with the previous request
+        if self._stage is ConnectionState.IDLE:  # its head arrived together with the previous request
             self._head()
         self._stage = ConnectionState.WAITING if asked.content.is_eof() else ConnectionState.BODY
         self.until = float("inf")
@@ -361,7 +361,10 @@ class Connection(web.RequestHandler):
             self.abort()
 
     def crowd_out(self) -> None:
-        """Drop what has come of a large body. The request is answered when more comes, or when its time is over."""
+        """Drop the received part of a large body.
+
+        The request is refused when more of it arrives, or when its time is over.
+        """
         self._parts.clear()
         if self._body is not None and self._body.exception() is None:
             self._crowded = True

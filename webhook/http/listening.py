@@ -110,5 +110,5 @@ class Unwatched:
 def log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
     """Log an exception that no task caught, as a JSON line. A peer that is gone is not logged."""
     error = context.get("exception")
-    if not isinstance(error, OSError):  # a peer's doing
+    if not isinstance(error, OSError):  # caused by a peer
         log_line({"message": "internal error", "error": type(error).__name__, "where": str(context.get("message"))})

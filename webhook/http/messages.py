@@ -34,9 +34,9 @@ class Reply(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Says that the answer is not ready. After the wait, the application gets the request a second and last time.
+    """The answer is not ready yet. After the wait, the application gets the request a second and last time.
 
-    `wait` waits for it, in a thread of its own.
+    `wait` waits for it, in a separate thread.
     """
 
     wait: Callable[[], None]

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
-"""The answer when too much waits. The API server tries again after Retry-After (client-go rest/with_retry.go)."""
+"""The answer if too many requests wait. The API server tries again after Retry-After (client-go rest/with_retry.go).
+"""
 
 
 LATER, ASIDE = 64, 4
@@ -84,8 +85,8 @@ class Port:
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         """Serve an accepted connection.
 
-        At the limit, an older connection is closed to make room: first the oldest that waits for its peer, then the
-        one that has been idle longest. So idle and slow peers keep nobody out. A connection whose request was received
+        At the limit, an older connection is closed to make room: first the oldest that waits for its peer, then the one
+        that has been idle longest. So idle and slow peers cannot block others. A connection whose request was received
         whole is never closed; if all connections have such requests, the new one is closed.
         """
         if len(self.connections) >= self.limits.connections:
@@ -167,7 +168,7 @@ class Port:
         connection.received = 0
 
     def release(self, connection: "Connection") -> None:
-        """Give back the share of `large_bytes` that a connection has while it receives a large body."""
+        """Release the share of `large_bytes` that a connection uses while it receives a large body."""
         self.bodies.pop(connection, None)
         self.queue.large -= connection.large
         connection.large = 0
@@ -187,7 +188,10 @@ class Port:
         return connection in self.bodies
 
     def _grow(self, connection: "Connection", count: int) -> None:
-        """Count bytes of a large body. Beyond the limit, those that began last are answered 429: others get whole."""
+        """Count bytes of a large body.
+
+        Beyond the limit, the bodies that began last are refused with 429, so that others can be completed.
+        """
         connection.large += count
         self.queue.large += count
         while self.queue.large > self.limits.large_bytes and self.bodies:
@@ -222,7 +226,7 @@ class Port:
             connection.out_of_time()
 
     def drain(self) -> None:
-        """End every connection: with its next answer, or soon if it sends no request."""
+        """End every connection: after its next answer, or after a short wait if it sends no request."""
         self.draining = True
         for connection in self.connections:
             connection.drain()

@@ -23,7 +23,7 @@ class Exchange:
         self.request = request
         self.size = size
         self.large = large
-        """Bytes that it takes of those that large bodies share."""
+        """The bytes that it uses of those that large bodies share."""
         self.reply = reply
 
 
@@ -78,7 +78,7 @@ class RequestQueue:
             self.release(exchange)
 
     def release(self, exchange: Exchange) -> None:
-        """Give back the memory of a large request."""
+        """Release the memory of a large request."""
         self.large -= exchange.large
         exchange.large = 0
 
