@@ -143,7 +143,7 @@ def test_somebody_elses_ca_stays_in_a_bundle(server: Server, keeper: ClusterStor
 def test_an_absent_configuration_is_reported_once(server: Server, keeper: ClusterStore, said: list[str]) -> None:
     del server.objects[MUTATING]
     assert len(kept(keeper)) == 4
-    assert said == ["MutatingWebhookConfiguration slicewarden is not there: nobody is told whom to trust"]
+    assert said == ["MutatingWebhookConfiguration slicewarden is not there: no API server learns which CA to trust"]
 
 
 def test_nothing_of_a_ca_is_lost_where_it_cannot_be_read(server: Server, keeper: ClusterStore) -> None:

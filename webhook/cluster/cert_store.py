@@ -66,7 +66,7 @@ class ClusterStore:
         return self._before
 
     def write(self, after: certs.Stored) -> None:
-        """Write the differences to what was read, one request per object. Raises `certs.Changed`."""
+        """Write the differences from the objects that were read, one request per object. Raises `certs.Changed`."""
         before = self._before
         if after.authorities != before.authorities:
             self._change(self._names.ca_secret, certs.written(before.authorities), certs.written(after.authorities))
@@ -92,7 +92,7 @@ class ClusterStore:
                 kind not in self._missed
             ):  # certificates are renewed even after an administrator deleted the registration in an emergency
                 self._missed.add(kind)
-                self._say(f"{absent}: nobody is told whom to trust")
+                self._say(f"{absent}: no API server learns which CA to trust")
             return {}
         self._versions[kind] = configuration["metadata"]["resourceVersion"]
         return {

@@ -167,7 +167,7 @@ def warnings(
 
 
 def _why(error: BaseException) -> str:
-    """Return the reason why a connection failed: the system's message, if there is one."""
+    """Return why a connection failed: the system's message, if there is one."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)

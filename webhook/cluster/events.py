@@ -77,7 +77,7 @@ class EventNote(NamedTuple):
 def denial(request: Request, verdict: Verdict, support: str = "") -> EventNote | None:
     """Return the denial of a controller's object; None if nothing was denied, and for a dry run.
 
-    Its note is one line, which ends with where to ask for help (`support`).
+    Its note is one line, and ends with the text on where to ask for help (`support`).
     """
     if verdict.allowed or request.dry_run or request.operation != CREATE or not request.namespace:
         return None
@@ -161,7 +161,7 @@ class Events:
         self._last_error = ""
 
     def __call__(self, request: Request, verdict: Verdict, support: str = "") -> None:
-        """Queue the denial of a verdict, if there is one, with where to ask for help. It never waits."""
+        """Queue the denial of a verdict, if there is one, with the text on where to ask for help. Never waits."""
         denied = denial(request, verdict, support)
         if denied is not None:
             self.add(denied)

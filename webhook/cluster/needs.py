@@ -1,4 +1,4 @@
-"""What the policies of a replica need of a cluster, read by one watch for all of them."""
+"""Reads the facts that the policies of a replica need, with one watch for all of them."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,17 @@ from webhook.policy.model import Policy
 
 
 class WatchedNeeds:
-    """Has a watch read what policies need, and says what it has of it."""
+    """Makes a watch read the facts that policies need, and reports those that are missing."""
 
     def __init__(self, watched: watch.Cluster) -> None:
         self._watched = watched
 
     def follow(self, wanted: Sequence[Policy]) -> None:
-        """Read what these policies need, and no longer what only others needed."""
+        """Read the facts that these policies need, and stop reading all others."""
         self._watched.follow(resource for policy in wanted for resource in _needed(policy))
 
     def lacks(self, policy: Policy) -> str:
-        """Return what of a policy's facts is not read yet; empty if all is."""
+        """Name the facts of a policy that have not been read yet; empty if none is missing."""
         lacking = self._watched.lacks(_needed(policy))
         return ", ".join(f"{each.plural} of {each.namespace}" if each.namespace else each.plural for each in lacking)
 

@@ -53,7 +53,7 @@ class AskedRights(Rights):
     """The rights of a live cluster. A review uses cached answers; missing ones are requested afterwards.
 
     `held` never waits. It adds an account without an answer to the thread's list, which `noting` starts. `ask` then
-    waits for the answers, and the review is repeated with them. A yes that is still in use stays cached, because a
+    waits for the answers, and the review is repeated with them. A yes stays cached as long as reviews use it, because a
     thread renews it before it expires. A failure is an answer too: the account is not trusted.
     """
 
@@ -159,7 +159,7 @@ class AskedRights(Rights):
             self._metrics.broke(KIND)
         if self._bucket.ready(self._now()):
             self._bucket.take()
-            way = f"may the service account create {KIND}s? see `slicewarden doctor`"
+            way = f"the service account may lack the right to create {KIND}s; see `slicewarden doctor`"
             self._log({"message": "right not asked", "kind": KIND, "error": why, "caution": way})
 
 

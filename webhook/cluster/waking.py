@@ -1,4 +1,4 @@
-"""Wakes whoever waits for a change of objects: watches them, and reads nothing of them but that they changed."""
+"""Wakes a thread that waits for a change of objects. It watches them, and reads only that they changed."""
 
 import json
 import threading
@@ -29,12 +29,12 @@ class Waking:
             try:
                 self._watch(path, fields)
                 pause = FIRST_PAUSE
-            except Exception:  # whoever waits looks again after a while in any case
+            except Exception:  # the waiting thread looks again after a while in any case
                 pause = min(pause * 2, LAST_PAUSE)
             threading.Event().wait(pause)
 
     def _watch(self, path: str, fields: str) -> None:
-        """Watch from now on until the API server ends it; the objects that are there count as changes."""
+        """Watch from now on, until the API server ends the watch. Objects that exist already count as changes."""
         query = {"watch": "true", "timeoutSeconds": WATCH_SECONDS, "fieldSelector": fields}
         response = client.send(self._api, "GET", path, query, silence=WATCH_SECONDS + 30, preload_content=False)
         try:

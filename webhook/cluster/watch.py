@@ -65,7 +65,7 @@ Keep = Callable[[Object], Object | None]
 
 
 class CachedObject(NamedTuple):
-    """What is known of one object: its fact, which was read once, and the part of it that is kept.
+    """The cached form of one object: its fact, which was read once, and the part of it that is kept.
 
     `version` is the resourceVersion that was read, which no other state of an object of this kind has.
     """
@@ -134,7 +134,7 @@ class Cluster:
         self._more: dict[Resource, object] = {}
         self._after = changed
         self._log = log
-        self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it
+        self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # without user and password
         self._metrics = metrics
         self._heard: dict[Resource, float] = {}
         self._known: dict[Resource, dict[Name, CachedObject]] = {}
@@ -175,9 +175,9 @@ class Cluster:
         threading.Thread(target=self._publish, daemon=True, name="facts").start()
 
     def follow(self, resources: Iterable[Resource]) -> None:
-        """Read these resources as well, and no longer any other that was added. It never waits.
+        """Read these resources in addition, and stop reading others that were added earlier. Never waits.
 
-        The snapshots have their facts once they were listed, and do not wait for them.
+        A snapshot does not wait for them. It has their facts as soon as they have been listed.
         """
         wanted = [resource for resource in dict.fromkeys(resources) if resource not in self._read]
         with self._lock:
@@ -231,7 +231,7 @@ class Cluster:
                 self._facts = replace(joined(now[resource] for resource in order), rights=self._rights)
                 if self._metrics is not None:
                     self._metrics.loaded(whether=True)
-            self._parts = now  # after the snapshot: what is not lacking is in it
+            self._parts = now  # after the snapshot, so that every resource that is not lacking is in it
             self._after()
 
     def _due(self, resource: Resource) -> bool:
