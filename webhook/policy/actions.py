@@ -45,7 +45,7 @@ class Exemption:
     until: date | None
 
     def holds(self, rule: str, today: date | None) -> bool:
-        """Return whether it applies to a rule now. One with an end does not apply if today's date is unknown."""
+        """Return whether it applies to a rule now. If it has an end, it does not apply while the date is unknown."""
         if self.rules and rule not in self.rules:
             return False
         return self.until is None or (today is not None and today <= self.until)

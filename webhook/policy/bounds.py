@@ -1,13 +1,13 @@
-"""Bounds of lists, maps and texts for which a schema names none, so that a file and a cluster refuse the same.
+"""Adds bounds to lists, maps and texts without one, so that files and clusters accept the same policies.
 
-An API server estimates the cost of a CustomResourceDefinition's rules by the largest object that its schema lets in,
-and refuses a definition without bounds. No policy of an organisation comes near these.
+An API server estimates the cost of a CustomResourceDefinition's rules by the largest object that its schema allows, and
+refuses a definition without bounds. No policy of an organisation comes near these.
 """
 
 from typing import Any
 
 ITEMS, POOLS, KEYS, TEXT = 256, 32, 64, 317
-"""The most items of a list, pools that one entry names, keys of a map, and characters of a text."""
+"""Maximum numbers: items of a list, pools that one entry names, keys of a map, and characters of a text."""
 
 
 def bounded(schema: dict[str, Any]) -> dict[str, Any]:

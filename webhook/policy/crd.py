@@ -1,10 +1,10 @@
 """Makes the CustomResourceDefinition of policies from their JSON Schema.
 
 A structural schema has no `$ref`, `const`, `uniqueItems`, `propertyNames`, `if` and no `additionalProperties: false`
-beside properties (apiextensions-apiserver pkg/apiserver/schema/structural.go). A reference is inlined; the rest becomes
-what an API server has in its place, or a rule in CEL, which says in a sentence what is wrong. Defaults are left out: an
-API server would write them into the object, whose digest would no longer be that of its file. What neither can say, as
-that two pools overlap, the webhook for policies says, and the controller in any case.
+beside properties (apiextensions-apiserver pkg/apiserver/schema/structural.go). References are inlined. Other keywords
+become an API server's own ones, or rules in CEL with an error message. Defaults are left out: an API server would write
+them into the object, whose digest would no longer be that of its file. Neither can detect other errors, such as
+overlapping pools. The webhook for policies reports those, and so does the controller.
 """
 
 import json
@@ -152,7 +152,7 @@ class _Maker:
             return {"description": node.get("description", self._parts["quantity"]["description"]), **_QUANTITY}
         node = self._whole(node)
         out: Schema = {key: node[key] for key in _KEPT if key in node}
-        if at == "spec.guard":  # a file may also say it as text, which no structural schema allows beside a map
+        if at == "spec.guard":  # a file may use text or a map; a structural schema allows only one
             node = {**node["then"], "type": "object"}
         if "const" in node or "enum" in node:
             out["enum"] = [*node.get("enum", (node.get("const"),))]
@@ -179,7 +179,7 @@ class _Maker:
         return {**out, "x-kubernetes-validations": rules} if rules else out
 
     def _whole(self, node: Schema) -> Schema:
-        """Inline a reference; what stands beside it goes before it."""
+        """Inline a reference. Keywords next to it take precedence."""
         if "$ref" not in node:
             return node
         rest = {key: value for key, value in node.items() if key != "$ref"}
@@ -191,7 +191,7 @@ def _check(rule: str, message: str) -> Check:
 
 
 def _choices(node: Schema) -> Iterator[Check]:
-    """Yield a rule for each `anyOf`, all of which are about keys that are there."""
+    """Yield a rule for each `anyOf`. All of them require one of some keys."""
     for part in (node, *node.get("allOf", ())):
         if keys := [key for option in part.get("anyOf", ()) for key in option["required"]]:
             yield _check(" || ".join(f"has(self.{key})" for key in keys), f"one of {', '.join(keys)} is needed")
@@ -228,7 +228,10 @@ _KNOWN_POOLS = (
     "!has(self.{0}) || [self.pools.map(pool, pool.name)].all(names, "
     "self.{0}.all(entry, !has(entry.pools) || entry.pools.all(pool, pool in names)))"
 )
-"""Each pool that the entries of a list name is there. The names are listed once, which keeps it within the budget."""
+"""Every pool that the entries of a list name must exist.
+
+The names are listed only once, to stay within the cost budget.
+"""
 
 _RULES: Mapping[str, tuple[Check, ...]] = {
     "spec": (
@@ -297,4 +300,4 @@ _RULES: Mapping[str, tuple[Check, ...]] = {
         ),
     ),
 }
-"""What a structural schema cannot say of a place, as `if` and `webhook.policy.consistency` say it of a file."""
+"""Rules that a structural schema cannot express. For files, `if` and `webhook.policy.consistency` check the same."""

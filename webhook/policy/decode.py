@@ -101,8 +101,8 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
 def written(value: Object) -> str:
     """Return the content of a policy as JSON with sorted keys: its name, and its spec without the mode.
 
-    No label, no field of an API server's and no switch of the mode changes it: a file and the object that a cluster has
-    of it have the same.
+    Labels, an API server's own fields and the mode do not change it, so a file and the cluster's object made from it
+    have the same content.
     """
     spec = {key: each for key, each in value["spec"].items() if key != "mode"}
     kept = {key: value[key] for key in ("apiVersion", "kind")}
@@ -140,7 +140,7 @@ def _forms(value: Object) -> Forms:
 
 
 def guard(value: Any) -> Guard:
-    """Read the guard: a map with a taint or with `everyPod`, or the text `every-pod`, which is the same."""
+    """Read the guard: a map with a taint or with `everyPod`, or the text `every-pod`, which means `everyPod`."""
     return Guard(value["taint"]["key"] if isinstance(value, dict) and "taint" in value else None)
 
 
@@ -224,7 +224,7 @@ def _python_path(value: Object) -> PythonPath:
 
 
 DRIVER = "Driver"
-"""The word of a pool whose driver keeps each pod to its slice."""
+"""The value of `memoryLimit` for a pool whose driver limits each pod to its slice."""
 
 
 def _queue(value: Object) -> Queue:

@@ -1,8 +1,8 @@
 """Checks quickly whether a value fits a JSON Schema. Only the library used for errors can say what does not fit.
 
 jsonschema takes longer to import than a whole check does; jsonschema-rs, which validates as fast as this, adds a tenth
-to a check of one file, and 15 MB to the image. This knows the keywords of JSON Schema draft 2020-12 that the policy's
-schema uses; a schema with any other keyword never fits.
+to a check of one file, and 15 MB to the image. This module knows the keywords of JSON Schema draft 2020-12 that the
+policy's schema uses; a schema with any other keyword never fits.
 """
 
 import json

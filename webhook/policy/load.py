@@ -30,7 +30,7 @@ def load_with_document(
 ) -> tuple[Policy, Document]:
     """Read the one policy among the documents as `load` does, and return its document too.
 
-    `rules` may map each rule to the release that brought it; without it no rule is newer than the policy's `rulesAsOf`.
+    `rules` may map each rule to its first release. Without it, no rule is newer than the policy's `rulesAsOf`.
     """
     releases = rules if isinstance(rules, Mapping) else {}
     documents = list(_opened(documents))
@@ -56,7 +56,7 @@ def of_object(value: Object, rules: Iterable[str], *, frameworks: Iterable[str] 
 
 
 def of_no_file(value: Object) -> Document:
-    """Make the document of an object that no file has: each of its lines is 0."""
+    """Make the document of an object without a file. All of its lines are 0."""
     return Document("", 0, value, 0, Source("", 0))
 
 
@@ -73,7 +73,7 @@ class _Part(Source):
 
 
 def _opened(documents: Iterable[Document]) -> Iterator[Document]:
-    """Yield the documents, and in the place of a List its items: `kubectl get -o yaml` prints one."""
+    """Yield the documents. A List, which `kubectl get -o yaml` prints, is replaced by its items."""
     for document in documents:
         value = document.value
         if not (isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list)):

@@ -180,7 +180,7 @@ class Pool:
     """GPUs that are offered in the same way. With `tenants`, only pods of its namespaces may use them.
 
     Pods ask for them by `resources`, and by claims for `device_classes`, whose implicit names are resources too. A pool
-    of classes alone may have no `nodes`: there the claim decides where a pod runs. `max_memory` is how many MiB one
+    with only device classes may have no `nodes`: the claim decides where a pod runs. `max_memory` is how many MiB one
     claim may take of a shared device.
     """
 
@@ -195,7 +195,7 @@ class Pool:
     assume: Card | None = None
     tenants: Scope | None = None
     driver_limits: bool = False
-    """Whether the driver keeps each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
+    """Whether the driver limits each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
     device_classes: Names = NO_NAMES
     max_memory: int | None = None
     over: Over = ONLY_REPORTED
@@ -210,7 +210,7 @@ class Pool:
 
     @property
     def has_nodes(self) -> bool:
-        """Whether the pool says by labels which nodes are its own."""
+        """Whether the pool selects its nodes by labels."""
         return bool(self.nodes.requirements)
 
     @property
@@ -227,7 +227,7 @@ NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
 class SharingLimits(NamedTuple):
-    """The limits that a sharing configuration must keep.
+    """The limits for sharing configurations.
 
     `namespaces` are those where sharing configurations are read. `max_replicas` is for cards and pools without a limit
     of their own; `products` are limits by product prefix. `min_slice` is in MiB; 0 means none.
@@ -257,8 +257,8 @@ class Forms:
     """The names by which pods request GPUs, in addition to NVIDIA's own and those that pools offer.
 
     `other_devices` are names in NVIDIA's domain that are no GPUs, in addition to those known here. `claims` are the
-    pods that may use a claim of any device, since a pod does not show what its claim holds. Claims for GPUs may only be
-    written in the namespaces of `claims`.
+    pods that may use a claim for any device, because a pod does not show which devices its claim has. Claims for GPUs
+    may only be written in the namespaces of `claims`.
     """
 
     resources: tuple[str, ...] = gpu_requests.RESOURCES
@@ -286,7 +286,7 @@ class Guard(NamedTuple):
 
 
 class Switch(StrEnum):
-    """What an installation does with a policy: record, enforce, or ask nothing. The same names as in `spec.mode`."""
+    """How an installation applies a policy: record, enforce, or judge nothing. The names are those of `spec.mode`."""
 
     AUDIT = "Audit"
     ENFORCE = "Enforce"
@@ -330,21 +330,21 @@ class Policy:
     limits: SharingLimits = SharingLimits()
     actions: Mapping[str, Action] = field(default_factory=dict)
     newer: Mapping[str, Release] = field(default_factory=dict)
-    """The rules that came after the release of `rulesAsOf`, with the release that brought each. They only record."""
+    """The rules that are newer than the release in `rulesAsOf`, with the first release of each. They only record."""
     unpatched: Action = Action.DENY
-    """The action on a lack of what /mutate writes, where a rule denies: Deny, or Warn for the time of a rollout."""
+    """The action on a pod without the patch of `/mutate`, if the rule denies: Deny, or Warn during a rollout."""
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
     leave_alone: tuple[str, ...] = ()
-    """The namespaces whose pods are never judged, in addition to those that every policy leaves alone."""
+    """The namespaces whose pods are never judged, in addition to those that every policy skips."""
     priorities: tuple[PriorityScope, ...] = ()
     untrusted_preempt: bool = True
     """Whether pods without trust may evict pods of a lower priority."""
     forms: Forms = Forms()
     guard: Guard | None = None
     mode: Switch | None = None
-    """Whether a cluster records, enforces, or asks nothing, where the policy says so."""
+    """The mode that the policy states, if any: record, enforce, or judge nothing."""
     support: str = ""
     """Where a denied user can ask for help: one line at the end of every denial, or empty."""
 
@@ -426,7 +426,7 @@ class Policy:
     def namespace_keys(self) -> frozenset[str]:
         """The labels of namespaces that decide what a namespace may have, without the label that the API server sets.
 
-        One label is always included: the one that lets claims take devices that others use.
+        The label that allows claims to take devices in use (`adminAccess`) is always included.
         """
         scopes = (
             *(grant.scope for grant in self.grants),

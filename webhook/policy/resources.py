@@ -10,7 +10,8 @@ class ResourceNames:
     """Names of extended resources. A name that ends in `*` matches every resource with that prefix.
 
     Only with `shares` does it match renamed shares too: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG device, and
-    a pool of whole MIG devices does not offer it. Only with `all_cards` does it match what gives all cards of a node.
+    a pool of whole MIG devices does not offer it. Only with `all_cards` does it match resources that give all cards of
+    a node.
     """
 
     def __init__(self, patterns: Iterable[str], *, shares: bool, all_cards: bool = False) -> None:
@@ -20,7 +21,7 @@ class ResourceNames:
         self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
         cards = () if all_cards else gpu_requests.ALL_CARDS
         self.left_out = tuple(name for name in cards if name.startswith(self._prefixes) and name not in self._names)
-        """Names that a prefix has, and which it does not match."""
+        """Names that have a prefix of the set, but do not belong to it."""
 
     def __contains__(self, resource: str) -> bool:
         if resource in self._names:

@@ -1,7 +1,7 @@
 """Revisions: immutable ConfigMaps in which a controller keeps the policies that replicas hold, by their digests.
 
-A replica judges by a revision only if the digest of its content is that of its label, so nobody else's ConfigMap is
-ever a policy. Another ConfigMap of the same label lists the releases whose replicas may begin to serve.
+A replica uses a revision only if its label has the digest of its content, so no other ConfigMap can become a policy.
+One more ConfigMap with this label lists the releases whose replicas may begin to serve.
 """
 
 import json
@@ -36,7 +36,7 @@ def revision(policy: Policy, namespace: str) -> Object:
 
 
 def read(item: Object, rules: Iterable[str], *, frameworks: Iterable[str] = ()) -> Policy:
-    """Read the policy of a revision. Raises Unusable, also if its digest is not the one that the label names."""
+    """Read the policy of a revision. Raises Unusable, also if the label has another digest."""
     label = label_of(item)
     try:
         value = json.loads((item.get("data") or {})[KEY])
@@ -59,7 +59,7 @@ def label_of(item: Object) -> str:
 def by_label(items: Iterable[Object]) -> dict[str, Object]:
     """Return the revisions by their digests, and the list of releases by RELEASES.
 
-    A ConfigMap whose name is not the one that its label calls for is left out, so no two have one digest.
+    A ConfigMap whose name does not match its label is left out, so no two revisions have the same digest.
     """
     found = ((label_of(item), item) for item in items)
     return {label: item for label, item in found if item["metadata"]["name"] == _named(label)}

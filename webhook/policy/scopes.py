@@ -38,7 +38,7 @@ class Scope:
         return Names(self.service_accounts)
 
     def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Return whether it covers pods of some account in a namespace. For objects that run under no account."""
+        """Return whether it covers pods of some account in a namespace. Used for objects without an account."""
         if namespace in self.namespaces or self.everywhere:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
@@ -115,7 +115,7 @@ class Grant:
     """Lets the pods of a scope be trusted, and only in certain pools if any are named.
 
     With `requesters` it applies only if one of them sent the pod, or a controller made the pod from a judged template.
-    With `rbac` it applies only if the pod's service account holds the right of trust (webhook/facts/rights.py).
+    With `rbac` it applies only if the pod's service account has the right of trust (webhook/facts/rights.py).
     """
 
     scope: Scope
