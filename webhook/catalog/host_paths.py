@@ -117,7 +117,7 @@ HOST_PATHS = (
     "/var/opt/nri",
     "/var/lib/cni",  # OpenShift's plugins of the network, which the runtime starts
     "/var/lib/dkms",
-    "/run/binfmt.d",  # what is read of /etc is read here too: modprobe.d(5), tmpfiles.d(5), sysctl.d(5), binfmt.d(5)
+    "/run/binfmt.d",  # read as /etc is: modprobe.d(5), tmpfiles.d(5), sysctl.d(5), binfmt.d(5)
     "/run/modprobe.d",
     "/run/modules-load.d",
     "/run/sysctl.d",
@@ -140,7 +140,7 @@ HOST_PATHS = (
     "/var/lib/waagent",
     "/var/lib/dbus",
     "/var/lib/dpkg",
-    "/var/lib/incus",  # its unix.socket makes its writer root, as LXD's does
+    "/var/lib/incus",  # a process that can write to its unix.socket becomes root, as with LXD's
     "/var/lib/libvirt",
     "/var/lib/lxd",
     "/var/lib/rpm",
@@ -210,9 +210,9 @@ KEPT_PATHS = (
     "/srv/pillar",
     "/srv/salt",
     "/srv/spm",
-    "/tmp/dracut*",  # noqa: S108 - what an initial RAM disk is made of
+    "/tmp/dracut*",  # noqa: S108 - the files from which an initial RAM disk is made
     "/tmp/mkinitramfs*",  # noqa: S108 - the same
-    "/tmp/snap-private-tmp",  # noqa: S108 - what programs of the system keep apart from others
+    "/tmp/snap-private-tmp",  # noqa: S108 - private files of the system's programs
     "/tmp/systemd-private*",  # noqa: S108 - the same: systemd.exec(5), PrivateTmp=
     "/var/log/amazon",
     "/var/log/audit",

@@ -22,7 +22,7 @@ def _profiles(*sizes: tuple[str, int]) -> tuple[MIGProfile, ...]:
 
 
 def _gb(profile: str) -> int:
-    """Return the GB in a profile's name, which may go on with attributes; 0 for any other text."""
+    """Return the GB in a profile's name, which may end with attributes; 0 for any other text."""
     named = re.fullmatch(r"(?:[0-9]{1,2}c\.)?[0-9]{1,2}g\.([0-9]{1,4})gb(?:[.+-].*)?", profile)
     return int(named[1]) if named else 0
 
@@ -48,7 +48,7 @@ def of(product: str, memory: int) -> tuple[MIGProfile, ...]:
     """Return the profiles of a product with this much memory (MiB), smallest first; none if the product is unknown."""
     words = product.upper().replace("_", "-").replace(" ", "-").split("-")
     for (name, size), profiles in _PROFILES.items():
-        # Labels say what the driver leaves of a card's memory, up to a tenth less than the product's name.
+        # Labels give the usable memory of a card, which is up to a tenth less than in the product's name.
         if name in words and size * 0.9 <= memory / 1000 <= size * 1.1:
             return profiles
     return ()

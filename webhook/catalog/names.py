@@ -24,7 +24,7 @@ class Names:
     def among(self, names: Iterable[str]) -> list[str]:
         """Return the names that are in the set, in their order."""
         length, starts, ends = self.length, self.starts, self.suffixes
-        if not ends:  # no call for each name: a tenant may write a hundred thousand
+        if not ends:  # without a call for each name, because a tenant may write a hundred thousand
             return [name for name in names if name[:length] in starts and name in self]
         return [name for name in names if (name[:length] in starts or name.endswith(ends)) and name in self]
 

@@ -1,4 +1,4 @@
-"""Kinds whose objects hold no pod, ask for no GPU, and are no facts: only their kind is read."""
+"""Kinds whose objects contain no pod, request no GPU, and are not facts. Only their kind is read."""
 
 _BY_GROUP = {
     "": "Endpoints Event LimitRange PersistentVolume PersistentVolumeClaim ResourceQuota Secret Service ServiceAccount",

@@ -13,9 +13,9 @@ class Part(NamedTuple):
     """A value that counts as a field of a pod or a container, but is written in another place.
 
     `place` is where it is written, and `into` the keys of the field. `name` is the place of a text that, followed by
-    `suffix`, is one more key. Where there is no such text, `unnamed` is that key; if it is empty, the value does not
-    count. A `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map.
-    Lists of several parts are joined, and maps are merged.
+    `suffix`, is one more key. Without such a text, the key is `unnamed`; if that is empty, the value does not count. A
+    `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map. Lists of
+    several parts are joined, and maps are merged.
     """
 
     place: str
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 def same(*fields: str) -> tuple[Part, ...]:
-    """Return parts for fields that have their own names in another place."""
+    """Return parts whose fields have the same names in a pod and in another place."""
     return tuple(Part(field, (field.rpartition(".")[2],)) for field in fields)
 
 
@@ -54,7 +54,7 @@ class Template(NamedTuple):
 
     @property
     def metadata_only(self) -> bool:
-        """Whether nothing but metadata is there."""
+        """Whether the template has only metadata."""
         return self.spec is None and not (self.containers or self.parts or self.own or self.annotations)
 
 
@@ -80,13 +80,13 @@ class Workload(NamedTuple):
 
     @property
     def opaque(self) -> bool:
-        """Whether a condition of an API server cannot look into its pods."""
+        """Whether an API server's condition cannot read its pods."""
         texts = self.objects or self.manifests or self.patches or self.files
         return bool(texts or any(t.parts or t.own or t.annotations for t in self.templates))
 
     @property
     def in_status(self) -> bool:
-        """Whether its status has a part of its pods too."""
+        """Whether its status also contains a part of its pods."""
         return any(template.at.startswith("status.") for template in self.templates)
 
 
@@ -95,7 +95,7 @@ Workloads = Mapping[tuple[str, str], Workload]
 
 
 def table(workloads: Sequence[Workload]) -> Workloads:
-    """Map workloads by group and kind. The later of two for one kind counts."""
+    """Map workloads by group and kind. A later entry replaces an earlier one of the same kind."""
     return {(workload.group, workload.kind): workload for workload in workloads}
 
 

@@ -53,11 +53,11 @@ def _training_job(kind: str, replicas: str) -> Workload:
 def _argo_workflow(kind: str, spec: str, *, stored: str = "", cluster_scoped: bool = False) -> Workload:
     """A template is one of a list, the defaults of all, or written in a step or a task (workflow_types.go, Template).
 
-    Volumes of the workflow are joined with those of a template; of other fields those of the template count
+    Volumes of the workflow are added to those of a template; for other fields, the template's value counts
     (workflow/controller/workflowpod.go). `podSpecPatch` and `resource.manifest` are texts. Pods that delete artifacts
-    have metadata of their own (artifact_gc.go). A Workflow's status has what a WorkflowTemplate said, and that is what
-    runs (operator.go, setStoredWfSpec); its kind has no status subresource. There only annotations are judged here:
-    the pods themselves say the rest.
+    have metadata of their own (artifact_gc.go). A Workflow's status has a copy of the WorkflowTemplate, and that copy
+    runs (operator.go, setStoredWfSpec); its kind has no status subresource. Only the annotations of that copy are
+    judged here, because the pods show the rest.
     """
     places = _argo_templates(spec)
     templates = tuple(
@@ -161,7 +161,7 @@ def _spark(kind: str, spec: str) -> Workload:
 
 
 def _spark_resources(conf: str, role: str) -> tuple[Part, ...]:
-    """The GPUs of Spark's own configuration (apache/spark KubernetesUtils.scala, buildResourcesQuantities)."""
+    """The GPUs in Spark's own configuration (apache/spark KubernetesUtils.scala, buildResourcesQuantities)."""
     key = rf"{conf}spark\.{role}\.resource\.gpu"
     return (Part(rf"{key}\.amount", ("resources", "limits"), name=rf"{key}\.vendor", suffix="/gpu"),)
 
@@ -172,7 +172,7 @@ def _spark_templates(conf: str) -> tuple[str, ...]:
 
 
 def _spark_of_apache() -> Workload:
-    """Its configuration says what its pods ask for (apache/spark-kubernetes-operator, ApplicationSpec.java)."""
+    """Its configuration has the requests of its pods (apache/spark-kubernetes-operator, ApplicationSpec.java)."""
     conf = "/spec.sparkConf."
     templates = (
         *(Template(f"spec.{role}Spec.podTemplateSpec") for role in ("driver", "executor")),
