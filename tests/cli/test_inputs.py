@@ -204,7 +204,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
         r"x\.yaml:\d: (more values than are read|not YAML: nearly nothing but aliases)",
     ),
     "a depth": ("[" * 5000, r"x\.yaml:1: nested more than 100 deep"),
-    "a file of 200 MB": (large, r"x\.yaml: larger than 64 MiB, which is all that is read of one file; split it"),
+    "a file of 200 MB": (large, r"x\.yaml: larger than 64 MiB, the maximum size of a file; split it"),
     "a loop": (loop, r"x\.yaml: Too many levels of symbolic links"),
     "a pipe": (fifo, r"x\.yaml: neither a file nor a folder"),
 }

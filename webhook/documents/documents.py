@@ -88,7 +88,7 @@ class Document:
         if not path and not text_line:
             return self.first_line
         inner = path[len(self.base) :]
-        if self.base and not inner and not text_line:  # an item's own line, which needs no marks of what is in it
+        if self.base and not inner and not text_line:  # the line of an item is known without the marks inside it
             return self.source.start
         mark = self.source.mark.at(inner)
         return mark.text + text_line - 1 if text_line and mark.text else mark.line
@@ -147,7 +147,7 @@ def stream(text: str, file: str, skips: Skips = unskipped, *, first_line: int = 
                 return
             except Unreadable:
                 end = _REST.match(text, end).end()  # type: ignore[union-attr]
-                # One value may be followed by YAML. What is no JSON from its start on may be YAML in flow style.
+                # One value may be followed by YAML. A text that does not begin with JSON may be YAML in flow style.
                 if count > 1 or not (_NEXT.match(text, end) if count else not file.lower().endswith(".json")):
                     raise
         for line, chunk in _chunks(text, end, first_line):

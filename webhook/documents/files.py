@@ -123,7 +123,7 @@ def _within(name: str) -> Iterator[str | Problem]:
 def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     """Read the documents of a file, or of standard input (`-`), one by one.
 
-    `skips` says of which only the kind is read.
+    `skips` decides for which documents only the kind is read.
     """
     try:
         data = contents(name)
@@ -231,7 +231,7 @@ def contents(name: str) -> bytes:
 def _limited(file: IO[bytes]) -> bytes:
     data = file.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:
-        raise Unfit(f"larger than {MAX_FILE // 2**20} MiB, which is all that is read of one file; split it")
+        raise Unfit(f"larger than {MAX_FILE // 2**20} MiB, the maximum size of a file; split it")
     return data
 
 

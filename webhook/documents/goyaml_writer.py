@@ -34,8 +34,8 @@ _Dumper.add_representer(str, _write_text)
 def flow(value: str | Iterable[str]) -> str:
     """Write a text, or a list of texts, within one line of YAML. Every reader of YAML 1.1 or 1.2 reads it as text.
 
-    Quotes are written only where they are needed: where the text has other characters than a name's, or would be read
-    as another type (`null`, `no`, `1e3`, `2026-01-01`).
+    Quotes are written only if they are needed: if the text has characters that names do not have, or would be read as
+    another type (`null`, `no`, `1e3`, `2026-01-01`).
     """
     if not isinstance(value, str):
         return f"[{', '.join(map(flow, value))}]"

@@ -10,7 +10,7 @@ from webhook.model import Problem
 
 
 def rewrite(text: str, file: str, values: Mapping[int, Any]) -> str:
-    """Return the text with these values, by the numbers of their documents.
+    """Return the text with these values in place of the old ones. They are given by the number of their document.
 
     The other documents of a YAML text stay as their author wrote them. So do the comments before and after a document
     that is replaced; those in it are lost. A JSON text stays JSON.
@@ -23,7 +23,7 @@ def rewrite(text: str, file: str, values: Mapping[int, Any]) -> str:
     for document in reversed(documents):
         if document.index in values:
             start, end = document.first_line - 1, _end(document, lines)
-            mark = "---\n" if lines[start].startswith("---") else ""  # the value begins beside its marker
+            mark = "---\n" if lines[start].startswith("---") else ""  # the value begins on the line of its marker
             lines[start:end] = [f"{mark}{goyaml_writer.write(values[document.index])}"]
     return "".join(lines)
 
