@@ -56,7 +56,7 @@ class TooLate(RuntimeError):
 
 
 class TooLarge(Malformed):
-    """An object has more entries than one review has time to judge. The message names the largest part."""
+    """An object has more entries than one review has time to judge. The message names the most costly part."""
 
 
 class Allowance:

@@ -112,10 +112,10 @@ class Finding(NamedTuple):
     the policy's action is. `text_line` is a line (from 1) within the text at `path`, or 0 for the whole value.
 
     `parts` are the separate faults there; an update may correct them one by one. The default is one part, the message
-    with the value at `path`, so that a different wrong value counts as new. Name the part if `path` holds more than
-    the fault.
+    with the value at `path`, so that a different wrong value counts as new. Name the part if the value
+    at `path` contains more than the fault.
 
-    `left_out` says that the place lacks what /mutate writes by itself; the engine ends the message in the reason.
+    `left_out` says that the place lacks a value that `/mutate` writes; the engine adds the reason to the message.
     """
 
     path: Path

@@ -35,7 +35,7 @@ class shared(Generic[V]):  # noqa: N801 - a decorator, as `property` is
 class Review(Generic[S_co]):
     """The review of one subject; all rules that judge the subject are given the same one.
 
-    A fact that several rules need of a subject is a `shared` property of that subject's review class.
+    If several rules need the same value of a subject, it is a `shared` property of the subject's review class.
     """
 
     subject: S_co
@@ -60,7 +60,7 @@ class Review(Generic[S_co]):
 
     @shared
     def exemptions(self) -> tuple[Exemption, ...]:
-        """The policy's exemptions with the subject in their scope; rules and dates are still to be asked for.
+        """The policy's exemptions whose scope covers the subject. Their rules and dates must still be checked.
 
         A Namespace or a Node has only those that name rules. Others could grant labels that outlast the exemption.
         """

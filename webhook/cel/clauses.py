@@ -1,4 +1,4 @@
-"""A clause: a CEL expression for the requests that a rule allows. The API server evaluates it by itself."""
+"""A clause: a CEL expression for the requests that a rule allows. The API server evaluates it without the webhook."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -45,7 +45,7 @@ ASKING = (
     " + object.spec.?ephemeralContainers.orValue([]))"
     ".exists(c, c.?resources.?limits.orValue({}).exists(n, n.contains('/')))"
 )
-"""Whether a new pod requests an extended resource, as every pod does that requests a GPU as a resource."""
+"""Whether a new pod requests an extended resource. Every pod that requests a GPU as a resource does."""
 
 
 CHANGES = (RequestKind.UPDATES, RequestKind.STATUSES)

@@ -14,7 +14,7 @@ KUBELETS_OWN = (
     f"({text(MIRROR)} in object.metadata.?annotations.orValue({{}})"
     f" && {text(KUBELETS)} in request.userInfo.?groups.orValue([]))"
 )
-"""Whether a kubelet sent the mirror pod of a static pod, as in Pod.kubelets_own."""
+"""Whether a kubelet sent the pod as the mirror of a static pod, as in Pod.kubelets_own."""
 
 
 def offered(name: str, names: ResourceNames) -> str:
@@ -96,9 +96,9 @@ def pool_of(labels: str, policy: Policy) -> str:
 
 
 def restricted(pool: Pool) -> list[str]:
-    """Return what must all be true if a new pod's own node selection leaves only nodes of a pool.
+    """Return expressions that are all true if a new pod's own node selection leaves only nodes of a pool.
 
-    They say what `restricted` in webhook/gpu/selection.py does.
+    Together they are `restricted` of webhook/gpu/selection.py in CEL.
     """
     clauses = [f"variables.selector[?{text(key)}].orValue('') == {text(v)}" for key, v in pool.nodes.labels.items()]
     for requirement in pool.nodes.expressions:

@@ -44,7 +44,7 @@ class Look(NamedTuple):
             yield (indent if number else head) + self.paint(row[len(indent) :], style)
 
     def beside(self, head: str, whole: str, indent: str, style: str = "") -> Iterator[str]:
-        """Write text for copying after a head, or wrapped below it if it does not fit."""
+        """Write text that can be copied after a head, or below it if it does not fit in the line."""
         whole = one_line(whole)
         if self.width is None or _width(head) + 2 + len(whole) <= self.width:
             yield f"{head}  {self.paint(whole, style)}"

@@ -33,7 +33,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def quelled(text: str) -> str:
-    """Return a text without commands of build servers. Within a text of JSON it stays the same value.
+    """Return a text in which build servers find no commands. A JSON text keeps its value.
 
     GitHub's runner takes `##[…]` anywhere in a line, and `::…::` at the start of one (actions/runner
     src/Runner.Common/ActionCommand.cs); Azure's takes `##vso[…]`, and TeamCity `##teamcity[…]`.
