@@ -43,7 +43,7 @@ class Pair:
     """One PEM certificate and its private key (PEM, unencrypted; PKCS #8 when issued here)."""
 
     certificate_pem: bytes
-    key_pem: bytes = field(repr=False)  # a logged Pair must not give the key away
+    key_pem: bytes = field(repr=False)  # a logged Pair must not reveal the key
 
 
 def issue_ca(name: str, now: datetime, days: int = 3650) -> Pair:

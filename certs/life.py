@@ -5,8 +5,8 @@ pair, in the Secret that the webhook mounts; and the bundles of CA certificates,
 
 A new CA is published in every bundle before it signs. It signs only after every API server has had time to see it. The
 old CA stays in the bundles until every replica has had time to serve from the new one. So the bundle that an API server
-last saw verifies the pair that a replica last loaded, if neither is older than the overlap. The work may stop after any
-change, and the next run continues it.
+last saw verifies the pair that a replica last loaded, if neither is older than the overlap. A run may stop after any
+change, and the next run continues.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Terms:
         if not 1 <= self.serving_days <= MAX_SERVING_DAYS:
             raise ValueError(f"a serving certificate lives 1 to {MAX_SERVING_DAYS} days, not {self.serving_days}")
         if self.overlap <= timedelta(0):
-            raise ValueError("the overlap of two CAs must be longer than nothing")
+            raise ValueError("the overlap of two CAs must be longer than 0")
         if timedelta(days=self.serving_days) / 3 <= self.overlap:  # otherwise it could end while it is served
             raise ValueError(f"a third of {self.serving_days} days is not longer than this overlap")
         needed = 3 * (timedelta(days=self.serving_days) + 2 * self.overlap)
@@ -97,13 +97,13 @@ def step(stored: Stored, terms: Terms, now: datetime) -> Step | None:
         return _begin(stored, terms, now)
     coming, published = ours.coming, ours.published
     if coming and published and (published > now or not _published(coming, stored)):
-        what = f"{_name(coming)} was not in every bundle since it was published: its time begins anew"
+        what = f"{_name(coming)} was not in every bundle since it was published: its waiting time starts again"
         return Step(what, replace(stored, authorities=replace(ours, published=None)))
     bundles = {name: _bundle(bundle, ours, terms, now) for name, bundle in stored.bundles.items()}
     if bundles != stored.bundles:
         return Step(_difference(stored.bundles, bundles), replace(stored, bundles=bundles))
     if coming and not _able(ours.signing, now) and not _trusted(stored, now):
-        return _promote(stored, coming, "; nothing that is served is trusted, so at once")
+        return _promote(stored, coming, "; no served certificate is trusted, so it signs at once")
     if coming and published is None:
         what = f"{_name(coming)} is in every bundle, and signs from {_moment(now + terms.overlap)} on"
         return Step(what, replace(stored, authorities=replace(ours, published=now)))
@@ -121,7 +121,7 @@ def rotate(stored: Stored, terms: Terms, now: datetime) -> Step | None:
     ours = stored.authorities
     if ours.coming:
         since = f"; it signs from {_moment(ours.published + terms.overlap)} on" if ours.published else ""
-        return Step(f"{_name(ours.coming)} is on its way already{since}", stored)
+        return Step(f"{_name(ours.coming)} is already being introduced{since}", stored)
     return _begin(stored, terms, now)
 
 
@@ -209,15 +209,15 @@ def _fault(serving: Pair | None, signing: Pair, terms: Terms, now: datetime) -> 
     if serving is None:
         return "there was none"
     if not fits(serving):
-        return "what was stored is no certificate with its key"
+        return "the stored pair is not a certificate with its key"
     read = certificate(serving.certificate_pem)
     if not read.holds(now):
-        return "the one before did not hold any more" if read.end < now else "the one before did not hold yet"
+        return "the previous one was no longer valid" if read.end < now else "the previous one was not valid yet"
     if not signed(serving.certificate_pem, signing.certificate_pem):
-        return f"the one before is of {read.issuer}"
+        return f"the previous one is of {read.issuer}"
     if missing := [name for name in terms.names if name not in read.names]:
-        return f"the one before lacks {', '.join(missing)}"
-    return f"the one before ends {_moment(read.end)}" if _aged(serving, now) else ""
+        return f"the previous one lacks {', '.join(missing)}"
+    return f"the previous one ends {_moment(read.end)}" if _aged(serving, now) else ""
 
 
 def _trusted(stored: Stored, now: datetime) -> bool:

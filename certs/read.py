@@ -26,7 +26,7 @@ class Certificate:
     is_ca: bool
 
     def holds(self, now: datetime) -> bool:
-        """Whether its dates include a moment."""
+        """Whether it is valid at a moment."""
         return self.start <= now <= self.end
 
 
@@ -65,12 +65,12 @@ def blocks(bundle: bytes) -> tuple[bytes, ...]:
 
 
 def contains(bundle: bytes, pem: bytes) -> bool:
-    """Whether a bundle holds a certificate, whatever the line breaks in either."""
+    """Whether a bundle contains a certificate. Line breaks are ignored."""
     return _der(pem) in map(_der, blocks(bundle))
 
 
 def added(bundle: bytes, pem: bytes) -> bytes:
-    """Return a bundle with a certificate added at its end, unless it holds it already."""
+    """Return a bundle with a certificate added at its end, unless the bundle already contains it."""
     if contains(bundle, pem):
         return bundle
     kept = bundle if bundle.strip() else b""  # some manifests use an empty line for an empty bundle

@@ -209,7 +209,7 @@ def test_wanted_twice_a_rotation_is_begun_once() -> None:
     again = rotate(begun, TERMS, NOW + HOUR)
     assert again
     assert again.after == begun
-    assert "on its way already; it signs from 2026-03-02T12:00Z on" in again.what
+    assert "already being introduced; it signs from 2026-03-02T12:00Z on" in again.what
 
 
 def test_a_ca_that_was_taken_out_of_a_bundle_waits_again() -> None:
@@ -267,7 +267,7 @@ def test_a_clock_that_went_back_makes_everyone_wait_longer() -> None:
         ({"serving_days": 0}, "lives 1 to 365 days, not 0"),
         ({"serving_days": 366, "ca_days": 3650}, "lives 1 to 365 days, not 366"),
         ({"ca_days": 276}, "a CA of 276 days would end too soon: more than 276 are needed"),
-        ({"overlap": timedelta(0)}, "longer than nothing"),
+        ({"overlap": timedelta(0)}, "longer than 0"),
         ({"overlap": 31 * DAY, "ca_days": 3650}, "a third of 90 days is not longer than this overlap"),
     ],
 )
@@ -430,7 +430,7 @@ def test_a_line_for_each_change() -> None:
     assert kept(shelf) == [
         f"{ca} is new, and ends 2028-02-29T11:00Z",
         f"3 bundles are written with {ca}",
-        f"{ca} signs from now on; nothing that is served is trusted, so at once",
+        f"{ca} signs from now on; no served certificate is trusted, so it signs at once",
         f"a serving certificate of {ca} is issued, and ends 2026-05-30T11:00Z: there was none",
     ]
     assert kept(shelf) == []

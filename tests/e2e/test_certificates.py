@@ -274,7 +274,7 @@ def test_a_ca_is_rotated_and_no_pod_is_refused(kept: Kept) -> None:
 def test_a_requested_rotation_begins_once(kept: Kept) -> None:
     assert len(kept.kept("--rotate-ca")) == 3
     (line,) = kept.kept("--rotate-ca")
-    assert "is on its way already" in line
+    assert "is already being introduced" in line
     assert kept.kept() == []  # a day has to pass
     assert {len(blocks(bundle)) for bundle in kept.bundles} == {2}
 
