@@ -17,7 +17,7 @@ class Aim(NamedTuple):
     """Whether the bound is a minimum and not a maximum."""
 
     def met(self, figure: Figure) -> bool:
-        """Whether a figure keeps the bound."""
+        """Whether a figure meets the bound."""
         return figure.median >= self.bound if self.least else figure.median <= self.bound
 
 

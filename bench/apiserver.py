@@ -73,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The things that every round needs."""
+    """The parts that every round needs."""
 
     folder: Path
     cluster: Cluster

@@ -1,4 +1,4 @@
-"""How long an audit of a whole cluster takes: a real API server with five thousand pods, from start to exit."""
+"""Measures how long an audit of a whole cluster takes: a real API server with five thousand pods, start to exit."""
 
 import json
 import os

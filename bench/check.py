@@ -183,7 +183,7 @@ def _manifest(number: int) -> str:
 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> list[Cost]:
-    cost([sys.executable, *command], environment)  # compiles what it imports
+    cost([sys.executable, *command], environment)  # compiles the imported modules first
     return [cost([sys.executable, *command], environment) for _ in range(STARTS)]
 
 

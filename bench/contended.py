@@ -112,7 +112,7 @@ def _run(count: int, manager: Manager) -> Ends:
                 job.ended = now + STEP if job.end <= 0 else None
         for job in copies:
             job.copy -= STEP / len(copies)
-        for key in kernels:  # a kernel that is queued runs to its end, whether its host is frozen or not
+        for key in kernels:  # a queued kernel runs to its end, even while its process is frozen
             part = STEP / len(kernels)
             jobs[key].kernel -= part / (1 + SWITCH if len(kernels) > 1 else 1)
             worked[key] = worked.get(key, 0.0) + part

@@ -1,4 +1,4 @@
-"""The controller while nothing changes: its resident memory, and the CPU that it takes.
+"""Measures the resident memory and the CPU of the controller while nothing changes.
 
 It runs as a process of its own against an API server in memory, with a policy in force, two replicas and the fallback.
 It lists no nodes and no pods, so the size of a cluster does not count.

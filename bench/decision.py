@@ -1,4 +1,4 @@
-"""How long a decision takes in process: bytes in, bytes out, no network."""
+"""Measures how long a decision takes in one process, from the bytes of a review to the bytes of its answer."""
 
 import statistics
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def _by_rule(engine: Engine, facts: Facts) -> str:
 
 
 def _check(engine: Engine, facts: Facts, payload: payloads.Payload, after: bytes) -> None:
-    """Check that the timed decision is the expected one."""
+    """Check that the measured decision is the expected one."""
     request = admission.decode(payload.body)
     operations = engine.mutate(request, facts).patch
     if bool(operations) != payload.gpu:

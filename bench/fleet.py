@@ -7,9 +7,9 @@ Service, so each call in flight has a connection to itself; it takes the idle on
 and there the worker with the fewest takes it (webhook/serving/worker.py, Share). From Kubernetes 1.37 on, an API server
 with --enable-aggregator-routing chooses a replica for each call (feature WebhookRoundTripLoadBalancing).
 
-A worker answers one call after the other. A connection costs it a handshake. The simulation leaves out: the network, a
-call that takes a connection which another one has just given back while its own is still being made, and that an API
-server gives up on a late call, which here goes on.
+A worker answers one call after the other. A connection costs it a handshake. The simulation leaves out three things.
+The network takes no time. A call never uses a connection that another call returns while its own connection is being
+made. And an API server never gives up on a late call.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""The load generator, built from load/ for a run and asked for one load at a time."""
+"""Builds the load generator of load/ for a run, and asks it for one load at a time."""
 
 import json
 import os

@@ -53,7 +53,7 @@ class Point:
     request: Request
 
     def decide(self) -> None:
-        """Judge by both halves."""
+        """Judge a pod by `/mutate` and `/validate`."""
         for half in (self.engine.mutate, self.engine.validate):
             admission.encode(self.request, half(self.request, self.facts))
 
@@ -185,7 +185,7 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
 
 
 def shape(power: float) -> str:
-    """Say what an exponent means."""
+    """Describe an exponent in words."""
     if power <= FLAT:
         return "flat"
     return "linear or less" if power <= LINEAR else "worse than linear"

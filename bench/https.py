@@ -73,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The things that every round needs: the load generator and its files."""
+    """The parts that every round needs: the load generator and its files."""
 
     folder: Path
     rounds: int

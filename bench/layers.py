@@ -1,4 +1,4 @@
-"""What uses the CPU of a review in a worker: compares servers that each do one thing more, on the same reviews."""
+"""Finds which layer uses the CPU of a review: compares servers that each do one more thing, on the same reviews."""
 
 import asyncio
 import functools
@@ -144,12 +144,12 @@ def _cells(payload: str, layer: str, before: str | None, figures: Figures) -> tu
     return f"{own:,.0f}", f"{own / figures[payload, list(LAYERS)[-1]]:.0%}"
 
 
-# In a process of its own, of which the servers are forks, as workers are of `serve`
+# Runs in a separate process. The servers are forks of it, as workers are forks of `serve`.
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all servers share. `log` is the descriptor of a pipe that is read."""
+    """The parts that all servers share. `log` is the descriptor of a pipe, which is read."""
 
     engine: Judge
     facts: Facts
@@ -161,7 +161,7 @@ class Scene:
 def main(mode: str, name: str) -> None:
     """Write a line for each review and layer: microseconds, or the processes in which instructions were counted."""
     folder = Path(name)
-    importlib.import_module("webhook.serving.worker")  # here alone, since its metrics want their folder first
+    importlib.import_module("webhook.serving.worker")  # imported only here, because its metrics need their folder first
     engine, facts = load_engine(str(POLICY), str(FACTS))
     context = tls.Certificates(tls.Files(folder / "tls.crt", folder / "tls.key"), _nothing).context
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
@@ -212,7 +212,10 @@ def _counted(scene: Scene, payload: payloads.Payload) -> Iterator[tuple[object, 
 def _once(
     scene: Scene, layer: str, payload: payloads.Payload, times: int, connections: int = CONNECTIONS
 ) -> tuple[int, int]:
-    """Ask a server of its own so often. Returns an idle process and the server's: both count what their parent did."""
+    """Send requests to a new server.
+
+    Returns an idle process and the server's: the counts of both include their parent's work.
+    """
     idle = os.fork()
     if idle == 0:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Measure the largest reviews that are judged, and ones that are refused; each consists mostly of one kind of entry."""
+"""Measure the largest reviews that are judged, and some that are refused. Each consists mostly of one kind of entry."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -176,7 +176,7 @@ def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, f
 
 
 def refused_at(engine: Engine, facts: Facts, make: Callable[[int], Object], size: int, length: int) -> float:
-    """Return CPU seconds of an object of the maximum size that an API server accepts, or that can be read."""
+    """Return the CPU seconds of a refused object: the largest that an API server accepts, or that can be read."""
     times = MOST / length
     while times > 1:
         try:

@@ -93,7 +93,7 @@ def scale(kept: Mapping[str, Run]) -> str:
 
 
 def _where(run: Run) -> str:
-    """Say where, when and of which tree a part was measured."""
+    """Name the machine, the time and the tree of a part's measurement."""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     machine = run.machine
     busy = f", beside other work (load {machine.load:g})" if run.busy else ""

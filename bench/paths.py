@@ -1,4 +1,4 @@
-"""What a path costs that names its policy, and the memory of each further policy that a worker holds."""
+"""Measures the cost of a path that names its policy, and the memory of each additional policy in a worker."""
 
 import json
 import os
@@ -28,13 +28,13 @@ RELEASE = "bench"
 
 
 class NothingNeeded:
-    """A cluster whose facts are all there."""
+    """A cluster whose facts have all been read."""
 
     def follow(self, wanted: object) -> None:
         """Read nothing more."""
 
     def lacks(self, policy: Policy) -> str:
-        """Return that nothing is missing."""
+        """Report that nothing is missing."""
         del policy
         return ""
 
@@ -51,10 +51,10 @@ def run() -> Result:
     rates, tails = [], []
     for number in range(ROUNDS + 1):
         times: list[list[int]] = [[], []]
-        for _ in range(REVIEWS):  # in turns, so that whatever else the machine does is shared
+        for _ in range(REVIEWS):  # by turns, so that other load on the machine affects both
             for place, (app, path) in enumerate(sides):
                 times[place].append(_timed(app, path, body))
-        if number:  # the first is for caches
+        if number:  # the first round fills the caches
             without, with_path = times
             rates.append(sum(without) / sum(with_path))
             tails.append(tables.percentile(with_path, 99) / tables.percentile(without, 99))
@@ -73,7 +73,7 @@ def run() -> Result:
 
 
 def holding(policies: list[Policy]) -> Revisions:
-    """Return what a worker holds."""
+    """Return the policies that a worker holds."""
     read = partial(revisions.read, rules=rules.releases(), frameworks=frameworks.names())
     making = partial(Engine, rules=rules.walk())
     judges = Revisions(RELEASE, (Held(1), 0), NothingNeeded(), read, making, lambda _: None)
@@ -101,7 +101,7 @@ def _memory() -> float:
 
 
 def main() -> None:
-    """Print what each policy after the first takes."""
+    """Print the MiB of each policy after the first."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     value = json.loads(engine.policy.written)
     named = [{**value, "metadata": {"name": f"policy-{number}"}} for number in range(MOST)]

@@ -36,7 +36,7 @@ def _built(folder: str) -> Path:
             {folder: "."},
             without_go="it takes Go to build it: https://go.dev/dl/",
             patience="; the first time, some minutes",
-            cgo=folder == "hami",  # for NVIDIA's library, which its packages of devices load
+            cgo=folder == "hami",  # for NVIDIA's library, which its device packages load
         )
         / folder
     )

@@ -1,4 +1,4 @@
-"""Read what the processes of a server cost, as Linux counts it in /proc, and what a command costs."""
+"""Measure the cost of a server's processes, as Linux counts it in /proc, and the cost of a command."""
 
 import json
 import os
@@ -97,13 +97,13 @@ def cpu(pids: list[int]) -> int:
 
 
 def resident(pids: list[int]) -> float:
-    """MiB of memory that the processes hold; pages that several share count for each."""
+    """MiB of memory that the processes use. A page that several share counts for each of them."""
     page = os.sysconf("SC_PAGE_SIZE")
     return sum(page * int(fields[21]) for pid in pids if (fields := _stat(pid))) / 2**20
 
 
 def charged(pids: list[int]) -> float:
-    """MiB of memory that the processes hold together: a page that several share counts once (Pss)."""
+    """MiB of memory that the processes use together. A page that several share counts once (Pss)."""
     total = 0
     for pid in pids:
         with suppress(OSError):

@@ -36,7 +36,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a part measured: Markdown for readers, figures for charts and aims, and the versions of other programs."""
+    """The result of a part: Markdown for readers, figures for charts and aims, and the versions of other programs."""
 
     text: str
     figures: Sequence[Figure] = ()
@@ -45,7 +45,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it was measured; `load` is the system's mean load over the minute before."""
+    """The machine of a measurement. `load` is its mean load over the minute before."""
 
     cpu: str
     cores: int
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A part's result with where, when and of which tree it was measured; `commit` ends with + if files had changed."""
+    """A part's result, with the machine, the time and the tree. `commit` ends with + if files had changed."""
 
     part: str
     title: str
@@ -121,7 +121,7 @@ def machine() -> Machine:
 
 
 def commit() -> str:
-    """Name the tree that is measured: its commit, and a + if what is measured differs from it."""
+    """Name the measured tree: its commit, and a + if the measured files differ from it."""
     head = _git("rev-parse", "--short=9", "HEAD")
     return head + "+" * bool(_git("status", "--porcelain", "--", *MEASURED)) if head else "unknown"
 

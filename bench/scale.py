@@ -71,7 +71,7 @@ CHURN = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a cluster costs one worker: seconds, MiB, milliseconds, and microseconds for a heartbeat."""
+    """The cost of a cluster for one worker: seconds, MiB, milliseconds, and microseconds for a heartbeat."""
 
     listing: float
     cpu: float

@@ -1,4 +1,4 @@
-"""Measure what the memory shim costs each start of Python: CPU time of `python -c pass`, with and without it."""
+"""Measure the cost of the memory shim for each start of Python: CPU time of `python -c pass`, with and without it."""
 
 import os
 import subprocess
@@ -17,8 +17,8 @@ ROUNDS = 60
 def run(interpreters: Iterable[str] = (sys.executable,)) -> Result:
     """Start each interpreter alternately with and without the shim.
 
-    The minimum CPU time of the rounds counts, because other load only adds to it. The file cannot be cached as
-    bytecode, as in a pod, where it lies on a read-only mount.
+    The minimum CPU time of the rounds counts, because other load only adds to it. As in a pod, where the file is on a
+    read-only mount, its bytecode cannot be cached.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name in NAMES:

@@ -154,7 +154,7 @@ class Bench:
         )
 
     def called(self, engine: Engine | None) -> tuple[float, float]:
-        """How many of an engine's webhooks the API server has called so far, and how many seconds it took over them."""
+        """Return how often the API server has called an engine's webhooks, and how many seconds the calls took."""
         names = {hook["name"] for hook in engine.hooks} if engine else set()
         return apiserver.called(self.cluster, names.__contains__)
 
@@ -265,7 +265,7 @@ def _added(measured: Measured) -> str:
 
 
 def added(repeat: dict[str, Round], name: str, what: str) -> float:
-    """How much more a creation took with an engine than without, within one repeat."""
+    """Return how much longer a creation took with an engine than without one, within one repeat."""
     return float(getattr(repeat[name], what) - getattr(repeat[NONE], what))
 
 

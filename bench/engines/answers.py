@@ -116,7 +116,7 @@ def _post(hook: Object, request: Object) -> Object:
     finally:
         connection.close()
     if reply.status != http.HTTPStatus.OK:
-        # An API server takes that for a failure, and does what the failure policy says.
+        # An API server counts that as a failure, and applies the failure policy.
         return {"allowed": hook.get("failurePolicy") != "Fail", "status": {"message": text.decode(errors="replace")}}
     response: Object = json.loads(text)["response"]
     if response["uid"] != uid:

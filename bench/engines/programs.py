@@ -139,7 +139,7 @@ _GATEKEEPER, _KYVERNO = "github.com/open-policy-agent/gatekeeper/v3", "github.co
 
 
 def _registered(cluster: Cluster) -> list[Object]:
-    """What Kyverno has registered for the policies of a user."""
+    """Return the webhooks that Kyverno has registered for users' policies."""
     lists = [cluster.get(kind)["items"] for kind in HOOKS]
     hooks = [hook for each in lists for item in each for hook in item["webhooks"]]
     return [hook for hook in hooks if hook["name"].startswith(("vpol.", "mpol."))]
@@ -191,7 +191,7 @@ def _apply(cluster: Cluster, each: Object, *, patient: bool = False) -> None:
 
 
 def _started(site: Site, name: str, port: int, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
-    """Start a program that lives no longer than the cluster, and wait until it listens."""
+    """Start a program that ends with the cluster, and wait until it listens."""
     env = shutil.which("env", path=os.defpath) or "/usr/bin/env"
     process = site.cluster.start(name.lower(), env, *command).process
 
@@ -204,7 +204,7 @@ def _started(site: Site, name: str, port: int, command: Sequence[str | Path]) ->
 
 
 def _ports(number: int) -> list[int]:
-    """Return free ports, which no other process gets for a while."""
+    """Return free ports. No other process gets them for a while."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     try:
         return [each.getsockname()[1] for each in held]
@@ -214,5 +214,5 @@ def _ports(number: int) -> list[int]:
 
 
 def authority(hook: Object) -> str:
-    """The certificate that vouches for a webhook, in PEM."""
+    """Return the CA certificate of a webhook, in PEM."""
     return base64.b64decode(hook["clientConfig"]["caBundle"]).decode()

@@ -79,7 +79,7 @@ def _ends(made: Containers, count: int, work: str) -> list[float]:
     def end(program: Program) -> float:
         program.ask(work)
         ended = time.monotonic() - begin
-        program.end()  # it leaves the card, by which the next one's turn comes
+        program.end()  # it leaves the card, so the next turn begins
         return ended
 
     with ThreadPoolExecutor(count) as pool:

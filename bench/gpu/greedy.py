@@ -30,7 +30,7 @@ class Source(NamedTuple):
 
 
 def pytorch() -> Source:
-    """PyTorch's allocator. Its error by cudaMallocAsync is `Allocation on device`, without more."""
+    """PyTorch's allocator. With cudaMallocAsync its error is only `Allocation on device`."""
     torch = import_module("torch")
     return Source(
         torch.__version__,

@@ -1,4 +1,4 @@
-"""The environment that the webhook gives to a container on a card: through the engine, as in a cluster."""
+"""Makes the environment that the webhook gives to a container on a card, through the engine as in a cluster."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -49,7 +49,7 @@ def admitted(
     *,
     shim: bool = False,
 ) -> dict[str, Any]:
-    """Return the pod of `injected` as the webhook makes it, with the shim if the policy is to say so. Raises Denied."""
+    """Return the pod of `injected` after the webhook, with the shim if the policy should turn it on. Raises Denied."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

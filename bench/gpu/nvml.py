@@ -31,7 +31,7 @@ class Card:
 
     @property
     def used(self) -> float:
-        """Memory that all processes on the card take now, their contexts too."""
+        """MiB that all processes on the card use now, with their contexts."""
         return float(_memory(self._library, self._handle).used / MIB)
 
 

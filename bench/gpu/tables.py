@@ -1,4 +1,4 @@
-"""The tables of bench/gpu: each says on which card and with what it was measured, or that nothing was."""
+"""Writes the tables of bench/gpu. Each names the measured card and the software, or says that nothing was measured."""
 
 import platform
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ DRY = "DRY RUN on a pretended card: no figure here is a measurement"
 
 
 def about(card: Card) -> str:
-    """Name the card, its driver and the versions of what measured; one line, which says so if the card is pretended."""
+    """Name the card, its driver and the versions of the software in one line. It also says if the card is simulated."""
     parts = (
         f"{card.name}, {card.total:,} MiB, driver {card.driver}, CUDA {card.cuda}",
         f"Linux {platform.release()}, Python {platform.python_version()}, Slicewarden {version('slicewarden')}",
@@ -20,7 +20,7 @@ def about(card: Card) -> str:
 
 
 def table(card: Card, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table. On a pretended card each row says that it is no measurement, so that none can be quoted as one."""
+    """Write a table. On a simulated card each row says that it is no measurement, so nobody can quote it as one."""
     if not card.pretended:
         return markdown(head, rows)
     return markdown(("", *head), [("dry run", *row) for row in rows])

@@ -98,7 +98,7 @@ def _prove(checker: Checker, violating: set[str], environment: dict[str, str]) -
 
 
 def _table(checkers: Sequence[Checker], costs: dict[str, list[Cost]]) -> str:
-    """In ratios to ours, each between two runs of one round."""
+    """Write the times as ratios to ours, each between two runs of one round."""
     ours = costs[checkers[0].name]
     rows = []
     for checker in checkers:
@@ -150,7 +150,10 @@ def _rivals(folder: str) -> Iterator[Checker]:
 
 
 def built(pins: str, name: str, package: str, patience: str) -> str:
-    """Return a program of the pins in a folder here, built if need be; without it return nothing, and say why."""
+    """Return a program of the pins in a folder here, and build it if necessary.
+
+    If it is not available, return the reason.
+    """
     try:
         folder = go_programs.built(
             HERE / pins,
