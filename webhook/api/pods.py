@@ -287,8 +287,9 @@ def pod_of(
     `more` are its containers outside the lists of a PodSpec.
     """
     selector = section(spec, "nodeSelector", spec_path)
-    # An API server reads a null label as an empty one; a kind without a schema keeps the null.
-    selector = {key: text(selector, key, (*spec_path, "nodeSelector")) for key in selector}
+    if not _TEXTS.issuperset(map(type, selector.values())):
+        # An API server reads a null label as an empty one; a kind without a schema keeps the null.
+        selector = {key: text(selector, key, (*spec_path, "nodeSelector")) for key in selector}
     # A controller creates a template's pods in its own namespace.
     own = section(item, "metadata", ())
     return Pod(

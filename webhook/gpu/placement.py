@@ -146,7 +146,8 @@ class Placement:
     """The pool that a pod belongs to, and the GPUs that it requests: `totals`, by resource.
 
     `pool` is None if no pool takes the pod; `refusals` then has a reason for each pool, or a common one.
-    `clash` is set if the pod's own node selection keeps it out of the pool.
+    `clash` is set if the pod's own node selection keeps it out of the pool. `waits` is true if that selection leaves no
+    known node of the pool that offers what the pod requests.
     """
 
     totals: Mapping[str, Amount]
@@ -154,6 +155,7 @@ class Placement:
     pool: Pool | None
     clash: Clash | None = None
     refusals: tuple[str, ...] = ()
+    waits: bool = False
 
     @property
     def asked(self) -> str:
@@ -190,14 +192,20 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     share = claimed.level == TRUSTED and count == 1
     right = [p for p in fitting if p.shared == share] or fitting
-    if (chosen := _chosen_by(pod, right, facts, asked)) is not None:
-        return Placement(asked, claimed.in_(chosen), chosen)
+    waiting = None
+    for pool in right:  # nearly every pod gets the first
+        if clash(pod, pool) is None:
+            if fits(pod, pool, facts, asked):
+                return Placement(asked, claimed.in_(pool), pool)
+            waiting = waiting or pool
+    if waiting is not None:
+        return Placement(asked, claimed.in_(waiting), waiting, waits=True)
     too_small = sorted(
         (p for p in willing if p not in fitting), key=lambda p: (p.shared != share, -(p.max_request or 0))
     )
     for pool in too_small:
         if clash(pod, pool) is None:
-            return Placement(asked, claimed.in_(pool), pool)
+            return Placement(asked, claimed.in_(pool), pool, waits=not fits(pod, pool, facts, asked))
     if pools := right or too_small:
         return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
     if nowhere := [resource for resource in asked if not any(resource in p.resources for p in policy.pools)]:
@@ -205,17 +213,6 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     else:
         refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
-
-
-def _chosen_by(pod: Pod, pools: Iterable[Pool], facts: Facts, asked: Mapping[str, Amount]) -> Pool | None:
-    """Return the first pool with a known node that a pod selects, else the first that it does not exclude."""
-    allowed = None
-    for pool in pools:  # nearly every pod gets the first
-        if clash(pod, pool) is None:
-            if fits(pod, pool, facts, asked):
-                return pool
-            allowed = allowed or pool
-    return allowed
 
 
 def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:

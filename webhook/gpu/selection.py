@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 from webhook.api.pods import Pod
@@ -23,16 +24,16 @@ class Selection(NamedTuple):
     def of(cls, pod: Pod, pool: Pool) -> "Selection":
         """Read a pod's node selector and required affinity, without the parts that all nodes of the pool satisfy.
 
-        The result is the same before and after steering. For most pods it is empty.
+        The result is the same before and after steering. For most pods it is empty. It is empty too for a choice that
+        is too large to be evaluated for each node, and to be kept.
         """
-        labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
-        if pod.node_terms is None:
-            return cls(labels) if labels else ANY
-        terms = [
-            NodeSelectorTerm(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None
-        ]
-        own = [_own(term, pool) if term.readable else NOWHERE for term in terms]
-        return cls(labels, frozenset(own) if all(map(any, own)) else None)
+        own, common = pod.node_selector.items(), pool.nodes.labels.items()
+        if pod.node_terms is None and own <= common:
+            return ANY
+        chosen = cls(frozenset(own - common), _terms(pod, pool))
+        conditions = chosen.conditions
+        texts = [*chain(*chosen.labels), *chain(*((each.key, each.operator, *each.values) for each in conditions))]
+        return chosen if len(conditions) <= MAX_CHOICES and sum(map(len, texts)) <= MAX_LETTERS else ANY
 
     def allows(self, node: Node) -> bool:
         """Return whether the pod may run on a node, judged by the node's labels and name."""
@@ -44,21 +45,23 @@ class Selection(NamedTuple):
         """Return whether a node has the labels of the pod's node selector."""
         return all(node.labels.get(key) == value for key, value in self.labels)
 
-    @property
-    def costly(self) -> bool:
-        """Whether it is too large to be evaluated for each node, and to be kept."""
-        texts = (sum(map(len, (each.key, each.operator, *each.values))) for each in self.conditions)
-        letters = sum(len(key) + len(value) for key, value in self.labels) + sum(texts)
-        return len(self.conditions) > MAX_CHOICES or letters > MAX_LETTERS
-
     def costs_too_much(self, nodes: int) -> bool:
         """Whether evaluating it for so many nodes takes too long."""
-        return self.costly or len(self.conditions) * nodes > MAX_CHECKS
+        return len(self.conditions) * nodes > MAX_CHECKS
 
     @property
     def conditions(self) -> list[Requirement]:
         """The conditions of its terms."""
         return [each for term in self.terms or () for part in term for each in part]
+
+
+def _terms(pod: Pod, pool: Pool) -> frozenset[NodeSelectorTerm] | None:
+    """Return a pod's node selector terms; None without any, and if all nodes of the pool satisfy one."""
+    if pod.node_terms is None:
+        return None
+    terms = [NodeSelectorTerm(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None]
+    own = [_own(term, pool) if term.readable else NOWHERE for term in terms]
+    return frozenset(own) if all(map(any, own)) else None
 
 
 def _own(term: NodeSelectorTerm, pool: Pool) -> NodeSelectorTerm:
@@ -129,9 +132,7 @@ def fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> boo
     A pod that selects nothing beyond the pool fits: it may wait for a node, but the policy's order decides. So does
     one whose selection is too costly to evaluate.
     """
-    if not pool.has_nodes or (pod.node_terms is None and not pod.node_selector):
-        return True
     selection = Selection.of(pod, pool)
-    if selection == ANY or selection.costly or sum(map(len, asked)) > MAX_LETTERS:
+    if selection == ANY or not pool.has_nodes or sum(map(len, asked)) > MAX_LETTERS:
         return True
     return _known(facts).fitting(pool, selection, frozenset(asked.items()))

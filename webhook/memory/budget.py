@@ -220,7 +220,7 @@ def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selecti
 
     If no node has a card, the card that the policy assumes counts.
     """
-    return _computed(facts).smallest(pool, policy, wish, ANY if selection.costly else selection)
+    return _computed(facts).smallest(pool, policy, wish, selection)
 
 
 def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: Selection) -> Budget | None:

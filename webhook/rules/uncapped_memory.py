@@ -50,7 +50,8 @@ MENDS = True
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag containers that ask for a time-sliced GPU and are not capped at their slice of it."""
     pod, placement = review.subject, review.placement
-    yield from _unsized(review)
+    if "claim" in review.traits:
+        yield from _unsized(review)
     if placement is None or placement.pool is None or placement.pool.sharing not in review.policy.capped_sharing:
         return
     planned = plan(review, placement.pool, review.allowance)

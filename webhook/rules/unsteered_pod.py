@@ -31,8 +31,8 @@ from webhook.cel.policies import include
 from webhook.cel.write import any_of, named
 from webhook.gpu.placement import Placement, alternatives, foreign_vendor, names, offers
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import fits, known_nodes
-from webhook.model import Finding, Fix, Object
+from webhook.gpu.selection import known_nodes
+from webhook.model import Finding, Fix, Object, Path
 from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.text.words import listed, shown
 
@@ -48,7 +48,7 @@ MIRRORED = "; add it to the file that the kubelet runs the pod from, because a m
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that excludes its own pool, or that is not yet restricted to it."""
     pod, policy = review.subject, review.policy
-    for path in () if pod.requester is not None and policy.schedulers.include(pod.requester) else review.marks:
+    for path in review.marks and _marks(review):
         what = "label" if "labels" in path else "annotation" if "annotations" in path else "name"
         yield Finding(
             path, f"this {what} requests a GPU from another scheduler; remove it, and {_what_to_ask(review, {})}"
@@ -94,7 +94,7 @@ def check(review: PodReview) -> Iterator[Finding]:
                 parts=tuple(f"{pool.name}: {each}" for each in missing),
                 left_out=not pod.mirror,
             )
-        if not fits(pod, pool, review.facts, placement.totals) and (known := known_nodes(pool, review.facts)):
+        if placement.waits and (known := known_nodes(pool, review.facts)):
             yield Finding(
                 pod.at("spec", "nodeSelector") if pod.node_terms is None else pod.at(*REQUIRED_AFFINITY),
                 f"no known node of pool {pool.name} ({listed([node.name for node in known], _NAMED)}) fits the pod's "
@@ -102,6 +102,12 @@ def check(review: PodReview) -> Iterator[Finding]:
                 advice=True,
                 parts=(pool.name,),
             )
+
+
+def _marks(review: PodReview) -> tuple[Path, ...]:
+    """Return the places that request a GPU from another scheduler; none if a scheduler of the policy wrote them."""
+    requester = review.subject.requester
+    return () if requester is not None and review.policy.schedulers.include(requester) else review.marks
 
 
 def _foreign(placement: Placement, policy: Policy) -> str:
