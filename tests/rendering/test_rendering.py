@@ -479,6 +479,42 @@ def test_a_chart_that_is_not_here_is_no_fault_of_its_kustomization(check: Check,
     assert "root a: no matches for Id; the rest of it is judged" in report.notes
 
 
+WITH_CHART = {
+    "base/kustomization.yaml": "helmCharts: [{name: web, releaseName: made, valuesFile: values.yaml}]\n",
+    "base/values.yaml": "devices: void\n",
+    "base/charts/web/Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\n",
+    "base/charts/web/templates/pod.yaml": "{{ .Values.pod }}\n",
+    **{f"{each}/kustomization.yaml": f"namespace: {each}\nresources: [../base]\n" for each in ("one", "two")},
+    "other/kustomization.yaml": "resources: [pod.yaml]\n",
+    "other/pod.yaml": POD,
+}
+
+
+def test_a_chart_of_a_base_is_rendered_once_for_all_its_overlays(check: Check, program: Program) -> None:
+    asked = program(f"printf '%s' '{POD.replace(', namespace: lab', '')}'", "helm")
+    report = check(WITH_CHART, options=Options(cached=False))
+    own = "base/charts/web"
+    assert judged(report) == [f"{own} one one", f"{own} two two", "other/pod.yaml lab other"]
+    assert asked.read_text() == "template --namespace default --values values-0.json -- made chart\n"
+
+
+@pytest.mark.parametrize("name", ["base/values.yaml", "base/charts/web/templates/pod.yaml"])
+def test_a_change_of_a_chart_touches_the_kustomizations_that_include_it(
+    check: Check, program: Program, name: str
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    check(WITH_CHART)
+    report = check({}, name, options=Options(touched=True, cached=False))
+    assert {one.root for one in report.judged} == {"one", "two"}
+
+
+def test_a_chart_that_fails_leaves_the_rest_of_its_kustomization(check: Check, program: Program) -> None:
+    program("echo 'Error: a value is required' >&2; exit 1", "helm")
+    report = check({**WITH_CHART, "one/kustomization.yaml": "resources: [../base, ../other/pod.yaml]\n"})
+    assert (judged(report), report.problems) == (["other/pod.yaml lab one"], ())
+    assert "chart one not rendered: a value is required" in report.notes
+
+
 def test_a_failure_names_no_folder_of_the_machine(check: Check, program: Program) -> None:
     program('echo "Error: $PWD/a/x: no such field" >&2; exit 1')
     assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: a/x: no such field"]

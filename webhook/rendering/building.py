@@ -3,18 +3,23 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mappings, sequence
+from webhook.model import Object
 from webhook.rendering import charts, kustomize, programs, results_cache
-from webhook.rendering.kustomize import Followed, Kustomization
+from webhook.rendering.kustomize import ChartObjects, Followed, Kustomization
 from webhook.rendering.model import Options
 from webhook.rendering.tree import Tree, Unseen
 
 OVER = "kustomization-of-another-object"
 """The folder for a kustomization that stands in an object of Flux or Argo CD."""
+
+OF_CHARTS = ".objects-of-charts.yaml"
+"""The file for the objects of a kustomization's charts. No file of a repository has this name, since it is hidden."""
 
 _ANYWHERE = "--load-restrictor=LoadRestrictionsNone"
 """Flux lets a kustomization read files above its folder (fluxcd/pkg kustomize/kustomize_generator.go, Build).
@@ -37,11 +42,21 @@ class Job(NamedTuple):
     default: str = ""
     variables: Mapping[str, str] | None = None
     strict: bool = False
+    of_charts: ChartObjects = MappingProxyType({})
 
     @property
     def place(self) -> str:
         """Where people edit it: the file of the object that changes it, or the folder."""
         return self.over.document.file if self.over else self.folder
+
+    def with_charts(self, tree: Tree, of_charts: ChartObjects) -> "Job":
+        """Return the work with the objects of its charts among the resources."""
+        if self.over is None:
+            found = kustomize.follow(tree, self.folder, of_charts)
+        else:
+            names = [os.path.relpath(name, self.folder) for name in self.names or (self.folder,)]
+            found = kustomize.follow_over(tree, names, self.over, of_charts)
+        return self._replace(found=found, of_charts=of_charts)
 
 
 def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> bytes | str | None:
@@ -74,7 +89,7 @@ def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> b
 def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str]:
     """Return the files of a kustomization by their paths in the repository, and the folder that is built.
 
-    Remote resources and charts are left out: the program could only download them.
+    Remote resources are left out: the program could only download them. So are charts, which helm has rendered.
     """
     staged = dict[str, bytes]()
     for name in job.found.files:
@@ -84,7 +99,11 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
         name = tree.kustomization(folder)
         (document,) = tree.documents(name)
         own = folder == job.folder and job.over is None
-        staged[tree.checked(name)] = _cleaned(document.value, folder, root=own, fetch=fetch)
+        value: Mapping[str, Any] = document.value
+        if objects := [item.value for entry, items in job.of_charts.items() if entry.file == name for item in items]:
+            staged[tree.checked(os.path.dirname(name) or ".") + "/" + OF_CHARTS] = _documents(objects)
+            value = {**value, "resources": [*sequence(value.get("resources")), OF_CHARTS]}
+        staged[tree.checked(name)] = _cleaned(value, folder, root=own, fetch=fetch)
     if job.over is None:
         return staged, tree.checked(job.folder)
     at = tree.checked(job.folder)
@@ -120,13 +139,22 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
                     each
                     for each in own[key]
                     if isinstance(each, str)
-                    and (whole or os.path.lexists(os.path.join(folder, each)) or not kustomize.is_remote(each))
+                    and (
+                        whole
+                        or each == OF_CHARTS
+                        or os.path.lexists(os.path.join(folder, each))
+                        or not kustomize.is_remote(each)
+                    )
                 ]
     if root:
         own["buildMetadata"] = [
             *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), "originAnnotations"}
         ]
     return json.dumps(own).encode()
+
+
+def _documents(objects: Iterable[Object]) -> bytes:
+    return "\n---\n".join(map(json.dumps, objects)).encode()
 
 
 def _inline(patch: Mapping[str, Any]) -> Mapping[str, Any]:

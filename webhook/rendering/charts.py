@@ -52,7 +52,8 @@ class Remote(NamedTuple):
 class Release:
     """A chart with the values, name and namespace of a release. `root` names the object that installs it.
 
-    Values are maps; later ones count before earlier ones.
+    Values are maps; later ones count before earlier ones. Objects without a namespace are placed in the release's, if
+    it `places` them: a kustomization does not.
     """
 
     chart: str | Remote
@@ -60,6 +61,7 @@ class Release:
     name: str = RELEASE
     namespace: str = ""
     values: tuple[Mapping[str, Any], ...] = ()
+    places: bool = True
 
 
 _CHART_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*)?")
@@ -248,7 +250,8 @@ def items(tree: Tree, data: bytes, release: Release) -> tuple[list[Item], list[s
         wrong += [each.message for each in (*problems, *unusable)]
         for item in opened:
             document, value = Document(file, item.document.index, None, 0, Source("", 0)), item.value
-            if release.namespace and is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
+            own = mapping(value.get("metadata")).get("namespace")
+            if release.places and release.namespace and is_namespaced(value) and not own:
                 value = placed(value, release.namespace)
             found.append(Templated(document, (), value, root=release.root))
     return found, wrong

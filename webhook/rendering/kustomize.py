@@ -7,8 +7,9 @@ kusttarget_configplugin.go for their order.
 import copy
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
@@ -19,7 +20,7 @@ from webhook.documents.files import Item
 from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.model import Object, Path, immutable
 from webhook.rendering import patching
-from webhook.rendering.origins import Layer, Rendered
+from webhook.rendering.origins import ItemLayer, Layer, Rendered
 from webhook.rendering.tree import Tree, Unseen
 
 MAX_OBJECTS = 20_000
@@ -82,6 +83,17 @@ class Kustomization:
     base: Path = ()
 
 
+class ChartEntry(NamedTuple):
+    """A chart that a kustomization includes: the kustomization's file, and the entry of its `helmCharts`."""
+
+    file: str
+    number: int
+
+
+ChartObjects = Mapping[ChartEntry, Sequence[Item]]
+"""The objects that helm made of the charts of kustomizations."""
+
+
 @immutable
 class Followed:
     """All that was followed of a root: its objects, the folders and files in it, and the reasons for what is missing.
@@ -89,8 +101,9 @@ class Followed:
     `remote` are references to other places. `unfollowed` are fields that only the program follows. `blocked` are files
     and references by which the program might read from a network, or never end: with them it does not run. Nor does it
     with references that lead `outside` of the repository, which it would follow from its copy of the files. `absent`
-    are files that are nowhere, `deleted` are files with objects that a patch deletes, `idle` are the places of patches
-    that select nothing, and `too_large` says why it was not followed to its end.
+    are files that are nowhere, `charts` are those whose objects were not given, `deleted` are files with objects that
+    a patch deletes, `idle` are the places of patches that select nothing, and `too_large` says why it was not followed
+    to its end.
     """
 
     objects: list[Built] = field(default_factory=list)
@@ -100,7 +113,7 @@ class Followed:
     remote: list[str] = field(default_factory=list)
     blocked: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
-    charts: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    charts: list[ChartEntry] = field(default_factory=list)
     unfollowed: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
     absent: list[str] = field(default_factory=list)
@@ -167,11 +180,11 @@ def _name_of(value: Object) -> tuple[str, str]:
     return string(metadata.get("name")), string(metadata.get("namespace"))
 
 
-def follow(tree: Tree, folder: str) -> Followed:
-    """Follow the kustomization in a folder."""
+def follow(tree: Tree, folder: str, of_charts: ChartObjects = MappingProxyType({})) -> Followed:
+    """Follow the kustomization in a folder. Objects of its charts are resources, as for kustomize."""
     found = Followed()
     try:
-        found.objects.extend(_Follower(tree, found).folder(os.path.normpath(folder), []))
+        found.objects.extend(_Follower(tree, found, of_charts).folder(os.path.normpath(folder), []))
     except Unseen as error:
         found.unseen.append(str(error))
     except _TooLarge as error:
@@ -179,10 +192,12 @@ def follow(tree: Tree, folder: str) -> Followed:
     return found
 
 
-def follow_over(tree: Tree, names: list[str], over: Kustomization) -> Followed:
+def follow_over(
+    tree: Tree, names: Iterable[str], over: Kustomization, of_charts: ChartObjects = MappingProxyType({})
+) -> Followed:
     """Follow files and folders, and apply a kustomization that stands in another object to them all."""
     found = Followed()
-    follower = _Follower(tree, found)
+    follower = _Follower(tree, found, of_charts)
     try:
         built = [each for name in names for each in follower.resource(name, over, [])]
         found.objects.extend(follower.transformed(over, built))
@@ -211,8 +226,8 @@ class _TooLarge(Exception):
 
 
 class _Follower:
-    def __init__(self, tree: Tree, found: Followed) -> None:
-        self._tree, self._found = tree, found
+    def __init__(self, tree: Tree, found: Followed, of_charts: ChartObjects) -> None:
+        self._tree, self._found, self._of_charts = tree, found, of_charts
         self._count, self._looked = 0, 0
 
     def folder(self, folder: str, above: list[str], built: list[Built] | None = None) -> list[Built]:
@@ -305,7 +320,7 @@ class _Follower:
                     built = self.folder(self._path(path, one.folder), above or [], built)
                 except Unseen as error:
                     self._lacks(error, one, resource=True)
-        built = [*built, *self._generated(one)]
+        built = [*built, *self._generated(one), *self._inflated(one)]
         for place, patches in self._patches(one):
             built = self._all_patched(built, place, patches)
         if namespace := string(value.get("namespace")):
@@ -324,7 +339,6 @@ class _Follower:
             ]
         if images := mappings(value.get("images")):
             built = [each.become(patching.with_images(each.value, images)) for each in built]
-        self._found.charts.extend((one.document.file, chart) for chart in mappings(value.get("helmCharts")))
         self._found.unfollowed.update(key for key in UNFOLLOWED if value.get(key))
         for key in ("generators", "transformers", "validators", "configurations", "crds"):
             for path in sequence(value.get(key)):
@@ -354,6 +368,18 @@ class _Follower:
             self._lacks(error, one)
 
     # Generators
+
+    def _inflated(self, one: Kustomization) -> list[Built]:
+        made = list[Built]()
+        for number in range(len(mappings(one.value.get("helmCharts")))):
+            entry = ChartEntry(one.document.file, number)
+            if entry not in self._of_charts:
+                self._found.charts.append(entry)
+            for item in self._of_charts.get(entry, ()):
+                layer = ItemLayer(item.document, (), (), item.value, item=item)
+                made.append(Built(item.value, frozenset((_name_of(item.value)[0],)), (layer,)))
+        self._bounded(made)
+        return made
 
     def _generated(self, one: Kustomization) -> Iterator[Built]:
         options = mapping(one.value.get("generatorOptions"))

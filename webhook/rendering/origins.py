@@ -1,5 +1,6 @@
 """The places in the sources of a rendered object: the resource it began as, and the patches that changed it."""
 
+from dataclasses import field
 from typing import Any
 
 from webhook.documents.documents import Document
@@ -26,6 +27,17 @@ class Layer:
         if self.text:
             return self.document.first_line + max(text_line, 1) - 1
         return self.document.line((*self.base, *path), text_line)
+
+
+@immutable
+class ItemLayer(Layer):
+    """A layer that is a whole `item`, such as an object of a chart, which knows its own lines."""
+
+    item: Item = field(kw_only=True)
+
+    def line(self, path: Path, text_line: int) -> int:
+        """Return the line of a path in the item."""
+        return self.item.line(path, text_line)
 
 
 @immutable

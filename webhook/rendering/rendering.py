@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from webhook.rendering import charts, deploying, kustomize, patching, programs, 
 from webhook.rendering.building import OVER, Job, build
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps, several_of
-from webhook.rendering.kustomize import BuiltIndex, Kustomization
+from webhook.rendering.kustomize import BuiltIndex, ChartEntry, Kustomization
 from webhook.rendering.model import (
     CHART,
     HELMFILES,
@@ -82,6 +82,7 @@ class _Run:
         absolute = any(os.path.isabs(name) for name in names)
         self._prefix = tree.root if absolute else os.path.relpath(tree.root, here)
         self._gaps = Gaps()
+        self._used = set[str]()
         self._downloads = charts.Downloads()
         self._flux = False
 
@@ -166,6 +167,7 @@ class _Run:
                 reached |= jobs[-1].found.folders
         if self._options.touched:
             jobs = [job for job in jobs if self._is_touched(job)]
+        jobs = self._with_charts(jobs)
         outputs = self._built(jobs)
         releases += self._releases(outputs, jobs)
         releases += ((release, None) for name in helmfiles for release in self._of_helmfile(name))
@@ -338,6 +340,11 @@ class _Run:
     def _is_touched(self, job: Job) -> bool:
         """Whether a kustomization is made of a file that has changed, or installs a chart with one."""
         own = {*job.found.files, *([job.over.document.file] if job.over else ())}
+        for entry in job.found.charts:
+            chart = self._included(entry)
+            own.update(self._values_of(entry)[1])
+            if isinstance(chart, str) and self._has_changed(chart):
+                return True
         if any(os.path.realpath(name) in self._changed for name in own):
             return True
         charts_named = (
@@ -375,10 +382,7 @@ class _Run:
         return found
 
     def _releases(self, outputs: list[Output], jobs: list[Job]) -> Iterator[tuple[Release, Item | None]]:
-        """Yield the charts that kustomizations and HelmReleases install."""
-        for job in jobs:
-            for file, chart in job.found.charts:
-                yield self._of_kustomization(job, file, chart), None
+        """Yield the charts that HelmReleases install."""
         made = [item for output in outputs for item in output.items]
         built = {(item.document.file, item.line()) for item in made}
         plain = [
@@ -417,35 +421,52 @@ class _Run:
         """The data of generated ConfigMaps by the names that people write, without the program's hash."""
         return deploying.data_of(each.value for job in jobs for each in job.found.objects)
 
-    def _of_kustomization(self, job: Job, file: str, chart: Mapping[str, Any]) -> Release:
-        folder = os.path.dirname(file)
-        name = string(chart.get("name"))
-        home = next(
-            (
-                string(mapping(document.value.get("helmGlobals")).get("chartHome"))
-                for document in self._tree.documents(file)
-            ),
-            "",
+    def _with_charts(self, jobs: list[Job]) -> list[Job]:
+        """Return the work with the objects of the charts that its kustomizations include; each is rendered once."""
+        included, found = dict[ChartEntry, tuple[Release, Item]](), dict[ChartEntry, list[Item]]()
+        for job in jobs:
+            for entry in job.found.charts:
+                if entry not in included:
+                    values, files_of_values = self._values_of(entry)
+                    self._result.files.update(files_of_values)
+                    included[entry] = self._release_of(entry, job.root, values)
+        entries = {release: entry for entry, (release, _) in included.items()}
+        for release, _, items in self._rendered(included.values()):
+            found[entries[release]] = items
+        return [job.with_charts(self._tree, found) if job.found.charts else job for job in jobs]
+
+    def _release_of(self, entry: ChartEntry, root: str, values: Sequence[Mapping[str, Any]]) -> tuple[Release, Item]:
+        """Return a chart that a kustomization includes, and its entry there."""
+        (document,) = self._tree.documents(entry.file)
+        chart = mappings(document.value.get("helmCharts"))[entry.number]
+        namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
+        name = string(chart.get("releaseName")) or charts.RELEASE
+        item = Item(document, ("helmCharts", entry.number), chart)
+        return Release(self._included(entry), root, name, namespace, tuple(values), places=False), item
+
+    def _included(self, entry: ChartEntry) -> str | Remote:
+        (document,) = self._tree.documents(entry.file)
+        chart = mappings(document.value.get("helmCharts"))[entry.number]
+        name, home = string(chart.get("name")), string(mapping(document.value.get("helmGlobals")).get("chartHome"))
+        local = os.path.normpath(os.path.join(os.path.dirname(entry.file), home or "charts", name))
+        return (
+            local if charts.is_chart(local) else Remote(name, string(chart.get("repo")), string(chart.get("version")))
         )
-        local = os.path.normpath(os.path.join(folder, home or "charts", name))
-        values = list[Mapping[str, Any]]()
+
+    def _values_of(self, entry: ChartEntry) -> tuple[list[Mapping[str, Any]], list[str]]:
+        """Return the values that a kustomization gives to a chart, and the files in which they stand."""
+        (document,) = self._tree.documents(entry.file)
+        chart = mappings(document.value.get("helmCharts"))[entry.number]
+        values, names = list[Mapping[str, Any]](), list[str]()
         for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles"))):
             if isinstance(path, str) and path:
+                name = os.path.normpath(os.path.join(os.path.dirname(entry.file), path))
                 try:
-                    found = self._tree.documents(os.path.join(folder, path))
-                    values += (mapping(document.value) for document in found)
-                    self._result.files.add(os.path.normpath(os.path.join(folder, path)))
+                    values += (mapping(each.value) for each in self._tree.documents(name))
+                    names.append(name)
                 except Unseen as error:
-                    self._gaps.lacking.setdefault(str(error), []).append(job.root)
-        values.append(mapping(chart.get("valuesInline")))
-        version = string(chart.get("version"))
-        remote = Remote(name, string(chart.get("repo")), version)
-        own = (string(mapping(d.value).get("namespace")) for d in self._tree.documents(file))
-        namespace = string(chart.get("namespace")) or next(own, "")
-        release = string(chart.get("releaseName")) or charts.RELEASE
-        return Release(
-            local if charts.is_chart(local) else remote, job.root, release, namespace, tuple(filter(None, values))
-        )
+                    self._gaps.lacking.setdefault(str(error), []).append(entry.file)
+        return [each for each in (*values, mapping(chart.get("valuesInline"))) if each], names
 
     def _of_helmfile(self, name: str) -> Iterator[Release]:
         """Yield the releases of a helmfile: those that are written without templates."""
@@ -498,17 +519,27 @@ class _Run:
 
     def _installed(self, releases: list[tuple[Release, Item | None]], folders: list[str]) -> None:
         """Render the charts with the values of their releases, and those without a release with their own."""
-        used = {each.chart for each, _ in releases if isinstance(each.chart, str)}
+        used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
         own = [folder for folder in folders if folder not in used and programs.helm()]
         alone = [(Release(folder, folder, namespace=self._options.namespace), None) for folder in own]
+        for release, item, items in self._rendered([*releases, *alone]):
+            if item is not None:
+                self._result.installed.add((item.document.file, item.line()))
+            self._result.outputs.append(Output(release.root, items))
+
+    def _rendered(
+        self, releases: Iterable[tuple[Release, Item | None]]
+    ) -> Iterator[tuple[Release, Item | None, list[Item]]]:
+        """Yield releases with the objects of their charts, and note those that are not rendered."""
         wanted = list[tuple[Release, Item | None]]()
-        for release, item in (*releases, *alone):
+        for release, item in releases:
             if isinstance(release.chart, Remote) and not self._options.fetch:
                 self._gaps.unpulled.setdefault(charts.pull(release.chart), []).append(release.root)
             elif isinstance(release.chart, Remote) and not release.chart.url:
                 self._gaps.hidden.append(f"{release.root} (its source is elsewhere)")
             else:
                 wanted.append((release, item))
+        self._used |= {release.chart for release, _ in wanted if isinstance(release.chart, str)}
         failures = dict[str, list[str]]()
         for (release, item), data in zip(
             wanted, self._each(wanted, lambda each: self._template(each[0]), "helm"), strict=True
@@ -521,13 +552,11 @@ class _Run:
                 continue
             items, wrong = charts.items(self._tree, data, release)
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
-            if isinstance(release.chart, Remote) and item is not None:
-                items = [_at_release(each, item) for each in items]
-            if item is not None:
-                self._result.installed.add((item.document.file, item.line()))
-            self._result.outputs.append(Output(release.root, items))
             if isinstance(release.chart, str):
                 self._result.charts.add(release.chart)
+            elif item is not None:
+                items = [_at_release(each, item) for each in items]
+            yield release, item, items
         for reason, roots in failures.items():
             self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
 
