@@ -479,6 +479,34 @@ def test_a_chart_that_is_not_here_is_no_fault_of_its_kustomization(check: Check,
     assert "root a: no matches for Id; the rest of it is judged" in report.notes
 
 
+FLUX = """\
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: NAME, namespace: flux-system}
+spec: {path: ./PATH, targetNamespace: WHERE, sourceRef: {kind: GitRepository, name: flux-system}}
+"""
+
+
+def flux(name: str, path: str, where: str) -> str:
+    return FLUX.replace("NAME", name).replace("PATH", path).replace("WHERE", where)
+
+
+def test_no_kustomization_of_another_folder_hides_what_flux_deploys(check: Check) -> None:
+    patch = "[{target: {kind: Kustomization}, patch: '[{op: replace, path: /spec/targetNamespace, value: NEW}]'}]"
+    files = {"deploy/ks.yaml": flux("app", "app", "one"), "app/pod.yaml": DOOR.replace(", namespace: lab", "")}
+    other = {"evil/kustomization.yaml": f"resources: [../deploy/ks.yaml]\npatches: {patch.replace('NEW', 'two')}\n"}
+    own = {"deploy/kustomization.yaml": f"resources: [ks.yaml]\npatches: {patch.replace('NEW', 'three')}\n"}
+    assert {one.namespace for one in check({**files, **other}).judged} == {"one", "two"}
+    assert {one.namespace for one in check({**files, **other, **own}).judged} == {"two", "three"}
+
+
+def test_objects_of_flux_that_change_each_other_end(check: Check) -> None:
+    patch = "patches: [{target: {kind: Kustomization}, patch: '[{op: add, path: /metadata/labels, value: {a: b}}]'}]"
+    first = flux("first", "deploy", "one").replace("spec: {", f"spec: {{namePrefix: x-, {patch}, ")
+    report = check({"deploy/ks.yaml": f"{first}---\n{flux('second', 'app', 'two')}", "app/pod.yaml": DOOR})
+    assert [one.namespace for one in report.judged] == ["two"]
+
+
 WITH_CHART = {
     "base/kustomization.yaml": "helmCharts: [{name: web, releaseName: made, valuesFile: values.yaml}]\n",
     "base/values.yaml": "devices: void\n",

@@ -5,23 +5,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents import files
-from webhook.documents.documents import Document, Source, read
+from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
-from webhook.model import Object, Problem
-from webhook.rendering import charts, deploying, kustomize, patching, programs, repositories, results_cache
-from webhook.rendering.building import OVER, Job, build
+from webhook.model import Problem
+from webhook.rendering import charts, deploying, matching, programs, results_cache
+from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps, several_of
-from webhook.rendering.kustomize import BuiltIndex, ChartEntry, Kustomization
+from webhook.rendering.kustomize import ChartEntry
 from webhook.rendering.model import (
-    CHART,
     HELMFILES,
     KUSTOMIZATIONS,
     Options,
@@ -29,9 +27,8 @@ from webhook.rendering.model import (
     Rendering,
     deployers,
     is_root,
-    is_whole,
 )
-from webhook.rendering.origins import Rendered
+from webhook.rendering.planning import Planner
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen, root_of
 from webhook.text.words import shown
@@ -81,90 +78,20 @@ class _Run:
         here = os.path.realpath(".")
         absolute = any(os.path.isabs(name) for name in names)
         self._prefix = tree.root if absolute else os.path.relpath(tree.root, here)
+        self._planner = Planner(tree, names, self._prefix)
         self._gaps = Gaps()
         self._used = set[str]()
         self._downloads = charts.Downloads()
-        self._flux = False
-
-    # Discovery
-
-    @cached_property
-    def _deployers(self) -> list[Item]:
-        """The objects of Flux and Argo CD in the files."""
-        found = list[Item]()
-        for name in deployers(self._names):
-            documents = [each for each in files.read(name) if isinstance(each, Document)]
-            found += (item for item in files.items(documents)[0] if group_kind(item.value)[0].endswith(_DEPLOYS))
-        return found
-
-    @cached_property
-    def _own(self) -> Mapping[tuple[str, str], str]:
-        """The name of this repository in the addresses of Flux, and in those of Argo CD."""
-        values = [item.value for item in self._deployers]
-        sources, urls = FluxSources(values), defaultdict[tuple[str, str], list[str]](list)
-        for value in values:
-            kind, namespace = group_kind(value), string(mapping(value.get("metadata")).get("namespace"))
-            if kind == deploying.FLUX:
-                urls[kind].append(sources.url(mapping(mapping(value.get("spec")).get("sourceRef")), namespace))
-            elif kind in (deploying.APPLICATION, deploying.SET):
-                named = (string(each.get("repoURL")) for each in deploying.sources_of(value) if "chart" not in each)
-                urls[deploying.APPLICATION] += (url for url in named if "{{" not in url)
-        return {
-            kind: repositories.known(self._tree.root, urls[kind]) for kind in (deploying.FLUX, deploying.APPLICATION)
-        }
-
-    @cached_property
-    def _sources(self) -> FluxSources:
-        return FluxSources((item.value for item in self._deployers), self._own[deploying.FLUX])
-
-    def _kustomizations(self) -> dict[str, Document]:
-        found = dict[str, Document]()
-        for name in self._names:
-            if PurePath(name).name in KUSTOMIZATIONS:
-                try:
-                    (document,) = self._tree.documents(name)
-                except (Unseen, ValueError):
-                    continue
-                version = string(mapping(document.value).get("apiVersion"))
-                if isinstance(document.value, dict) and version.partition("/")[0] in ("", "kustomize.config.k8s.io"):
-                    found[os.path.normpath(os.path.dirname(name))] = document
-        return found
 
     def render(self) -> None:
         """Render everything, and note what could not be."""
-        found = self._kustomizations()
-        chart_folders = self._chart_folders()
+        planner, chart_folders = self._planner, self._planner.chart_folders
         helmfiles = [name for name in self._names if PurePath(name).name in HELMFILES]
-        if not (found or chart_folders or self._deployers or helmfiles):
+        if not (planner.kustomizations or chart_folders or planner.deployers or helmfiles):
             return
-        self._flux = any(group_kind(item.value) == deploying.FLUX for item in self._deployers)
-        included = set[str]()
-        for folder, document in found.items():
-            for key in ("resources", "bases", "components"):
-                for path in sequence(document.value.get(key)):
-                    if isinstance(path, str):
-                        included.add(os.path.normpath(os.path.join(folder, path)))
-        jobs, releases = list[Job](), list[tuple[Release, Item | None]]()
-        texts = deploying.data_of(item.value for item in self._plain_maps())
-        for item in self._deployers:
-            kind = group_kind(item.value)
-            if kind == deploying.FLUX:
-                jobs += self._of_flux(item, texts, included)
-            elif kind == deploying.APPLICATION:
-                self._of_argo(item, item.value, jobs, releases, included)
-            elif kind == deploying.SET:
-                made, other = deploying.applications(item.value, self._tree, self._prefix)
-                for each in made:
-                    self._of_argo(item, each, jobs, releases, included)
-                if other:
-                    self._gaps.hidden.append(f"{deploying.title(item.value)} (generator {other})")
-        own = [folder for folder, document in found.items() if document.value.get("kind") != "Component"]
-        jobs += (self._of_folder(folder) for folder in own if folder not in included)
-        reached = {folder for job in jobs for folder in job.found.folders}
-        for folder in own:  # those that include each other, or that only an unused component includes
-            if folder not in reached:
-                jobs.append(self._of_folder(folder))
-                reached |= jobs[-1].found.folders
+        plan = planner.plan()
+        self._gaps.hidden += plan.hidden
+        jobs, releases = plan.jobs, plan.releases
         if self._options.touched:
             jobs = [job for job in jobs if self._is_touched(job)]
         jobs = self._with_charts(jobs)
@@ -178,103 +105,7 @@ class _Run:
         self._installed(releases, chart_folders)
         self._result.notes.extend(self._gaps.lines())
 
-    def _plain_maps(self) -> Iterator[Item]:
-        """Yield ConfigMaps that may hold variables or values: those next to objects of Flux."""
-        if not self._deployers:
-            return
-        for name in self._names:
-            try:
-                if b"ConfigMap" in files.contents(name):
-                    documents = [each for each in files.read(name) if isinstance(each, Document)]
-                    yield from files.items(documents)[0]
-            except (OSError, files.Unfit):
-                continue
-
-    # Flux and Argo CD
-
-    def _of_flux(self, item: Item, texts: Mapping[str, Mapping[str, str]], included: set[str]) -> Iterator[Job]:
-        spec, own = mapping(item.value.get("spec")), string(mapping(item.value.get("metadata")).get("namespace"))
-        source = mapping(spec.get("sourceRef"))
-        path = os.path.normpath(os.path.join(self._prefix, string(spec.get("path")).lstrip("/") or "."))
-        try:
-            self._tree.checked(path)
-            if (
-                not os.path.isdir(path)
-                or source.get("kind") == "OCIRepository"
-                or self._sources.is_elsewhere(source, own)
-            ):
-                raise Unseen(path)
-        except Unseen:
-            self._gaps.hidden.append(f"{deploying.title(item.value)} (its source is elsewhere)")
-            return
-        root = deploying.title(item.value)
-        over = Kustomization(path, deploying.over_flux(item.value), item.document, (*item.base, "spec"))
-        known, hidden = deploying.variables(item.value, texts)
-        yield self._over(root, path, over, included)._replace(
-            variables=known, strict="postBuild" in spec and not hidden
-        )
-
-    def _over(self, root: str, path: str, over: Kustomization, included: set[str], *, recurse: bool = True) -> Job:
-        """Return the work for a folder whose objects another object changes."""
-        included.add(path)
-        if self._tree.kustomization(path):
-            names = [path]
-        else:
-            names = [*self._tree.manifests(path, recurse=recurse)]
-            included.update(names)
-        relative = [os.path.relpath(name, path) for name in names]
-        found = kustomize.follow_over(self._tree, relative, over)
-        return Job(root, path, found, over, () if names == [path] else tuple(names))
-
-    def _of_argo(
-        self,
-        item: Item,
-        value: Object,
-        jobs: list[Job],
-        releases: list[tuple[Release, Item | None]],
-        included: set[str],
-    ) -> None:
-        spec = mapping(value.get("spec"))
-        namespace = string(mapping(spec.get("destination")).get("namespace"))
-        name, root = string(mapping(value.get("metadata")).get("name")), deploying.title(value)
-        sources, others = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
-        for source in deploying.sources_of(value):
-            elsewhere = repositories.is_elsewhere(string(source.get("repoURL")), self._own[deploying.APPLICATION])
-            (others if elsewhere and "chart" not in source else sources).append(source)
-        if any("path" in source for source in others):
-            self._gaps.hidden.append(f"{root} (its source is elsewhere)")
-        for source in sources:
-            options = mapping(source.get("helm"))
-            if chart := string(source.get("chart")):
-                where: str | Remote = Remote(
-                    chart, _address(string(source.get("repoURL"))), string(source.get("targetRevision"))
-                )
-            elif "path" in source:
-                where = os.path.normpath(os.path.join(self._prefix, string(source.get("path")).lstrip("/") or "."))
-                try:
-                    self._tree.checked(where)
-                    if not os.path.isdir(where) or "{{" in where:
-                        raise Unseen(where)
-                except Unseen:
-                    self._gaps.hidden.append(f"{root} (its source is elsewhere)")
-                    continue
-            else:
-                continue
-            if isinstance(where, Remote) or charts.is_chart(where):
-                values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
-                if hidden:
-                    self._gaps.hidden.append(f"{root} (values files elsewhere)")
-                release = string(options.get("releaseName")) or name
-                releases.append((Release(where, root, release, namespace, tuple(values)), item))
-                continue
-            over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
-            recurse = bool(mapping(source.get("directory")).get("recurse"))
-            jobs.append(self._over(root, where, over, included, recurse=recurse)._replace(default=namespace))
-
     # Kustomizations
-
-    def _of_folder(self, folder: str) -> Job:
-        return Job(folder, folder, kustomize.follow(self._tree, folder))
 
     def _built(self, jobs: list[Job]) -> list[Output]:
         command = programs.kustomize()
@@ -284,12 +115,13 @@ class _Run:
 
         outputs = list[Output]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
-            self._result.files.update(_judged_by(job, self._tree))
+            self._result.files.update(matching.judged_by(job, self._tree))
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
             self._result.problems.extend(Problem(job.place, 0, f"not rendered: {each}") for each in job.found.too_large)
             if isinstance(data, bytes):
-                items = self._matched(job, data)
+                items, unreadable = matching.matched(job, data, self._tree, self._prefix)
+                self._result.problems.extend(unreadable)
             else:
                 items = [each.rendered(job.root) for each in job.found.objects]
                 self._gaps.unfollowed |= job.found.unfollowed
@@ -303,37 +135,10 @@ class _Run:
                     self._gaps.lacking.setdefault(reason, []).append(job.root)
             if job.found.is_whole:
                 self._gaps.idle.update(dict.fromkeys(job.found.idle))
-            output = Output(job.root, [self._finished(each, job) for each in items])
+            output = Output(job.root, [matching.finished(each, job, flux=self._planner.is_of_flux) for each in items])
             outputs.append(output)
             self._result.outputs.append(output)
         return outputs
-
-    def _matched(self, job: Job, data: bytes) -> list[Item]:
-        """Return the objects in the output of the program, each with the places that it was made of."""
-        documents, problems = read(data.decode("utf-8", "replace"), job.place)
-        items, unusable = files.items(documents)
-        self._result.problems.extend(each._replace(line=0) for each in (*problems, *unusable))
-        index = BuiltIndex(job.found.objects)
-        return [self._with_origin(job, item.value, index) for item in items]
-
-    def _with_origin(self, job: Job, value: Object, index: BuiltIndex) -> Item:
-        value, origin = _without_origin(value)
-        if each := index.find(value):
-            return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
-        folder = OVER if job.over else self._tree.checked(job.folder)
-        file = os.path.normpath(os.path.join(self._prefix, folder, origin)) if origin else job.place
-        return Item(
-            Document(file if os.path.isfile(file) else job.place, 0, None, 0, Source("", 0)), (), value, root=job.root
-        )
-
-    def _finished(self, item: Item, job: Job) -> Item:
-        """Return an object with its placeholders filled in, and in the namespace that is the default."""
-        value = item.value
-        if self._flux or job.variables is not None:
-            value = deploying.substituted(value, job.variables or {}, strict=job.strict)
-        if job.default and kustomize.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
-            value = patching.placed(value, job.default)
-        return item if value is item.value else replace(item, value=value)
 
     # Changes
 
@@ -348,7 +153,7 @@ class _Run:
         if any(os.path.realpath(name) in self._changed for name in own):
             return True
         charts_named = (
-            deploying.chart_of(each.value, self._sources)
+            deploying.chart_of(each.value, self._planner.sources)
             for each in job.found.objects
             if group_kind(each.value) == deploying.RELEASE
         )
@@ -370,34 +175,23 @@ class _Run:
 
     # Charts
 
-    def _chart_folders(self) -> list[str]:
-        folders = sorted(
-            os.path.normpath(os.path.dirname(name)) for name in self._names if PurePath(name).name == CHART
-        )
-        found = list[str]()
-        for folder in folders:
-            within = any(os.path.join(each, "charts", "").rstrip("/") + "/" in folder + "/" for each in found)
-            if not (within or charts.is_library(self._tree, folder)):
-                found.append(folder)
-        return found
-
     def _releases(self, outputs: list[Output], jobs: list[Job]) -> Iterator[tuple[Release, Item | None]]:
         """Yield the charts that HelmReleases install."""
         made = [item for output in outputs for item in output.items]
         built = {(item.document.file, item.line()) for item in made}
         plain = [
             item
-            for item in self._deployers
+            for item in self._planner.deployers
             if os.path.normpath(item.document.file) not in self._result.files or not built
         ]
-        values = [item.value for item in (*made, *self._deployers)]
-        sources = FluxSources(values, self._own[deploying.FLUX])
+        values = [item.value for item in (*made, *self._planner.deployers)]
+        sources = FluxSources(values, self._planner.own[deploying.FLUX])
         texts = {**deploying.data_of(values), **self._generated_texts(jobs)}
         for item in (*made, *plain):
-            if group_kind(item.value) != deploying.RELEASE:
-                continue
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
+            if group_kind(value) != deploying.RELEASE or not (spec.get("chart") or spec.get("chartRef")):
+                continue
             place = deploying.chart_of(value, sources)
             own, hidden = deploying.release_values(value, texts)
             root = deploying.title(value)
@@ -587,9 +381,6 @@ class _Run:
 _WORKERS = 16
 """The most programs that run at a time."""
 
-_DEPLOYS = ("toolkit.fluxcd.io", "argoproj.io")
-"""The ends of the groups of Flux and Argo CD."""
-
 
 def _charts(roots: Sequence[str]) -> str:
     """Name charts by their folders, or by the objects that install them."""
@@ -602,54 +393,3 @@ def _at_release(made: Item, item: Item) -> Item:
     """Return an object of a chart from elsewhere in the file of the object that installs the chart."""
     document = Document(item.document.file, item.document.index, None, item.line(), Source("", 0))
     return replace(made, document=document)
-
-
-def _judged_by(job: Job, tree: Tree) -> Iterator[str]:
-    """Yield the files that are judged by what a root makes, and need not be judged by themselves.
-
-    A file that a generator reads, or only the program, may hold an object which somebody applies: then it is not one.
-    Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it.
-    """
-    found = job.found
-    own = {tree.kustomization(folder) for folder in found.folders}
-    own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
-    made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
-    for name in found.files:
-        if name in own or (name in made and _belongs(name, found.folders, tree)) or not _holds_objects(name, tree):
-            yield os.path.normpath(name)
-
-
-def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
-    """Whether a file lies below one of some folders, or is no whole object."""
-    parents = map(str, PurePath(name).parents)
-    return not folders.isdisjoint(parents) or not any(is_whole(each.value) for each in tree.documents(name))
-
-
-def _holds_objects(name: str, tree: Tree) -> bool:
-    try:
-        return files.may_hold_objects(name) and any(files.is_typed(each.value) for each in tree.documents(name))
-    except Unseen:
-        return True
-
-
-def _address(url: str) -> str:
-    """Return the address of a repository of charts; Argo CD leaves out the scheme of a registry."""
-    return url if "://" in url or not url else f"oci://{url}"
-
-
-_ORIGIN = "config.kubernetes.io/origin"
-
-
-def _without_origin(value: Object) -> tuple[Object, str]:
-    """Return an object without the annotation of its origin, and the path in it."""
-    metadata = mapping(value.get("metadata"))
-    annotations = mapping(metadata.get("annotations"))
-    text = annotations.get(_ORIGIN)
-    if not isinstance(text, str):
-        return value, ""
-    rest = {key: each for key, each in annotations.items() if key != _ORIGIN}
-    left = {key: each for key, each in metadata.items() if key != "annotations"}
-    documents, _ = read(text, "")
-    origin = mapping(documents[0].value) if documents else {}
-    path = string(origin.get("path")) or string(origin.get("configuredIn"))
-    return {**value, "metadata": {**left, "annotations": rest} if rest else left}, path

@@ -1,0 +1,100 @@
+"""Finds the places in the sources of what a program made, and the files that are judged by it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import PurePath
+
+from webhook.api.lenient import mapping, string
+from webhook.documents import files
+from webhook.documents.documents import Document, Source, read
+from webhook.documents.files import Item
+from webhook.model import Object, Problem
+from webhook.rendering import deploying, kustomize, patching
+from webhook.rendering.building import OVER, Job
+from webhook.rendering.kustomize import BuiltIndex
+from webhook.rendering.model import is_whole
+from webhook.rendering.origins import Rendered
+from webhook.rendering.tree import Tree, Unseen
+
+
+def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[list[Item], list[Problem]]:
+    """Return the objects in the output of the program, each with its places in the sources, and what is unreadable.
+
+    `prefix` is the path of the repository from the working folder.
+    """
+    documents, problems = read(data.decode("utf-8", "replace"), job.place)
+    items, unusable = files.items(documents)
+    index = BuiltIndex(job.found.objects)
+    found = [_with_origin(job, item.value, index, tree, prefix) for item in items]
+    return found, [each._replace(line=0) for each in (*problems, *unusable)]
+
+
+def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix: str) -> Item:
+    value, origin = _without_origin(value)
+    if each := index.find(value):
+        return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
+    folder = OVER if job.over else tree.checked(job.folder)
+    file = os.path.normpath(os.path.join(prefix, folder, origin)) if origin else job.place
+    place = file if os.path.isfile(file) else job.place
+    return Item(Document(place, 0, None, 0, Source("", 0)), (), value, root=job.root)
+
+
+def finished(item: Item, job: Job, *, flux: bool) -> Item:
+    """Return an object with its placeholders filled in, and in the namespace that is the default."""
+    value = item.value
+    if flux or job.variables is not None:
+        value = deploying.substituted(value, job.variables or {}, strict=job.strict)
+    if job.default and kustomize.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
+        value = patching.placed(value, job.default)
+    return item if value is item.value else replace(item, value=value)
+
+
+def judged_by(job: Job, tree: Tree) -> Iterator[str]:
+    """Yield the files that are judged by what a root makes, and need not be judged by themselves.
+
+    A file that a generator reads, or only the program, may hold an object which somebody applies: then it is not one.
+    Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it.
+    """
+    found = job.found
+    own = {tree.kustomization(folder) for folder in found.folders}
+    own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
+    made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
+    for name in found.files:
+        if name in own or (name in made and _belongs(name, found.folders, tree)) or not _holds_objects(name, tree):
+            yield os.path.normpath(name)
+
+
+def is_below(name: str, folders: set[str]) -> bool:
+    """Whether a file lies below one of some folders."""
+    return not folders.isdisjoint(map(str, PurePath(name).parents))
+
+
+def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
+    """Whether a file lies below one of some folders, or is no whole object."""
+    return is_below(name, folders) or not any(is_whole(each.value) for each in tree.documents(name))
+
+
+def _holds_objects(name: str, tree: Tree) -> bool:
+    try:
+        return files.may_hold_objects(name) and any(files.is_typed(each.value) for each in tree.documents(name))
+    except Unseen:
+        return True
+
+
+_ORIGIN = "config.kubernetes.io/origin"
+
+
+def _without_origin(value: Object) -> tuple[Object, str]:
+    """Return an object without the annotation of its origin, and the path in it."""
+    metadata = mapping(value.get("metadata"))
+    annotations = mapping(metadata.get("annotations"))
+    text = annotations.get(_ORIGIN)
+    if not isinstance(text, str):
+        return value, ""
+    rest = {key: each for key, each in annotations.items() if key != _ORIGIN}
+    left = {key: each for key, each in metadata.items() if key != "annotations"}
+    documents, _ = read(text, "")
+    origin = mapping(documents[0].value) if documents else {}
+    path = string(origin.get("path")) or string(origin.get("configuredIn"))
+    return {**value, "metadata": {**left, "annotations": rest} if rest else left}, path

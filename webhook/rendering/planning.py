@@ -1,0 +1,295 @@
+"""Finds what a repository deploys: its kustomizations, charts, and objects of Flux and Argo CD.
+
+An object of Flux or Argo CD may itself be made by a kustomization, which patches it. Then that one counts.
+"""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, sequence, string
+from webhook.documents import files
+from webhook.documents.documents import Document, Source
+from webhook.documents.files import Item
+from webhook.model import Object, Path
+from webhook.rendering import charts, deploying, kustomize, matching, repositories
+from webhook.rendering.building import Job
+from webhook.rendering.charts import Release, Remote
+from webhook.rendering.kustomize import Kustomization
+from webhook.rendering.model import CHART, KUSTOMIZATIONS, deployers
+from webhook.rendering.origins import Rendered
+from webhook.rendering.repositories import FluxSources
+from webhook.rendering.tree import Tree, Unseen
+
+Installed = tuple[Release, Item | None]
+"""A chart with its values, and the object that installs it, if there is one."""
+
+_DEPLOYS = ("toolkit.fluxcd.io", "argoproj.io")
+"""The ends of the groups of Flux and Argo CD."""
+
+_PLANNED = (deploying.FLUX, deploying.APPLICATION, deploying.SET)
+
+_ROUNDS = 5
+"""The most objects of Flux or Argo CD of which each makes the next, and changes it."""
+
+
+@dataclass
+class Plan:
+    """What is to be rendered. `included` are the folders and files that something makes use of."""
+
+    jobs: list[Job] = field(default_factory=list)
+    releases: list[Installed] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    included: set[str] = field(default_factory=set)
+
+
+class Planner:
+    """Plans the rendering of one repository. `prefix` is its path from the working folder."""
+
+    def __init__(self, tree: Tree, names: Sequence[str], prefix: str) -> None:
+        self._tree, self._names, self._prefix = tree, names, prefix
+        self._followed = dict[tuple[str, ...], Job]()
+
+    @cached_property
+    def deployers(self) -> list[Item]:
+        """The objects of Flux and Argo CD in the files."""
+        found = list[Item]()
+        for name in deployers(self._names):
+            documents = [each for each in files.read(name) if isinstance(each, Document)]
+            found += (item for item in files.items(documents)[0] if group_kind(item.value)[0].endswith(_DEPLOYS))
+        return found
+
+    @cached_property
+    def own(self) -> Mapping[tuple[str, str], str]:
+        """The name of this repository in the addresses of Flux, and in those of Argo CD."""
+        values = [item.value for item in self.deployers]
+        sources, urls = FluxSources(values), defaultdict[tuple[str, str], list[str]](list)
+        for value in values:
+            kind, namespace = group_kind(value), string(mapping(value.get("metadata")).get("namespace"))
+            if kind == deploying.FLUX:
+                urls[kind].append(sources.url(mapping(mapping(value.get("spec")).get("sourceRef")), namespace))
+            elif kind in (deploying.APPLICATION, deploying.SET):
+                named = (string(each.get("repoURL")) for each in deploying.sources_of(value) if "chart" not in each)
+                urls[deploying.APPLICATION] += (url for url in named if "{{" not in url)
+        return {
+            kind: repositories.known(self._tree.root, urls[kind]) for kind in (deploying.FLUX, deploying.APPLICATION)
+        }
+
+    @cached_property
+    def sources(self) -> FluxSources:
+        """The sources of Flux in the files."""
+        return FluxSources((item.value for item in self.deployers), self.own[deploying.FLUX])
+
+    @cached_property
+    def is_of_flux(self) -> bool:
+        """Whether Flux deploys the repository."""
+        return any(group_kind(item.value) == deploying.FLUX for item in self.deployers)
+
+    @cached_property
+    def kustomizations(self) -> Mapping[str, Document]:
+        """The kustomizations by their folders."""
+        found = dict[str, Document]()
+        for name in self._names:
+            if PurePath(name).name in KUSTOMIZATIONS:
+                try:
+                    (document,) = self._tree.documents(name)
+                except (Unseen, ValueError):
+                    continue
+                version = string(mapping(document.value).get("apiVersion"))
+                if isinstance(document.value, dict) and version.partition("/")[0] in ("", "kustomize.config.k8s.io"):
+                    found[os.path.normpath(os.path.dirname(name))] = document
+        return found
+
+    @cached_property
+    def chart_folders(self) -> list[str]:
+        """The folders of charts, without those in other charts and those that make no objects by themselves."""
+        folders = sorted(
+            os.path.normpath(os.path.dirname(name)) for name in self._names if PurePath(name).name == CHART
+        )
+        found = list[str]()
+        for folder in folders:
+            within = any(os.path.join(each, "charts", "").rstrip("/") + "/" in folder + "/" for each in found)
+            if not (within or charts.is_library(self._tree, folder)):
+                found.append(folder)
+        return found
+
+    def plan(self) -> Plan:
+        """Return the plan, by the objects of Flux and Argo CD as kustomizations and these objects make them."""
+        raw = [item for item in self.deployers if group_kind(item.value) in _PLANNED and _is_whole(item.value)]
+        planned, plan = raw, self._planned(raw)
+        for _ in range(_ROUNDS):
+            made = self._made(raw, plan.jobs)
+            if [each.value for each in made] == [each.value for each in planned]:
+                break
+            planned, plan = made, self._planned(made)
+        return plan
+
+    def _made(self, raw: list[Item], jobs: Iterable[Job]) -> list[Item]:
+        """Return objects as the work makes them, and those of files that it does not make."""
+        found, kept = defaultdict[_Place, dict[str, Item]](dict), {_place(item.document, item.base) for item in raw}
+        for job in jobs:
+            for each in job.found.objects:
+                if group_kind(each.value) in _PLANNED and _is_whole(each.value):
+                    first = each.layers[0]
+                    item = matching.finished(each.rendered(job.root), job, flux=self.is_of_flux)
+                    place = _place(first.document, first.base)
+                    found[place].setdefault(json.dumps(item.value, sort_keys=True), item)
+                    if job.over or matching.is_below(first.document.file, job.found.folders):
+                        kept.discard(place)
+        result = list[Item]()
+        for item in raw:
+            place = _place(item.document, item.base)
+            same = json.dumps(item.value, sort_keys=True)
+            result += [item] if place in kept or same in found[place] else []
+            result += (each for key, each in found[place].items() if key != same)
+        return result
+
+    def _planned(self, objects: Iterable[Item]) -> Plan:
+        plan = Plan()
+        for folder, document in self.kustomizations.items():
+            for key in ("resources", "bases", "components"):
+                paths = (path for path in sequence(document.value.get(key)) if isinstance(path, str))
+                plan.included.update(os.path.normpath(os.path.join(folder, path)) for path in paths)
+        for item in objects:
+            kind = group_kind(item.value)
+            if kind == deploying.FLUX:
+                self._of_flux(item, plan)
+            elif kind == deploying.APPLICATION:
+                self._of_argo(item, item.value, plan)
+            else:
+                made, other = deploying.applications(item.value, self._tree, self._prefix)
+                for each in made:
+                    self._of_argo(item, each, plan)
+                if other:
+                    plan.hidden.append(f"{deploying.title(item.value)} (generator {other})")
+        own = [folder for folder, each in self.kustomizations.items() if each.value.get("kind") != "Component"]
+        plan.jobs += (self._of_folder(folder) for folder in own if folder not in plan.included)
+        reached = {folder for job in plan.jobs for folder in job.found.folders}
+        for folder in own:  # those that include each other, or that only an unused component includes
+            if folder not in reached:
+                plan.jobs.append(self._of_folder(folder))
+                reached |= plan.jobs[-1].found.folders
+        return plan
+
+    def _of_folder(self, folder: str) -> Job:
+        if (folder,) not in self._followed:
+            self._followed[folder,] = Job(folder, folder, kustomize.follow(self._tree, folder))
+        return self._followed[folder,]
+
+    @cached_property
+    def _texts(self) -> Mapping[str, Mapping[str, str]]:
+        """The data of ConfigMaps that may hold variables."""
+        return deploying.data_of(item.value for item in self._plain_maps())
+
+    def _plain_maps(self) -> Iterator[Item]:
+        for name in self._names:
+            try:
+                if b"ConfigMap" in files.contents(name):
+                    documents = [each for each in files.read(name) if isinstance(each, Document)]
+                    yield from files.items(documents)[0]
+            except (OSError, files.Unfit):
+                continue
+
+    def _of_flux(self, item: Item, plan: Plan) -> None:
+        spec, own = mapping(item.value.get("spec")), string(mapping(item.value.get("metadata")).get("namespace"))
+        source, root = mapping(spec.get("sourceRef")), deploying.title(item.value)
+        path = self._folder(string(spec.get("path")))
+        if not path or source.get("kind") == "OCIRepository" or self.sources.is_elsewhere(source, own):
+            plan.hidden.append(f"{root} (its source is elsewhere)")
+            return
+        over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
+        known, hidden = deploying.variables(item.value, self._texts)
+        job = self._over(root, path, over, plan)
+        plan.jobs.append(job._replace(variables=known, strict="postBuild" in spec and not hidden))
+
+    def _folder(self, path: str) -> str:
+        """Return a folder of the repository; empty if it is none, or has a placeholder."""
+        folder = os.path.normpath(os.path.join(self._prefix, path.lstrip("/") or "."))
+        try:
+            self._tree.checked(folder)
+        except Unseen:
+            return ""
+        return folder if os.path.isdir(folder) and "{{" not in folder else ""
+
+    def _over(self, root: str, path: str, over: Kustomization, plan: Plan, *, recurse: bool = True) -> Job:
+        """Return the work for a folder whose objects another object changes."""
+        plan.included.add(path)
+        names = [path] if self._tree.kustomization(path) else [*self._tree.manifests(path, recurse=recurse)]
+        plan.included.update(names)
+        place = str(over.document.file), str(over.document.first_line)
+        key = (root, path, *place, json.dumps(over.value, sort_keys=True), str(recurse))
+        if key not in self._followed:
+            relative = [os.path.relpath(name, path) for name in names]
+            found = kustomize.follow_over(self._tree, relative, over)
+            self._followed[key] = Job(root, path, found, over, () if names == [path] else tuple(names))
+        return self._followed[key]
+
+    def _of_argo(self, item: Item, value: Object, plan: Plan) -> None:
+        spec, root = mapping(value.get("spec")), deploying.title(value)
+        namespace = string(mapping(spec.get("destination")).get("namespace"))
+        sources, others = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+        for source in deploying.sources_of(value):
+            elsewhere = repositories.is_elsewhere(string(source.get("repoURL")), self.own[deploying.APPLICATION])
+            (others if elsewhere and "chart" not in source else sources).append(source)
+        if any("path" in source for source in others):
+            plan.hidden.append(f"{root} (its source is elsewhere)")
+        for source in sources:
+            where: str | Remote
+            if chart := string(source.get("chart")):
+                where = Remote(chart, _address(string(source.get("repoURL"))), string(source.get("targetRevision")))
+            elif "path" not in source:
+                continue
+            elif not (where := self._folder(string(source.get("path")))):
+                plan.hidden.append(f"{root} (its source is elsewhere)")
+                continue
+            if isinstance(where, Remote) or charts.is_chart(where):
+                values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
+                if hidden:
+                    plan.hidden.append(f"{root} (values files elsewhere)")
+                name = string(mapping(source.get("helm")).get("releaseName"))
+                name = name or string(mapping(value.get("metadata")).get("name"))
+                plan.releases.append((Release(where, root, name, namespace, tuple(values)), item))
+                continue
+            over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
+            recurse = bool(mapping(source.get("directory")).get("recurse"))
+            plan.jobs.append(self._over(root, where, over, plan, recurse=recurse)._replace(default=namespace))
+
+
+_Place = tuple[str, int, Path]
+
+
+def _place(document: Document, base: Path) -> _Place:
+    return os.path.normpath(document.file), document.index, base
+
+
+def _is_whole(value: Object) -> bool:
+    """Whether an object of Flux or Argo CD is no patch of one: whether it has a source, or generators of some."""
+    spec = mapping(value.get("spec"))
+    return any(spec.get(key) for key in ("sourceRef", "source", "sources", "generators"))
+
+
+def _of_changes(item: Item) -> tuple[Document, Path]:
+    """Return the document in which the changes of a Kustomization of Flux stand, and where in it.
+
+    If another object has changed them, they stand in none, and begin where the object does.
+    """
+    base = item.layers[0].base if isinstance(item, Rendered) else item.base
+    own: Any = item.document.value
+    for key in base:
+        own = own[key]
+    if deploying.over_flux(own) == deploying.over_flux(item.value):
+        return item.document, (*base, "spec")
+    line = item.line()
+    value = mapping(item.value.get("spec"))
+    return replace(item.document, value=value, first_line=line, source=Source("", line), base=()), ()
+
+
+def _address(url: str) -> str:
+    """Return the address of a repository of charts; Argo CD leaves out the scheme of a registry."""
+    return url if "://" in url or not url else f"oci://{url}"
