@@ -126,6 +126,17 @@ def test_a_broken_manifest_is_an_error(check: Check, text: str | bytes) -> None:
     assert len(check({"a.yaml": text}).problems) == 1
 
 
+def test_a_template_among_manifests_is_an_error_with_two_ways_out(check: Check) -> None:
+    (problem,) = check({"ansible/kubelet.yaml": f"{POD}  image: {{{{ image }}}}\n"}).problems
+    assert str(problem).endswith(
+        "it looks like a template among manifests, which kubectl refuses too: move it to a folder templates, or give "
+        "it a name with .tpl, and check what it renders: helm template CHART | slicewarden check -"
+    )
+    for name in ("ansible/templates/kubelet.yaml", "ansible/kubelet.tpl.yaml"):
+        report = check({name: f"{POD}  image: {{{{ image }}}}\n"})
+        assert [each for each in report.problems if each.file == name] == []
+
+
 @pytest.mark.parametrize("text", ["a: [\n", "mankind: [\n", '{"a": \n', "Café\n".encode("latin-1")])
 def test_a_broken_file_without_any_kind_is_no_manifest_unless_it_is_named(check: Check, text: str | bytes) -> None:
     report = check({"a.yaml": text, "pod.yaml": POD})

@@ -165,6 +165,12 @@ def _is_object(value: Any) -> bool:
 TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check -"
 """The end of a problem with a file that may be a template."""
 
+MISPLACED = (
+    "; it looks like a template among manifests, which kubectl refuses too: move it to a folder templates, or give it "
+    "a name with .tpl, and check what it renders: helm template CHART | slicewarden check -"
+)
+"""The end of such a problem with a file that was found in a folder for manifests."""
+
 TERRAFORM = "; it looks like a template of Terraform's: check what it renders"
 """The end of a problem's message if Terraform's template engine seems to read the file (templatefile)."""
 

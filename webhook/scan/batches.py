@@ -380,7 +380,7 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
                 contents.problems.append(document)
                 faults += 1
             elif not _is_of_template(document, name):
-                broken.append(document)
+                broken.append(_with_way(document))
             else:
                 faults += 1
                 if name not in apart.templates:
@@ -423,6 +423,13 @@ def _is_of_template(problem: Problem, name: str) -> bool:
     if folders.is_of_templates(name):
         return problem.message.endswith((files.TEMPLATE, files.TERRAFORM))
     return problem.message.endswith(files.TERRAFORM)
+
+
+def _with_way(problem: Problem) -> Problem:
+    """Say where a template may stay in a folder."""
+    if not problem.message.endswith(files.TEMPLATE):
+        return problem
+    return problem._replace(message=problem.message.removesuffix(files.TEMPLATE) + files.MISPLACED)
 
 
 def _placed(item: Item, namespace: str | None) -> Item:
