@@ -49,7 +49,7 @@ def test_a_pod_that_would_be_denied_is_let_through_and_recorded(engine: Engine, 
 def test_a_pod_that_would_be_patched_is_left_as_it_is(engine: Engine, sample_facts: Facts) -> None:
     request, audit = asked(untrusted_pod()), AuditMode(engine)
     assert engine.mutate(request, sample_facts).patch
-    assert not engine.validate(request, sample_facts).allowed  # unpatched it would be denied
+    assert not engine.validate(request, sample_facts).allowed  # without the patch it would be denied
     mutated, validated = audit.mutate(request, sample_facts), audit.validate(request, sample_facts)
     assert (mutated.patch, mutated.would, validated.would) == ((), Would.PATCH, Would.PATCH)
     assert {result.action for result in validated.results} == {Action.AUDIT}

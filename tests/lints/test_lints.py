@@ -155,9 +155,6 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             "rule device-mount is new in 0.2 and only records; name it under rules, or say 0.2 here",
         ),
     ],
-    "unpatched-pods": [
-        ([more("  unpatched: Warn\n")], [], 23, "a pod that lacks what /mutate writes is let in"),
-    ],
     "empty-pool": [
         ([("{gpus: whole}", "{gpus: hole}")], [], 18, "no node has gpus=hole, so pods of pool whole wait for ever"),
     ],

@@ -189,3 +189,12 @@ def test_audit_mode_lets_through_and_says_so_in_log_metrics_and_answers(tmp_path
         until(lambda: audited.series()['slicewarden_audited_total{endpoint="/validate",would="patch"}'] == 1)
         assert audited.series()['slicewarden_mode{mode="audit"}'] == 1
         assert audited.series()['slicewarden_mode{mode="enforce"}'] == 0
+
+
+def test_a_lenient_replica_patches_and_only_warns_of_a_patch_that_is_missing(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log, running(tmp_path, "--lenient", output=log) as webhook:
+        lenient = Watched(webhook, tmp_path / "log")
+        mutated, validated = (json.loads(lenient.post(path, BODY)[1])["response"] for path in ("/mutate", "/validate"))
+        assert "patch" in mutated
+        assert validated["allowed"]
+        assert any("unsteered-pod" in each for each in validated["warnings"])

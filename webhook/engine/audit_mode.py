@@ -2,6 +2,7 @@
 
 from webhook.allowance import Late, no_deadline
 from webhook.engine.engine import Engine
+from webhook.engine.paths import Manner
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Mode, Request, Result, Verdict, Would
 from webhook.policy.model import Policy
@@ -44,6 +45,13 @@ class AuditMode:
 
 Judge = Engine | AuditMode
 """The engine that answers reviews, in either mode."""
+
+
+def in_manner(engine: Engine, manner: Manner) -> Judge:
+    """Return what answers by an engine in a manner."""
+    if manner is Manner.AUDIT:
+        return AuditMode(engine)
+    return engine.lenient() if manner is Manner.LENIENT else engine
 
 
 def _would(verdict: Verdict) -> Would:

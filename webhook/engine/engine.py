@@ -55,8 +55,9 @@ class Engine:
 
     mode = Mode.ENFORCE
 
-    def __init__(self, policy: Policy, rules: Sequence[Rule]) -> None:
-        self.policy = policy
+    def __init__(self, policy: Policy, rules: Sequence[Rule], *, lenient: bool = False) -> None:
+        """`lenient`: warn of what a replica of another release did not patch, and do not deny it."""
+        self.policy, self._lenient = policy, lenient
         self.rules = tuple(rules)
         self._rules_of = {each: tuple(r for r in rules if issubclass(each, r.subject)) for each in get_args(Subject)}
         self._mending = tuple(rule for rule in self._rules_of[Pod] if rule.mends)
@@ -139,7 +140,11 @@ class Engine:
 
     @cached_property
     def _strict(self) -> "Engine":
-        return Engine(replace(self.policy, actions={}, overrides=(), unpatched=Action.DENY), self.rules)
+        return Engine(replace(self.policy, actions={}, overrides=()), self.rules)
+
+    def lenient(self) -> "Engine":
+        """Return the same engine, which lets in what a replica of another release did not patch, with a warning."""
+        return Engine(self.policy, self.rules, lenient=True)
 
     def _before(self, request: Request, old: Object, facts: Facts, allowance: Allowance) -> "_Case | None":
         """Return the case of the object that is replaced.
@@ -207,10 +212,10 @@ class Engine:
         ]
 
     def _tolerated(self, result: Result) -> Result:
-        """Apply the policy's action `unpatched` to findings about a patch that another replica did not write."""
-        if not result.finding.left_out or result.action is not Action.DENY:
+        """Warn of a patch that another replica did not make, if this engine is lenient."""
+        if not self._lenient or not result.finding.left_out or result.action is not Action.DENY:
             return result
-        return result._replace(action=self.policy.unpatched)
+        return result._replace(action=Action.WARN)
 
     def _reviews(self, case: "_Case") -> Iterator[Review[Any]]:
         """Yield one review for each subject of an object. The rules share what it computes."""

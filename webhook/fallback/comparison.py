@@ -46,7 +46,7 @@ def compare(
     actions = answer is not None or (wanted_answer is ValidationActions.BY_RULE and not current.only_records(found))
     return Comparison(
         "the fallback",
-        policy.strict_digest,
+        policy.digest,
         found,
         wanted,
         current.differences(wanted, found, actions=actions),

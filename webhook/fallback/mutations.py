@@ -85,7 +85,7 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
     hook = next(each for each in webhooks(policy) if each.name == SOURCES[RequestKind.PODS].webhook)
     name = f"{NAME}-{RequestKind.PODS}"
     cards = json.dumps({name: capping.card for name, capping in capped.items()}, sort_keys=True)
-    metadata = {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest, CARDS: cards}}
+    metadata = {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest, CARDS: cards}}
     made = matching(RequestKind.PODS, hook)
     made["matchConstraints"]["resourceRules"] = [
         {**rule, "resources": ["pods"]} for rule in made["matchConstraints"]["resourceRules"]

@@ -51,7 +51,7 @@ class Params(NamedTuple):
 
     def config_map(self, policy: Policy) -> dict[str, Any]:
         """Make the ConfigMap of a policy."""
-        metadata = {**self._asdict(), "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest}}
+        metadata = {**self._asdict(), "labels": LABELS, "annotations": {MADE_FROM: policy.digest}}
         return {**KIND, "metadata": metadata, "data": data(policy)}
 
 

@@ -143,7 +143,7 @@ def _guard(policy: Policy) -> tuple[Made, Made]:
     definition = {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": GUARD, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest}},
+        "metadata": {"name": GUARD, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
@@ -223,7 +223,7 @@ def _policy(
     return {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest}},
+        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
         "spec": {
             "failurePolicy": "Fail",
             **_narrowed(matching(asked, webhook), validations),
@@ -256,7 +256,7 @@ def _binding(name: str, policy: Policy, answer: ValidationActions) -> Made:
     return {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest}},
+        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
         "spec": {"policyName": name, "validationActions": [*dict.fromkeys((answer.value, "Audit"))]},
     }
 

@@ -176,20 +176,6 @@ def open_way(of: Linted) -> Iterator[LintFinding]:
             yield LintFinding(("spec", "rules", entry), f"with {_and(rules)} eased {way.open}; set them to Deny")
 
 
-def unpatched_pods(of: Linted) -> Iterator[LintFinding]:
-    """Pods that lack what `/mutate` writes are allowed.
-
-    That is right during a rollout, when one replica patches a pod and another replica, of another release or mode,
-    judges it. Afterwards only `/mutate` itself keeps pods to their pool, cap and guard.
-
-    Way out: remove `unpatched` when the rollout is done.
-    """
-    if of.policy.unpatched is not Action.DENY:
-        yield LintFinding(
-            ("spec", "unpatched"), "a pod that lacks what /mutate writes is let in; remove it after the rollout"
-        )
-
-
 def _eased(rule: str, policy: Policy) -> bool:
     """Return whether a rule does not deny anywhere, because of the policy's rules or of an override for all pools."""
     everywhere = (one for one in policy.overrides if one.scope is None and one.pools >= policy.pool_names)
@@ -209,5 +195,4 @@ LINTS: Table = {
     idle_override: Action.WARN,
     newer_rule: Action.AUDIT,
     open_way: Action.WARN,
-    unpatched_pods: Action.WARN,
 }

@@ -56,7 +56,6 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         "limits": _limits(sharing),
         "administrators": _requesters(spec["administrators"]) if "administrators" in spec else None,
         "self_registration": labellers.get("selfRegistration"),
-        "unpatched": Action(spec["unpatched"]) if "unpatched" in spec else None,
         "guard": guard(spec["guard"]) if "guard" in spec else None,
         "mode": Switch(spec["mode"]) if "mode" in spec else None,
         "unified": tuple(memory["unified"]) if "unified" in memory else None,

@@ -1,6 +1,5 @@
 """The types of a policy: what an organisation allows on its GPUs."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -330,9 +329,7 @@ class Policy:
     limits: SharingLimits = SharingLimits()
     actions: Mapping[str, Action] = field(default_factory=dict)
     newer: Mapping[str, Release] = field(default_factory=dict)
-    """The rules that are newer than the release in `rulesAsOf`, with the first release of each. They only record."""
-    unpatched: Action = Action.DENY
-    """The action on a pod without the patch of `/mutate`, if the rule denies: Deny, or Warn during a rollout."""
+    """The rules that came after the release of `rulesAsOf`, with the release that brought each. They only record."""
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
@@ -352,13 +349,6 @@ class Policy:
     def digest(self) -> str:
         """16 hexadecimal digits of the SHA-256 of its content."""
         return sha256(self.written)[:16]
-
-    @cached_property
-    def strict_digest(self) -> str:
-        """The digest of the policy without `unpatched`, which the fallback does not know."""
-        content = json.loads(self.written)
-        content["spec"].pop("unpatched", None)
-        return sha256(json.dumps(content, sort_keys=True))[:16]
 
     @cached_property
     def asks_rbac(self) -> bool:

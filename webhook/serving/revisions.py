@@ -9,18 +9,17 @@ that, no change by a controller takes it out of service.
 
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 from webhook.api.resources import Resource
 from webhook.engine import filled
-from webhook.engine.audit_mode import AuditMode, Judge
+from webhook.engine.audit_mode import in_manner
 from webhook.engine.engine import Engine
-from webhook.engine.paths import DIGEST, MUTATE, Manner, Name, Path
+from webhook.engine.paths import DIGEST, MUTATE, Path
 from webhook.engine.registration import NAME
 from webhook.http.messages import Reply
-from webhook.model import Action, Object, Unusable
+from webhook.model import Object, Unusable
 from webhook.policy import revisions
 from webhook.policy.model import Policy
 from webhook.serving.held import MOST, Held
@@ -227,21 +226,13 @@ class Revisions(Judges):
         if lacking := [name.digest for name in named.names if name.digest not in engines]:
             text = f"policy {', '.join(lacking)} is not held here\n"
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, text.encode(), (("Content-Type", "text/plain"),))
-        judges = [_judge(engines[name.digest], name) for name in named.names]
+        judges = [in_manner(engines[name.digest], name.manner) for name in named.names]
         halves = ((judge.mutate if named.half == MUTATE else judge.validate, judge.policy) for judge in judges)
         asks_rbac = any(judge.policy.asks_rbac for judge in judges)
         made = Answering(f"/{named.half}", tuple(halves), named, asks_rbac)
         if len(cached) < CACHED:
             cached[path] = made
         return made
-
-
-def _judge(engine: Engine, name: Name) -> Judge:
-    if name.manner is Manner.AUDIT:
-        return AuditMode(engine)
-    if name.manner is Manner.LENIENT:
-        return Engine(replace(engine.policy, unpatched=Action.WARN), engine.rules)
-    return engine
 
 
 Found = tuple[Sequence[Object], frozenset[str]]

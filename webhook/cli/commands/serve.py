@@ -11,9 +11,9 @@ import click
 
 from webhook import rules
 from webhook.cli import inputs, options, parser
-from webhook.engine.audit_mode import AuditMode, Judge
+from webhook.engine.audit_mode import AuditMode, Judge, in_manner
 from webhook.engine.engine import Engine
-from webhook.engine.paths import RELEASE
+from webhook.engine.paths import RELEASE, Manner
 from webhook.facts.rights import UNREAD
 from webhook.facts.sources import Fresh, Source
 from webhook.fallback.answers import ValidationActions
@@ -80,6 +80,11 @@ _FILE = parser.NamedPath(path_type=Path)
     is_flag=True,
     help="let everything through unchanged, and record what the policy would do",
 )
+@click.option(
+    "--lenient",
+    is_flag=True,
+    help="warn of what a replica of another release did not patch, and do not deny it; for the time of an upgrade",
+)
 @click.option("--events", is_flag=True, help="with --live: write an Event for each denied object of a controller")
 @click.option(
     "--fallback",
@@ -135,6 +140,7 @@ def command(
     live: bool,
     max_facts_age: int | None,
     audit_only: bool,
+    lenient: bool,
     events: bool,
     fallback: str | None,
     revisions: str | None,
@@ -166,19 +172,21 @@ def command(
     if release is not None and (revisions is None or not RELEASE.fullmatch(release)):
         raise Unusable((Problem("--release", 0, "needs --revisions, and is letters, digits, '.', '_', '+' and '-'"),))
     cluster = FactsFrom(kubeconfig, context, max_facts_age)
-    beside = Beside(events, ValidationActions(fallback) if fallback else None, audit_only)
+    manner = Manner.AUDIT if audit_only else Manner.LENIENT if lenient else Manner.ENFORCE
+    beside = Beside(events, ValidationActions(fallback) if fallback else None)
     chosen: Load
     if revisions is not None:
-        for name, value in {"--policy": policy, "--audit-only": audit_only, "--fallback": fallback}.items():
+        given = {"--policy": policy, "--audit-only": audit_only, "--lenient": lenient, "--fallback": fallback}
+        for name, value in given.items():
             if value:
                 text = "is not for --revisions, whose policies say it themselves; remove one of both"
                 raise Unusable((Problem(name, 0, text),))
         policy = None
         chosen = partial(following, cluster, revisions, release or known(), workers, events=events)
     elif live:
-        chosen = partial(_watching, policy, cluster, beside)
+        chosen = partial(_watching, policy, cluster, beside, manner)
     else:
-        chosen = partial(from_files, policy, *facts, audit=audit_only)
+        chosen = partial(from_files, policy, *facts, manner=manner)
     if live:
         _connects(cluster)
     settings = processes.Listen(
@@ -201,10 +209,12 @@ def command(
         raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
 
 
-def from_files(policy: str | None, *facts_paths: str, audit: bool = False) -> "tuple[Mapping[str, str], Follow]":
+def from_files(
+    policy: str | None, *facts_paths: str, manner: Manner = Manner.ENFORCE
+) -> "tuple[Mapping[str, str], Follow]":
     """Return what the log says, and what starts a worker with facts from files. Raises Unusable."""
     engine, facts = inputs.load_engine(policy, *facts_paths)
-    judge = _in_its_mode(engine, audit=audit)
+    judge = _judge(engine, manner)
 
     def follow(metrics: "Metrics", _: int) -> "WorkerParts":
         from webhook.serving.app import WorkerParts
@@ -215,9 +225,9 @@ def from_files(policy: str | None, *facts_paths: str, audit: bool = False) -> "t
     return _says(judge), follow
 
 
-def _in_its_mode(engine: Engine, *, audit: bool) -> Judge:
-    """Return the engine in audit mode if an option or the policy's own file says so."""
-    return AuditMode(engine) if audit or engine.policy.only_records else engine
+def _judge(engine: Engine, manner: Manner) -> Judge:
+    """Return what answers in a manner, or in audit mode if the policy's own file says so."""
+    return in_manner(engine, Manner.AUDIT if engine.policy.only_records else manner)
 
 
 def _says(judge: Judge) -> dict[str, str]:
@@ -241,7 +251,6 @@ class Beside(NamedTuple):
 
     events: bool
     fallback: ValidationActions | None
-    audit: bool
 
 
 def _connects(cluster: FactsFrom) -> None:
@@ -253,13 +262,15 @@ def _connects(cluster: FactsFrom) -> None:
         raise Unusable((Problem(cluster.kubeconfig or "kubeconfig", 0, str(error)),)) from error
 
 
-def _watching(policy: str | None, cluster: FactsFrom, beside: Beside) -> "tuple[Mapping[str, str], Follow]":
+def _watching(
+    policy: str | None, cluster: FactsFrom, beside: Beside, manner: Manner
+) -> "tuple[Mapping[str, str], Follow]":
     from webhook.cluster import client, watch
     from webhook.cluster.events import Events
     from webhook.cluster.rights import AskedRights
 
     engine = Engine(inputs.load_policy(policy), rules.walk())
-    judge = _in_its_mode(engine, audit=beside.audit)
+    judge = _judge(engine, manner)
 
     def follow(metrics: "Metrics", _: int) -> "WorkerParts":
         from webhook.serving.app import WorkerParts
