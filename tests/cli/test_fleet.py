@@ -1,13 +1,18 @@
 """`--cluster NAME=FOLDER`: one line for each cluster of a fleet, and the exit status of the worst."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests import ROOT
 from tests.support.policies import FACTS, POLICY
+from webhook.cli import inputs
 from webhook.cli import main as cli
+from webhook.model import Unusable
 
 
 def pod(name: str, amount: int) -> str:
@@ -44,8 +49,8 @@ def test_diff_writes_one_line_for_each_cluster_and_fails_by_the_worst(capsys: py
     assert cli.main(["diff", "old.yaml", "new.yaml", *US]) == 0
     capsys.readouterr()
     assert cli.main(["diff", "old.yaml", "new.yaml", *EU, *US]) == 1
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split("  ")[0] == "cluster"
+    head, *rows, blank, summary = capsys.readouterr().out.splitlines()
+    assert (head.split("  ")[0], blank, summary) == ("cluster", "", "newly denied: 2 in eu-1, 0 in 1 other")
     cells = {row.split()[0]: row.split()[1] for row in rows}
     assert cells == {"eu-1": "2", "us-2": "0"}
     assert cli.main(["diff", "old.yaml", "new.yaml", *EU, *US, "--fail-on", "never"]) == 0
@@ -88,3 +93,146 @@ def test_a_cluster_that_cannot_be_read_is_the_worst(fleet: Path, capsys: pytest.
 def test_what_does_not_go_together_is_refused(more: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", "old.yaml", "new.yaml", *more]) == 2
     assert why in capsys.readouterr().err
+
+
+KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+STRICTER = """\
+patches:
+  - patch: |
+      apiVersion: slicewarden.dev/v1alpha1
+      kind: GPUSharingPolicy
+      metadata: {name: sample}
+      spec: {rules: {multiple-slices: Deny}}
+"""
+TEST = """\
+apiVersion: slicewarden.dev/v1alpha1
+kind: PolicyTest
+metadata: {name: slices}
+spec:
+  policy: ../old.yaml
+  facts: [facts.yaml]
+  today: "2026-01-01"
+  cases:
+    - name: two slices
+      files: [pods.yaml]
+      expect: {verdict: VERDICT}
+"""
+
+
+@pytest.fixture
+def overlays(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The old policy as a base, and an overlay for each cluster: that of eu-1 denies two slices. No kustomize here."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    base = fleet / "policies" / "base"
+    base.mkdir(parents=True)
+    (base / "policy.yaml").write_text((fleet / "old.yaml").read_text("utf-8"), "utf-8")
+    (base / "kustomization.yaml").write_text(f"{KUSTOMIZATION}resources: [policy.yaml]\n", "utf-8")
+    for name, patches in {"eu-1": STRICTER, "us-2": ""}.items():
+        (fleet / "policies" / name).mkdir()
+        text = f"{KUSTOMIZATION}resources: [../base]\n{patches}"
+        (fleet / "policies" / name / "kustomization.yaml").write_text(text, "utf-8")
+    return fleet
+
+
+OWN = "policies/{cluster}"
+
+
+@pytest.mark.usefixtures("overlays")
+def test_each_cluster_is_judged_by_its_own_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "--policy", OWN, *EU, *US, "--format", "json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["summary"] == "denied: 2 in eu-1, 0 in 1 other"
+    assert [each["summary"]["denied"] for each in answer["clusters"]] == [2, 0]
+    assert cli.main(["check", "--policy", OWN, *US]) == 0
+    assert cli.main(["diff", "policies/base", OWN, *EU, *US]) == 1
+    assert capsys.readouterr().out.endswith("newly denied: 2 in eu-1, 0 in 1 other\n")
+
+
+def git(folder: Path, *command: str) -> None:
+    own = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": os.defpath}
+    named = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(["git", *named, *command], cwd=folder, env=own, check=True, capture_output=True)
+
+
+def test_overlays_are_read_from_a_revision_as_from_files(
+    overlays: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(overlays, "init", "--quiet")
+    git(overlays, "add", ".")
+    git(overlays, "commit", "--quiet", "--message", "one")
+    monkeypatch.setenv("PATH", os.defpath)  # for git; the base is followed or built, and both are the same
+    for path in (OWN.replace("{cluster}", name) for name in ("eu-1", "us-2", "base")):
+        policy, document = inputs.load_policy_with_document(f"HEAD:{path}")
+        here, _ = inputs.load_policy_with_document(path)
+        assert policy.digest == here.digest
+        assert document.where(("spec", "pools"))[0] == "HEAD:policies/base/policy.yaml"
+    (overlays / "policies" / "eu-1" / "kustomization.yaml").write_text(f"{KUSTOMIZATION}resources: [../base]\n")
+    assert cli.main(["diff", f"HEAD:{OWN}", OWN, *EU, *US, "--fail-on", "any"]) == 1
+    assert capsys.readouterr().out.endswith("newly denied: 0 in 2 clusters\n")
+    monkeypatch.chdir(overlays / "policies")
+    assert inputs.load_policy("HEAD:./eu-1").digest != inputs.load_policy("eu-1").digest
+
+
+def test_a_place_in_an_overlay_is_that_of_its_patch(overlays: Path) -> None:
+    file = overlays / "policies" / "eu-1" / "kustomization.yaml"
+    file.write_text(file.read_text("utf-8").replace("multiple-slices: Deny", "multiple-slices: Never"), "utf-8")
+    with pytest.raises(Unusable) as unusable:
+        inputs.load_policy("policies/eu-1")
+    (problem,) = unusable.value.problems
+    assert (problem.file, problem.line) == ("policies/eu-1/kustomization.yaml", 9)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("openapi: {path: openapi.json}\n", "openapi needs kustomize or kubectl on PATH"),
+        ("components: [../absent]\n", "absent"),
+    ],
+)
+def test_a_policy_that_is_seen_in_part_is_none(overlays: Path, more: str, why: str) -> None:
+    file = overlays / "policies" / "eu-1" / "kustomization.yaml"
+    file.write_text(file.read_text("utf-8") + more, "utf-8")
+    with pytest.raises(Unusable, match=why):
+        inputs.load_policy("policies/eu-1")
+
+
+def test_a_cluster_without_a_policy_is_an_error_of_its_own_line(
+    overlays: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (overlays / "policies" / "us-2" / "kustomization.yaml").unlink()
+    assert cli.main(["check", "--policy", OWN, *EU, *US]) == 2
+    out = capsys.readouterr().out
+    assert "denied: 2 in eu-1, unknown in 1" in out
+    assert "us-2: policies/us-2" in out
+
+
+@pytest.mark.usefixtures("overlays")
+def test_lint_uses_the_facts_and_the_policy_of_each_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["policy", "lint", "policies/eu-1", "--facts", "eu-1/facts.yaml", "--format", "json"]) == 0
+    alone = json.loads(capsys.readouterr().out)["summary"]
+    assert cli.main(["policy", "lint", OWN, *EU, *US, "--format", "json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["clusters"]
+    assert lines[0]["summary"] == alone
+    assert [line["name"] for line in lines] == ["eu-1", "us-2"]
+
+
+def test_tests_run_in_each_folder_under_the_policy_of_the_cluster(
+    overlays: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("eu-1", "us-2"):
+        (overlays / name / "test.yaml").write_text(TEST.replace("VERDICT", "allowed"), "utf-8")
+    assert cli.main(["test", *EU, *US]) == 0
+    assert cli.main(["test", "--policy", OWN, *US, *EU]) == 1
+    assert capsys.readouterr().out.endswith("failed: 1 in eu-1, 0 in 1 other\n")
+    (overlays / "us-2" / "test.yaml").unlink()
+    assert cli.main(["test", *EU, *US]) == 2
+    assert "us-2: us-2: no PolicyTest in it" in capsys.readouterr().out
+
+
+def test_the_fleet_of_the_examples_needs_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/e2e/test_policy_objects.py builds it with kubectl."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    clusters = ROOT / "manifests" / "examples" / "fleet" / "clusters"
+    with pytest.raises(Unusable, match="openapi needs kustomize or kubectl"):
+        inputs.load_policy(str(clusters / "eu-1"))
+    assert inputs.load_policy(str(clusters / "us-2")).name == "fleet"

@@ -1,6 +1,7 @@
 """Policies as objects of a real API server: what it takes, what it refuses, and what comes back."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster
 from tests.support.policies import RULES
 from tests.support.unusable_policies import ERRORS, SMALL, WRONG, edited, with_wrong
+from webhook.cli.inputs import load_policy
 from webhook.documents.documents import read
 from webhook.memory import frameworks
 from webhook.policy import load
@@ -156,15 +158,30 @@ def test_one_pool_is_changed_by_its_name(api: Cluster) -> None:
 FLEET = ROOT / "manifests" / "examples" / "fleet" / "clusters"
 
 
-def test_kustomize_changes_the_mode_and_one_pool_of_a_cluster_by_its_name(api: Cluster) -> None:
+def test_kustomize_changes_the_mode_and_one_pool_of_a_cluster_by_its_name(
+    api: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = yaml.safe_load(api.do("kustomize", FLEET / "us-2"))
     changed = yaml.safe_load(api.do("kustomize", FLEET / "eu-1"))
     pools = [{each["name"]: each for each in value["spec"]["pools"]} for value in (base, changed)]
     assert pools[0].keys() == pools[1].keys() == {"shared", "whole"}
     assert pools[0]["shared"] == pools[1]["shared"]
-    labels = changed["spec"]["pools"][[*pools[1]].index("whole")]["nodes"]["matchLabels"]
+    assert [*pools[1]] == [*pools[0]]  # the first pool that fits is used
+    labels = pools[1]["whole"]["nodes"]["matchLabels"]
     assert labels == {**pools[0]["whole"]["nodes"]["matchLabels"], "pool": "whole"}
     assert {**pools[1]["whole"], "nodes": {}} == {**pools[0]["whole"], "nodes": {}}
     assert (base["spec"]["mode"], changed["spec"]["mode"]) == ("Audit", "Enforce")
     for value in (base, changed):
         assert create(api, value).returncode == 0
+    monkeypatch.setenv("PATH", str(api.binaries))
+    for name, value in {"us-2": base, "eu-1": changed}.items():
+        assert load_policy(str(FLEET / name)).digest == load.of_object(value, RULES).digest
+
+
+def test_kustomize_puts_the_pools_of_a_patch_first(api: Cluster, tmp_path: Path) -> None:
+    """So a patch names all pools, in their order."""
+    shutil.copytree(FLEET.parent, tmp_path / "fleet")
+    file = tmp_path / "fleet" / "clusters" / "eu-1" / "kustomization.yaml"
+    file.write_text(file.read_text("utf-8").replace("          - name: shared\n", ""), "utf-8")
+    changed = yaml.safe_load(api.do("kustomize", file.parent))
+    assert [each["name"] for each in changed["spec"]["pools"]] == ["whole", "shared"]

@@ -59,7 +59,7 @@ NOT_RUN = {
     r"slicewarden audit": "needs a cluster; tests/scan/test_audit.py has one that is pretended",
     r"slicewarden check .*--live": "needs a cluster; so does tests/e2e/test_live.py",
     r"slicewarden diff .*--live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",
-    r"slicewarden (check|diff) .*--cluster": "needs folders of clusters; tests/cli/test_fleet.py has some",
+    r"slicewarden (check|diff|policy lint|test) .*--cluster": "needs folders; tests/cli/test_fleet.py has them",
     r"slicewarden certs keep": "needs a cluster; tests/certs/test_life.py and tests/e2e have one",
     r"slicewarden facts --images": "needs what a registry said; tests/scan/test_reduced.py has it",
     r"slicewarden facts --live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",

@@ -22,7 +22,8 @@ from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
 from webhook.policy.model import Policy
-from webhook.rendering.model import Options
+from webhook.policy.schemas import KIND
+from webhook.rendering.model import KUSTOMIZATIONS, Options
 from webhook.telemetry import progress
 from webhook.text.words import shown
 
@@ -30,8 +31,8 @@ from webhook.text.words import shown
 def load_policy(path: str | None) -> Policy:
     """Read the policy from a file or folder, or from REV:PATH of a Git repository.
 
-    Without `path` it reads ./policies, or else the sample in the package. Only a folder's own files are read; folders
-    below it hold tests, or other policies. Raises Unusable.
+    Without `path` it reads ./policies, or else the sample in the package. A folder whose kustomization makes a policy
+    is built. Otherwise only its own files are read; folders below it hold tests, or other policies. Raises Unusable.
     """
     return load_policy_with_document(path)[0]
 
@@ -65,12 +66,28 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
     if ":" in path and not Path(path).exists():
         from webhook.documents import git  # importing what runs a program takes longer than all else here
 
-        documents, problems = git.load(path), list[Problem]()
-    else:
-        documents, problems = files.load(_own_files(path))
+        if not {*KUSTOMIZATIONS}.isdisjoint(git.names(path) or ()):
+            with git.written(path, KUSTOMIZATIONS) as (root, folder):
+                if built := _built(folder, root=root, revision=path.partition(":")[0]):
+                    return _loaded(built, path)
+        return _loaded(git.load(path), path)
+    if any(Path(path, name).is_file() for name in KUSTOMIZATIONS) and (built := _built(path)):
+        return _loaded(built, path)
+    documents, problems = files.load(_own_files(path))
     if problems:
         raise Unusable(tuple(problems))
+    return _loaded(documents, path)
+
+
+def _loaded(documents: Iterable[Document], path: str) -> tuple[Policy, Document]:
     return load.load_with_document(documents, rules.releases(), path, frameworks=frameworks.names())
+
+
+def _built(folder: str, **names: str) -> Sequence[Document]:
+    """Return the objects that the kustomization of a folder makes; none if it makes no policy."""
+    from webhook.rendering import folder as kustomization  # which runs a program
+
+    return kustomization.documents(folder, KIND, **names)
 
 
 def _own_files(path: str) -> list[str]:

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -134,53 +134,6 @@ def cluster(function: Function) -> Function:
 def namespace(meaning: str) -> Callable[[Function], Function]:
     """Add `--namespace` with its meaning."""
     return once("--namespace", "-n", type=_namespace, metavar="NAME", help=meaning)
-
-
-class Member(NamedTuple):
-    """A cluster of a fleet: its name, and the folder with its objects and facts."""
-
-    name: str
-    folder: str
-
-
-def _member(text: str) -> Member:
-    name, equals, folder = text.partition("=")
-    if not (name and equals and folder):
-        raise click.BadParameter(f"{text!r} is not NAME=FOLDER")
-    return Member(name, folder)
-
-
-def _fleet(_: click.Context, __: click.Parameter, members: tuple[Member, ...]) -> tuple[Member, ...]:
-    names = [each.name for each in members]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise click.BadParameter(f"cluster {twice!r} is given twice")
-    return members
-
-
-FLEET = click.option(
-    "--cluster",
-    "fleet",
-    type=_member,
-    multiple=True,
-    callback=_fleet,
-    metavar="NAME=FOLDER",
-    help="judge this cluster by the objects and facts in a folder, and write one line for it; repeatable",
-)
-"""The option `--cluster`."""
-
-
-FLEET_FORMATS = ("table", "json", "markdown")
-
-
-def only_fleet(reports: Iterable[Wanted], **given: object) -> None:
-    """Refuse what does not go together with `--cluster`, such as `--facts`. Raises UsageError."""
-    facts = click.get_current_context().get_parameter_source("facts") is ParameterSource.COMMANDLINE
-    for name, value in {"--facts": facts, **given}.items():
-        if value:
-            raise click.UsageError(f"--cluster excludes {name}")
-    for each in reports:
-        if each.format not in FLEET_FORMATS:
-            raise click.UsageError(f"--cluster has no {each.format} format; use {', '.join(FLEET_FORMATS)}")
 
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -93,6 +93,10 @@ class Document:
         mark = self.source.mark.at(inner)
         return mark.text + text_line - 1 if text_line and mark.text else mark.line
 
+    def where(self, path: Path = ()) -> tuple[str, int]:
+        """Return the file and the line where the value at the path starts."""
+        return self.file, self.line(path)
+
     def item(self, index: int) -> "Document":
         """Return the document of one of its `items`, whose places keep their paths.
 

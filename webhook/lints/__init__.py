@@ -28,11 +28,11 @@ def lint(policy: Policy, document: Document, facts: Facts, today: date, soon: ti
     """Lint the policy in this document. The report has one object, the policy itself."""
     of = Linted(policy, document.value["spec"], facts, today, soon)
     results = [
-        (Result(name(each), action, Finding(found.path, found.message)), document.line(found.path))
+        (Result(name(each), action, Finding(found.path, found.message)), *document.where(found.path))
         for each, action in LINTS.items()
         for found in each(of)
     ]
-    results.sort(key=lambda each: each[1])
+    results.sort(key=lambda each: each[1:])
     judged = Judged(
         file=document.file,
         line=document.line(),
@@ -41,8 +41,9 @@ def lint(policy: Policy, document: Document, facts: Facts, today: date, soon: ti
         kind=document.value["kind"],
         namespace="",
         name=policy.name,
-        verdict=Verdict(tuple(result for result, _ in results)),
-        lines=tuple(line for _, line in results),
+        verdict=Verdict(tuple(result for result, _, _ in results)),
+        lines=tuple(line for _, _, line in results),
+        files=tuple(file for _, file, _ in results),
     )
     return Report((judged,), pages=pages(), policy=policy)
 

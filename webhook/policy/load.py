@@ -112,9 +112,7 @@ A file with more is likely no policy at all, and every hint takes time.
 def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Problem]:
     """Return the errors with their places in the file, sorted by line. The search ends after MOST errors."""
     errors = iter(errors)
-    named = [
-        Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in islice(errors, MOST)
-    ]
+    named = [Problem(*document.where(path), f"{dotted(path)}: {text}") for path, text in islice(errors, MOST)]
     more = (
         [Problem(document.file, 0, f"there are more errors than these {MOST}: correct these first")]
         if any(errors)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from webhook.model import Action, Result, dotted
 from webhook.reports import parts
-from webhook.scan.results import Judged, Report
+from webhook.scan.results import Report
 from webhook.text.terminal import Look
 from webhook.text.words import several
 
@@ -17,15 +17,15 @@ _STYLES = {Action.DENY: "denied", Action.WARN: "warned", Action.AUDIT: "faint"}
 
 def table(report: Report, look: Look) -> str:
     """Write each problem with its place, and the count."""
-    lines = [row for judged in report.judged for finding in judged.findings for row in _problem(judged, *finding, look)]
+    lines = [row for judged in report.judged for found in judged.located for row in _problem(*found, look)]
     if not look.quiet:
         lines += [*([""] if lines else ()), *look.wrap(_summary(report), "")]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _problem(judged: Judged, result: Result, line: int, look: Look) -> Iterator[str]:
+def _problem(result: Result, file: str, line: int, look: Look) -> Iterator[str]:
     word = look.paint(f"{SEVERITIES[result.action]:<7}", _STYLES[result.action])
-    *above, head = look.beside(word, f"{judged.file}:{line}" if line else judged.file, " " * 9)
+    *above, head = look.beside(word, f"{file}:{line}" if line else file, " " * 9)
     yield from above
     *above, head = look.beside(head, result.rule, " " * 9, "strong")
     yield from above
@@ -46,18 +46,23 @@ def write(report: Report, _: Look) -> str:
         "policy": parts.policy(report),
         "problems": [
             {
-                "file": judged.file,
+                "file": file,
                 "line": line,
                 "lint": result.rule,
                 "severity": SEVERITIES[result.action],
                 **parts.result(result),
             }
             for judged in report.judged
-            for result, line in judged.findings
+            for result, file, line in judged.located
         ],
-        "summary": {
-            f"{word}s": sum(len(judged.verdict.having(action)) for judged in report.judged)
-            for action, word in SEVERITIES.items()
-        },
+        "summary": counts(report),
     }
     return parts.document("LintReport", value)
+
+
+def counts(report: Report) -> dict[str, int]:
+    """Count the problems by how severe they are."""
+    return {
+        f"{word}s": sum(len(judged.verdict.having(action)) for judged in report.judged)
+        for action, word in SEVERITIES.items()
+    }

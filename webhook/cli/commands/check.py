@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from webhook import reports, rules
-from webhook.cli import inputs, options, outputs, parser
+from webhook.cli import fleets, inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -22,6 +23,7 @@ from webhook.text.terminal import Look
 from webhook.text.words import several
 
 if TYPE_CHECKING:
+    from webhook.reports.fleet import Line
     from webhook.scan.sharing import PoolUse
 
 _MORE = (
@@ -37,7 +39,7 @@ _EXAMPLES = (
     "slicewarden check --format sarif --output findings.sarif --format table",
     "slicewarden check deploy/ --rule uncapped-memory --statistics",
     "slicewarden check deploy/ --patched patched/",
-    "slicewarden check --policy policies/ --cluster eu-1=clusters/eu-1 --cluster us-2=clusters/us-2",
+    "slicewarden check --policy 'policies/{cluster}' --cluster eu-1=clusters/eu-1 --cluster us-2=clusters/us-2",
     "helm template deploy/chart | slicewarden check -",
     "kustomize build overlays/prod | slicewarden check - --facts cluster.json",
     "argocd app manifests app | slicewarden check -",
@@ -68,7 +70,7 @@ _STATUS = {
 )
 @options.policy()
 @options.facts(live="take the facts from the cluster; `slicewarden audit` judges what runs there")
-@options.FLEET
+@fleets.OPTION
 @options.cluster
 @options.namespace("namespace for objects that do not set one (default: default)")
 @options.report(formats.Purposes(), (*options.FAIL_ON, options.UNJUDGED))
@@ -96,7 +98,7 @@ def command(
     policy: str | None,
     facts: Sequence[str],
     live: bool,
-    fleet: Sequence[options.Member],
+    fleet: Sequence[fleets.Member],
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
@@ -117,8 +119,10 @@ def command(
     """Judge everything and write the reports. Returns the exit status for the worst result."""
     if fleet:
         excluded = {"--live": live, "--statistics": statistics, "--watch": watch, "--patched": patched}
-        options.only_fleet(wanted, PATH=paths, **excluded, **{"--explain": explain, "--all": everything})
-        return _fleet(fleet, policy, namespace, wanted, fail_on, fetch=fetch, cached=not no_cache, system=system)
+        fleets.alone(wanted, PATH=paths, **excluded, **{"--explain": explain, "--all": everything})
+        inputs.note_sample(policy)
+        own = partial(_of_member, policy=policy, namespace=namespace, fail_on=fail_on, system=system)
+        return fleets.run(fleet, "FleetReport", wanted, partial(own, fetch=fetch, cached=not no_cache))
     paths = paths or ["."]
     if statistics:
         options.counted(wanted)
@@ -175,58 +179,49 @@ def command(
         manifests.write(objects, engine, all_facts, goals, system=system)
     written = _counted if statistics else reports.render
     outputs.write(wanted, lambda name, look: written(name, report, look), aside=patched == "-")
+    return _status(fail_on, report)
+
+
+def _of_member(
+    member: fleets.Member,
+    policy: str | None,
+    namespace: str | None,
+    fail_on: str,
+    *,
+    fetch: bool,
+    cached: bool,
+    system: bool,
+) -> "tuple[Line, int]":
+    """Judge a cluster by its policy, and by the objects and facts of its folder."""
+    from webhook.reports.fleet import Line  # which other runs do not need
+
+    engine = Engine(inputs.load_policy(member.own(policy)), rules.walk())
+    now = datetime.now(UTC)
+    with inputs.rendering((), fetch=fetch, cached=cached) as rendering:
+        objects = batches.read(
+            [member.folder],
+            namespace,
+            workloads=engine.policy.workloads,
+            gpus=engine.policy.gpu_resources,
+            rbac=engine.policy.asks_rbac,
+            rendering=rendering,
+        )
+    facts = replace(Facts.of(objects.facts), today=now.date())
+    report = objects.judge(engine, facts, at=now, system=system)
+    if not (report.problems or report.objects):
+        report = replace(report, problems=(Problem(member.folder, 0, _nothing(objects.charts)),))
+    if chosen := options.chosen():
+        report = replace(report, judged=tuple(only(each, chosen) for each in report.judged))
+    return Line(member.name, _counts(report), report.problems), _status(fail_on, report)
+
+
+def _status(fail_on: str, report: Report) -> int:
     return options.status(
         fail_on,
         denied=report.count(allowed=False) > 0,
         warned=report.warned > 0,
         unjudged=report.unjudged_pods > 0,
         unusable=bool(report.problems),
-    )
-
-
-def _fleet(
-    fleet: Sequence[options.Member],
-    policy: str | None,
-    namespace: str | None,
-    wanted: Sequence[Wanted],
-    fail_on: str,
-    *,
-    fetch: bool,
-    cached: bool,
-    system: bool,
-) -> int:
-    """Judge each cluster by the objects and facts of its folder, and write one line for each."""
-    from webhook.reports import fleet as fleets  # which other runs do not need
-
-    inputs.note_sample(policy)
-    engine = Engine(inputs.load_policy(policy), rules.walk())
-    now = datetime.now(UTC)
-    results = dict[str, Report]()
-    for member in fleet:
-        with inputs.rendering((), fetch=fetch, cached=cached) as rendering:
-            objects = batches.read(
-                [member.folder],
-                namespace,
-                workloads=engine.policy.workloads,
-                gpus=engine.policy.gpu_resources,
-                rbac=engine.policy.asks_rbac,
-                rendering=rendering,
-            )
-        facts = replace(Facts.of(objects.facts), today=now.date())
-        report = objects.judge(engine, facts, at=now, system=system)
-        if not (report.problems or report.objects):
-            report = replace(report, problems=(Problem(member.folder, 0, _nothing(objects.charts)),))
-        if chosen := options.chosen():
-            report = replace(report, judged=tuple(only(each, chosen) for each in report.judged))
-        results[member.name] = report
-    lines = [fleets.Line(name, _counts(report), report.problems) for name, report in results.items()]
-    outputs.write(wanted, lambda name, look: fleets.render(name, "FleetReport", lines, look))
-    return options.status(
-        fail_on,
-        denied=any(report.count(allowed=False) for report in results.values()),
-        warned=any(report.warned for report in results.values()),
-        unjudged=any(report.unjudged_pods for report in results.values()),
-        unusable=any(report.problems for report in results.values()),
     )
 
 

@@ -5,23 +5,26 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook import rules
-from webhook.cli import inputs, options, outputs, parser
+from webhook.cli import fleets, inputs, options, outputs, parser
 from webhook.cli.inputs import Target
 from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.reports import diff_report
-from webhook.reports import fleet as fleets
 from webhook.scan import batches, diff, sharing
 from webhook.scan.diff import Change, ChangeEffect, Compare, Compared
 from webhook.scan.results import Judged, only
 from webhook.telemetry import progress
 from webhook.text.terminal import Look
+
+if TYPE_CHECKING:
+    from webhook.reports.fleet import Line
 
 FORMATS = {**diff_report.FORMATS, "html": "a page for a browser"}
 FAIL_ON = ("deny", "warn", "any", "never")
@@ -41,7 +44,7 @@ _MORE = (
             "slicewarden diff origin/main:policies policies deploy/ --facts cluster.json --format markdown",
             "slicewarden diff origin/main:policies policies --live",
             "slicewarden diff origin/main:policies policies deploy/ --live",
-            "slicewarden diff origin/main:policies policies --cluster eu-1=clusters/eu-1 --cluster us-2=clusters/us-2",
+            "slicewarden diff 'origin/main:policies/{cluster}' 'policies/{cluster}' --cluster eu-1=clusters/eu-1",
         ),
         {
             "0": "no change that --fail-on names",
@@ -67,7 +70,7 @@ _MORE = (
     "--live",
 )
 @options.facts(live="take the facts from the cluster, and the objects too if no PATH is given")
-@options.FLEET
+@fleets.OPTION
 @options.cluster
 @options.namespace("namespace for objects that do not set one; with --live, the only namespace that is read")
 @options.report(FORMATS, FAIL_ON)
@@ -80,7 +83,7 @@ def command(
     paths: Sequence[str],
     facts: Sequence[str],
     live: bool,
-    fleet: Sequence[options.Member],
+    fleet: Sequence[fleets.Member],
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
@@ -93,13 +96,11 @@ def command(
     if statistics:
         options.counted(wanted)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
-    before, after = (Engine(inputs.load_policy(path), rules.walk()) for path in (old, new))
     if fleet:
-        options.only_fleet(wanted, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything})
-        changes = {each.name: _of_member(each, namespace, before, after) for each in fleet}
-        lines = [_line(name, change) for name, change in changes.items()]
-        outputs.write(wanted, lambda name, look: fleets.render(name, "FleetDiffReport", lines, look))
-        return _status(fail_on, *changes.values())
+        fleets.alone(wanted, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything})
+        own = partial(_of_member, old=old, new=new, namespace=namespace, fail_on=fail_on)
+        return fleets.run(fleet, "FleetDiffReport", wanted, own)
+    before, after = map(_engine, (old, new))
     target = Target(kubeconfig, context, namespace)
     compare = partial(diff.compare, old=before, new=after, narrow=_narrow(), everything=everything)
     if live and not paths:
@@ -110,15 +111,20 @@ def command(
     return _status(fail_on, result)
 
 
-def _of_member(member: options.Member, namespace: str | None, old: Engine, new: Engine) -> Change:
-    """Compare the verdicts on the objects of a folder, which also has the facts."""
-    compare = partial(diff.compare, old=old, new=new, narrow=_narrow())
-    return _of_files([member.folder], (), None, namespace, old, new, compare, noted=False)
+def _engine(policy: str | None) -> Engine:
+    return Engine(inputs.load_policy(policy), rules.walk())
 
 
-def _line(name: str, change: Change) -> fleets.Line:
+def _of_member(member: fleets.Member, old: str, new: str, namespace: str | None, fail_on: str) -> "tuple[Line, int]":
+    """Compare the two policies of a cluster on the objects of its folder, which also has the facts."""
+    from webhook.reports.fleet import Line  # which other runs do not need
+
+    before, after = (_engine(member.own(path)) for path in (old, new))
+    compare = partial(diff.compare, old=before, new=after, narrow=_narrow())
+    change = _of_files([member.folder], (), None, namespace, before, after, compare, noted=False)
     counts = {diff_report.HEADINGS[effect]: len(change.having(effect)) for effect in ChangeEffect}
-    return fleets.Line(name, {**counts, "as before": change.unchanged}, change.problems)
+    line = Line(member.name, {**counts, "as before": change.unchanged}, change.problems)
+    return line, _status(fail_on, change)
 
 
 def _of_files(
@@ -192,14 +198,13 @@ def _facts(objects: Iterable[Object]) -> Facts:
     return replace(Facts.of(objects), today=datetime.now(UTC).date())
 
 
-def _status(fail_on: str, *results: Change) -> int:
-    """Return the exit status of the worst result."""
-    unusable = any(result.problems for result in results)
-    if fail_on == "any" and any(result.changed for result in results) and not unusable:
+def _status(fail_on: str, change: Change) -> int:
+    unusable = bool(change.problems)
+    if fail_on == "any" and change.changed and not unusable:
         return options.DENIED
     return options.status(
         fail_on,
-        denied=any(result.having(ChangeEffect.DENIED) for result in results),
-        warned=any(result.having(ChangeEffect.WARNED) for result in results),
+        denied=bool(change.having(ChangeEffect.DENIED)),
+        warned=bool(change.having(ChangeEffect.WARNED)),
         unusable=unusable,
     )

@@ -2,20 +2,25 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from webhook import lints, reports
-from webhook.cli import docs, inputs, options, outputs, parser
+from webhook.cli import docs, fleets, inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
 from webhook.facts import kinds
 from webhook.facts.snapshot import Facts
-from webhook.model import Unusable
+from webhook.model import Object, Unusable
 from webhook.reports import formats, lint_report
+from webhook.scan.results import Report
+
+if TYPE_CHECKING:
+    from webhook.reports.fleet import Line
 
 OWN = {"table": lint_report.table, "json": lint_report.write}
 """The formats that have errors, warnings and notes."""
@@ -50,6 +55,7 @@ command = parser.CommandGroup(
             "slicewarden policy lint policies --facts cluster.json",
             "slicewarden policy lint HEAD:policies --fail-on warn",
             "slicewarden policy lint --soon 60 --format junit --output lint.xml",
+            "slicewarden policy lint 'policies/{cluster}' --cluster eu-1=clusters/eu-1 --cluster us-2=clusters/us-2",
         ),
         {**parser.JUDGED, "0": "no error was found", "1": "at least one error was found"},
     ),
@@ -59,6 +65,7 @@ command = parser.CommandGroup(
 )
 @options.policy_path
 @options.facts()
+@fleets.OPTION
 @click.option(
     "--today",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -76,6 +83,7 @@ command = parser.CommandGroup(
 def lint(
     policy: str | None,
     facts: Sequence[str],
+    fleet: Sequence[fleets.Member],
     today: datetime | None,
     soon: int,
     wanted: Sequence[Wanted],
@@ -83,15 +91,35 @@ def lint(
 ) -> int:
     """Find likely mistakes and write the reports. The exit status is that of the worst one."""
     inputs.note_sample(policy, "PATH")
-    loaded, document = inputs.load_policy_with_document(policy)
-    known = Facts.of(item.value for item in inputs.load_facts(facts))
     day = (today or datetime.now(UTC)).date()
-    report = lints.lint(loaded, document, known, day, timedelta(days=soon))
+
+    def found(path: str | None, known: Iterable[Object]) -> Report:
+        loaded, document = inputs.load_policy_with_document(path)
+        return lints.lint(loaded, document, Facts.of(known), day, timedelta(days=soon))
+
+    if fleet:
+        from webhook.reports.fleet import Line  # and batches: what one policy does not need
+        from webhook.scan import batches
+
+        def of_member(member: fleets.Member) -> "tuple[Line, int]":
+            read = batches.read([member.folder])
+            if problems := tuple(read.problems):
+                raise Unusable(problems)
+            report = found(member.own(policy), read.facts)
+            return Line(member.name, lint_report.counts(report)), _status(fail_on, report)
+
+        fleets.alone(wanted)
+        return fleets.run(fleet, "FleetLintReport", wanted, of_member)
+    report = found(policy, (item.value for item in inputs.load_facts(facts)))
     if not facts:
         outputs.say(["note: no --facts: lints about nodes and namespaces were skipped"])
     outputs.write(
         wanted, lambda name, look: OWN[name](report, look) if name in OWN else reports.render(name, report, look)
     )
+    return _status(fail_on, report)
+
+
+def _status(fail_on: str, report: Report) -> int:
     return options.status(fail_on, denied=report.count(allowed=False) > 0, warned=report.warned > 0)
 
 

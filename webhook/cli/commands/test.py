@@ -1,19 +1,26 @@
 """`slicewarden test`: run a policy's tests."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook import rules
-from webhook.cli import inputs, options, outputs, parser
+from webhook.cli import fleets, inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
 from webhook.documents import files as manifests
+from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
 from webhook.model import Problem, Unusable
 from webhook.policy import load
 from webhook.policytests import policy_tests, suites
+from webhook.policytests.policy_tests import SuiteRun
 from webhook.reports import suite_report
+
+if TYPE_CHECKING:
+    from webhook.reports.fleet import Line
 
 FAILED = 1
 
@@ -47,6 +54,7 @@ spec:
             "slicewarden test policies --run slices",
             "slicewarden test policies --format junit --output junit.xml",
             "slicewarden test policies/tests --policy HEAD:policies",
+            "slicewarden test --policy 'policies/{cluster}' --cluster eu-1=clusters/eu-1 --cluster us-2=clusters/us-2",
         ),
         {**parser.SHOWN, "0": "all cases passed", "1": "at least one case failed"},
         files={"./policies": "where tests are searched for if no PATH is given; else in this folder"},
@@ -62,23 +70,26 @@ spec:
     help="files and folders with PolicyTests; default: ./policies if it exists, else this folder",
 )
 @options.policy("test this policy instead of the one that each test names", alone=True)
+@fleets.OPTION
 @click.option("--run", "named", metavar="NAME", help="run only the cases with this text in their name")
 @options.report(suite_report.FORMATS, fail_on=())
 @options.WATCH
 def command(
     paths: Sequence[str],
     policy: str | None,
+    fleet: Sequence[fleets.Member],
     named: str | None,
     wanted: Sequence[Wanted],
     watch: bool,
 ) -> int:
     """Run the cases and write their results. The exit status is that of the worst one."""
+    if fleet:
+        fleets.alone(wanted, PATH=paths, **{"--watch": watch})
+        return fleets.run(fleet, "FleetTestReport", wanted, partial(_of_member, policy=policy, named=named))
     paths = paths or ["policies" if Path("policies").is_dir() else "."]
     if watch:
         return options.again(lambda: _watched(paths, policy))
-    documents, problems = manifests.load(paths)
-    problems += load.misspellings(documents)
-    tests = [document for document in documents if policy_tests.holds(document)]
+    tests, problems = _tests(paths)
     if not tests and not problems:
         outputs.say(
             [
@@ -88,11 +99,38 @@ def command(
             ]
         )
         return options.UNUSABLE
-    loaders = suites.Loaders(_engine, inputs.load_objects)
-    result = suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
+    result = _run(tests, problems, policy, named)
     if not result.outcomes and not result.problems:
         raise Unusable((Problem(paths[0], 0, f"no case with {named} in its name"),))
     outputs.write(wanted, lambda name, look: suite_report.render(name, result, look))
+    return _status(result)
+
+
+def _of_member(member: fleets.Member, policy: str | None, named: str | None) -> "tuple[Line, int]":
+    """Run the tests in the folder of a cluster, under its policy or the one that each test names."""
+    from webhook.reports.fleet import Line  # which other runs do not need
+
+    tests, problems = _tests([member.folder])
+    if not tests and not problems:
+        raise Unusable((Problem(member.folder, 0, "no PolicyTest in it"),))
+    result = _run(tests, problems, member.own(policy), named)
+    counts = {"failed": result.failed, "passed": len(result.outcomes) - result.failed}
+    return Line(member.name, counts, result.problems), _status(result)
+
+
+def _tests(paths: Sequence[str]) -> tuple[list[Document], list[Problem]]:
+    """Read the PolicyTests at some paths, and the problems of the files."""
+    documents, problems = manifests.load(paths)
+    problems += load.misspellings(documents)
+    return [document for document in documents if policy_tests.holds(document)], problems
+
+
+def _run(tests: Sequence[Document], problems: Sequence[Problem], policy: str | None, named: str | None) -> SuiteRun:
+    loaders = suites.Loaders(_engine, inputs.load_objects)
+    return suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
+
+
+def _status(result: SuiteRun) -> int:
     if result.problems:
         return options.UNUSABLE
     return FAILED if result.failed else 0
