@@ -2,6 +2,8 @@
 
 from webhook.api.selectors import integer
 from webhook.catalog import node_labels
+from webhook.catalog.gpu_requests import OTHER_RESOURCES
+from webhook.catalog.names import Names
 from webhook.deviceplugin.usage import GPU, SHARED, partitioned
 from webhook.facts.kinds.node import Node
 
@@ -9,6 +11,15 @@ from webhook.facts.kinds.node import Node
 def count(node: Node) -> int | None:
     """Return the number of a node's cards, by a label of its cloud or of GPU Feature Discovery; None without one."""
     return next((n for key in node_labels.COUNTS if (n := integer(node.labels.get(key, ""))) and n > 0), None)
+
+
+def offered(node: Node) -> dict[str, int]:
+    """Return the GPUs of which a node offers at least one, by resource."""
+    return {name: count for name, count in node.resources.items() if count > 0 and name not in NO_GPUS}
+
+
+NO_GPUS = Names(OTHER_RESOURCES)
+"""NVIDIA's resources that are no GPUs."""
 
 
 def product(node: Node) -> str:

@@ -12,7 +12,6 @@ from webhook.api.objects import CLUSTER_POLICY
 from webhook.api.selectors import Requirement, integer
 from webhook.api.taints import Taint, taints_of
 from webhook.catalog import mig_profiles, node_labels
-from webhook.catalog.gpu_requests import OTHER_RESOURCES
 from webhook.catalog.names import Names
 from webhook.catalog.node_labels import CardType
 from webhook.deviceplugin import cards, usage
@@ -46,10 +45,7 @@ class GPUNode:
     @property
     def resources(self) -> dict[str, int]:
         """The GPU resources of which it offers at least one."""
-        return {name: count for name, count in self.node.resources.items() if count > 0 and name not in _NO_GPUS}
-
-
-_NO_GPUS = Names(OTHER_RESOURCES)
+        return cards.offered(self.node)
 
 
 @dataclass(frozen=True)
@@ -161,7 +157,7 @@ def _nodes(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:
 
 
 def _has_gpus(node: Node) -> bool:
-    offered = any(name not in _NO_GPUS for name in node.resources)  # of none, where its plugin has failed
+    offered = any(name not in cards.NO_GPUS for name in node.resources)  # of none, where its plugin has failed
     product = next((key for key in node_labels.PRODUCTS if key in node.labels), "")
     if product == "nvidia.com/gpu.product" or node.labels.get(node_labels.PRESENT) == "true":
         return True

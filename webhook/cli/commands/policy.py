@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from webhook import lints, reports
 from webhook.cli import docs, fleets, inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
+from webhook.documents import goyaml_writer
 from webhook.facts import kinds
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Unusable
@@ -194,6 +195,42 @@ def init(
         outputs.save(tests, cases.tests(made, "policy.yaml", from_there))
     outputs.say(f"note: {note}" for note in made.notes)
     outputs.show(made.text)
+
+
+@command.command(
+    cls=parser.Command,
+    page=parser.HelpEpilog(
+        ("slicewarden policy export --as nodeoverlay --policy policy.yaml --facts cluster.json | kubectl apply -f -",),
+        parser.SHOWN,
+    ),
+    short_help="write it for an autoscaler",
+    help="Write what an autoscaler has to know. `nodeoverlay` is for Karpenter, which counts the cards of a machine: a "
+    "NodeOverlay says how many slices or MIG devices the nodes of a NodePool offer in its place. The amounts are those "
+    "that nodes of the facts offer, so take the facts while each of these pools has a node. An amount above that would "
+    "make nodes without end: write the overlays again whenever nodes offer fewer. Karpenter reads them only with the "
+    "feature gate NodeOverlay.",
+)
+@options.policy()
+@options.facts()
+@click.option(
+    "--as",
+    "form",
+    type=parser.WordChoice(("nodeoverlay",)),
+    required=True,
+    help="nodeoverlay: Karpenter's, with the gate NodeOverlay",
+)
+def export(policy: str | None, facts: Sequence[str], form: str) -> None:
+    """Write the objects."""
+    from webhook.deviceplugin import overlays  # which lint does not use
+
+    del form  # there is only one
+    if not facts:
+        raise click.UsageError("without --facts nothing says how many GPUs nodes offer; add it")
+    inputs.note_sample(policy)
+    made = overlays.overlays(inputs.load_policy(policy), Facts.of(item.value for item in inputs.load_facts(facts)))
+    outputs.say(f"note: {note}" for note in made.notes)
+    for each in made.objects:
+        outputs.show("---\n" + goyaml_writer.write(each), commands=True)
 
 
 def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
