@@ -378,7 +378,8 @@ UNUSABLE = {
     ),
     "an update of nothing": (
         f"{CASE}      request: {{operation: UPDATE}}\n",
-        "test.yaml:7: spec.cases[0]: an UPDATE needs an oldObject, and no other operation has one; write both or neither",
+        "test.yaml:7: spec.cases[0]: an UPDATE needs an oldObject, and no other operation has one; "
+        "write both or neither",
     ),
     "rules of what is allowed": (
         CASE.replace("pool: whole", "rules: [multiple-slices]"),
