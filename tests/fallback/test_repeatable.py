@@ -17,7 +17,7 @@ def test_every_run_writes_the_same_bytes_whatever_the_order_of_its_sets(command:
         subprocess.run(
             line, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
-        for seed in ("0", "1", "2")
+        for seed in ("0", "1")
     }
     (text,) = texts
     assert text.startswith(b"# Made from policy ")

@@ -147,6 +147,7 @@ def test_a_denial_is_in_log_diff_summary_and_sarif_and_fails_at_the_end(runner: 
     assert runner("verdict", {"status": outputs["status"]})[0] == 1
 
 
+@pytest.mark.thorough
 def test_only_annotations_are_commands_of_the_runner(runner: Any, tmp_path: Path) -> None:
     text = (tmp_path / "work/deploy/deny-one-in-each-of-two-containers.yaml").read_text()
     (tmp_path / "work/deploy/a\n::stop-commands::x\n##[add-mask]b.yaml").write_text(text)
@@ -160,6 +161,7 @@ def test_only_annotations_are_commands_of_the_runner(runner: Any, tmp_path: Path
     assert runner("check", {"paths": "deploy"})[1].partition("\n")[0] != log.partition("\n")[0]
 
 
+@pytest.mark.thorough
 def test_what_a_kustomization_makes_is_marked_in_the_patch_that_people_edit(runner: Any, tmp_path: Path) -> None:
     layout = layouts.load("overlay-patch")
     layout.write(tmp_path / "work")
@@ -172,6 +174,7 @@ def test_what_a_kustomization_makes_is_marked_in_the_patch_that_people_edit(runn
     assert {(place["artifactLocation"]["uri"], place["region"]["startLine"]) for place in places} == marked
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("given", "status"),
     [
@@ -195,6 +198,7 @@ case $* in
 """
 
 
+@pytest.mark.thorough
 def test_a_comment_is_made_once_and_kept_up_to_date(runner: Any, tmp_path: Path) -> None:
     temp = tmp_path / "temp"
     (tmp_path / "bin/gh").write_text(GH)

@@ -35,6 +35,7 @@ def test_the_output_of_a_command_is_kept_and_its_status_is_looked_at(tmp_path: P
         cost([sys.executable, "-S", "-c", "raise SystemExit(3)"], {})
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not (PROC / "self" / "schedstat").exists(), reason="the profile reads /proc/PID/schedstat")
 def test_each_layer_of_a_worker_answers_and_is_measured(tmp_path: Path) -> None:
     certificates(tmp_path)

@@ -59,6 +59,7 @@ CHANGED = {
 """A file, or a folder for its first file, of each class of input, by the suite that has to notice its change."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", CHANGED)
 def test_each_class_of_input_counts(kind: str) -> None:
     suite, place = CHANGED[kind]
@@ -88,6 +89,7 @@ def test_a_changed_renamed_or_removed_input_is_noticed(checkout: Path) -> None:
     assert digest(checkout, "image", ()) in seen
 
 
+@pytest.mark.thorough
 def test_files_that_nobody_thought_of_count(checkout: Path) -> None:
     places = ["new", "webhook/new.txt", "tests/fixtures/new", "tests/unheard-of/data", "tests/new.json"]
     for place in places:
@@ -99,6 +101,7 @@ def test_files_that_nobody_thought_of_count(checkout: Path) -> None:
         (checkout / place).unlink()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("suite", "place"),
     [
