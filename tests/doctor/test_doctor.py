@@ -244,7 +244,7 @@ def test_a_fallback_that_answers_first_does_not_hide_the_webhook(world: World, a
     world.items.update({DEPLOYMENTS: {"kind": "Deployment"}})
     assert "was allowed" in ask().having("error")["calls"]
     world.install([])
-    assert "it is in files" in ask().having("ok")["fallback"]
+    assert "it comes from the API server's own files" in ask().having("ok")["fallback"]
 
 
 def _edit(world: World, path: str, old: str, new: str) -> None:
@@ -284,7 +284,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
     (lambda w: w.items[f"{HOME}/pods"]["items"].pop(), "replicas", "warning", "1 of 2 replicas are ready"),
     (lambda w: _edit(w, f"{HOME}/pods", "cpu-1", "cpu-0"), "replicas", "warning", "run on node cpu-0"),
     (lambda w: _edit(w, DEPLOYMENT, '"--live"', '"--live", "--audit-only"'), "mode", "warning", "failurePolicy Fail"),
-    (lambda w: [h.update(failurePolicy="Ignore") for h in w.hooks()], "mode", "warning", "while the webhook is away"),
+    (lambda w: [h.update(failurePolicy="Ignore") for h in w.hooks()], "mode", "warning", "while the webhook is down"),
     (lambda w: _edit(w, POLICY_MAP, "kind: GPUSharingPolicy", "kind: Pod"), "policy", "error", "cannot be used"),
     (lambda w: w.items.pop(POLICY_MAP), "policy", "error", "could not be read"),
     (lambda w: _series(w, 'slicewarden_policy_info{hash="0"}', 1), "policy", "warning", "judges by policy 0"),
@@ -331,7 +331,12 @@ ERRORS: list[tuple[Break, str, str, str]] = [
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(3)[0]}), "certificate", "warning", "ends 20"),
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(old=True)[0]}), "certificate", "error", "ended 20"),
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(name="b")[0]}), "certificate", "error", "the name"),
-    (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued()[0]}), "caBundle", "error", "no CA that signed"),
+    (
+        lambda w: w.items[SERVING]["data"].update({"tls.crt": issued()[0]}),
+        "caBundle",
+        "error",
+        "without the CA that signed",
+    ),
     (lambda w: [h["clientConfig"].pop("caBundle") for h in w.hooks()], "caBundle", "error", "no caBundle"),
     (lambda w: w.hooks()[3]["clientConfig"].update(caBundle="%"), "caBundle", "error", "no caBundle"),
     (lambda w: _edit(w, SLICES, '"ready": true', '"ready": false'), "endpoints", "error", "no ready endpoint"),
@@ -464,7 +469,7 @@ def test_a_policy_in_force_as_an_object_is_in_order(world: World, ask: Any) -> N
     said = done.having("ok")
     assert "is in force, mode Enforce, held by 2/2 replicas" in said["policy"]
     assert said["controller"] == "controller-a runs"
-    assert said["registration"].startswith("it asks by ")
+    assert said["registration"].startswith("it names ")
     assert "calls" in said
 
 

@@ -189,7 +189,7 @@ def test_a_flavour_that_excludes_the_pool_admits_a_job_that_makes_no_pod_as_the_
     assert pods_of(cluster, vision, "excluded") == []
     (said,) = linted(cluster, tmp_path)["whole"]
     assert f"excludes pool shared: trusted pods of namespace {vision}" in said
-    assert "are admitted and make no pods" in said
+    assert "are admitted but get no pods" in said
 
 
 def test_a_flavour_with_a_taint_that_no_job_tolerates_admits_none_as_the_lint_says(

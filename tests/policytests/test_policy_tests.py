@@ -378,13 +378,12 @@ UNUSABLE = {
     ),
     "an update of nothing": (
         f"{CASE}      request: {{operation: UPDATE}}\n",
-        "test.yaml:7: spec.cases[0]: an UPDATE needs an oldObject, and no other operation has one; "
-        "write both or neither",
+        "test.yaml:7: spec.cases[0]: only an UPDATE has an oldObject, and it must have one; write both or neither",
     ),
     "rules of what is allowed": (
         CASE.replace("pool: whole", "rules: [multiple-slices]"),
-        "test.yaml:14: spec.cases[0].expect: what is allowed without a warning has no rules and no message; "
-        "leave them out",
+        "test.yaml:14: spec.cases[0].expect: an object allowed without a warning has no rules and no message; "
+        "remove them",
     ),
     "a kind that nobody judges": (
         "    - {name: x, object: {apiVersion: v1, kind: Service}, expect: {verdict: allowed}}\n",

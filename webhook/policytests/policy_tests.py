@@ -129,7 +129,7 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
         days.append(((*at, "today"), case.get("today")))
         operation, expect = case.get("request", {}).get("operation", "CREATE"), case["expect"]
         if (operation == "UPDATE") != ("oldObject" in case):
-            yield at, "an UPDATE needs an oldObject, and no other operation has one; write both or neither"
+            yield at, "only an UPDATE has an oldObject, and it must have one; write both or neither"
         if "oldObject" in case and "object" not in case:
             yield (*at, "oldObject"), "replaces one object; write it as `object`"
         if case.get("object", {}).get("kind") == "AdmissionReview" and case.keys() & {"request", "oldObject"}:
