@@ -163,7 +163,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [],
             [("      labels: {gpus: whole, ", "      labels: {gpus: hole, ")],
             8,
-            "no pool has 1 node (whole-1), whose GPUs lie idle",
+            "no pool has 1 node (whole-1), so their GPUs are idle",
         ),
     ],
     "other-sharing": [
@@ -321,7 +321,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             ],
             [],
             23,
-            "no namespace of net exists; remove the exemptions of what you do not run",
+            "no namespace of net exists; remove the exemptions for agents that you do not run",
         ),
     ],
     "idle-scope": [
@@ -384,7 +384,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             ],
             [],
             7,
-            "its users or groups do not hold in team, where grants[1] asks for less",
+            "its users or groups have no effect in team, where grants[1] asks for less",
         ),
     ],
     "useless-grant": [
@@ -430,7 +430,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [more("  exemptions: [{name: a, reason: r, system: true, namespaces: [team], serviceAccounts: [b]}]\n")],
             [],
             23,
-            "exemption a is from every rule; name rules, unless it needs all of them",
+            "exemption a covers every rule; name rules, unless it needs all of them",
         ),
     ],
     "exempted-default": [
@@ -438,7 +438,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [more(f"  exemptions: [{{name: a, reason: r, {who}, namespaces: [team], rules: [device-path]}}]\n")],
             [],
             23,
-            "exemption a covers the account default, which pods have that name none",
+            "exemption a covers the account default, which every pod has that names none",
         )
         for who in ('until: "2027-03-01", serviceAccounts: [b, default]', "system: true, serviceAccounts: [default]")
     ],
@@ -447,7 +447,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [more("  leaveAlone: [team]\n")],
             [],
             23,
-            "no pod of namespace team is ever judged; see that no tenant may create one there",
+            "no pod of namespace team is ever judged; make sure that no tenant may create pods there",
         ),
     ],
     "idle-override": [
@@ -456,7 +456,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [more(f"  overrides:\n    - {{{BOTH}, {WARN}}}\n    - {{namespaces: [team], {AUDIT}}}\n")],
             [],
             25,
-            "overrides[0] speaks of this rule first",
+            "overrides[0] names this rule first",
         ),
         ([more('  overrides: [{namespaces: [team], rules: {"*": Deny}}]\n')], [], 23, "is Deny without it too"),
         (
@@ -469,7 +469,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [more(f"  overrides:\n    - {{{BOTH}, rules: {{'*': Warn}}}}\n    - {{namespaces: [team], {AUDIT}}}\n")],
             [],
             25,
-            "overrides[0] speaks of this rule first",
+            "overrides[0] names this rule first",
         ),
     ],
     "open-way": [
@@ -513,11 +513,11 @@ CASES |= {
             11,
             "needs the agent, and no exemption covers",
         ),
-        ([node('{contention: {mode: "Off", restSeconds: 5}}'), AGENT], [], 11, "has mode Off, so its other words"),
+        ([node('{contention: {mode: "Off", restSeconds: 5}}'), AGENT], [], 11, "has mode Off, so its other settings"),
         ([node("{contention: {mode: FirstCome, turnSeconds: 5}}"), AGENT], [], 11, "has no effect with mode FirstCome"),
     ],
     "turn-longer-than-probes": [
-        ([node("{contention: {mode: Turns, turnSeconds: 20}}"), AGENT], [], 11, "a turn has 20 s, and a pod stands"),
+        ([node("{contention: {mode: Turns, turnSeconds: 20}}"), AGENT], [], 11, "a turn has 20 s, and a pod may be"),
         (
             [node("{contention: {mode: Turns, turnSeconds: 21, longestSeconds: 60}}"), AGENT],
             [],

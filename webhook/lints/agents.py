@@ -37,7 +37,9 @@ def agent_without_effect(of: Linted) -> Iterator[LintFinding]:
             )
         words, mode = mapping(node.get("contention")), pool.contention.mode
         if mode == OFF and len(words) > 1:
-            yield LintFinding((*path, "node", "contention"), "has mode Off, so its other words do nothing; remove them")
+            yield LintFinding(
+                (*path, "node", "contention"), "has mode Off, so its other settings have no effect; remove them"
+            )
         if mode == FIRST_COME and "turnSeconds" in words:
             where = (*path, "node", "contention", "turnSeconds")
             yield LintFinding(where, "has no effect with mode FirstCome; remove it, or set mode: Turns")
@@ -60,13 +62,13 @@ def turn_longer_than_probes(of: Linted) -> Iterator[LintFinding]:
         if rules.turn >= rules.longest:
             yield LintFinding(
                 where,
-                f"a turn has {rules.turn} s, and a pod stands still for at most {rules.longest} s; set turnSeconds to "
+                f"a turn has {rules.turn} s, and a pod may be frozen for at most {rules.longest} s; set turnSeconds to "
                 "less than longestSeconds",
             )
         elif rules.turn > USUAL_BOUND:
             yield LintFinding(
                 where,
-                f"a turn has {rules.turn} s, and a pod with a usual liveness probe stands still for at most "
+                f"a turn has {rules.turn} s, and a pod with a usual liveness probe may be frozen for at most "
                 f"{USUAL_BOUND} s; set turnSeconds to at most {USUAL_BOUND}",
             )
 

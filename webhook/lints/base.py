@@ -76,7 +76,7 @@ Table = Mapping[Lint, Action]
 
 
 def within(narrow: Scope, wide: Scope) -> bool:
-    """Whether another scope covers all that this one covers, whatever labels namespaces have."""
+    """Whether another scope covers everything that this one covers, for any labels of namespaces."""
     if narrow.everywhere or wide.everywhere:
         return wide.everywhere
     if narrow.selector:

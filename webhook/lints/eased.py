@@ -31,7 +31,10 @@ def ending_exemption(of: Linted) -> Iterator[LintFinding]:
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if each.until is not None and of.today <= each.until < of.today + of.soon:
-            yield LintFinding((*path, "until"), f"exemption {each.name} ends on {each.until}; mend what it is for")
+            yield LintFinding(
+                (*path, "until"),
+                f"exemption {each.name} ends on {each.until}; correct its workload, or set a later day",
+            )
 
 
 def every_rule_exempted(of: Linted) -> Iterator[LintFinding]:
@@ -43,9 +46,7 @@ def every_rule_exempted(of: Linted) -> Iterator[LintFinding]:
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if not each.rules:
-            yield LintFinding(
-                path, f"exemption {each.name} is from every rule; name rules, unless it needs all of them"
-            )
+            yield LintFinding(path, f"exemption {each.name} covers every rule; name rules, unless it needs all of them")
 
 
 def exempted_default(of: Linted) -> Iterator[LintFinding]:
@@ -59,8 +60,8 @@ def exempted_default(of: Linted) -> Iterator[LintFinding]:
         if "default" in Names(each.scope.service_accounts):
             yield LintFinding(
                 (*path, "serviceAccounts"),
-                f"exemption {each.name} covers the account default, which pods have that name none; give what it is "
-                "for an account of its own, and name that",
+                f"exemption {each.name} covers the account default, which every pod has that names none; give the "
+                "program its own account, and name that",
             )
 
 
@@ -81,7 +82,7 @@ def idle_override(of: Linted) -> Iterator[LintFinding]:
                 None,
             )
             if wider is not None:
-                yield LintFinding((*path, "rules", rule), f"overrides[{wider}] speaks of this rule first; move this up")
+                yield LintFinding((*path, "rules", rule), f"overrides[{wider}] names this rule first; move this up")
             elif not others and all(of.policy.action(name) is action for name in meant):
                 yield LintFinding((*path, "rules", rule), f"is {action} without it too; remove it")
 
@@ -124,7 +125,7 @@ def newer_rule(of: Linted) -> Iterator[LintFinding]:
 
 
 class ClosedWay(NamedTuple):
-    """A way around the policy. It is closed if all rules of at least one set deny."""
+    """A way around the policy. It is closed if all rules of at least one of its sets deny."""
 
     sets: tuple[frozenset[str], ...]
     open: str

@@ -90,8 +90,8 @@ def overlapping_grants(of: Linted) -> Iterator[LintFinding]:
             if both and asked and not any(_restrictions(wide, narrow)) and not _wider(wide, narrow):
                 yield LintFinding(
                     ("spec", "trust", "grants", number),
-                    f"its {' and '.join(asked)} do not hold in {', '.join(sorted(both)[:3])}, where grants[{by}] asks "
-                    "for less; take them out of one",
+                    f"its {' and '.join(asked)} have no effect in {', '.join(sorted(both)[:3])}, where grants[{by}] "
+                    "asks for less; take them out of one",
                 )
 
 

@@ -37,7 +37,9 @@ def poolless_node(of: Linted) -> Iterator[LintFinding]:
     """
     left = [node for node in of.facts.nodes if node.has_gpus and of.policy.pool_of(node.labels) is None]
     if left:
-        yield LintFinding(("spec", "pools"), f"no pool has {some(left)}, whose GPUs lie idle; add one, or label them")
+        yield LintFinding(
+            ("spec", "pools"), f"no pool has {some(left)}, so their GPUs are idle; add one, or label them"
+        )
 
 
 def other_sharing(of: Linted) -> Iterator[LintFinding]:

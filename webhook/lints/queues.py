@@ -62,7 +62,7 @@ def _excluded(
             yield LintFinding(
                 path,
                 f"{where} has {key}={flavor.labels.get(key, '')}, which excludes pool {name}: {who} belong there, so "
-                "their jobs are admitted and make no pods; give the flavour the pool's labels",
+                "their jobs are admitted but get no pods; give the flavour the pool's labels",
             )
         else:
             yield LintFinding(

@@ -41,7 +41,7 @@ def absent_agent(of: Linted) -> Iterator[LintFinding]:
     if absent:
         yield LintFinding(
             ("spec", "exemptions"),
-            f"no namespace of {listed(absent, 10)} exists; remove the exemptions of what you do not run",
+            f"no namespace of {listed(absent, 10)} exists; remove the exemptions for agents that you do not run",
         )
 
 
@@ -74,7 +74,9 @@ def unjudged_namespace(of: Linted) -> Iterator[LintFinding]:
     remove the namespace from `leaveAlone`, and exempt the components by account.
     """
     for path, name in at("leaveAlone", of.policy.leave_alone):
-        yield LintFinding(path, f"no pod of namespace {name} is ever judged; see that no tenant may create one there")
+        yield LintFinding(
+            path, f"no pod of namespace {name} is ever judged; make sure that no tenant may create pods there"
+        )
 
 
 def idle_scope(of: Linted) -> Iterator[LintFinding]:
