@@ -101,6 +101,16 @@ def test_a_manifest_is_not_hidden_by_a_chart_beside_it(check: Check) -> None:
     assert [judged.file for judged in report.judged] == ["a/templates/pod.yaml"]
 
 
+def test_hidden_files_with_an_object_are_named(check: Check) -> None:
+    settings = {f"{folder}.pre-commit.yaml": "repos: []\n" for folder in ("", "a/", ".github/")}
+    kept = {f"{folder}/pod.yaml": POD for folder in (".git", ".hg/store", "a/.svn")}
+    report = check({"pod.yaml": POD, "a/.x.yml": POD, ".b/c/pod.json": "{'kind: [", ".yaml": POD, **settings, **kept})
+    assert [judged.file for judged in report.judged] == ["pod.yaml"]
+    (note,) = report.notes
+    assert note == "3 hidden files with objects are only judged if named: .yaml, .b/c/pod.json, a/.x.yml"
+    assert [judged.file for judged in check({}, "a/*", "a/.x.yml", ".b").judged] == ["a/.x.yml"]
+
+
 def test_an_object_without_its_type_among_others_is_an_error(check: Check) -> None:
     (problem,) = check({"a.yaml": f"{POD}---\nkind: Deployment\n"}).problems
     assert str(problem) == "a.yaml:10: apiVersion is missing"

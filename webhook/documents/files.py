@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path as FilePath
 from typing import IO, Any
 
@@ -91,15 +92,19 @@ def find(paths: Iterable[str]) -> Iterator[str | Problem]:
 
 
 def _expanded(path: str) -> Iterator[str | Problem]:
-    if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
-        yield from _within(path)
-        return
-    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
-    names = [name for name in names if FilePath(name).is_dir() or name.lower().endswith(SUFFIXES)]
-    if not names:
+    places = _places(path)
+    if not places:
         yield Problem(path, 0, "no YAML or JSON file matches")
-    for name in names:
-        yield from _within(name)
+    for place in places:
+        yield from _within(place)
+
+
+def _places(path: str) -> list[str]:
+    """Return the files and folders that a path names: all that match it, for a pattern."""
+    if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
+        return [path]
+    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
+    return [name for name in names if FilePath(name).is_dir() or name.lower().endswith(SUFFIXES)]
 
 
 def _within(name: str) -> Iterator[str | Problem]:
@@ -113,11 +118,38 @@ def _within(name: str) -> Iterator[str | Problem]:
         problems.append(Problem(str(error.filename), 0, error.strerror or str(error)))
 
     for folder, folders, names in os.walk(name, onerror=failed):
-        # A mounted ConfigMap has a second copy of its files, in a folder whose name begins with two dots.
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
         files += (FilePath(folder, file) for file in names if not file.startswith("."))
     yield from (str(file) for file in sorted(files) if file.suffix.lower() in SUFFIXES)
     yield from problems
+
+
+def hidden(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the files below some folders that kubectl reads and `find` does not, if they may have an object.
+
+    These are hidden files, and files in hidden folders (cli-runtime pkg/resource/visitor.go, ignoreFile).
+    """
+    for place in chain.from_iterable(map(_places, paths)):
+        for folder, folders, names in os.walk(place):
+            folders[:] = sorted(each for each in folders if each not in _VERSIONS)
+            inside = any(part.startswith(".") for part in FilePath(os.path.relpath(folder, place)).parts)
+            for name in sorted(names):
+                file = os.path.normpath(os.path.join(folder, name))  # noqa: PTH118
+                if (inside or name.startswith(".")) and name.endswith(SUFFIXES) and _has_object(file):
+                    yield file
+
+
+_VERSIONS = frozenset((".bzr", ".git", ".hg", ".jj", ".svn"))
+"""The folders in which programs for version control keep their own files."""
+
+
+def _has_object(name: str) -> bool:
+    """Return whether kubectl finds an object in a file, or may find one in a part that we cannot read."""
+    return may_hold_objects(name) and any(isinstance(one, Problem) or _is_created(one.value) for one in read(name))
+
+
+def _is_created(value: Any) -> bool:
+    return is_typed(value) or (isinstance(value, dict) and isinstance(value.get("items"), list))
 
 
 def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:

@@ -242,6 +242,7 @@ def read(
     done = tuple(_each(partial(_read, reading, made, sent=processes > 1), batches, processes))
     unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *made.problems])
     unfound.apart.rendered.extend(made.notes)
+    unfound.apart.hidden.extend(name for name in files.hidden(paths) if name not in given)
     if whole := sorted(patches.whole):
         unfound.apart.rendered.append(
             f"judged as objects, though kustomizations of other folders name them as patches: {listed(whole, 3)}"

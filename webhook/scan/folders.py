@@ -23,7 +23,7 @@ class Apart:
     """Files of folders that are no manifests by themselves, and were not judged.
 
     `charts` are the numbers of templates by the folder of their chart, `templates` those of no chart. `others` hold no
-    Kubernetes object; neither do `values`, which use a GPU as a chart's values do.
+    Kubernetes object; neither do `values`, which use a GPU as a chart's values do. `hidden` files have one.
     `rendered` are lines on what was rendered not at all, or not as a whole.
     """
 
@@ -32,6 +32,7 @@ class Apart:
     patches: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
     rendered: list[str] = field(default_factory=list)
 
     def __add__(self, more: "Apart") -> "Apart":
@@ -41,6 +42,7 @@ class Apart:
             self.patches + more.patches,
             self.others + more.others,
             self.values + more.values,
+            self.hidden + more.hidden,
             self.rendered + more.rendered,
         )
 
@@ -60,6 +62,9 @@ class Apart:
             words = "file uses a GPU and has" if len(self.values) == 1 else "files use GPUs and have"
             render = "values of a chart are judged by helm template CHART -f FILE | slicewarden check -"
             yield f"{len(self.values):,} {words} no Kubernetes object: {listed(self.values, _NAMED)}; {render}"
+        if self.hidden:
+            words = "file with an object is" if len(self.hidden) == 1 else "files with objects are"
+            yield f"{len(self.hidden):,} hidden {words} only judged if named: {listed(self.hidden, _NAMED)}"
         if self.others:
             yield f"{several(len(self.others), 'file')} without a Kubernetes object: {listed(self.others, _NAMED)}"
 
