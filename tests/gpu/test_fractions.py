@@ -159,15 +159,8 @@ def asked_with(marks: Annotations, user: str = "dana") -> list[Object]:
 
 
 def reads(marks: Annotations) -> bool:
-    """Tell whether fractiond would do anything with some container, under any prefix where it gives a card."""
-    for name in CONTAINERS:
-        if acted_on(marks, name) is not None:
-            return True
-        for prefix in PREFIXES:
-            found = acted_on(marks, name, prefix)
-            if isinstance(found, tuple) and found[2]:
-                return True
-    return False
+    """Tell whether fractiond would do anything with some container, under any prefix that it may be set to."""
+    return any(acted_on(marks, name, prefix) is not None for name in CONTAINERS for prefix in PREFIXES)
 
 
 def refused(verdict: Verdict) -> bool:
@@ -175,7 +168,9 @@ def refused(verdict: Verdict) -> bool:
     return any("annotations" in result.finding.path for result in verdict.having(Action.DENY))
 
 
-OURS = re.compile(r"^(nvidia\.com|kai\.scheduler)/container\.|\.gpus\.devices$|\.gpu-compute\.portion$")
+OURS = re.compile(
+    r"^(nvidia\.com|kai\.scheduler)/container\.|\.(gpus\.devices|gpu-compute\.portion|gpu-memory\.(request|limit))$"
+)
 
 
 @example(marks={f"{PREFIX}main.gpu-memory.limit": "8Gi", f"{PREFIX}main.gpus.devices": "all"})

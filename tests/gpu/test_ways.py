@@ -200,6 +200,46 @@ def test_what_is_below_and_above_a_place_of_a_node_is_the_place(path: str) -> No
     assert host_paths.leads_to_gpu(place.rpartition("/")[0])
 
 
+ENGINES = (
+    *(
+        "containerd/containerd.sock",
+        "containerd-stargz-grpc/containerd-stargz-grpc.sock",
+        "containerd-nydus/system.sock",
+    ),
+    *("soci-snapshotter-grpc/soci-snapshotter-grpc.sock", "firecracker-containerd/containerd.sock", "crio/crio.sock"),
+    *("docker.sock", "docker/metrics.sock", "dockershim.sock", "cri-dockerd.sock", "cri-dockerd/cri.sock"),
+    *("podman/podman.sock", "buildkit/buildkitd.sock", "k3s/containerd/containerd.sock", "system-docker.sock"),
+    *("balena-engine.sock", "balena/balena-engine.sock", "isulad.sock", "isula/isula_restful.sock", "pouchcri.sock"),
+    *("nri/nri.sock", "salt/minion/minion_event_pub.ipc"),
+)
+"""The sockets, below /run, of programs that start containers or mount folders as root for whoever asks."""
+
+SOCKETS_OF_USERS = ("spire/sockets/agent.sock", "log/journal", "xtables.lock", "contained", "calico/cni.sock", "mnt")
+"""Places below /run that a pod may read: a workload's identity, logs, and near misses of the names above."""
+
+
+@given(
+    st.sampled_from(ENGINES),
+    st.sampled_from(("/run/", "/var/run/", "//var//run/./", "/run/../run/")),
+    st.sampled_from(Access),
+    st.integers(0, 2),
+)
+def test_no_access_to_a_socket_that_starts_containers_is_harmless(
+    socket: str, run: str, access: Access, up: int
+) -> None:
+    """A read-only mount takes connections too. Neither does it help to mount a folder above the socket."""
+    path = f"{run}{socket}"
+    for _ in range(up):
+        path = path.rpartition("/")[0]
+    event(f"{access.name} of {path}")
+    assert host_paths.leads_to_gpu(path, access)
+
+
+@given(st.sampled_from(SOCKETS_OF_USERS), st.sampled_from(("/run/", "/var/run/")))
+def test_other_places_below_run_may_be_read(place: str, run: str) -> None:
+    assert not host_paths.leads_to_gpu(f"{run}{place}", Access.READ)
+
+
 def test_a_mount_is_compared_by_how_it_begins() -> None:
     for folder in host_paths.MOUNT_PATHS:
         assert all(

@@ -56,8 +56,10 @@ RESOURCES = (
     "huawei.com/npu*",
     "hygon.com/dcu*",
     "iluvatar.ai/*",
+    "kunlunxin.com/*",
     "metax-tech.com/*",
     "mthreads.com/*",
+    "vastaitech.com/*",
 )
 """Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
@@ -71,13 +73,16 @@ kernel drivers, the others before that and with `-monitoring-mode=split`.
 SHARE_OF_COMPUTE = ".gpu-compute.portion"
 """The end of the annotation that limits a container's share of the compute of its GPUs."""
 
+MEMORY = ("*.gpu-memory.request", "*.gpu-memory.limit")
+"""Annotations from which `fractiond` writes the driver's limits of a container, whatever they were before."""
+
 ASSIGNED = ("*.gpus.devices", f"*{SHARE_OF_COMPUTE}")
 """Annotations in which KAI writes the GPUs of a container, and its share of their compute.
 
 `fractiond`, the NRI plugin of kai-gpu-fractioning, makes the first NVIDIA_VISIBLE_DEVICES, whatever was there before,
 and the second a percentage for MPS (kai-gpu-fractioning fractioning-manager/fractiond/internal/annotations, plugin.go).
 The prefix before a container's name in such a key is a setting of the plugin (`nvidia.com/container.` by default), so
-only the ends of the keys are compared.
+only the ends of the keys are compared, here and in MEMORY.
 """
 
 ANNOTATIONS = Names(
@@ -93,6 +98,7 @@ ANNOTATIONS = Names(
         # reads all of them (pkg/common/resources), and fractiond reads them in every pod
         "nvidia.com/container.*",
         "kai.scheduler/container.*",  # NAME.gpu-memory.portion.limit
+        *MEMORY,
         "runai/gpu-fraction",
         "runai/gpu-memory",
         # NexusGPU/tensor-fusion pkg/constants, internal/webhook/v1/tf_parser.go: about forty keys, all for GPUs
@@ -168,8 +174,10 @@ VENDORS = {
     "huawei.com": "Huawei",
     "hygon.com": "Hygon",
     "iluvatar.ai": "Iluvatar",
+    "kunlunxin.com": "Kunlunxin",
     "metax-tech.com": "MetaX",
     "mthreads.com": "Moore Threads",
+    "vastaitech.com": "Vastai",
     "nvidia.com": "NVIDIA",
     "gpu.nvidia.com": "NVIDIA",
     "mig.nvidia.com": "NVIDIA",

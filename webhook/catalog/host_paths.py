@@ -35,7 +35,9 @@ HOST_PATHS = (
     *DEVICE_PATHS,
     # Files and sockets of the kubelet and of container runtimes. A process with access to one controls the node.
     "/var/lib/kubelet",
-    "/run/containerd",
+    "/run/containerd*",  # and its snapshotters' sockets, which mount folders as root: containerd-stargz-grpc, -nydus
+    "/run/soci-snapshotter*",
+    "/run/firecracker-containerd*",
     "/var/lib/containerd",
     "/run/crio",
     "/var/lib/containers",
@@ -43,7 +45,12 @@ HOST_PATHS = (
     "/run/buildkit",
     "/run/containers",
     "/run/docker*",
-    "/run/cri-dockerd.sock",
+    "/run/cri-dockerd*",
+    "/run/system-docker*",  # RancherOS's
+    "/run/balena*",  # balena-os/balena-engine, a fork of Docker
+    "/run/isula*",  # openEuler's runtime: openeuler-mirror/iSulad src/daemon/config, isulad.sock
+    "/run/pouch*",  # AliyunContainerService/pouch main.go
+    "/run/salt",  # what a Salt minion is told by these sockets it runs as root
     "/var/lib/docker",
     "/run/runc",
     "/run/runsc",
