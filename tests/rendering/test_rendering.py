@@ -293,6 +293,8 @@ DOOR = (
         "secretGenerator: [{name: t, files: [deploy/door.yaml]}]\n",
         "crds: [deploy/door.yaml]\n",
         "openapi: {path: deploy/door.yaml}\n",
+        "helmCharts: [{name: web, repo: https://charts.example, valuesFile: deploy/door.yaml}]\n",
+        "helmCharts: [{name: web, repo: https://charts.example, additionalValuesFiles: [deploy/door.yaml]}]\n",
     ],
 )
 def test_a_kustomization_hides_no_object_that_it_does_not_make(check: Check, fields: str) -> None:
@@ -377,9 +379,17 @@ CHART = {
 }
 
 
+def test_a_chart_hides_no_object_that_it_leaves_out(check: Check, program: Program) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    chart = {"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n", ".helmignore": "door.yaml\n"}
+    templates = {"templates/door.yaml": DOOR, "templates/pod.yaml": POD, "templates/other.yaml": "{{ .Values.x }}\n"}
+    report = check(chart | templates)
+    assert judged(report) == ["templates/door.yaml lab", "templates/pod.yaml lab ."]
+
+
 def test_helm_gets_what_a_chart_leaves_out(check: Check, program: Program) -> None:
-    program(f"[ -e chart/.helmignore ] && printf '%s' '{POD}'", "helm")
-    assert judged(check(CHART)) == ["chart lab chart"]
+    program(f"[ -e chart/.helmignore ] && printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    assert judged(check(CHART)) == ["chart/templates/pod.yaml lab chart"]
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", ".git/config", "../.secret"])

@@ -258,9 +258,10 @@ def test_a_rendered_object_stands_in_its_template(check: Check, helm: Callable[[
     assert [(judged.file, judged.line) for judged in report.judged] == [
         ("my charts/a/templates/pod.yaml", 3),
         ("my charts/a", 0),
+        ("my charts/a/templates/plain.yaml", 1),
         ("pod.yaml", 1),
     ]
-    assert [judged.root for judged in report.judged] == ["my charts/a", "my charts/a", ""]
+    assert [judged.root for judged in report.judged] == ["my charts/a", "my charts/a", "", ""]
     assert (report.problems, [note for note in report.notes if "chart a" in note]) == ((), [])
     assert (tmp_path / "asked").read_text() == "template --namespace default -- release-name chart /dev/null\n"
 

@@ -122,8 +122,10 @@ def chart_of(value: Object, sources: FluxSources) -> str | Remote | None:
     target = sources.spec(reference, own)
     if reference.get("kind") == "HelmChart":
         return _chart(target, own, sources)
-    version = string(mapping(target.get("ref")).get("tag")) or string(mapping(target.get("ref")).get("semver"))
-    url = string(target.get("url"))
+    wanted, url = mapping(target.get("ref")), string(target.get("url"))
+    if url and (digest := string(wanted.get("digest"))):  # counts before the others (source-controller)
+        return Remote("", f"{url}@{digest}", "")
+    version = string(wanted.get("semver")) or string(wanted.get("tag"))
     return Remote("" if url else string(reference.get("name")), url, version)
 
 

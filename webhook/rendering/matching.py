@@ -61,7 +61,7 @@ def judged_by(job: Job, tree: Tree) -> Iterator[str]:
     own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
     made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
     for name in found.files:
-        if name in own or (name in made and _belongs(name, found.folders, tree)) or not _holds_objects(name, tree):
+        if name in own or (name in made and _belongs(name, found.folders, tree)) or not holds_objects(name, tree):
             yield os.path.normpath(name)
 
 
@@ -75,7 +75,8 @@ def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
     return is_below(name, folders) or not any(is_whole(each.value) for each in tree.documents(name))
 
 
-def _holds_objects(name: str, tree: Tree) -> bool:
+def holds_objects(name: str, tree: Tree) -> bool:
+    """Whether a file holds a Kubernetes object, or might."""
     try:
         return files.may_hold_objects(name) and any(files.is_typed(each.value) for each in tree.documents(name))
     except Unseen:

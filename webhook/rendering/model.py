@@ -49,9 +49,10 @@ class Output:
 
 @immutable
 class Rendering:
-    """All that was rendered: objects by their roots, and the files and charts that are judged by them.
+    """All that was rendered: objects by their roots, the files that are judged by them, and the charts.
 
-    `installed` are objects that install a chart which was rendered, by their file and line.
+    Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects that install a chart
+    which was rendered, by their file and line.
     """
 
     outputs: list[Output] = field(default_factory=list)

@@ -2,14 +2,13 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
@@ -28,8 +27,8 @@ from webhook.rendering.model import (
     deployers,
     is_root,
 )
-from webhook.rendering.planning import Planner
-from webhook.rendering.repositories import FluxSources
+from webhook.rendering.planning import Installed, Planner
+from webhook.rendering.releases import Releases
 from webhook.rendering.tree import Tree, Unseen, root_of
 from webhook.text.words import shown
 
@@ -80,6 +79,7 @@ class _Run:
         self._prefix = tree.root if absolute else os.path.relpath(tree.root, here)
         self._planner = Planner(tree, names, self._prefix)
         self._gaps = Gaps()
+        self._releases = Releases(tree, self._prefix, self._gaps)
         self._used = set[str]()
         self._downloads = charts.Downloads()
 
@@ -96,8 +96,9 @@ class _Run:
             jobs = [job for job in jobs if self._is_touched(job)]
         jobs = self._with_charts(jobs)
         outputs = self._built(jobs)
-        releases += self._releases(outputs, jobs)
-        releases += ((release, None) for name in helmfiles for release in self._of_helmfile(name))
+        made = [item for output in outputs for item in output.items]
+        releases += self._releases.of_flux(made, jobs, planner, self._result.files)
+        releases += (installed for name in helmfiles for installed in self._releases.of_helmfile(name))
         if self._options.touched:
             roots = {job.root for job in jobs}
             releases = [(release, item) for release, item in releases if self._is_changed(release, item, roots)]
@@ -146,8 +147,8 @@ class _Run:
         """Whether a kustomization is made of a file that has changed, or installs a chart with one."""
         own = {*job.found.files, *([job.over.document.file] if job.over else ())}
         for entry in job.found.charts:
-            chart = self._included(entry)
-            own.update(self._values_of(entry)[1])
+            chart = self._releases.chart_of(entry)
+            own.update(self._releases.values_of(entry)[1])
             if isinstance(chart, str) and self._has_changed(chart):
                 return True
         if any(os.path.realpath(name) in self._changed for name in own):
@@ -175,143 +176,21 @@ class _Run:
 
     # Charts
 
-    def _releases(self, outputs: list[Output], jobs: list[Job]) -> Iterator[tuple[Release, Item | None]]:
-        """Yield the charts that HelmReleases install."""
-        made = [item for output in outputs for item in output.items]
-        built = {(item.document.file, item.line()) for item in made}
-        plain = [
-            item
-            for item in self._planner.deployers
-            if os.path.normpath(item.document.file) not in self._result.files or not built
-        ]
-        values = [item.value for item in (*made, *self._planner.deployers)]
-        sources = FluxSources(values, self._planner.own[deploying.FLUX])
-        texts = {**deploying.data_of(values), **self._generated_texts(jobs)}
-        for item in (*made, *plain):
-            value = item.value
-            spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
-            if group_kind(value) != deploying.RELEASE or not (spec.get("chart") or spec.get("chartRef")):
-                continue
-            place = deploying.chart_of(value, sources)
-            own, hidden = deploying.release_values(value, texts)
-            root = deploying.title(value)
-            if hidden:
-                self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
-            namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
-            name = string(spec.get("releaseName")) or "-".join(
-                filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
-            )
-            where: str | Remote
-            if isinstance(place, Remote):
-                where = self._vendored(place) or place
-            else:
-                where = os.path.normpath(os.path.join(self._prefix, (place or "").lstrip("/")))
-                if place is None or not charts.is_chart(where):
-                    self._gaps.hidden.append(f"{root} (its source is elsewhere)")
-                    continue
-            yield Release(where, root, name or charts.RELEASE, namespace, tuple(own)), item
-
-    def _generated_texts(self, jobs: list[Job]) -> dict[str, Mapping[str, str]]:
-        """The data of generated ConfigMaps by the names that people write, without the program's hash."""
-        return deploying.data_of(each.value for job in jobs for each in job.found.objects)
-
     def _with_charts(self, jobs: list[Job]) -> list[Job]:
         """Return the work with the objects of the charts that its kustomizations include; each is rendered once."""
-        included, found = dict[ChartEntry, tuple[Release, Item]](), dict[ChartEntry, list[Item]]()
+        included, found = dict[ChartEntry, Installed](), dict[ChartEntry, list[Item]]()
         for job in jobs:
             for entry in job.found.charts:
                 if entry not in included:
-                    values, files_of_values = self._values_of(entry)
-                    self._result.files.update(files_of_values)
-                    included[entry] = self._release_of(entry, job.root, values)
+                    included[entry] = self._releases.of_entry(entry, job.root)
+                    values = self._releases.values_of(entry)[1]
+                    self._result.files.update(name for name in values if not matching.holds_objects(name, self._tree))
         entries = {release: entry for entry, (release, _) in included.items()}
         for release, _, items in self._rendered(included.values()):
             found[entries[release]] = items
         return [job.with_charts(self._tree, found) if job.found.charts else job for job in jobs]
 
-    def _release_of(self, entry: ChartEntry, root: str, values: Sequence[Mapping[str, Any]]) -> tuple[Release, Item]:
-        """Return a chart that a kustomization includes, and its entry there."""
-        (document,) = self._tree.documents(entry.file)
-        chart = mappings(document.value.get("helmCharts"))[entry.number]
-        namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
-        name = string(chart.get("releaseName")) or charts.RELEASE
-        item = Item(document, ("helmCharts", entry.number), chart)
-        return Release(self._included(entry), root, name, namespace, tuple(values), places=False), item
-
-    def _included(self, entry: ChartEntry) -> str | Remote:
-        (document,) = self._tree.documents(entry.file)
-        chart = mappings(document.value.get("helmCharts"))[entry.number]
-        name, home = string(chart.get("name")), string(mapping(document.value.get("helmGlobals")).get("chartHome"))
-        local = os.path.normpath(os.path.join(os.path.dirname(entry.file), home or "charts", name))
-        return (
-            local if charts.is_chart(local) else Remote(name, string(chart.get("repo")), string(chart.get("version")))
-        )
-
-    def _values_of(self, entry: ChartEntry) -> tuple[list[Mapping[str, Any]], list[str]]:
-        """Return the values that a kustomization gives to a chart, and the files in which they stand."""
-        (document,) = self._tree.documents(entry.file)
-        chart = mappings(document.value.get("helmCharts"))[entry.number]
-        values, names = list[Mapping[str, Any]](), list[str]()
-        for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles"))):
-            if isinstance(path, str) and path:
-                name = os.path.normpath(os.path.join(os.path.dirname(entry.file), path))
-                try:
-                    values += (mapping(each.value) for each in self._tree.documents(name))
-                    names.append(name)
-                except Unseen as error:
-                    self._gaps.lacking.setdefault(str(error), []).append(entry.file)
-        return [each for each in (*values, mapping(chart.get("valuesInline"))) if each], names
-
-    def _of_helmfile(self, name: str) -> Iterator[Release]:
-        """Yield the releases of a helmfile: those that are written without templates."""
-        try:
-            documents = [mapping(document.value) for document in self._tree.documents(name)]
-        except Unseen:
-            self._gaps.hidden.append(f"{name} (a template)")
-            return
-        folder, urls = os.path.dirname(name), dict[str, str]()
-        for each in (one for document in documents for one in mappings(document.get("repositories"))):
-            url = string(each.get("url"))
-            urls[string(each.get("name"))] = f"oci://{url}" if each.get("oci") and "://" not in url else url
-        for each in (one for document in documents for one in mappings(document.get("releases"))):
-            chart, release = string(each.get("chart")), string(each.get("name"))
-            values, hidden = list[Mapping[str, Any]](), False
-            for one in sequence(each.get("values")):
-                try:
-                    if isinstance(one, str):
-                        found = self._tree.documents(os.path.normpath(os.path.join(folder, one)))
-                        values += (mapping(document.value) for document in found)
-                    else:
-                        values.append(mapping(one))
-                except Unseen:
-                    hidden = True
-            root = f"release {release} of {name}"
-            if hidden:
-                self._gaps.hidden.append(f"{root} (values elsewhere)")
-            where: str | Remote = os.path.normpath(os.path.join(folder, chart))
-            if not charts.is_chart(str(where)) or self._lost(str(where)):
-                before, _, own = chart.partition("/")
-                address = urls.get(before, "")
-                remote = Remote(own if address else chart, address, string(each.get("version")))
-                where = self._vendored(remote) or remote
-            yield Release(where, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values))
-
-    def _vendored(self, remote: Remote) -> str:
-        """Return the folder of a remote chart in the repository, if a folder `charts/NAME` at its top has it."""
-        for name in filter(None, (remote.name, remote.url.rstrip("/").rpartition("/")[2])):
-            local = os.path.normpath(os.path.join(self._prefix, "charts", name))
-            if charts.is_chart(local) and not self._lost(local):
-                return local
-        return ""
-
-    def _lost(self, folder: str) -> bool:
-        try:
-            self._tree.checked(folder)
-        except Unseen:
-            return True
-        return False
-
-    def _installed(self, releases: list[tuple[Release, Item | None]], folders: list[str]) -> None:
+    def _installed(self, releases: list[Installed], folders: list[str]) -> None:
         """Render the charts with the values of their releases, and those without a release with their own."""
         used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
         own = [folder for folder in folders if folder not in used and programs.helm()]
@@ -321,11 +200,9 @@ class _Run:
                 self._result.installed.add((item.document.file, item.line()))
             self._result.outputs.append(Output(release.root, items))
 
-    def _rendered(
-        self, releases: Iterable[tuple[Release, Item | None]]
-    ) -> Iterator[tuple[Release, Item | None, list[Item]]]:
+    def _rendered(self, releases: Iterable[Installed]) -> Iterator[tuple[Release, Item | None, list[Item]]]:
         """Yield releases with the objects of their charts, and note those that are not rendered."""
-        wanted = list[tuple[Release, Item | None]]()
+        wanted = list[Installed]()
         for release, item in releases:
             if isinstance(release.chart, Remote) and not self._options.fetch:
                 self._gaps.unpulled.setdefault(charts.pull(release.chart), []).append(release.root)
@@ -348,6 +225,7 @@ class _Run:
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
             if isinstance(release.chart, str):
                 self._result.charts.add(release.chart)
+                self._result.files.update(os.path.normpath(each.document.file) for each in items)
             elif item is not None:
                 items = [_at_release(each, item) for each in items]
             yield release, item, items

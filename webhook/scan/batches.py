@@ -231,9 +231,7 @@ def read(
     made = _made(names, frozenset(paths), rendering._replace(namespace=namespace or "")) if rendering else Rendering()
     path = os.path.realpath if rendering and rendering.touched else os.path.normpath
     within = set(map(path, made.files))
-    names = [
-        name for name in names if name == "-" or not (path(name) in within or folders.chart_of(name) in made.charts)
-    ]
+    names = [name for name in names if name == "-" or not (path(name) in within or _is_rendered(name, made))]
     # Standard input is open only in this process.
     alone = "-" in names or sum(min(_size(name), MOST) for name in names) < ALONE
     processes = 1 if alone else _cores()
@@ -260,6 +258,11 @@ def _made(names: Sequence[str], given: frozenset[str], options: Options) -> Rend
     from webhook.rendering import rendering  # to run programs takes long to import
 
     return rendering.render(names, options, given=given)
+
+
+def _is_rendered(name: str, made: Rendering) -> bool:
+    """Whether a file is a template of a chart that was rendered. Helm may leave out others, which are judged."""
+    return folders.chart_of(name) in made.charts and files.is_template(name)
 
 
 def _rendered(reading: ReadOptions, made: Rendering) -> Read:

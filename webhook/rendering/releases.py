@@ -1,0 +1,161 @@
+"""Finds which charts are installed with which values: by kustomizations, by helmfiles and by HelmReleases of Flux."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.documents.documents import Document
+from webhook.documents.files import Item
+from webhook.rendering import charts, deploying
+from webhook.rendering.building import Job
+from webhook.rendering.charts import Release, Remote
+from webhook.rendering.gaps import Gaps
+from webhook.rendering.kustomize import ChartEntry
+from webhook.rendering.planning import Installed, Planner
+from webhook.rendering.repositories import FluxSources
+from webhook.rendering.tree import Tree, Unseen
+
+
+class Releases:
+    """The charts of one repository, which is at `prefix` from the working folder; `gaps` gets what is not seen."""
+
+    def __init__(self, tree: Tree, prefix: str, gaps: Gaps) -> None:
+        self._tree, self._prefix, self._gaps = tree, prefix, gaps
+
+    # Kustomizations
+
+    def of_entry(self, entry: ChartEntry, root: str) -> Installed:
+        """Return a chart that a kustomization includes, and its entry there."""
+        document, chart = self._entry(entry)
+        namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
+        name, (values, _) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
+        release = Release(self.chart_of(entry), root, name, namespace, tuple(values), places=False)
+        return release, Item(document, ("helmCharts", entry.number), chart)
+
+    def chart_of(self, entry: ChartEntry) -> str | Remote:
+        """Return the chart that a kustomization includes: its folder, or where else it is."""
+        document, chart = self._entry(entry)
+        name, home = string(chart.get("name")), string(mapping(document.value.get("helmGlobals")).get("chartHome"))
+        local = os.path.normpath(os.path.join(os.path.dirname(entry.file), home or "charts", name))
+        remote = Remote(name, string(chart.get("repo")), string(chart.get("version")))
+        return local if charts.is_chart(local) else remote
+
+    def values_of(self, entry: ChartEntry) -> tuple[list[Mapping[str, Any]], list[str]]:
+        """Return the values that a kustomization gives to a chart, and the files in which they stand."""
+        _, chart = self._entry(entry)
+        values, names = list[Mapping[str, Any]](), list[str]()
+        for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles"))):
+            if isinstance(path, str) and path:
+                name = os.path.normpath(os.path.join(os.path.dirname(entry.file), path))
+                try:
+                    values += (mapping(each.value) for each in self._tree.documents(name))
+                    names.append(name)
+                except Unseen as error:
+                    roots = self._gaps.lacking.setdefault(str(error), [])
+                    roots += [] if entry.file in roots else [entry.file]
+        return [each for each in (*values, mapping(chart.get("valuesInline"))) if each], names
+
+    def _entry(self, entry: ChartEntry) -> tuple[Document, Mapping[str, Any]]:
+        (document,) = self._tree.documents(entry.file)
+        return document, mappings(document.value.get("helmCharts"))[entry.number]
+
+    # Flux
+
+    def of_flux(self, made: list[Item], jobs: Iterable[Job], planner: Planner, files: set[str]) -> Iterator[Installed]:
+        """Yield the charts that HelmReleases install: those that were made, and those of other files than `files`."""
+        built = {(item.document.file, item.line()) for item in made}
+        plain = [item for item in planner.deployers if os.path.normpath(item.document.file) not in files or not built]
+        values = [item.value for item in (*made, *planner.deployers)]
+        sources = FluxSources(values, planner.own[deploying.FLUX])
+        texts = {**deploying.data_of(values), **_generated(jobs)}
+        for item in (*made, *plain):
+            value = item.value
+            spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
+            if group_kind(value) != deploying.RELEASE or not (spec.get("chart") or spec.get("chartRef")):
+                continue
+            place = deploying.chart_of(value, sources)
+            own, hidden = deploying.release_values(value, texts)
+            root = deploying.title(value)
+            if hidden:
+                self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
+            namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
+            name = string(spec.get("releaseName")) or "-".join(
+                filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
+            )
+            where: str | Remote
+            if isinstance(place, Remote):
+                where = self._vendored(place) or place
+            else:
+                where = os.path.normpath(os.path.join(self._prefix, (place or "").lstrip("/")))
+                if place is None or not charts.is_chart(where):
+                    self._gaps.hidden.append(f"{root} (its source is elsewhere)")
+                    continue
+            yield Release(where, root, name or charts.RELEASE, namespace, tuple(own)), item
+
+    # Helmfile
+
+    def of_helmfile(self, name: str) -> Iterator[Installed]:
+        """Yield the releases of a helmfile: those that are written without templates."""
+        try:
+            written = self._tree.documents(name)
+        except Unseen:
+            self._gaps.hidden.append(f"{name} (a template)")
+            return
+        documents = [mapping(document.value) for document in written]
+        folder, urls = os.path.dirname(name), dict[str, str]()
+        for each in (one for document in documents for one in mappings(document.get("repositories"))):
+            url = string(each.get("url"))
+            urls[string(each.get("name"))] = f"oci://{url}" if each.get("oci") and "://" not in url else url
+        for document, number, each in _entries(written, "releases"):
+            chart, release = string(each.get("chart")), string(each.get("name"))
+            values, hidden = list[Mapping[str, Any]](), False
+            for one in sequence(each.get("values")):
+                try:
+                    if isinstance(one, str):
+                        found = self._tree.documents(os.path.normpath(os.path.join(folder, one)))
+                        values += (mapping(document.value) for document in found)
+                    else:
+                        values.append(mapping(one))
+                except Unseen:
+                    hidden = True
+            root = f"release {release} of {name}"
+            if hidden:
+                self._gaps.hidden.append(f"{root} (values elsewhere)")
+            where: str | Remote = os.path.normpath(os.path.join(folder, chart))
+            if not charts.is_chart(str(where)) or self._lost(str(where)):
+                before, _, own = chart.partition("/")
+                address = urls.get(before, "")
+                remote = Remote(own if address else chart, address, string(each.get("version")))
+                where = self._vendored(remote) or remote
+            item = Item(document, ("releases", number), each)
+            yield Release(where, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
+
+    def _vendored(self, remote: Remote) -> str:
+        """Return the folder of a remote chart in the repository, if a folder `charts/NAME` at its top has it."""
+        for name in filter(None, (remote.name, remote.url.rstrip("/").rpartition("/")[2])):
+            local = os.path.normpath(os.path.join(self._prefix, "charts", name))
+            if charts.is_chart(local) and not self._lost(local):
+                return local
+        return ""
+
+    def _lost(self, folder: str) -> bool:
+        try:
+            self._tree.checked(folder)
+        except Unseen:
+            return True
+        return False
+
+
+def _generated(jobs: Iterable[Job]) -> dict[str, Mapping[str, str]]:
+    """Return the data of generated ConfigMaps by the names that people write, without the program's hash."""
+    return deploying.data_of(each.value for job in jobs for each in job.found.objects)
+
+
+def _entries(documents: Iterable[Document], key: str) -> Iterator[tuple[Document, int, Mapping[str, Any]]]:
+    """Yield the maps of a list in some documents, with their places."""
+    for document in documents:
+        for number, each in enumerate(sequence(mapping(document.value).get(key))):
+            if isinstance(each, dict):
+                yield document, number, each
