@@ -1,6 +1,7 @@
 """How roots are rendered: by which programs, within which limits, and how often."""
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.rendering import kustomize, programs, repositories, results_cache
+from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
 from webhook.scan import batches
 from webhook.scan.results import Report
@@ -227,6 +229,19 @@ def test_a_chart_of_another_place_is_rendered_only_with_fetch(check: Check, prog
         "template --namespace lab --kube-version v1.34.1 --values values-0.json -- app chart.tgz",
     ]
     assert (asked.parent / "helm.values").read_text() == '{"gpus": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("chart", "words"),
+    [
+        (Remote("web", "https://x;reboot", "1.2"), ["--repo=https://x;reboot", "--version=1.2", "web"]),
+        (Remote("$(reboot)", "https://x", ""), ["--repo=https://x", "$(reboot)"]),
+        (Remote("--help", "https://x", "1 2"), ["--repo=https://x", "--version=1 2", "--", "--help"]),
+        (Remote("web", "oci://x/`reboot`", ""), ["oci://x/`reboot`/web"]),
+    ],
+)
+def test_the_command_that_brings_a_chart_can_be_pasted(chart: Remote, words: list[str]) -> None:
+    assert shlex.split(pull(chart)) == ["helm", "pull", "--untar", "-d", "charts", *words]
 
 
 def test_a_chart_of_many_releases_is_downloaded_once(check: Check, program: Program) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -276,6 +277,7 @@ def _file(tree: Tree, release: Release, source: str) -> str:
 
 
 def pull(chart: Remote) -> str:
-    """Return the command that vendors a chart."""
-    words = [each for each in chart.arguments if each != "--"]
-    return " ".join(["helm pull --untar -d charts", *words])
+    """Return the command that vendors a chart, for a shell. Its words are a repository's, so they are quoted."""
+    *options, _, name = chart.arguments
+    words = [*options, *(["--"] if name.startswith("-") else []), name]
+    return f"helm pull --untar -d charts {shlex.join(words)}"
