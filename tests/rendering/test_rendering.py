@@ -13,7 +13,7 @@ import pytest
 from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import kustomize, programs, repositories, results_cache
+from webhook.rendering import kustomize, programs, rendering, repositories, results_cache, tree
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
 from webhook.scan import batches
@@ -352,6 +352,45 @@ def test_patterns_follow_no_links(check: Check, tmp_path: Path) -> None:
     text = "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: s}\n"
     text += f"spec: {{generators: [{generator}]}}\n"
     assert [one.name for one in check({"apps.yaml": text, "d/pod.yaml": POD}).judged] == ["made"]
+
+
+SET = """\
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: s}
+spec:
+  generators: [{git: {directories: [{path: "d*"}, {path: "*"}]}}]
+  template: {metadata: {name: a}, spec: {source: {path: "{{path}}", helm: {values: "VALUES"}}}}
+"""
+
+
+def test_generators_that_look_at_too_many_paths_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "MAX_LOOKS", 4)
+    report = check({"s.yaml": SET, "d/pod.yaml": POD})
+    assert judged(report) == ["d/pod.yaml lab"]
+    assert any("ApplicationSet s (the patterns look at more than 4 paths)" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(("text", "most"), [("", 2), ("x" * 2 * 4096, 8)])
+def test_generators_make_a_bounded_amount_of_applications(
+    check: Check, monkeypatch: pytest.MonkeyPatch, text: str, most: int
+) -> None:
+    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", most)
+    report = check({"s.yaml": SET.replace("VALUES", text), **{f"d{each}/pod.yaml": POD for each in range(3)}})
+    assert {one.root for one in report.judged} == {""}
+    assert any("ApplicationSet s (too many)" in note for note in report.notes)
+
+
+def test_what_programs_make_is_bounded(check: Check, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(f"printf '%s' '{POD}'")
+    monkeypatch.setattr(rendering, "MAX_MADE", 2 * len(POD))
+    assert check(TWO).problems == ()
+    monkeypatch.setattr(rendering, "MAX_MADE", len(POD) - 1)
+    report = check(TWO)
+    assert judged(report) == ["a/pod.yaml one a", "b/pod.yaml two b", "c/pod.yaml lab"]
+    assert [each.message for each in report.problems] == [
+        "not rendered: kustomizations and charts make more than 0 MiB"
+    ] * 2
 
 
 def test_a_cache_that_others_can_write_to_is_not_read(check: Check, program: Program) -> None:

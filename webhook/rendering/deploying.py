@@ -5,6 +5,7 @@ source-controller api/v1 of Flux; pkg/apis/application/v1alpha1/types.go and app
 """
 
 import fnmatch
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string, strings
 from webhook.documents.documents import read
 from webhook.model import Object
+from webhook.rendering import kustomize
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
@@ -153,17 +155,28 @@ def release_values(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tup
 
 
 def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], str]:
-    """Return the Applications that an ApplicationSet makes, and the generator that is not followed, if there is one."""
+    """Return the Applications that an ApplicationSet makes, and the reason why some are not made, if there is one."""
     spec = mapping(value.get("spec"))
     template, made = mapping(spec.get("template")), list[Object]()
+    weight = 1 + len(json.dumps(template)) // _WEIGHT
     for generator in mappings(spec.get("generators")):
-        sets = list(_parameters(generator, tree, prefix))
+        try:
+            sets = list(_parameters(generator, tree, prefix))
+        except Unseen as error:
+            return made, str(error)
+        tree.followed += weight * len(sets)
+        if tree.followed > kustomize.MAX_ALL_OBJECTS:
+            return made, "too many"
         if not sets and (other := next(iter(generator), "")) not in ("list", "git"):
-            return made, other
+            return made, f"generator {other}"
         for parameters in sets:
             filled = _filled({**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}, parameters)
             made.append(filled)
     return made, ""
+
+
+_WEIGHT = 4096
+"""Bytes of an Application that count as one object."""
 
 
 def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterator[Mapping[str, str]]:
@@ -175,11 +188,12 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterat
     if directories:
         wanted = [string(each.get("path")) for each in directories if not each.get("exclude")]
         excluded = [string(each.get("path")) for each in directories if each.get("exclude")]
-        for path in _folders(tree, wanted):
+        paths = (path for pattern in wanted for path in tree.matching(pattern))
+        for path in (path for path in paths if os.path.isdir(os.path.join(tree.root, path))):
             if not any(fnmatch.fnmatchcase(path, each) for each in excluded):
                 yield {**_of_path(path), **more}
     for each in mappings(git.get("files")):
-        for path in _matching(tree, string(each.get("path"))):
+        for path in tree.matching(string(each.get("path"))):
             try:
                 documents = tree.documents(os.path.join(prefix, path))
             except Unseen:
@@ -187,39 +201,6 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterat
             for document in documents:
                 for found in document.value if isinstance(document.value, list) else [document.value]:
                     yield {**_flat(mapping(found)), **_of_path(os.path.dirname(path)), **more}
-
-
-def _folders(tree: Tree, patterns: list[str]) -> Iterator[str]:
-    for pattern in patterns:
-        yield from (path for path in _matching(tree, pattern) if os.path.isdir(os.path.join(tree.root, path)))
-
-
-def _matching(tree: Tree, pattern: str) -> list[str]:
-    """Return the paths in the repository that fit a pattern; no link is followed, and no hidden folder is read."""
-    parts = tuple(os.path.normpath(pattern).split("/"))
-    found = list[str]()
-    for at, folders, names in os.walk(tree.root):
-        folders[:] = [each for each in folders if not each.startswith(".")]
-        for name in (*folders, *names):
-            path = os.path.relpath(os.path.join(at, name), tree.root)
-            if _fits(tuple(path.split("/")), parts):
-                found.append(path)
-    return sorted(found)
-
-
-def _fits(path: tuple[str, ...], parts: tuple[str, ...]) -> bool:
-    """Whether a path fits a pattern, in which `**` is any number of folders; in steps by both lengths."""
-    fits = [True, *(False for _ in path)]
-    for part in parts:
-        if part == "**":
-            start = fits.index(True) if True in fits else len(fits)
-            fits = [index >= start for index in range(len(fits))]
-        else:
-            fits = [
-                False,
-                *(before and fnmatch.fnmatchcase(name, part) for before, name in zip(fits, path, strict=False)),
-            ]
-    return fits[-1]
 
 
 def _of_path(path: str) -> Mapping[str, str]:

@@ -55,6 +55,7 @@ class Planner:
     def __init__(self, tree: Tree, names: Sequence[str], prefix: str) -> None:
         self._tree, self._names, self._prefix = tree, names, prefix
         self._followed = dict[tuple[str, ...], Job]()
+        self._sets = dict[str, tuple[list[Object], str]]()
 
     @cached_property
     def deployers(self) -> list[Item]:
@@ -163,11 +164,11 @@ class Planner:
             elif kind == deploying.APPLICATION:
                 self._of_argo(item, item.value, plan)
             else:
-                made, other = deploying.applications(item.value, self._tree, self._prefix)
+                made, reason = self._applications(item.value)
                 for each in made:
                     self._of_argo(item, each, plan)
-                if other:
-                    plan.hidden.append(f"{deploying.title(item.value)} (generator {other})")
+                if reason:
+                    plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
         own = [folder for folder, each in self.kustomizations.items() if each.value.get("kind") != "Component"]
         plan.jobs += (self._of_folder(folder) for folder in own if folder not in plan.included)
         reached = {folder for job in plan.jobs for folder in job.found.folders}
@@ -176,6 +177,12 @@ class Planner:
                 plan.jobs.append(self._of_folder(folder))
                 reached |= plan.jobs[-1].found.folders
         return plan
+
+    def _applications(self, value: Object) -> tuple[list[Object], str]:
+        key = json.dumps(value, sort_keys=True)
+        if key not in self._sets:
+            self._sets[key] = deploying.applications(value, self._tree, self._prefix)
+        return self._sets[key]
 
     def _of_folder(self, folder: str) -> Job:
         if (folder,) not in self._followed:

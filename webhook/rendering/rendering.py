@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import PurePath
+from threading import Lock
 from typing import Any
 
 from webhook.api.fields import group_kind
@@ -82,6 +83,7 @@ class _Run:
         self._releases = Releases(tree, self._prefix, self._gaps)
         self._used = set[str]()
         self._downloads = charts.Downloads()
+        self._lock, self._made = Lock(), 0
 
     def render(self) -> None:
         """Render everything, and note what could not be."""
@@ -112,7 +114,8 @@ class _Run:
         command = programs.kustomize()
 
         def work(job: Job) -> bytes | str | None:
-            return build(job, command, self._tree, self._options)
+            made = build(job, command, self._tree, self._options)
+            return self._within(made) if isinstance(made, bytes) else made
 
         outputs = list[Output]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
@@ -236,13 +239,21 @@ class _Run:
         try:
             if isinstance(release.chart, str) and charts.missing(self._tree, release.chart):
                 return "a dependency is not vendored; helm dependency build CHART brings it"
-            return charts.template(
+            data = charts.template(
                 self._tree, release, self._downloads, version=self._options.version, cached=self._options.cached
             )
         except (programs.Failed, Unseen, OSError) as error:
             return str(error)
+        return self._within(data)
 
     # The work
+
+    def _within(self, data: bytes) -> bytes | str:
+        """Return what a program made, or a reason if all of them make too much: a small chart can make a lot."""
+        with self._lock:
+            self._made += len(data)
+            within = self._made <= MAX_MADE
+        return data if within else f"kustomizations and charts make more than {MAX_MADE // 2**20} MiB"
 
     def _each(self, jobs: Sequence[Any], work: Callable[[Any], Any], what: str) -> Iterator[Any]:
         """Do the work of all jobs with as many threads as there are cores: each waits for a program."""
@@ -255,6 +266,9 @@ class _Run:
                 self._options.tell(done, len(jobs), f"{what}: {done} of {len(jobs)}")
                 yield result
 
+
+MAX_MADE = 512 * 2**20
+"""Bytes of all that programs make of one repository."""
 
 _WORKERS = 16
 """The most programs that run at a time."""

@@ -1,7 +1,9 @@
 """The files that renderings may read: those of the repository, without its hidden folders."""
 
+import fnmatch
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import PurePath
 
 from webhook.documents import files
@@ -13,6 +15,9 @@ from webhook.text.words import shown
 MAX_READ = 256 * 2**20
 """Bytes of all files of one rendering: more are refused."""
 
+
+MAX_LOOKS = 10_000_000
+"""How many paths the patterns of all generators may look at: each looks at all."""
 
 _SEEN = (".", ".helmignore")
 """Parts of paths that are not hidden, though they begin with a dot: most charts have the second (helm create)."""
@@ -57,6 +62,8 @@ class Tree:
         self.followed = 0
         self._bytes = 0
         self._documents: dict[str, list[Document] | Unseen] = {}
+        self._matching: dict[str, list[str]] = {}
+        self._looked = 0
 
     def checked(self, name: str) -> str:
         """Return the name, relative to the root, of what may be read. Raises Unseen."""
@@ -118,6 +125,40 @@ class Tree:
             for name in sorted(names):
                 if name.lower().endswith((".yaml", ".yml")) and not name.startswith("."):
                     yield os.path.normpath(os.path.join(at, name))
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        """All paths in the repository, in order; no link is followed, and no hidden folder is read."""
+        found = list[str]()
+        for at, folders, names in os.walk(self.root):
+            folders[:] = [each for each in folders if not each.startswith(".")]
+            found += (os.path.relpath(os.path.join(at, name), self.root) for name in (*folders, *names))
+        return sorted(found)
+
+    def matching(self, pattern: str) -> list[str]:
+        """Return the paths that fit a pattern, in which `**` is any number of folders. Raises Unseen."""
+        if pattern not in self._matching:
+            self._looked += len(self._paths)
+            if self._looked > MAX_LOOKS:
+                raise Unseen(f"the patterns look at more than {MAX_LOOKS:,} paths")
+            parts = tuple(os.path.normpath(pattern).split("/"))
+            self._matching[pattern] = [path for path in self._paths if _fits(tuple(path.split("/")), parts)]
+        return self._matching[pattern]
+
+
+def _fits(path: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    """Whether a path fits a pattern; in steps by both lengths."""
+    fits = [True, *(False for _ in path)]
+    for part in parts:
+        if part == "**":
+            start = fits.index(True) if True in fits else len(fits)
+            fits = [index >= start for index in range(len(fits))]
+        else:
+            fits = [
+                False,
+                *(before and fnmatch.fnmatchcase(name, part) for before, name in zip(fits, path, strict=False)),
+            ]
+    return fits[-1]
 
 
 def _read(name: str) -> list[Document] | Unseen:
