@@ -19,11 +19,13 @@ from webhook.facts.snapshot import Facts
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import fallback
 from webhook.fallback.status import standing
+from webhook.memory.budget import Budget
+from webhook.memory.explain import Landing
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports.formats import html
 from webhook.scan.results import GroupKind, Judged, Report, Unjudged
-from webhook.scan.sharing import overview
+from webhook.scan.sharing import Amount, NodeUse, PoolUse, overview
 from webhook.text.terminal import PLAIN
 
 
@@ -106,6 +108,96 @@ def test_a_page_is_well_formed_and_names_no_address(page: Reader) -> None:
 def test_a_page_shows_the_expected_words(page: Reader, words: str, sample_policy: Policy) -> None:
     squeezed = " ".join(page.text.replace("</dt>", "").split()).replace("policy sample", "policysample")
     assert words.format(digest=sample_policy.digest) in squeezed
+
+
+def pool(name: str, sharing: str, *nodes: NodeUse) -> PoolUse:
+    return PoolUse(name, sharing, ("trusted",), ("nvidia.com/gpu",), nodes)
+
+
+def node(name: str, gpus: int | None, held: int, offered: int) -> NodeUse:
+    pods = {"lab": tuple(f"{name}-{number}" for number in range(held))} if held else {}
+    return NodeUse(name, "T4", gpus, (Amount("nvidia.com/gpu", held, offered),), pods)
+
+
+def headlines(text: str) -> dict[str, int]:
+    """The numbers at the head of a page, by their words."""
+    found = re.findall(r"<li class=\"\w*\"><strong>([\d,]+)</strong> ([^<]+)</li>", text)
+    return {words: int(number.replace(",", "")) for number, words in found}
+
+
+def test_the_headline_counts_cards_by_how_they_are_shared_and_what_is_held() -> None:
+    pools = (
+        pool("t4", "time-slicing", node("a", 2, 3, 8), node("b", None, 0, 4)),
+        pool("a100", "none", node("c", 8, 0, 8)),
+        pool("mig", "mig", node("d", 1, 5, 7)),
+        pool("", "", node("e", 4, 9, 4)),
+    )
+    text = html.render(Report((), pools=pools))
+    shown = headlines(text)
+    cards = {"cards": 15, "shared": 2, "whole": 8, "split by MIG": 1, "in no pool": 4}
+    assert {words: shown[words] for words in cards} == cards
+    assert (shown["of 31 GPUs and slices held"], shown["idle"]) == (17, 5 + 4 + 8 + 2)
+    assert "The cards of 1 node are not known." in text
+    assert [text.count(f"{number} idle node") for number in (1, 2)] == [2, 0]
+    assert text.index("of 31 GPUs") < text.index("idle node")
+
+
+def landing(cap: Budget | None = None, *, waits: bool = False) -> Landing:
+    return Landing(("spec",), "t4", (), "", "trusted", {}, "", cap, waits=waits)
+
+
+def test_the_headline_counts_what_enforcing_would_do(sample_policy: Policy, sample_facts: Facts) -> None:
+    cap = next(division.budget for pool in overview(sample_policy, sample_facts) for division in pool.divisions)
+    steer = {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {}}
+    write = {"op": "add", "path": "/spec/containers/0/env", "value": []}
+    plain = replace(judged("a"), verdict=Verdict(), lines=())
+    found = (
+        judged("refused"),
+        replace(judged("refused too"), landings=(landing(waits=True),)),
+        replace(plain, name="steered", verdict=Verdict((), (steer,)), landings=(landing(),)),
+        replace(plain, name="capped", verdict=Verdict((), (steer, write)), landings=(landing(cap),)),
+        replace(plain, name="capped before", landings=(landing(cap),)),
+        replace(plain, name="waiting", landings=(landing(waits=True),)),
+    )
+    shown = headlines(html.render(Report(found)))
+    effects = {"refused": 2, "steered to a pool": 2, "with capped memory": 1, "waiting for a node": 1}
+    assert {words: shown[words] for words in effects} == effects
+
+
+def test_denials_come_first_and_what_is_allowed_is_folded() -> None:
+    found = (
+        judged("falco", Action.AUDIT, "agents", exemption="falco"),
+        judged("late", Action.DENY, "zoo"),
+        judged("fine", Action.AUDIT, "zoo"),
+        judged("careful", Action.WARN, "lab"),
+    )
+    text = html.render(Report(found, pools=()))
+    places = [text.index(f"{name} is wrong") for name in ("late", "fine", "careful", "falco")]
+    assert places == sorted(places)
+    assert places[-1] < text.index('id="totals"') < text.index('id="pools"')
+    assert [*re.findall(r'<details class="namespace"( open)?>', text)] == [" open", " open", ""]
+    assert text.index('<details class="rest">') < places[1]
+
+
+def test_an_object_of_a_cluster_has_the_command_that_shows_it_and_no_line() -> None:
+    served = replace(judged("web"), kind="Deployment", api_version="apps/v1", live=True)
+    text = html.render(Report((served, replace(judged("it's"), kind="Node", namespace="", live=True))))
+    assert "kubectl --namespace vision get deployment.apps/web --output yaml" in text
+    assert "kubectl get &#39;node/it&#39;&#34;&#39;&#34;&#39;s&#39; --output yaml" in text
+    assert "web.yaml" not in text
+    assert "line 7" not in text
+    assert "kubectl" not in html.render(Report((judged("web"),)))
+
+
+def test_pods_are_shown_with_their_workload() -> None:
+    owner = replace(judged("web"), kind="Deployment", api_version="apps/v1")
+    pods = tuple(replace(judged("web"), name=f"web-{number}", owner=("Deployment", "web")) for number in range(3))
+    other = replace(judged("other"), owner=("Deployment", "web"))
+    text = html.render(Report((owner, *pods, other)))
+    assert "3 pods of it with no other findings" in text
+    assert "web-1" not in text
+    assert "other is wrong" in text
+    assert (headlines(text)["refused"], headlines(text)["denied"]) == (2, 5)
 
 
 def test_the_page_of_an_audit_says_what_the_fallback_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:

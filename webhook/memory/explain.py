@@ -11,7 +11,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu.device_classes import devices_of
 from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import Selection, offers
+from webhook.gpu.selection import Selection, fits, offers
 from webhook.memory.budget import Budget, budget, nodes, smallest
 from webhook.memory.coverage import Capped, coverage
 from webhook.memory.plan import CapPlan, CapRefusal, plan, size
@@ -74,7 +74,8 @@ class Landing(NamedTuple):
     `path` is the path of its spec in the object, `trust` is its trust level, and `asks` has its amount of each
     resource. `where` describes these nodes, or says why there are none. `reason` says why it lands there. `uncapped`
     says why it has no cap. `capped` says how each framework in each container is capped, if requested. `whole_gpu_way`
-    says how to get a whole GPU, for a pod that shares only because of the policy's default.
+    says how to get a whole GPU, for a pod that shares only because of the policy's default. A pod `waits` if nodes are
+    known, and no node of its pool fits. A running pod is judged as if it were created again.
     """
 
     path: Path
@@ -88,6 +89,7 @@ class Landing(NamedTuple):
     uncapped: str = ""
     capped: tuple[Capped, ...] = ()
     whole_gpu_way: str = ""
+    waits: bool = False
 
     @property
     def brief(self) -> str:
@@ -174,7 +176,8 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
     by_default = pool is not None and pool.shared and review.trust_request.asked is None and not pod.partial
     way = review.whole_gpu_way if by_default else ""
     path = pod.located(pod.spec_path)[0]
-    return Landing(path, name, names, where, placement.level, asks, reason, cap, uncapped, rows, way)
+    waits = pool is not None and bool(facts.nodes) and not fits(pod, pool, facts, placement.totals)
+    return Landing(path, name, names, where, placement.level, asks, reason, cap, uncapped, rows, way, waits)
 
 
 def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:

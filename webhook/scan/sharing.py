@@ -69,6 +69,16 @@ class PoolUse(NamedTuple):
         return tuple(_added(amount for node in self.nodes for amount in node.amounts))
 
     @property
+    def idle(self) -> tuple[NodeUse, ...]:
+        """The nodes whose GPUs no pod has."""
+        return tuple(node for node in self.nodes if not node.pods)
+
+    @property
+    def busy(self) -> tuple[NodeUse, ...]:
+        """The nodes of which pods have GPUs."""
+        return tuple(node for node in self.nodes if node.pods)
+
+    @property
     def mixed(self) -> int:
         """The number of nodes where pods of more than one namespace have GPUs."""
         return sum(len(node.pods) > 1 for node in self.nodes)

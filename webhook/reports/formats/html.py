@@ -7,8 +7,9 @@ one style and the one script. Without the script it shows the same, but cannot b
 import base64
 import hashlib
 import pkgutil
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from webhook.memory.explain import Landing
 from webhook.model import Action, Problem, Result, dotted
 from webhook.reports import audit_report, diff_report
 from webhook.reports.audit_report import SourceFinding
+from webhook.reports.formats import table
 from webhook.scan.audit import RootOwner
 from webhook.scan.diff import Change, Changed, ChangeEffect
 from webhook.scan.results import Judged, Report
@@ -44,6 +46,14 @@ class Headline(NamedTuple):
     style: str = ""
 
 
+class Headlines(NamedTuple):
+    """Numbers at the head of the page, under a title. `note` says what they leave out."""
+
+    title: str
+    counts: tuple[Headline, ...]
+    note: str = ""
+
+
 class FindingMark(NamedTuple):
     """A finding as the page shows it. `style` is `deny`, `warn` or `audit`, `words` the action in words."""
 
@@ -57,7 +67,10 @@ class FindingMark(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An object with its findings. `lands` are lines about its pods; `diff` is the change that admission makes."""
+    """An object with its findings. `lands` are lines about its pods; `diff` is the change that admission makes.
+
+    `command` shows an object that is in a cluster.
+    """
 
     style: str
     words: str
@@ -67,6 +80,15 @@ class Entry(NamedTuple):
     marks: tuple[FindingMark, ...]
     lands: tuple[str, ...] = ()
     diff: str = ""
+    command: str = ""
+
+
+class Group(NamedTuple):
+    """The objects of a namespace: those with findings to act on, the worst first, and the rest."""
+
+    namespace: str
+    urgent: tuple[Entry, ...]
+    rest: tuple[Entry, ...]
 
 
 class SummaryRow(NamedTuple):
@@ -100,7 +122,7 @@ class Page(NamedTuple):
 
     title: str
     about: tuple[tuple[str, str], ...]
-    counts: tuple[Headline, ...]
+    headlines: tuple[Headlines, ...]
     pools: tuple[PoolUse, ...] | None
     entries: tuple[Entry, ...]
     problems: tuple[Problem, ...]
@@ -116,7 +138,14 @@ class Page(NamedTuple):
 
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report of a check."""
-    entries = tuple(_judged(judged) for judged in report.judged if judged.verdict.results or judged.landings)
+    same = table.by_owner(report)
+    folded = {id(pod) for pods in same.values() for pod in pods}
+    shown = [judged for judged in report.judged if id(judged) not in folded]
+    entries = tuple(
+        _judged(judged, same.get(table.key(judged), ()))
+        for judged in shown
+        if judged.verdict.results or judged.landings
+    )
     denied = report.count(allowed=False)
     counts = (
         Headline(len(report.judged), "objects"),
@@ -126,7 +155,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
         Headline(len(report.judged) - denied, "allowed", "allow"),
         Headline(len(report.problems), "errors", "deny"),
     )
-    return _write(_page("Slicewarden check", report, counts, entries))
+    return _write(_page("Slicewarden check", report, (_effects(shown), Headlines("Objects", counts)), entries))
 
 
 def audit(report: Report, _: Look, count: int) -> str:
@@ -138,7 +167,7 @@ def audit(report: Report, _: Look, count: int) -> str:
         Headline(sum(entry.style == "warn" for entry in entries), "workloads with warnings", "warn"),
         Headline(len(report.problems), "errors", "deny"),
     )
-    return _write(_page("Slicewarden audit", report, counts, entries))
+    return _write(_page("Slicewarden audit", report, (Headlines("Objects", counts),), entries))
 
 
 def diff(change: Change, _: Look = PLAIN) -> str:
@@ -163,7 +192,7 @@ def diff(change: Change, _: Look = PLAIN) -> str:
         Page(
             title="Slicewarden diff",
             about=about,
-            counts=counts,
+            headlines=(*_gpus(change.pools), Headlines("Objects", counts)),
             pools=change.pools,
             entries=entries,
             problems=change.problems,
@@ -173,12 +202,12 @@ def diff(change: Change, _: Look = PLAIN) -> str:
     )
 
 
-def _page(title: str, report: Report, counts: tuple[Headline, ...], entries: tuple[Entry, ...]) -> Page:
+def _page(title: str, report: Report, headlines: tuple[Headlines, ...], entries: tuple[Entry, ...]) -> Page:
     about = (("policy", f"{report.policy.name} {report.policy.digest}"), *_time(report.at))
     return Page(
         title=title,
         about=about,
-        counts=counts,
+        headlines=(*_gpus(report.pools), *headlines),
         pools=report.pools,
         entries=entries,
         problems=report.problems,
@@ -186,6 +215,50 @@ def _page(title: str, report: Report, counts: tuple[Headline, ...], entries: tup
         extra=report.pages,
         help=report.help,
     )
+
+
+def _gpus(pools: tuple[PoolUse, ...] | None) -> Iterator[Headlines]:
+    """Count the cards by how they are shared, and the GPUs and slices that pods have."""
+    if not pools:
+        return
+    kinds = Counter[str]()
+    for pool in pools:
+        kinds["shared" if pool.shared else {"none": "whole", "": "in no pool"}.get(pool.sharing, "split")] += pool.gpus
+    amounts = [amount for pool in pools for amount in pool.amounts]
+    offered, held = (
+        (sum(each) for each in zip(*((a.offered, a.held) for a in amounts), strict=True)) if amounts else (0, 0)
+    )
+    unknown = sum(node.gpus is None for pool in pools for node in pool.nodes)
+    counts = (
+        Headline(kinds.total(), "cards"),
+        *(Headline(kinds[kind], words) for kind, words in _KINDS.items() if kinds[kind]),
+        Headline(held, f"of {offered:,} GPUs and slices held"),
+        Headline(sum(max(amount.offered - amount.held, 0) for amount in amounts), "idle"),
+    )
+    yield Headlines("GPUs", counts, f"The cards of {several(unknown, 'node')} are not known." if unknown else "")
+
+
+_KINDS = {"shared": "shared", "whole": "whole", "split": "split by MIG", "in no pool": "in no pool"}
+
+
+def _effects(judged: Iterable[Judged]) -> Headlines:
+    """Count what enforcing the policy would do to objects, if they were created again."""
+    refused = steered = capped = waiting = 0
+    for each in judged:
+        if not each.verdict.allowed:
+            refused += 1
+            continue
+        paths = [str(operation["path"]) for operation in each.verdict.patch]
+        steered += any("/nodeSelector" in path or "/affinity" in path for path in paths)
+        capped += bool(paths) and any(landing.cap for landing in each.landings)
+        waiting += any(landing.waits for landing in each.landings)
+    counts = (
+        Headline(refused, "refused", "deny"),
+        Headline(waiting, "waiting for a node", "warn"),
+        Headline(steered, "steered to a pool"),
+        Headline(capped, "with capped memory"),
+    )
+    return Headlines("If enforced, what is created next", counts)
 
 
 def _time(at: datetime | None) -> Iterator[tuple[str, str]]:
@@ -209,17 +282,30 @@ def _mark(result: Result, note: str = "", number: int = 0) -> FindingMark:
     return FindingMark(_STYLES[result.action], result.action, result.rule, path, number, message, note)
 
 
-def _judged(judged: Judged) -> Entry:
+def _judged(judged: Judged, pods: Sequence[Judged]) -> Entry:
+    """Show an object, and how many pods are its own and have no other findings."""
     denied = not judged.verdict.allowed
     style, words = ("deny", "denied") if denied else ("warn", "warning") if judged.warned else ("allow", "allowed")
     marks = tuple(
-        _mark(result, result.remark, number)
+        _mark(result, result.remark, 0 if judged.live else number)
         if file == judged.file
         else _mark(result, "; ".join(filter(None, (result.remark, f"at {shown(file, quotes=False)}:{number}"))))
         for result, file, number in judged.located
     )
-    lands = (part for landing in judged.landings for part in _lands(landing))
-    return Entry(style, words, judged.namespace, judged.title, judged.place, marks, tuple(lands), judged.diff)
+    lands = [part for landing in judged.landings for part in _lands(landing)]
+    if pods:
+        lands.append(f"{several(len(pods), 'pod')} of it with no other findings")
+    command = _command(judged.namespace, judged.api_version, judged.kind, judged.name) if judged.live else ""
+    place = "" if judged.live else judged.place
+    return Entry(style, words, judged.namespace, judged.title, place, marks, tuple(lands), judged.diff, command)
+
+
+def _command(namespace: str, api_version: str, kind: str, name: str) -> str:
+    """Write the command that shows an object of a cluster."""
+    group = api_version.rpartition("/")[0]
+    resource = f"{kind}.{group}" if group else kind
+    scope = ["--namespace", namespace] if namespace else []
+    return shlex.join(["kubectl", *scope, "get", f"{resource.lower()}/{name}", "--output", "yaml"])
 
 
 def _lands(landing: Landing) -> Iterator[str]:
@@ -236,7 +322,8 @@ def _source(source: RootOwner, findings: list[SourceFinding]) -> Entry:
     marks = tuple(_mark(finding.result, _note(source, finding)) for finding in findings)
     worst = next((style for style in ("deny", "warn") if any(mark.style == style for mark in marks)), "allow")
     words = {"deny": "would be denied", "warn": "warning", "allow": "allowed"}[worst]
-    return Entry(worst, words, source.namespace, shown(source.text, quotes=False), "", marks)
+    command = _command(source.namespace, source.api_version, source.kind, source.name) if source.name else ""
+    return Entry(worst, words, source.namespace, shown(source.text, quotes=False), "", marks, command=command)
 
 
 def _note(source: RootOwner, finding: SourceFinding) -> str:
@@ -267,15 +354,23 @@ def _changed(changed: Changed) -> Entry:
     return Entry(style, words, judged.namespace, judged.title, judged.place, marks, lands, patch)
 
 
-def _groups(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Group entries by namespace, the worst first in each; objects of the whole cluster come last."""
+_ORDER = ("deny", "warn", "audit", "allow")
+
+
+def _groups(entries: Iterable[Entry]) -> list[Group]:
+    """Group entries by namespace, those with the worst findings first; objects of the whole cluster come last."""
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.namespace, []).append(entry)
-    order = ("deny", "warn", "audit", "allow")
     for group in groups.values():
-        group.sort(key=lambda entry: order.index(entry.style))
-    return sorted(groups.items(), key=lambda item: (not item[0], item[0]))
+        group.sort(key=lambda entry: _ORDER.index(entry.style))
+    order = sorted(groups, key=lambda name: (_ORDER.index(groups[name][0].style), not name, name))
+    return [Group(name, *_parted(groups[name])) for name in order]
+
+
+def _parted(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    urgent = tuple(entry for entry in entries if entry.style != "allow")
+    return urgent, tuple(entry for entry in entries if entry.style == "allow")
 
 
 def _rows(pairs: Iterable[tuple[str, str, str]]) -> list[SummaryRow]:

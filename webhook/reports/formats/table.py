@@ -19,7 +19,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
     The denied ones come first, and then those with warnings. Unless everything is listed, pods are left out whose
     workload is judged as well and has the same findings, and so are objects whose findings are all exempted.
     """
-    same = {} if report.everything else _by_owner(report)
+    same = {} if report.everything else by_owner(report)
     folded = {id(pod) for pods in same.values() for pod in pods}
     listed = [
         judged
@@ -27,14 +27,14 @@ def render(report: Report, look: Look = PLAIN) -> str:
         if report.everything
         or (
             id(judged) not in folded
-            and any(_matters(each, report, look) for each in (judged, *same.get(_key(judged), ())))
+            and any(_matters(each, report, look) for each in (judged, *same.get(key(judged), ())))
         )
     ]
     listed.sort(key=lambda judged: (judged.verdict.allowed, not judged.warned))
     lines: list[str] = []
     for judged in listed:
         lines += _object(judged, look, explained=report.explained)
-        if pods := same.get(_key(judged)):
+        if pods := same.get(key(judged)):
             lines += look.hang("  pods   ", f"{several(len(pods), 'pod')} of it with no other findings")
     lines += [line for problem in report.problems for line in look.error(str(problem))]
     lines += [line for warning in report.warnings for line in look.warning(str(warning))]
@@ -43,22 +43,23 @@ def render(report: Report, look: Look = PLAIN) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _key(judged: Judged) -> tuple[str, str, str]:
+def key(judged: Judged) -> tuple[str, str, str]:
+    """The namespace, kind and name."""
     return judged.namespace, judged.kind, judged.name
 
 
-def _by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
+def by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
     """Return the pods of each judged workload that have no findings but its own.
 
     Whoever creates a pod names its owner. So a pod is left out only if the lines of the workload say all that it has. A
     pod owns no other pod.
     """
-    owners = {_key(judged): set(_shown(judged)) for judged in report.judged if judged.kind != "Pod"}
+    owners = {key(judged): set(_shown(judged)) for judged in report.judged if judged.kind != "Pod"}
     found: dict[tuple[str, str, str], list[Judged]] = {}
     for pod in report.judged:
-        key = (pod.namespace, *pod.owner)
-        if pod.owner[1] and key in owners and owners[key].issuperset(_findings(pod)):
-            found.setdefault(key, []).append(pod)
+        owner = (pod.namespace, *pod.owner)
+        if pod.owner[1] and owner in owners and owners[owner].issuperset(_findings(pod)):
+            found.setdefault(owner, []).append(pod)
     return found
 
 

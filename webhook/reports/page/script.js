@@ -4,6 +4,7 @@ const form = document.querySelector("#search");
 const found = document.querySelector("#found");
 const groups = [...document.querySelectorAll(".namespace")].map((element) => ({
   element,
+  folds: [element, ...element.querySelectorAll(".rest")].map((fold) => ({ fold, open: fold.open })),
   entries: [...element.querySelectorAll(".entry")].map((entry) => ({
     element: entry,
     text: entry.textContent.toLowerCase(),
@@ -30,7 +31,8 @@ function show() {
       here += !hidden;
     }
     group.element.hidden = here === 0;
-    if (here && (words.length || action || rule)) group.element.open = true;
+    const searched = Boolean(words.length || action || rule);
+    for (const { fold, open } of group.folds) if (fold.open !== (searched || open)) fold.open = searched || open;
     count += here;
   }
   found.textContent = `${count.toLocaleString("en")} of ${form.dataset.all} objects shown`;
