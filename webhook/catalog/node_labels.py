@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from webhook.catalog.names import Names
 
+GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+
 PRODUCTS = (
     "nvidia.com/gpu.product",  # GPU Feature Discovery: k8s-device-plugin internal/lm/resource.go
-    "cloud.google.com/gke-accelerator",  # GKE: cloud.google.com/kubernetes-engine/docs/how-to/gpus
+    GKE_ACCELERATOR,  # GKE: cloud.google.com/kubernetes-engine/docs/how-to/gpus
     "karpenter.k8s.aws/instance-gpu-name",  # Karpenter: aws/karpenter-provider-aws pkg/apis/v1/labels.go
     "eks.amazonaws.com/instance-gpu-name",  # EKS Auto Mode: docs.aws.amazon.com/eks/latest/userguide/auto-gpu.html
     # People, for the Cluster Autoscaler: kubernetes/autoscaler cluster-autoscaler/cloudprovider/aws/README.md
@@ -141,7 +143,7 @@ GPU_TAINT = "nvidia.com/gpu"
 GPU_NODE_LABELS = Names(
     (
         "nvidia.com/*",  # GPU Feature Discovery, and the GPU Operator's gpu.present and gpu.deploy.*
-        "cloud.google.com/gke-accelerator",
+        GKE_ACCELERATOR,
         "cloud.google.com/gke-gpu*",
         "feature.node.kubernetes.io/pci-10de.present",  # Node Feature Discovery, by NVIDIA's number as a vendor
         "k8s.amazonaws.com/accelerator",

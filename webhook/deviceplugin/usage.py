@@ -46,7 +46,7 @@ def daemon_sets(installations: Iterable[PluginInstallation], policy: Policy) -> 
     installations = list(installations)
     seen = [(installation.namespace, installation.name) for installation in installations if installation.namespace]
     if not seen and installations:
-        seen.append((policy.limits.namespaces[0], OPERATORS_DAEMON_SET))
+        seen += [(namespace, OPERATORS_DAEMON_SET) for namespace in policy.limits.namespaces[:1]]
     return seen
 
 

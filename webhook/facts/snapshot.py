@@ -11,13 +11,22 @@ from webhook.api.devices import TEMPLATE, DeviceRequest
 from webhook.facts import kinds
 from webhook.facts.installations import PluginInstallation, Texts
 from webhook.facts.kind import Fact, Table
-from webhook.facts.kinds import cluster_queue, compute_domain, local_queue, rbac, resource_flavor
+from webhook.facts.kinds import (
+    cluster_queue,
+    compute_domain,
+    local_queue,
+    machine_set,
+    node_pool,
+    rbac,
+    resource_flavor,
+)
 from webhook.facts.kinds.device_class import DeviceClass
 from webhook.facts.kinds.node import Node
 from webhook.facts.kinds.pod import Holder
 from webhook.facts.kinds.resource_slice import Device
 from webhook.facts.queues import Queues, leading
 from webhook.facts.rights import UNREAD, Account, GrantedRight, Rights
+from webhook.facts.scaling import ScaledNodes
 from webhook.model import Object, immutable
 
 K = TypeVar("K")
@@ -78,6 +87,11 @@ class Facts:
         """The queues of Kueue. Only from files."""
         flavors, quotas = self.table(resource_flavor.TABLE), self.table(cluster_queue.TABLE)
         return Queues(flavors, quotas, leading(self.table(local_queue.TABLE)))
+
+    @property
+    def scaled(self) -> tuple[ScaledNodes, ...]:
+        """The nodes with GPUs that autoscalers may make. Only from files."""
+        return (*self.table(node_pool.TABLE).values(), *self.table(machine_set.TABLE).values())
 
     def table(self, table: Table[K, V]) -> Mapping[K, V]:
         """Return the facts of a kind whose table fills no field."""

@@ -16,12 +16,14 @@ from webhook.policy.resources import ResourceNames
 def empty_pool(of: Linted) -> Iterator[LintFinding]:
     """No node is in a pool.
 
-    Pods that are steered there wait forever. A pool that scales from zero has `assume`, and is not reported.
+    Pods that are steered there wait forever. A pool that scales from zero is not reported: it has `assume`, or selects
+    nodes that a NodePool or a machine set of the facts may make.
 
     Way out: correct the labels under `nodes`, label the nodes, or remove the pool.
     """
+    scaled = [each.labels for each in of.facts.scaled]
     for path, pool, found in of.pools:
-        if not found and pool.assume is None:
+        if not found and pool.assume is None and not any(pool.nodes.matches(labels) for labels in scaled):
             wanted = " and ".join(map(str, pool.nodes.requirements))
             yield LintFinding(
                 (*path, "nodes"), f"no node has {wanted}, so pods of pool {pool.name} wait for ever; correct it"

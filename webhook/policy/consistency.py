@@ -64,7 +64,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
             yield (*at, "node", "dead"), f"is for GPUs that pods share; {way}"
         if "contention" in pool.get("node", {}) and pool["sharing"] != "time-slicing":
             yield (*at, "node", "contention"), "is only for time-sliced GPUs; remove it from this pool"
-        if "resources" in pool and "assume" in pool and "replicas" not in pool["assume"]:
+        slices = "resources" in pool and pool["sharing"] in SHARED
+        if slices and "assume" in pool and "replicas" not in pool["assume"]:
             yield (*at, "assume"), "needs replicas: the slices of a card that pods request as a resource"
         if "nodes" in pool and not selectors[index].requirements:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"

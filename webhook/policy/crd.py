@@ -273,7 +273,8 @@ _RULES: Mapping[str, tuple[Check, ...]] = {
             "node.contention is only for time-sliced GPUs; remove it from this pool",
         ),
         _check(
-            "!has(self.resources) || !has(self.assume) || has(self.assume.replicas)",
+            "!has(self.resources) || !has(self.assume) || has(self.assume.replicas)"
+            " || !(self.sharing in ['time-slicing', 'mps'])",
             "assume needs replicas: the slices of a card that pods request as a resource",
         ),
     ),

@@ -37,7 +37,7 @@ def _of_cluster_policy(subject: ClusterPolicy, policy: Policy, facts: Facts) -> 
         return
     namespaces = policy.limits.namespaces
     known = [each for each in namespaces if (each, subject.config_map) in facts.config_maps]
-    where = " or ".join(namespaces)
+    where = " or ".join(namespaces) or "any of sharing.namespaces, which is empty"
     if not known:
         path, name = (*subject.base, "name"), shown(subject.config_map)
         if elsewhere := sorted(namespace for namespace, each in facts.config_maps if each == subject.config_map):

@@ -7,13 +7,14 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
-from webhook.api.metadata import name_of
+from webhook.api.metadata import name_of, namespace_of
 from webhook.api.objects import CLUSTER_POLICY
-from webhook.api.selectors import Requirement, integer
+from webhook.api.selectors import Requirement, contradiction, integer
 from webhook.api.taints import Taint, taints_of
 from webhook.catalog import mig_profiles, node_labels
 from webhook.catalog.names import Names
 from webhook.catalog.node_labels import CardType
+from webhook.catalog.platforms import NETWORK_PLUGINS, PLATFORMS
 from webhook.deviceplugin import cards, usage
 from webhook.deviceplugin.configmaps import held
 from webhook.facts.kinds.gpu_cluster import GPU_CLUSTER
@@ -41,6 +42,8 @@ class GPUNode:
     replicas: int
     card: CardType | None
     taints: frozenset[Taint]
+    maker: str = ""
+    """The object by which an autoscaler may make such a node; empty for one that exists."""
 
     @property
     def resources(self) -> dict[str, int]:
@@ -54,6 +57,7 @@ class NodeGroup:
 
     nodes: tuple[GPUNode, ...]
     requirements: tuple[Requirement, ...] = ()
+    """Those of nodes that an autoscaler may make have all labels that it knows before one exists."""
 
     @property
     def sharing(self) -> str:
@@ -89,6 +93,11 @@ class NodeGroup:
         return max(self.resources.values(), default=1)
 
     @property
+    def maker(self) -> str:
+        """The object by which an autoscaler makes the nodes, of which none exists; empty where some do."""
+        return self.nodes[0].maker
+
+    @property
     def total(self) -> int:
         """All GPUs of all nodes."""
         return sum(sum(each.resources.values()) for each in self.nodes)
@@ -112,8 +121,8 @@ def gpu_nodes(objects: Iterable[Object]) -> list[GPUNode]:
     objects = list(objects)
     facts = Facts.of(objects)
     taints = {name: frozenset(_taints(item)) for name, item in _nodes(objects)}
-    readers = Policy("", (), limits=SharingLimits(namespaces=tuple(homes(objects))))
-    found = [_read(node, facts, readers, taints.get(node.name, frozenset())) for node in facts.nodes if _has_gpus(node)]
+    places = homes(objects)
+    found = [read(node, facts, places, taints.get(node.name, frozenset())) for node in facts.nodes if _has_gpus(node)]
     return sorted(found, key=lambda each: each.node.name)
 
 
@@ -140,6 +149,28 @@ def operators(objects: Iterable[Object]) -> Iterator[str]:
 
 _USUAL = ("gpu-operator", "nvidia-gpu-operator")
 """Where NVIDIA's pages have the GPU Operator installed; the second on OpenShift."""
+
+
+def systems(objects: Iterable[Object]) -> list[str]:
+    """Return the namespaces that exist of the platform and of network plugins, in which no tenant may write anything.
+
+    A platform is known by labels of nodes, and a network plugin by its DaemonSet in the namespace of its name.
+    """
+    objects = list(objects)
+    facts = Facts.of(objects)
+    labels = {key for node in facts.nodes for key in node.labels}
+    here = {(namespace_of(item), name_of(item)) for item in objects if group_kind(item) == ("apps", "DaemonSet")}
+    found = {
+        name
+        for platform in PLATFORMS
+        if labels.intersection(platform.node_labels)
+        for name in facts.namespaces
+        if name in platform.namespaces
+    }
+    for plugin in NETWORK_PLUGINS:
+        if (plugin.namespace, plugin.daemon_set) in here:
+            found |= {plugin.namespace, *plugin.needs}
+    return sorted(found & facts.namespaces.keys())
 
 
 def others(objects: Iterable[Object]) -> list[str]:
@@ -184,11 +215,23 @@ TRANSIENT = Names(
 
 def _taints(item: Object) -> Iterator[Taint]:
     for taint in taints_of(mapping(item.get("spec"))):
-        if taint.key and taint.key not in TRANSIENT and taint.repels:
+        if lasts(taint):
             yield taint
 
 
-def _read(node: Node, facts: Facts, readers: Policy, taints: frozenset[Taint]) -> GPUNode:
+def lasts(taint: Taint) -> bool:
+    """Whether a taint keeps pods off a node for as long as it exists."""
+    return bool(taint.key) and taint.key not in TRANSIENT and taint.repels
+
+
+def reading(places: Iterable[str]) -> Policy:
+    """Return a policy by which sharing configurations are read in these namespaces."""
+    return Policy("", (), limits=SharingLimits(namespaces=tuple(places)))
+
+
+def read(node: Node, facts: Facts, places: Iterable[str], taints: frozenset[Taint]) -> GPUNode:
+    """Return what is known of a node with GPUs; `places` are the namespaces of device plugins."""
+    readers = reading(places)
     said = cards.product(node)
     machine = next((node.labels[key] for key in node_labels.INSTANCE_TYPES if node.labels.get(key)), "")
     product, _, profile = said.removesuffix("-SHARED").partition("-MIG-")
@@ -248,7 +291,8 @@ def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> 
     own first, then those with the most GPUs.
     """
     parts: dict[tuple[Any, ...], list[GPUNode]] = {}
-    for each in nodes:
+    nodes = list(nodes)
+    for each in (node for node in nodes if not node.maker):
         taints = tuple(sorted((taint.key, taint.value) for taint in each.taints))
         product = each.product if by_product else ""
         parts.setdefault((each.sharing, product, each.replicas, taints), []).append(each)
@@ -262,7 +306,28 @@ def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> 
             group.nodes[0].node.name,
         )
     )
-    return _told_apart(found, by_product=by_product)
+    return _joined(_told_apart(found, by_product=by_product), [node for node in nodes if node.maker])
+
+
+def _joined(found: Sequence[NodeGroup], scaled: Iterable[GPUNode]) -> list[NodeGroup]:
+    """Add a group for each kind of node that an autoscaler may make, and keep it out of all groups before it."""
+    made = list(found)
+    for node in scaled:
+        own = tuple(Requirement(key, "In", frozenset({value})) for key, value in sorted(node.node.labels.items()))
+        made = [replace(each, requirements=_without(each.requirements, own)) for each in made]
+        made.append(NodeGroup((node,), own))
+    return made
+
+
+def _without(others: tuple[Requirement, ...], own: Sequence[Requirement]) -> tuple[Requirement, ...]:
+    """Return the requirements of a group, and one more where nodes with all of another group's labels would meet them.
+
+    No node of the group has all these labels, so the label that it adds is the one that most groups of a kind have.
+    """
+    if contradiction((*others, *own)) is not None:
+        return others
+    key = next((each for each in own if each.key in _KEYS), own[0])
+    return (*others, Requirement(key.key, "NotIn", key.values))
 
 
 _FIRST = (*node_labels.PRODUCTS, *node_labels.STRATEGIES)

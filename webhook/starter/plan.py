@@ -32,6 +32,7 @@ class StarterPlan:
     default: str
     labelled: bool
     homes: tuple[str, ...]
+    systems: tuple[str, ...]
     config_maps: tuple[tuple[str, str], ...]
     labellers: tuple[str, ...]
     administrators: tuple[str, ...]
@@ -76,6 +77,7 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
         default=TRUSTED if any(group.shared for group in groups) else UNTRUSTED,
         labelled=any(_label(item, TRUST_LABEL) == TRUSTED for item in namespaces.values()),
         homes=tuple(homes),
+        systems=tuple(inventory.systems(objects)),
         config_maps=tuple(_config_maps(objects, homes)),
         labellers=tuple(_labellers(objects, namespaces, homes)),
         administrators=("system:masters", *(("system:cluster-admins",) if "openshift-config" in namespaces else ())),

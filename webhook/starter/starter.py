@@ -14,7 +14,7 @@ from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
-from webhook.starter import evidence, inventory
+from webhook.starter import evidence, inventory, scaled
 from webhook.starter.agents import agents_of, moved_of, refused_of
 from webhook.starter.inventory import GPU, NodeGroup
 from webhook.starter.plan import ANNOTATION, TRUST_LABEL, StarterPlan, doubts_of, plan_of
@@ -44,8 +44,11 @@ def make(
     name: str = "cluster",
     by_product: bool = True,
     no_tenants: Collection[str] = (),
+    accelerators: Collection[str] = (),
 ) -> Starter:
     """Make a policy from the objects of facts; `no_tenants` are namespaces where no tenant may write.
+
+    `accelerators` are those that GKE may make nodes for, and pools without nodes come from NodePools and machine sets.
 
     Only comments and notes have text that tenants may have written. Raises Unusable if no node has GPUs of NVIDIA, and
     where there is no such namespace; `source` is named.
@@ -53,7 +56,11 @@ def make(
     objects = list(objects)
     firm, doubtful = evidence.sources(objects, no_tenants)
     nodes, facts = inventory.gpu_nodes(firm), Facts.of(objects)
+    coming = scaled.to_come(Facts.of(firm), accelerators, nodes, inventory.homes(firm))
+    nodes.extend(coming.nodes)
     missing = sorted({*no_tenants} - facts.namespaces.keys())
+    if coming.unknown and not nodes:
+        raise Unusable((Problem(source, 0, _undivided(coming.unknown)),))
     if wrong := f"there is no namespace {listed(missing, 3)}" if missing else "" if nodes else _nothing(objects):
         raise Unusable((Problem(source, 0, wrong),))
     plan = plan_of(firm, nodes, name, by_product=by_product)
@@ -68,7 +75,7 @@ def make(
         moved=tuple(moved_of(objects, engine, facts)),
     )
     text = text_of(plan, agents, said)
-    return Starter(text, _load(text), plan.groups, plan.names, said.refused, tuple(_notes(plan, said)))
+    return Starter(text, _load(text), plan.groups, plan.names, said.refused, tuple(_notes(plan, said, coming.unknown)))
 
 
 def _load(text: str) -> Policy:
@@ -87,11 +94,21 @@ def _nothing(objects: Sequence[Object]) -> str:
         return f"no node has GPUs of NVIDIA, but {listed(foreign, 3)}: Slicewarden shares NVIDIA's GPUs alone"
     return (
         f"none of {several(count, 'node')} has GPUs: no {GPU} or {GPU}.product is there; "
-        "install NVIDIA's device plugin, then take the facts again"
+        "install NVIDIA's device plugin, then take the facts again; if an autoscaler makes such nodes, add its "
+        "NodePools or machine sets to the facts, or --accelerators on GKE (docs/autoscalers.md)"
     )
 
 
-def _notes(plan: StarterPlan, said: Said) -> Iterator[str]:
+def _undivided(makers: Sequence[str]) -> str:
+    return (
+        f"no pool is written for {listed(makers, 3)}: only a node says how its cards are divided; "
+        "take the facts while there is one"
+    )
+
+
+def _notes(plan: StarterPlan, said: Said, unknown: Sequence[str]) -> Iterator[str]:
+    if unknown:
+        yield _undivided(unknown)
     if plan.guard is None:
         yield f"no taint is on all nodes with GPUs, so the guard is everyPod; to have a taint: {taint_command(plan)}"
     for group, name in zip(plan.groups, plan.names, strict=True):

@@ -86,7 +86,7 @@ def text_of(plan: StarterPlan, agents: Sequence[AgentWorkload] = (), said: Said 
         strangers=strangers,
         offered=list(_named(strangers[:MAX_NAMED])),
         thin=[pool.name for pool in pools if _is_thin(pool.group)],
-        homes=[name for name in plan.homes if name not in ALONE],
+        alone=sorted({*plan.homes, *plan.systems} - {*ALONE}),
         most=MAX_NAMED,
     )
 

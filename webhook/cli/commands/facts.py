@@ -107,6 +107,8 @@ def command(
         objects, problems = [item.value for item in inputs.load_facts(files)], ()
         _note_unread_rights(objects, loaded)
     if images:
+        if not loaded.limits.namespaces:
+            raise click.UsageError("--images writes into the first of the policy's sharing.namespaces, and it has none")
         objects = [*objects, inputs.load_images(images, loaded.limits.namespaces[0])]
     text = reduced.FORMS[format or "json"](reduced.reduced(objects, loaded))
     outputs.show(text, commands=format == "yaml")

@@ -33,6 +33,14 @@ def _name(_: click.Context, __: click.Parameter, text: str) -> str:
     return text
 
 
+def _accelerators(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name for name in text.split(",") if name))
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise click.BadParameter(f"{name!r} is no value of the label, such as nvidia-l4")
+    return names
+
+
 command = parser.CommandGroup(
     "policy",
     help="Work on the policy itself. `slicewarden diff` shows what a change of it would do.",
@@ -131,6 +139,7 @@ def _status(fail_on: str, report: Report) -> int:
             "slicewarden policy init --facts cluster.json > policy.yaml",
             "slicewarden policy init --facts cluster.json --tests test.yaml > policy.yaml",
             "slicewarden policy init --facts cluster.json --no-tenants monitoring > policy.yaml",
+            "slicewarden policy init --facts cluster.json --accelerators nvidia-l4,nvidia-tesla-t4 > policy.yaml",
             "slicewarden policy init --live --by sharing",
         ),
         parser.SHOWN,
@@ -158,6 +167,14 @@ def _status(fail_on: str, report: Report) -> int:
     help="a namespace where no tenant may create anything: agents and a device plugin there are believed, as in "
     "kube-system and the GPU Operator's; repeatable",
 )
+@click.option(
+    "--accelerators",
+    callback=_accelerators,
+    default="",
+    metavar="NAME[,NAME]",
+    help="the accelerators that GKE Autopilot or node auto-provisioning may make nodes for, as the label "
+    "cloud.google.com/gke-accelerator names them; each gets a pool",
+)
 @options.once(
     "--tests", type=options.PATH, metavar="FILE", help="write tests there too, for a policy.yaml in the same folder"
 )
@@ -169,6 +186,7 @@ def init(
     name: str,
     by: str,
     no_tenants: Sequence[str],
+    accelerators: Sequence[str],
     tests: str | None,
 ) -> None:
     """Write the policy, and its tests."""
@@ -188,7 +206,9 @@ def init(
         objects = [item.value for item in inputs.load_facts(facts)]
     source = ", ".join(facts) or "cluster"
     items = reduced.reduced(objects, sample)
-    made = starter.make(items, source, name=name, by_product=by == "product", no_tenants=no_tenants)
+    made = starter.make(
+        items, source, name=name, by_product=by == "product", no_tenants=no_tenants, accelerators=accelerators
+    )
     if tests:
         folder = Path(tests).parent
         from_there = [os.path.relpath(file, folder) for file in facts if file != "-"]

@@ -1,0 +1,132 @@
+"""Pools for nodes that do not exist yet: by what an autoscaler knows of them, and never by a guess at their sharing."""
+
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.starter.test_starter import linted, made, objects, spec_of
+from tests.support.kinds import examples
+from webhook.api import admission
+from webhook.cli import main as cli
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Object, Unusable
+from webhook.rules import walk
+
+NODE_POOL, ACCELERATOR = "karpenter.sh/nodepool", "cloud.google.com/gke-accelerator"
+ZERO = ROOT / "tests/clusters/karpenter-zero.yaml"
+AUTOPILOT = ROOT / "tests/clusters/scaled/gke-autopilot.yaml"
+
+
+def pools(items: list[Any], **more: Any) -> dict[str, Any]:
+    return {pool["name"]: pool for pool in spec_of(made(items, **more).text)["pools"]}
+
+
+def without(items: list[Any], kind: str) -> list[Any]:
+    return [item for item in items if item["kind"] != kind]
+
+
+def test_karpenters_pools_at_zero_select_what_karpenter_knows_and_are_shared_as_their_nodes_will_be() -> None:
+    found = pools(objects(ZERO))
+    assert {pool["nodes"]["matchLabels"][NODE_POOL]: pool["sharing"] for pool in found.values()} == {
+        "bottlerocket-shared": "time-slicing",
+        "sliced": "time-slicing",
+        "whole": "none",
+    }
+    assert all(pool["nodes"] == {"matchLabels": pool["nodes"]["matchLabels"]} for pool in found.values())
+    assert all([*pool["nodes"]["matchLabels"]] == [NODE_POOL] for pool in found.values())
+    assert {name: pool["assume"] for name, pool in found.items()} == {
+        "t4-shared": {"product": "Tesla-T4", "memory": "15360Mi", "replicas": 4},
+        "a10g-shared": {"product": "NVIDIA-A10G", "memory": "23028Mi", "replicas": 4},
+        "whole": {"product": "NVIDIA-A10G", "memory": "23028Mi"},
+    }
+
+
+def test_bottlerocket_renames_slices_unless_it_is_told_not_to() -> None:
+    items = objects(ZERO)
+    for item in items:
+        if item["kind"] == "EC2NodeClass" and "userData" in item["spec"]:
+            item["spec"]["userData"] = item["spec"]["userData"].replace("rename-by-default = false\n", "")
+    assert pools(items)["t4-shared"]["resources"] == ["nvidia.com/gpu.shared"]
+
+
+def test_nodes_whose_configuration_is_not_known_get_no_pool_and_a_note() -> None:
+    own = made(without(objects(ZERO), "ConfigMap"))
+    assert [pool.name for pool in own.policy.pools] == ["shared"]
+    assert any(note.startswith("no pool is written for NodePool sliced, NodePool whole") for note in own.notes)
+    mig = examples("node_pool")["karpenter.sh", "NodePool"]
+    labels = {"nvidia.com/mig.config": "all-1g.10gb"}
+    template = {**mig["spec"]["template"], "metadata": {"labels": labels}}
+    with pytest.raises(Unusable, match="only a node says how its cards are divided"):
+        made([{**mig, "spec": {"template": template}}, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}])
+
+
+def test_a_card_that_no_node_has_is_accepted_in_a_pool_that_may_get_it() -> None:
+    """The NodePool may make machines of three families, so a pod may choose each of their cards."""
+    items = objects(ZERO)
+    own = made(items).policy
+    facts, chosen = Facts.of(items), {NODE_POOL: "whole", "karpenter.k8s.aws/instance-gpu-name": "h100"}
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml"},
+        "spec": {"containers": [container], "nodeSelector": chosen},
+    }
+    verdict = Engine(own, walk()).judge(admission.decode(admission.wrap(pod)), facts)
+    assert [*verdict.having(Action.DENY)] == []
+
+
+def test_a_nodepool_that_has_a_node_gets_no_second_pool_and_keeps_other_nodes_out_of_the_first() -> None:
+    items = objects(ROOT / "tests/clusters/karpenter.yaml")
+    before = pools(items)
+    nodes: Object = {"requirements": [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6"]}]}
+    new = [
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": {"name": name},
+            "spec": {"template": {"spec": nodes}},
+        }
+        for name in ("sliced", "later")
+    ]
+    after = pools([*items, *new])
+    (added,) = after.keys() - before.keys()
+    assert after[added]["nodes"] == {"matchLabels": {NODE_POOL: "later"}}
+    own = made([*items, *new]).policy
+    for node in Facts.of(items).nodes:
+        pool = own.pool_of(node.labels)
+        assert (pool and pool.name) in (None, *before)
+    assert [
+        each for each in linted(made([*items, *new]).text, Facts.of([*items, *new])) if each[1] is Action.DENY
+    ] == []
+
+
+def test_machine_sets_get_pools_where_no_tenant_writes_them() -> None:
+    given = [*examples("machine_set").values()]
+    node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {}}}
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in ("capi", "openshift-machine-api")
+    ]
+    found = pools([*given, node, *spaces], no_tenants=("capi", "openshift-machine-api"))
+    assert sorted(str(pool["nodes"]["matchLabels"]) for pool in found.values()) == [
+        "{'node-role.kubernetes.io/gpu': ''}",
+        "{'node.cluster.x-k8s.io/pool': 'a100'}",
+        "{'node.cluster.x-k8s.io/pool': 't4'}",
+    ]
+    with pytest.raises(Unusable, match="none of 1 node has GPUs"):
+        made([*(item for item in given if item["metadata"]["namespace"] == "capi"), node])
+
+
+def test_accelerators_of_autopilot_are_named_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Unusable, match="--accelerators on GKE"):
+        made(objects(AUTOPILOT))
+    assert cli.main(["policy", "init", "--facts", str(AUTOPILOT), "--accelerators", "nvidia-l4,nvidia-b200"]) == 0
+    spec = spec_of(capsys.readouterr().out)
+    assert [pool["nodes"] for pool in spec["pools"]] == [
+        {"matchLabels": {ACCELERATOR: name}} for name in ("nvidia-l4", "nvidia-b200")
+    ]
+    assert spec["guard"] == {"taint": {"key": "nvidia.com/gpu"}}
+    assert cli.main(["policy", "init", "--facts", str(AUTOPILOT), "--accelerators", "NVIDIA L4"]) == 2

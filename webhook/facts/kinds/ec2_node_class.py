@@ -1,0 +1,42 @@
+"""EC2NodeClasses of Karpenter on AWS: how Bottlerocket's own device plugin shares cards."""
+
+import tomllib
+
+from webhook.api.lenient import mapping, string
+from webhook.api.resources import Resource
+from webhook.facts import scaling
+from webhook.facts.kind import Fact, Part, Table
+from webhook.facts.scaling import SHARING_SETTINGS, NodeClassSharing
+from webhook.model import Object
+from webhook.policy.model import Policy
+
+RESOURCES = (Resource("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass"),)
+TABLE = Table[str, NodeClassSharing]("node_classes")
+
+
+def read(item: Object, _: str, name: str) -> Fact:
+    """Read the sharing; None if the user data says none, or is no text of Bottlerocket's."""
+    return TABLE.row(name, _sharing(item))
+
+
+def slim(item: Object, _: Policy) -> Part:
+    """Keep the sharing, and nothing else of the user data, which may have secrets."""
+    found = _sharing(item)
+    if found is None:
+        return {"spec": {}}
+    table = ".".join(SHARING_SETTINGS)
+    lines = (
+        f"[{table}]",
+        'device-sharing-strategy = "time-slicing"',
+        f"[{table}.time-slicing]",
+        f"replicas = {found.replicas}",
+        f"rename-by-default = {str(found.renamed).lower()}",
+    )
+    return {"spec": {"userData": "\n".join(lines) + "\n"}}
+
+
+def _sharing(item: Object) -> NodeClassSharing | None:
+    try:
+        return scaling.of_user_data(tomllib.loads(string(mapping(item.get("spec")).get("userData"))))
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):  # a shell script, or MIME parts
+        return None

@@ -1,0 +1,134 @@
+"""The nodes that an autoscaler may make: the labels and taints that it knows before one exists, and the cards."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.selectors import integer
+from webhook.api.taints import Taint, taints_of
+from webhook.catalog import node_labels
+from webhook.facts.parts import VENDOR
+
+
+class ScaledNodes(NamedTuple):
+    """The nodes that one object has an autoscaler make, if they have GPUs of NVIDIA.
+
+    `labels` are those of each such node, and known in advance. `products` are the known cards that it may have, by any
+    name of theirs; empty if none is named. `gpus` is the most cards of a node; None if unknown.
+    """
+
+    maker: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    products: tuple[str, ...] = ()
+    gpus: int | None = None
+    node_class: str = ""
+
+
+def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
+    """Return the nodes of a Karpenter NodePool, by its template; None if they have no GPUs of NVIDIA.
+
+    Karpenter writes labels of a requirement with one value on each node (kubernetes-sigs/karpenter
+    pkg/scheduling/requirements.go, Labels).
+    """
+    spec = mapping(template.get("spec"))
+    wanted = dict(_required(spec))
+    own = {key: value for key, value in mapping(mapping(template.get("metadata")).get("labels")).items() if value}
+    labels = {key: string(value) for key, value in own.items() if string(value)}
+    labels |= {key: values[0] for key, values in wanted.items() if len(values) == 1}
+    taints = tuple(taint for taint in taints_of(spec) if taint.repels)
+    named = [value for key, values in wanted.items() if key in _NAMING for value in values]
+    products = tuple(value for value in named if node_labels.card_type(value))
+    makers = [value for key, values in wanted.items() if key.endswith(_MANUFACTURER) for value in values]
+    gpus = any(_GPU_OF in key for key in wanted) or any(key.startswith(VENDOR) for key in labels)
+    if makers and "nvidia" not in makers:
+        return None
+    if not (gpus or products or any(taint.key == node_labels.GPU_TAINT for taint in taints)):
+        return None
+    counted = [integer(value) or 0 for key in node_labels.COUNTS for value in wanted.get(key, ())]
+    reference = string(mapping(spec.get("nodeClassRef")).get("name"))
+    labels[node_labels.KARPENTER] = name
+    return ScaledNodes(f"NodePool {name}", labels, taints, products, max(counted, default=0) or None, reference)
+
+
+_GPU_OF, _MANUFACTURER = "-gpu-", "instance-gpu-manufacturer"
+"""Parts of the providers' labels: karpenter.k8s.aws/instance-gpu-*, karpenter.azure.com/sku-gpu-*."""
+
+_NAMING = (*node_labels.PRODUCTS, *node_labels.INSTANCE_TYPES, "karpenter.k8s.aws/instance-family")
+
+
+def _required(spec: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the keys of requirements with the values that they allow; none where another operator restricts them."""
+    for each in mappings(spec.get("requirements")):
+        values = [string(value) for value in sequence(each.get("values"))]
+        if key := string(each.get("key")):
+            yield key, values if string(each.get("operator")) == "In" else []
+
+
+def of_machines(
+    kind: str, name: str, annotations: Mapping[str, Any], labels: Mapping[str, Any], spec: Mapping[str, Any]
+) -> ScaledNodes | None:
+    """Return the nodes of a MachineDeployment or a MachineSet; None if they have no GPUs, or nothing tells them apart.
+
+    The annotations are those by which the cluster autoscaler scales from zero (kubernetes/autoscaler
+    cluster-autoscaler/cloudprovider/clusterapi/clusterapi_utils.go; openshift/machine-api-operator).
+    """
+    known = {key: value for key, value in labels.items() if isinstance(value, str)}
+    known |= dict(_pairs(string(annotations.get(f"{_CAPACITY}/labels"))))
+    taints = tuple(taint for taint in taints_of(spec) if taint.repels)
+    gpus = max(integer(string(annotations.get(key))) or 0 for key in _GPU_COUNTS)
+    foreign = string(annotations.get(f"{_CAPACITY}/gpu-type"))
+    tainted = any(taint.key == node_labels.GPU_TAINT for taint in taints)
+    if not known or not (gpus or tainted) or (foreign and "nvidia" not in foreign):
+        return None
+    products = tuple(value for key in node_labels.PRODUCTS if node_labels.card_type(value := known.get(key, "")))
+    return ScaledNodes(f"{kind} {name}", known, taints, products, gpus or None)
+
+
+_CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
+_GPU_COUNTS = (f"{_CAPACITY}/gpu-count", "machine.openshift.io/GPU")
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Read labels as the annotation has them: `key=value,key=value`."""
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if key and equals:
+            yield key, value
+
+
+def of_accelerator(product: str) -> ScaledNodes:
+    """Return the nodes that GKE Autopilot or node auto-provisioning makes for an accelerator.
+
+    They are chosen by the label (cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus), and have GKE's taint.
+    """
+    taint = Taint(node_labels.GPU_TAINT, "present", "NoSchedule")
+    products = (product,) if node_labels.card_type(product) else ()
+    return ScaledNodes(f"accelerator {product}", {node_labels.GKE_ACCELERATOR: product}, (taint,), products)
+
+
+class NodeClassSharing(NamedTuple):
+    """How nodes of a class share their cards: each in `replicas` slices, which may be renamed."""
+
+    replicas: int
+    renamed: bool
+
+
+def of_user_data(settings: Mapping[str, Any]) -> NodeClassSharing | None:
+    """Return how Bottlerocket shares cards, by the settings in its user data; None if it does not.
+
+    The device plugin is a part of the system (bottlerocket.dev, settings.kubelet-device-plugins.nvidia).
+    """
+    found: Any = settings
+    for key in SHARING_SETTINGS:
+        found = mapping(mapping(found).get(key))
+    slicing = mapping(found.get("time-slicing"))
+    replicas, renamed = slicing.get("replicas", 2), slicing.get("rename-by-default", True)
+    shared = found.get("device-sharing-strategy") == "time-slicing"
+    if not shared or not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 2:
+        return None
+    return NodeClassSharing(replicas, renamed is not False)
+
+
+SHARING_SETTINGS: Sequence[str] = ("settings", "kubelet-device-plugins", "nvidia")
+"""The table of Bottlerocket's settings that has the sharing of cards."""

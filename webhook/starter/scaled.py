@@ -1,0 +1,77 @@
+"""The nodes with GPUs that an autoscaler may make and that no pool has yet, as nodes that a policy can be made for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from webhook.catalog import node_labels
+from webhook.deviceplugin import usage
+from webhook.deviceplugin.usage import GPU, SHARED
+from webhook.facts.kinds import ec2_node_class
+from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.scaling import ScaledNodes, of_accelerator
+from webhook.facts.snapshot import Facts
+from webhook.starter import inventory
+from webhook.starter.inventory import GPUNode
+
+MOST = 8
+"""The GPUs that a pod may request of a node whose number is not known."""
+
+MIG_CONFIG = "nvidia.com/mig.config"
+"""The label by which a node chooses its MIG devices (NVIDIA/mig-parted deployments/gpu-operator)."""
+
+
+class NodesToCome(NamedTuple):
+    """Nodes that may be made, and the makers of nodes whose sharing or MIG devices are not known."""
+
+    nodes: tuple[GPUNode, ...]
+    unknown: tuple[str, ...]
+
+
+def to_come(
+    facts: Facts, accelerators: Iterable[str], existing: Sequence[GPUNode], places: Sequence[str]
+) -> NodesToCome:
+    """Return what may be made, where no existing node has the labels. MIG devices are not known in advance.
+
+    `places` are the namespaces of device plugins.
+    """
+    makers = (*facts.scaled, *map(of_accelerator, accelerators))
+    absent = [each for each in makers if not _there(each, existing)]
+    unknown = [each.maker for each in absent if _is_divided(each) or _has_unread_config(each, facts, places)]
+    known = (each for each in absent if each.maker not in unknown)
+    return NodesToCome(tuple(_distinct(each, facts, places) for each in known), tuple(unknown))
+
+
+def _is_divided(scaled: ScaledNodes) -> bool:
+    return scaled.labels.get(MIG_CONFIG, "all-disabled") != "all-disabled"
+
+
+def _has_unread_config(scaled: ScaledNodes, facts: Facts, places: Sequence[str]) -> bool:
+    """Whether nodes choose a configuration of the device plugin that the facts do not have: it may share cards."""
+    key, readers = scaled.labels.get(CONFIG_LABEL), inventory.reading(places)
+    texts = (usage.config_of(each, key, readers, facts)[2] for each in facts.installations)
+    return key is not None and all(text is None for text in texts)
+
+
+def _there(scaled: ScaledNodes, existing: Iterable[GPUNode]) -> bool:
+    return any(all(each.node.labels.get(key) == value for key, value in _selected(scaled)) for each in existing)
+
+
+def _selected(scaled: ScaledNodes) -> Iterator[tuple[str, str]]:
+    """Yield the labels by which such nodes are selected: of Karpenter's NodePool its name, and else all."""
+    name = scaled.labels.get(node_labels.KARPENTER)
+    yield from scaled.labels.items() if name is None else [(node_labels.KARPENTER, name)]
+
+
+def _distinct(scaled: ScaledNodes, facts: Facts, places: Sequence[str]) -> GPUNode:
+    """Read a node as it would be, by the labels and the sharing that are known, and keep those that select it."""
+    gpus = scaled.gpus or MOST
+    node = Node(scaled.maker, scaled.labels, {GPU: gpus})
+    read = inventory.read(node, facts, places, frozenset(taint for taint in scaled.taints if inventory.lasts(taint)))
+    cards = [card for each in scaled.products if (card := node_labels.card_type(each))]
+    smallest = min(cards, key=lambda card: card.memory, default=read.card)
+    sharing, replicas, name = read.sharing, read.replicas, GPU
+    if own := facts.table(ec2_node_class.TABLE).get(scaled.node_class):
+        sharing, replicas, name = inventory.TIME_SLICING, own.replicas, GPU + SHARED if own.renamed else GPU
+    shown = Node(scaled.maker, dict(_selected(scaled)), {name: gpus})
+    product = smallest.product if smallest and len({*cards}) <= 1 else ""
+    return GPUNode(shown, product, sharing, replicas, smallest, read.taints, scaled.maker)
