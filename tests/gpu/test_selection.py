@@ -3,24 +3,29 @@
 import gc
 import tracemalloc
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests import ROOT
-from tests.support.policies import POLICY, policy_of
+from tests.support.cost import calls
+from tests.support.policies import POLICY, RULES, policy_of
 from webhook import rules
 from webhook.api.admission import decode, wrap
+from webhook.api.selectors import Selector
 from webhook.cli import inputs
 from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
-from webhook.gpu.selection import MAX_CHOICES
+from webhook.gpu.selection import MAX_CHECKS, MAX_CHOICES, known_nodes
 from webhook.model import Object, Verdict
+from webhook.policy import load
 from webhook.policy.model import Policy
 from webhook.scan import reduced
 from webhook.starter import starter
@@ -104,6 +109,61 @@ def test_a_selection_of_more_conditions_than_any_pod_needs_is_not_evaluated() ->
         verdict = judged(engine, nodes({}), pod("nvidia.com/gpu", "untrusted", affinity=affinity))
         assert verdict.allowed
         assert waits(verdict) is waiting
+
+
+@given(st.sampled_from(CLUSTERS), st.data())
+def test_the_known_nodes_of_a_pool_are_those_that_its_selector_matches(file: Path, data: st.DataObject) -> None:
+    policy, facts, _ = cluster(file)
+    pool = data.draw(st.sampled_from(policy.pools))
+    labels = data.draw(st.sampled_from(facts.nodes)).labels
+    chosen = data.draw(st.lists(st.sampled_from(sorted(labels.items())), max_size=3).map(dict))
+    absent = data.draw(st.dictionaries(st.sampled_from([*labels, "nope"]), st.just("nope"), max_size=1))
+    expressions = data.draw(st.sampled_from([pool.nodes.expressions, ()]))
+    one = replace(pool, nodes=Selector({**chosen, **absent}, expressions))
+    assert known_nodes(one, facts) == tuple(node for node in facts.nodes if one.nodes.matches(node.labels))
+
+
+def of_many_pools(pools: int) -> int:
+    """The cost of a pod that selects no node of many pools, when the nodes have just become known."""
+    spec = yaml.safe_load(POLICY.read_text("utf-8"))
+    (whole,) = (pool for pool in spec["spec"]["pools"] if pool["name"] == "exclusive")
+    tolerations = [{"key": "slicewarden.dev/pool", "operator": "Exists", "effect": "NoSchedule"}]
+    spec["spec"]["pools"] = [
+        {**whole, "name": f"p{place}", "nodes": {"matchLabels": {"pool": f"p{place}"}}, "tolerations": tolerations}
+        for place in range(pools)
+    ]
+    facts = Facts.of(
+        [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": f"n{place}", "labels": {"pool": f"p{place % pools}"}},
+            }
+            for place in range(2_000)
+        ]
+    )
+    engine = Engine(load.of_object(spec, RULES), rules.walk())
+    value = pod("nvidia.com/gpu", "untrusted", nodeSelector={ZONE: "z"})
+    return calls(lambda: judged(engine, facts, value))
+
+
+def test_the_nodes_are_not_searched_again_for_each_pool() -> None:
+    """A policy may have 250 pools, and a cluster ten thousand nodes."""
+    assert of_many_pools(200) < 3 * of_many_pools(20)
+
+
+def test_the_nodes_of_all_pools_bound_the_conditions_that_are_evaluated() -> None:
+    """Otherwise a pod could have each pool of a thousand nodes searched in full."""
+    engine = Engine(policy_of(POLICY), rules.walk())
+    facts = nodes({f"n{place}": "b" for place in range(1_000)})
+    most = MAX_CHECKS // len(facts.nodes)
+    assert most < MAX_CHOICES
+    for others, waiting in ((most - 1, True), (most, False)):
+        absent = [{"key": f"example.com/{place}", "operator": "DoesNotExist"} for place in range(others)]
+        chosen = {"key": ZONE, "operator": "In", "values": ["z"]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [*absent, chosen]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        assert waits(judged(engine, facts, pod("nvidia.com/gpu", "untrusted", affinity=affinity))) is waiting
 
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted"])

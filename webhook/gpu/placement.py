@@ -12,7 +12,7 @@ from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
-from webhook.gpu.selection import fits
+from webhook.gpu.selection import fits, known_nodes
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
@@ -270,11 +270,8 @@ def _chosen(pod: Pod, pool: Pool) -> bool:
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
 def _names_on_nodes(policy: Policy, facts: Facts) -> Mapping[str, tuple[str, ...]]:
     """The resources of each pool's known nodes that the pool offers, by the pool's name."""
-    found: dict[str, set[str]] = {}
-    for node in facts.nodes:
-        if pool := policy.pool_of(node.labels):
-            found.setdefault(pool.name, set()).update(name for name in node.resources if name in pool.resources)
-    return {name: tuple(sorted(resources)) for name, resources in found.items()}
+    found = {pool: {name for node in known_nodes(pool, facts) for name in node.resources} for pool in policy.pools}
+    return {pool.name: tuple(sorted(name for name in had if name in pool.resources)) for pool, had in found.items()}
 
 
 def foreign_vendor(name: str, policy: Policy) -> str:

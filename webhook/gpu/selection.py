@@ -1,6 +1,6 @@
 """A pod's own choice among the nodes of a pool, and the known nodes that it leaves."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
@@ -92,30 +92,48 @@ def restricted(pod: Pod, pool: Pool) -> bool:
     return all(term.expressions is None or all(each in term.expressions for each in open_) for term in terms)
 
 
-class _Known(NamedTuple):
-    """The nodes of one snapshot by pool, and whether some of them fit a pod, found once."""
+Nodes = tuple[Node, ...]
 
-    nodes: Callable[[Pool], tuple[Node, ...]]
+
+class _Known(NamedTuple):
+    """The nodes of one snapshot by label and by pool, and whether some of them fit a pod, found once."""
+
+    labelled: Callable[[str], Mapping[str, Sequence[Node]]]
+    nodes: Callable[[Pool], Nodes]
     fitting: Callable[[Pool, Selection, frozenset[tuple[str, Amount]]], bool]
 
 
 @lru_cache(maxsize=2)  # an entry keeps its snapshot of ten thousand nodes alive, so all of it goes together
 def _known(facts: Facts) -> _Known:
-    return _Known(lru_cache(maxsize=64)(partial(_matching, facts)), lru_cache(maxsize=256)(partial(_any_fits, facts)))
+    return _Known(
+        lru_cache(maxsize=256)(partial(_labelled, facts)),
+        lru_cache(maxsize=1024)(partial(_matching, facts)),
+        lru_cache(maxsize=256)(partial(_any_fits, facts)),
+    )
 
 
-def _matching(facts: Facts, pool: Pool) -> tuple[Node, ...]:
-    return tuple(node for node in facts.nodes if pool.nodes.matches(node.labels))
+def _labelled(facts: Facts, key: str) -> Mapping[str, Sequence[Node]]:
+    found: dict[str, list[Node]] = {}
+    for node in facts.nodes:
+        if key in node.labels:
+            found.setdefault(node.labels[key], []).append(node)
+    return found
+
+
+def _matching(facts: Facts, pool: Pool) -> Nodes:
+    """Return the nodes of a pool. Only those with one of its labels are looked at: a policy has up to 250 pools."""
+    by_label = (_known(facts).labelled(key).get(value, ()) for key, value in pool.nodes.labels.items())
+    nodes = min(by_label, key=len, default=facts.nodes)
+    return tuple(node for node in nodes if pool.nodes.matches(node.labels))
 
 
 def _any_fits(facts: Facts, pool: Pool, selection: Selection, asked: frozenset[tuple[str, Amount]]) -> bool:
-    known = known_nodes(pool, facts)
-    if selection.costs_too_much(len(known)):
+    if selection.costs_too_much(len(facts.nodes)):
         return True
-    return any(offers(node, asked) and selection.allows(node) for node in known)
+    return any(offers(node, asked) and selection.allows(node) for node in known_nodes(pool, facts))
 
 
-def known_nodes(pool: Pool, facts: Facts) -> tuple[Node, ...]:
+def known_nodes(pool: Pool, facts: Facts) -> Nodes:
     """Return the nodes among the facts that a pool selects."""
     return _known(facts).nodes(pool)
 
