@@ -214,7 +214,7 @@ ENGINES = (
 )
 """The sockets, below /run, of programs that start containers or mount folders as root for whoever asks."""
 
-SOCKETS_OF_USERS = ("spire/sockets/agent.sock", "log/journal", "xtables.lock", "contained", "calico/cni.sock", "mnt")
+SOCKETS_OF_USERS = ("spire/sockets/agent.sock", "log/journal", "xtables.lock", "contained", "calico/cni.sock", "mounts")
 """Places below /run that a pod may read: a workload's identity, logs, and near misses of the names above."""
 
 
@@ -233,6 +233,31 @@ def test_no_access_to_a_socket_that_starts_containers_is_harmless(
         path = path.rpartition("/")[0]
     event(f"{access.name} of {path}")
     assert host_paths.leads_to_gpu(path, access)
+
+
+ROOTS = (
+    *("/.snapshots/1/snapshot", "/ostree/deploy/x/deploy/y.0", "/sysroot", "/media/root-ro", "/mnt/stateful_partition"),
+    *("/mnt/state/root-overlay", "/mnt/sysroot/active", "/writable/system-data", "/run/mnt/data/system-data", "/local"),
+)
+"""Where systems mount their own root, a copy of it or the part that they may write, a second time."""
+
+
+@given(
+    st.sampled_from(ROOTS),
+    st.sampled_from(("", "/etc", "/etc/kubernetes/pki", "/var/lib/kubelet/pki/kubelet-client-current.pem")),
+    st.sampled_from(("", "/var", "/.")),
+    st.sampled_from(Access),
+)
+def test_a_second_place_of_the_nodes_root_is_the_node(root: str, below: str, before: str, access: Access) -> None:
+    """Whoever reads a key of the kubelet acts as the node. Under /var, LINKED names lead to the same place."""
+    linked = root.split("/")[1] in host_paths.LINKED
+    path = f"{before if linked else ''}{root}{below if root != '/local' else '/var' + below}"
+    assert host_paths.leads_to_gpu(path, access)
+
+
+@pytest.mark.parametrize("path", ["/mnt/data", "/mnt/disks/ssd0", "/mnt/states", "/media/movies", "/data/boot"])
+def test_data_next_to_it_may_be_written(path: str) -> None:
+    assert not host_paths.leads_to_gpu(path, Access.WRITE)
 
 
 @given(st.sampled_from(SOCKETS_OF_USERS), st.sampled_from(("/run/", "/var/run/")))

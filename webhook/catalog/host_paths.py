@@ -79,6 +79,12 @@ HOST_PATHS = (
     "/mnt/kubelet",
     "/media/root-ro",  # both halves of a root that is kept in memory (Debian overlayroot, scripts/init-bottom)
     "/media/root-rw",
+    "/.snapshots",  # whole former roots, with their keys: snapper(8), on openSUSE and SLE Micro
+    "/mnt/boot",  # balenaOS's halves of its root (balena-os/meta-balena, mount points)
+    "/mnt/state",
+    "/mnt/sysroot",
+    "/writable",  # Ubuntu Core's, and where it mounts the same (snapcore/snapd boot/boot.go)
+    "/run/mnt",
     "/system",  # Talos' keys, and the sockets of its own containerd (siderolabs/talos pkg/machinery/constants)
     "/run/slicewarden",  # the ledger of the agent (webhook/agent/turns/ledger.py), which the next agent reads as root
     # The kubelet reads container logs here as root, and follows symbolic links.
