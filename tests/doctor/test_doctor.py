@@ -428,7 +428,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/slicewarden-system/leases/slice
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/slicewarden-guard"
 
 
-def _status(digest: str, reason: str = "InForce", message: str = "every API server asks by it") -> dict[str, Any]:
+def _status(digest: str, reason: str = "InForce", message: str = "every replica has loaded it") -> dict[str, Any]:
     states = {"Ready": reason == "InForce", "Stalled": reason not in ("InForce", "Changing")}
     conditions = [
         {"type": kind, "status": str(state), "reason": reason, "message": message, "observedGeneration": 2}
@@ -469,7 +469,7 @@ def test_a_policy_in_force_as_an_object_is_in_order(world: World, ask: Any) -> N
     said = done.having("ok")
     assert "is in force, mode Enforce, held by 2/2 replicas" in said["policy"]
     assert said["controller"] == "controller-a runs"
-    assert said["registration"].startswith("it names ")
+    assert said["registration"].startswith("API servers call the webhook with policy ")
     assert "calls" in said
 
 

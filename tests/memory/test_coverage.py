@@ -124,8 +124,8 @@ def test_a_framework_of_one_image_has_a_row_there_alone() -> None:
 def test_a_line_is_written_for_all_frameworks_with_the_same_cap() -> None:
     some = [Capped("c", "a", By.VARIABLE), Capped("c", "b", By.VARIABLE), Capped("c", "d", By.NONE, "why", "way")]
     assert list(lines(some)) == ["c: a, b: by variable", "c: d: not capped: why; way"]
-    assert list(lines([Capped("c", ALL, By.HAMI, "it asks by x")])) == [
-        "c: all frameworks: by HAMi-core (it asks by x)"
+    assert list(lines([Capped("c", ALL, By.HAMI, "it requests x")])) == [
+        "c: all frameworks: by HAMi-core (it requests x)"
     ]
 
 

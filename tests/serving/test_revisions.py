@@ -380,7 +380,7 @@ def test_it_is_not_ready_before_it_holds_all_that_the_registration_names(replica
     items.append(revisions.releases([RELEASE], SPACE))
     (worker,) = replica.workers
     worker.look(items, frozenset([OLD.digest]))
-    assert worker.condition() == (False, f"policies are not held yet: {OLD.digest} (loading)")
+    assert worker.condition() == (False, f"policies are not loaded yet: {OLD.digest} (loading)")
     worker.look([created(OLD, 0), *items], frozenset([OLD.digest]))
     assert worker.condition() == (True, "")
     assert replica.review(validate(OLD.digest))["allowed"] is False

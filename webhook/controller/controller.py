@@ -152,7 +152,7 @@ class Controller:
         self._made: dict[tuple[str, Names], list[Object]] = {}
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
         self._constant: tuple[object, float] = (None, clock())
-        self._fallback_at = -FALLBACK_SECONDS
+        self._fallback_at = clock()  # another controller may have changed it just before
         self._certificates_at = -CERTIFICATES_SECONDS
         self._trial = Trial(partial(self._apply, dry=True), clock)
         self.replicas: list[Replica] = []
@@ -310,8 +310,9 @@ class Controller:
         if read.mode is Switch.OFF:
             return Standing(Reason.OFF, "mode is Off: nothing is judged", read.fields), None
         manner = Manner.AUDIT if read.mode is Switch.AUDIT else Manner.ENFORCE
-        message = f"every API server asks by policy {read.policy.digest}, and every replica holds it"
-        return Standing(Reason.IN_FORCE, message, read.fields), Name(read.policy.digest, manner)
+        digest = read.policy.digest
+        message = f"every replica has loaded policy {digest}, and every API server calls the webhook with it"
+        return Standing(Reason.IN_FORCE, message, read.fields), Name(digest, manner)
 
     def _observe(self, world: _Observed, target: Name | None) -> tuple[Seen, str]:
         """Ask all replicas and API servers. Returns what was seen, and who is missing, in words."""

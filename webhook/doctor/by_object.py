@@ -122,10 +122,14 @@ def registration(of: Examined) -> Iterator[Check]:
     digests = {one.digest for names in named.values() for one in names}
     if not (wanted or digests) or digests == {wanted}:
         words = ".".join(map(str, named["validating"]))
-        yield Check(name, CheckState.OK, f"it names {words}" if words else "it is empty, so nothing is judged")
+        yield Check(
+            name,
+            CheckState.OK,
+            f"API servers call the webhook with policy {words}" if words else "nothing is registered",
+        )
     else:
-        found = listed(sorted(digests), 3) if digests else "nothing"
-        says = f"it names {found}, but should name {wanted or 'nothing'}"
+        found = listed(sorted(digests), 3) if digests else "none"
+        says = f"API servers call the webhook with policy {found}, and {wanted or 'nothing'} is to be in force"
         yield Check(
             name, CheckState.WARNING, says, "wait for the controller; the status of the policy shows its progress"
         )

@@ -54,7 +54,7 @@ def coverage(plan: CapPlan) -> Iterator[Capped]:
         if plan.cap.driver:
             yield Capped(part.shown, ALL, By.DRIVER)
         if part.hami:
-            yield Capped(part.shown, ALL, By.HAMI, f"it asks by {part.hami}")
+            yield Capped(part.shown, ALL, By.HAMI, f"it requests {part.hami}")
         if not plan.cap.driver:
             yield from _by_variable(part, plan)
             yield from _by_shim(part, plan)

@@ -197,7 +197,7 @@ class Revisions(Judges):
         lacking = sorted((self._needed or frozenset()) - self._engines.keys())
         whys = self._waiting | {digest: why for digest, (_, why) in self._refused.items()}
         says = (f"{digest} ({whys.get(digest, 'loading')})" for digest in lacking)
-        return False, f"policies are not held yet: {', '.join(says) or 'the revisions are not listed'}"
+        return False, f"policies are not loaded yet: {', '.join(says) or 'the revisions are not listed'}"
 
     def report(self) -> dict[str, Any]:
         """Return the report that a controller reads on the health port."""
@@ -224,7 +224,7 @@ class Revisions(Judges):
             return Reply(HTTPStatus.NOT_FOUND, b"this path names no policy\n", (("Content-Type", "text/plain"),))
         cached, engines = self._answering, self._engines
         if lacking := [name.digest for name in named.names if name.digest not in engines]:
-            text = f"policy {', '.join(lacking)} is not held here\n"
+            text = f"policy {', '.join(lacking)} is not loaded here\n"
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, text.encode(), (("Content-Type", "text/plain"),))
         judges = [in_manner(engines[name.digest], name.manner) for name in named.names]
         halves = ((judge.mutate if named.half == MUTATE else judge.validate, judge.policy) for judge in judges)

@@ -154,5 +154,5 @@ def _caution(unguarded: str | None, passed_over: int) -> None:
     if unguarded:
         outputs.say([f"warning: {unguarded}"])
     if passed_over:
-        objects = f"{several(passed_over, 'object')} of namespaces that the webhook leaves alone"
+        objects = f"{several(passed_over, 'object')} of namespaces that the webhook never judges"
         outputs.say([f"note: {objects}; --system judges them"])
