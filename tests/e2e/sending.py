@@ -20,7 +20,8 @@ DRY = "dryRun=All"
 class Sender:
     """A connection to an API server, of an administrator who may act for everybody."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, url: str = "") -> None:
+        """Connect to the API server of the kubeconfig, or to another one at a URL."""
         config = yaml.safe_load(cluster.kubeconfig().read_text("utf-8"))
         server, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = base64.b64decode(server["certificate-authority-data"]).decode()
@@ -29,7 +30,9 @@ class Sender:
         pair.touch(mode=0o600)
         pair.write_bytes(b"".join(base64.b64decode(user[f"client-{each}-data"]) for each in ("certificate", "key")))
         context.load_cert_chain(pair)
-        self._connection = http.client.HTTPSConnection(urlsplit(server["server"]).netloc, context=context, timeout=30)
+        self._connection = http.client.HTTPSConnection(
+            urlsplit(url or server["server"]).netloc, context=context, timeout=30
+        )
 
     def close(self) -> None:
         """Close the connection."""

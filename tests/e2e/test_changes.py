@@ -1,0 +1,303 @@
+"""Changes on two API servers, wherever a controller is killed, frozen or late, and whatever else changes meanwhile."""
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import certs
+from certs import life
+from certs.read import blocks, certificates
+from tests.e2e.control_plane import eventually
+from tests.e2e.release import (
+    BOTH,
+    HOME,
+    Load,
+    Object,
+    P,
+    Q,
+    Relay,
+    Release,
+    digest,
+    forbidden,
+    policy,
+    releasing,
+)
+from tests.node import product
+from webhook.cluster import client
+from webhook.cluster.cert_store import ClusterStore, ObjectNames
+from webhook.controller.controller import Controller, Round
+
+ELSEWHERE = "elsewhere"
+"""A namespace that only Q leaves alone."""
+
+
+@pytest.fixture(scope="module")
+def release(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    with releasing(tmp_path_factory.mktemp("changes"), programs) as made:
+        made.cluster.do("create", "namespace", ELSEWHERE)
+        made.cluster.do("create", "serviceaccount", "default", f"--namespace={ELSEWHERE}")
+        yield made
+
+
+@pytest.fixture
+def alone(release: Release) -> Release:
+    """The release with P in force, and no controller that works."""
+    release.in_force(P)
+    release.cluster.stop(release.controller)
+    return release
+
+
+@contextmanager
+def connected(release: Release) -> Iterator[client.Api]:
+    """A connection by the controller's account, under its rights."""
+    api = client.connect(str(release.cluster.kubeconfig_of_account("slicewarden-controller", HOME)))
+    yield api
+    api.rest_client.pool_manager.clear()
+
+
+def one_write(release: Release) -> str:
+    """Let a new controller live until it has written once. Returns what; empty if nothing is left to do."""
+    looks = list[Round]()
+    with connected(release) as api:
+        one = Controller(api, release.terms, lambda _: None)
+
+        def ends() -> bool:
+            looks.append(one.look())
+            return bool(looks[-1].wrote) or looks[-1] == Round()
+
+        assert eventually(ends), looks[-1].waits
+    return looks[-1].wrote
+
+
+def versions(release: Release) -> dict[str, str]:
+    """The versions of all objects that a controller writes, but for the status of policies."""
+    found = release.cluster.get(f"{BOTH},validatingadmissionpolicies")["items"]
+    found += release.cluster.get("configmaps,secrets", f"--namespace={HOME}")["items"]
+    return {f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
+
+
+def registered(release: Release) -> list[Object]:
+    found = release.cluster.get(BOTH, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
+    return [hook for each in found for hook in each.get("webhooks", ())]
+
+
+def denied_by_the_fallback(release: Release) -> list[str]:
+    """What policies of the fallback say, at any API server, against a pod that Q leaves alone."""
+    spared = forbidden()
+    spared["metadata"]["namespace"] = ELSEWHERE
+    said = [release.create(spared, server, "--dry-run=server") for server in (0, 1)]
+    return [each for each in said if "ValidatingAdmissionPolicy" in each]
+
+
+@pytest.mark.parametrize(("old", "new"), [(P, Q), (Q, P)], ids=["to Q", "back to P"])
+def test_killed_after_each_write_other_controllers_finish_and_no_step_refuses_what_it_lets_in(
+    alone: Release, old: Object, new: Object
+) -> None:
+    release = alone
+    if old is not P:
+        release.in_force(old)
+        release.cluster.stop(release.controller)
+    steps = list[str]()
+    with Load(release) as load:
+        release.apply(new)
+        before = versions(release)
+        while wrote := one_write(release):
+            after = versions(release)
+            assert len(before.items() ^ after.items()) <= 2, (wrote, before, after)  # one object, or one more or less
+            assert all(hook["clientConfig"]["caBundle"] for hook in registered(release))
+            if digest(Q) in release.named()[0]:
+                assert denied_by_the_fallback(release) == []
+            before, steps = after, [*steps, wrote]
+        assert eventually(lambda: load.enough)
+    print(f"{len(steps)} writes; {load}")
+    assert load.wrong == []
+    p, q = digest(old), digest(new)
+    assert [each for each in steps if each.startswith(("validate", "mutate"))] == [
+        f"validate {p}.{q}",
+        f"mutate {q}",
+        f"validate {q}",
+    ]
+    assert steps.index(f"validate {q}") < steps.index("fallback slicewarden-pods", steps.index(f"validate {q}"))
+    assert release.ready(q)
+
+
+def test_the_late_write_of_a_controller_that_was_frozen_is_refused(
+    alone: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken = list[str]()
+
+    def frozen(method: str, url: str, **more: Any) -> Any:
+        """Freeze before the first write of the registration, until another controller has made the whole change."""
+        if not woken and method == "PATCH" and "webhookconfigurations/slicewarden?" in url and "dryRun" not in url:
+            woken.append(url)
+            alone.start_controller()
+            assert eventually(lambda: alone.ready(digest(Q)))
+        return request(method, url, **more)
+
+    alone.apply(Q)
+    with connected(alone) as api:
+        request = api.rest_client.pool_manager.request
+        monkeypatch.setattr(api.rest_client.pool_manager, "request", frozen)
+        late = Controller(api, alone.terms, lambda _: None)
+        with pytest.raises(client.StatusError) as refused:
+            eventually(lambda: late.look() is None)
+    assert woken
+    assert refused.value.status == client.CONFLICT
+    assert alone.named() == (digest(Q), digest(Q))
+
+
+def answer(release: Release, number: int, path: str) -> int:
+    """The status with which a replica answers a review by a path."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(f"127.0.0.1:{release.reviews[number]}", context=context, timeout=60)
+    value = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request_of(forbidden())}
+    with closing(connection):
+        connection.request("POST", path, json.dumps(value), {"Content-Type": "application/json"})
+        return connection.getresponse().status
+
+
+def request_of(pod: Object) -> Object:
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    resource = {"group": "", "version": "v1", "resource": "pods"}
+    metadata = pod["metadata"]
+    about = {"uid": "u", "kind": kind, "resource": resource, "operation": "CREATE", "userInfo": {"username": "alice"}}
+    return {**about, "name": metadata["name"], "namespace": metadata["namespace"], "object": pod}
+
+
+def test_a_replica_that_lacks_a_policy_stops_a_change_is_named_and_answers_503(release: Release) -> None:
+    release.in_force(P)
+    way = Relay("127.0.0.1", 0, [urlsplit(release.cluster.url).port or 0])
+    release.stop_replica(2)
+    release.start_replica(2, server=f"https://127.0.0.1:{way.port}")
+    assert eventually(lambda: release.health_of(2)[0] == HTTPStatus.OK)
+    way.close()
+    release.apply(Q)
+    lacks = f"127.0.0.1:{release.health[2]} lacks {digest(Q)}"
+    assert eventually(lambda: lacks in release.condition("Ready").get("message", ""))
+    assert release.condition("Reconciling")["status"] == "True"
+    assert release.named() == (digest(P), digest(P))
+    assert answer(release, 2, f"/validate/{digest(P)}") == HTTPStatus.OK
+    began = time.monotonic()
+    assert answer(release, 2, f"/validate/{digest(Q)}") == HTTPStatus.SERVICE_UNAVAILABLE
+    print(f"503 after {time.monotonic() - began:.2f} s")
+    release.stop_replica(2)
+    release.start_replica(2)
+    assert eventually(lambda: release.ready(digest(Q)))
+
+
+@pytest.mark.parametrize(("mode", "then"), [("Audit", "Enforce"), ("Enforce", "Audit")])
+def test_a_change_of_mode_refuses_nothing_that_is_allowed_and_comes_at_one_moment(
+    release: Release, mode: str, then: str
+) -> None:
+    release.in_force(policy(mode))
+    lets_in = then == "Audit"
+    with Load(release) as load:
+        assert eventually(lambda: load.enough)
+        release.apply(policy(then))
+        assert eventually(release.ready)
+        assert eventually(lambda: all(each[-1] is lets_in for each in load.admitted))
+    print(load)
+    assert load.refused == []
+    for admitted in load.admitted:  # an API server that lets in once what it refused never goes back, and so on
+        assert admitted == sorted(admitted, reverse=not lets_in)
+        assert {*admitted} == {True, False}
+
+
+def test_another_release_waits_until_validate_forgives_and_no_pod_is_judged_wrongly(
+    alone: Release, tmp_path: Path
+) -> None:
+    release, tree = alone, tmp_path / "before"
+    if not product.checked_out(tree):
+        pytest.skip(f"the history of this clone does not reach {product.BEFORE}, which stands for the release before")
+
+    def replaced(number: int, more: Mapping[str, Any]) -> None:
+        release.stop_replica(number)
+        release.start_replica(number, *more.get("options", ()), tree=more.get("tree"))
+
+    before: Mapping[str, Any] = {"options": ("--release", "before"), "tree": tree}
+    with Load(release) as load:
+        replaced(0, before)
+        assert eventually(lambda: release.health_of(0) == (503, "release before is not admitted yet\n"))
+        wrote, honest = release.wrote(), load.honest
+        assert eventually(lambda: load.honest > honest + 10)
+        assert release.wrote() == wrote
+        assert release.health_of(0)[0] == HTTPStatus.SERVICE_UNAVAILABLE
+        release.start_controller()
+        for other in (before, {}):
+            for number in (0, 1, 2):
+                if not (other and number == 0):
+                    replaced(number, other)
+                assert eventually(partial(serves, release, number))
+            assert eventually(lambda: release.wrote()[-1] == f"validate {digest(P)}")
+            assert eventually(release.ready)
+    print(load)
+    assert load.wrong == []
+    steps = release.wrote()[len(wrote) :]
+    lenient, admits = f"validate {digest(P)}-lenient", [each for each in steps if each.startswith("releases")]
+    assert steps == [
+        lenient, admits[0], admits[1], f"validate {digest(P)}", lenient, admits[2], admits[3], f"validate {digest(P)}",
+    ]  # fmt: skip
+
+
+def serves(release: Release, number: int) -> bool:
+    return release.health_of(number)[0] == HTTPStatus.OK
+
+
+def a_day_passes(store: ClusterStore) -> None:
+    """Write the times of a rotation into the store as they would stand there a day later."""
+    kept = store.read()
+    ours, day = kept.authorities, timedelta(days=1)
+    published, replaced = (each and each - day for each in (ours.published, ours.replaced))
+    store.write(replace(kept, authorities=replace(ours, published=published, replaced=replaced)))
+
+
+def all_serve_what_is_stored(release: Release, store: ClusterStore) -> bool:
+    """Bring the certificate of the Secret to the replicas, and say whether each serves it."""
+    stored = store.read().serving
+    assert isinstance(stored, certs.Pair)
+    release.mount()
+    served = [ssl.get_server_certificate(("127.0.0.1", port)).encode() for port in release.reviews]
+    return [certificates(each) for each in served] == [certificates(stored.certificate_pem)] * len(served)
+
+
+def test_a_new_ca_and_a_new_policy_at_once_fail_no_call(alone: Release) -> None:
+    release = alone
+    names = ObjectNames(HOME, "slicewarden-ca", "slicewarden-serving", "slicewarden")
+    api = client.connect(str(release.cluster.kubeconfig()))
+    store = ClusterStore(api, names, print)
+    terms = certs.Terms(certs.service_names("slicewarden", HOME))
+    (old,) = {*store.read().bundles.values()}
+    began = life.rotate(store.read(), terms, datetime.now(UTC))
+    assert began
+    wrote = list[str]()
+    with Load(release) as load:
+        release.apply(Q)
+        store.write(began.after)
+        while len(wrote) < 3 or (wrote[-1] or store.read().authorities.retired or store.read().authorities.coming):
+            wrote.append(one_write(release))
+            assert eventually(lambda: all_serve_what_is_stored(release, store))
+            if wrote[-1] in ("", f"validate {digest(P)}.{digest(Q)}", f"mutate {digest(Q)}"):
+                a_day_passes(store)
+        assert eventually(lambda: load.enough)
+    print(f"{wrote}; {load}")
+    assert load.wrong == []
+    assert release.ready(digest(Q))
+    (new,) = {*store.read().bundles.values()}
+    api.rest_client.pool_manager.clear()
+    assert len(blocks(new)) == 1
+    assert new != old
+    first, last = (wrote.index(each) for each in (f"validate {digest(P)}.{digest(Q)}", f"validate {digest(Q)}"))
+    assert any("CA" in each or "bundle" in each for each in wrote[first:last]), "nothing of the rotation was in between"
