@@ -143,12 +143,14 @@ class Planner:
                     found[place].setdefault(json.dumps(item.value, sort_keys=True), item)
                     if job.over or matching.is_below(first.document.file, job.found.folders):
                         kept.discard(place)
+        written = {_place(item.document, item.base): item for item in raw}
         result = list[Item]()
-        for item in raw:
-            place = _place(item.document, item.base)
-            same = json.dumps(item.value, sort_keys=True)
-            result += [item] if place in kept or same in found[place] else []
-            result += (each for key, each in found[place].items() if key != same)
+        for place in (*written, *(place for place in found if place not in written)):
+            made, own = dict(found[place]), written.get(place)
+            if own is not None:
+                same = made.pop(json.dumps(own.value, sort_keys=True), None)
+                result += [own] if same is not None or place in kept else []
+            result += made.values()
         return result
 
     def _planned(self, objects: Iterable[Item]) -> Plan:
@@ -276,9 +278,9 @@ def _place(document: Document, base: Path) -> _Place:
 
 
 def _is_whole(value: Object) -> bool:
-    """Whether an object of Flux or Argo CD is no patch of one: whether it has a source, or generators of some."""
+    """Whether an object of Flux or Argo CD is no patch of one: whether it says what it deploys, or from where."""
     spec = mapping(value.get("spec"))
-    return any(spec.get(key) for key in ("sourceRef", "source", "sources", "generators"))
+    return any(spec.get(key) for key in ("path", "sourceRef", "source", "sources", "generators"))
 
 
 def _of_changes(item: Item) -> tuple[Document, Path]:
