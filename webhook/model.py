@@ -115,7 +115,8 @@ class Finding(NamedTuple):
     with the value at `path`, so that a different wrong value counts as new. Name the part if the value
     at `path` contains more than the fault.
 
-    `left_out` says that the place lacks a value that `/mutate` writes; the engine adds the reason to the message.
+    `left_out` says that the place lacks a value that `/mutate` writes. The engine adds the reason to the message; `why`
+    is that reason.
     """
 
     path: Path
@@ -125,6 +126,7 @@ class Finding(NamedTuple):
     text_line: int = 0
     parts: tuple[str, ...] = ()
     left_out: bool = False
+    why: str = ""
 
     @property
     def text(self) -> str:

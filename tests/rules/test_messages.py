@@ -9,9 +9,11 @@ import pytest
 from tests.support.fixtures import FILES, judged
 from tests.support.policies import RULES
 from tests.support.strategies import TRUST, request_for
+from webhook.api import admission
 from webhook.api.selectors import Selector
 from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
+from webhook.facts.kinds.pod import Holder
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Object
 from webhook.policy.model import Policy
@@ -75,13 +77,61 @@ def test_a_node_selection_is_offered_what_its_own_nodes_have(sample_policy: Poli
     )
     policy = replace(sample_policy, pools=pools)
     node = Node("h100", labels, {"nvidia.com/mig-1g.10gb": 7, "cpu": 8})
-    way = "remove it, or request nvidia.com/mig-1g.10gb to stay on those nodes"
+    way = "request nvidia.com/mig-1g.10gb to stay on those nodes, or remove it"
     (message,) = said(policy, Facts(nodes=(node,)), pod(nodeSelector=labels), "unsteered-pod")
     assert message.endswith(way)
     (unknown,) = said(policy, Facts(), pod(nodeSelector=labels), "unsteered-pod")
-    assert unknown.endswith("remove it, or request nvidia.com/mig-* to stay on those nodes")
+    assert unknown.endswith("; request nvidia.com/mig-* to stay on those nodes, or remove it")
     (nowhere,) = said(policy, Facts(), pod(nodeSelector={"nvidia.com/gpu.product": "T4"}), "unsteered-pod")
-    assert nowhere.endswith("remove it")
+    there = "there are A100: select one"
+    assert nowhere.endswith(f"; no pool that takes it has such nodes; {there}, or remove it")
+
+
+def test_a_node_selection_is_told_which_pool_has_what_it_selects(sample_policy: Policy, sample_facts: Facts) -> None:
+    item = pod(nodeSelector={"nvidia.com/gpu.sharing-strategy": "time-slicing"})
+    item["metadata"]["namespace"] = "visitors"
+    (message,) = said(sample_policy, sample_facts, item, "unsteered-pod")
+    assert message.endswith("; pool shared takes no untrusted pods, and has what it selects; remove it")
+    item["metadata"]["namespace"] = "vision"
+    (message,) = said(sample_policy, sample_facts, item, "unsteered-pod")
+    granted = "set the annotation slicewarden.dev/trust: trusted, which is granted to this pod"
+    assert message.endswith(f"; {granted}, or remove it")
+
+
+def test_a_message_says_when_all_of_a_pool_are_taken(sample_policy: Policy, sample_facts: Facts) -> None:
+    whole = next(pool for pool in sample_policy.pools if pool.sharing == "none")
+    nodes = [node for node in sample_facts.nodes if whole.nodes.matches(node.labels)]
+    holders = [
+        Holder("team", node.name, node.name, {"nvidia.com/gpu": node.resources["nvidia.com/gpu"]}) for node in nodes
+    ]
+    count = sum(node.resources["nvidia.com/gpu"] for node in nodes)
+    assert count
+    variable = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    asking = pod(nodeSelector={"nvidia.com/gpu.sharing-strategy": "time-slicing"})
+    opening = pod("cpu", containers=[{"name": "c", "env": [variable]}])
+    for item in (asking, opening):
+        item["metadata"]["namespace"] = "visitors"
+    full = f"(all {count} of pool {whole.name} are taken now)"
+    for taken, last in ((holders, True), (holders[1:], len(holders) == 0), ([], False)):
+        facts = replace(sample_facts, holders=tuple(taken))
+        for item, rule in ((asking, "unsteered-pod"), (opening, "visible-devices")):
+            (message,) = said(sample_policy, facts, item, rule)
+            assert message.endswith(full) is last
+
+
+def test_an_answer_blames_the_mutating_webhook_once_and_last(sample_policy: Policy, sample_facts: Facts) -> None:
+    containers = [
+        {"name": name, "resources": {"limits": {"nvidia.com/gpu": amount}} if amount else {}}
+        for name, amount in (("c", 1), ("other", 0), ("third", 0))
+    ]
+    item = pod(containers=containers, hostPID=True)
+    verdict = Engine(sample_policy, walk()).validate(request_for(item), sample_facts)
+    reasons = admission.reasons(verdict)
+    assert len([each for each in verdict.having(Action.DENY) if each.finding.left_out]) > 1
+    assert ["mutating webhook did not run" in reason for reason in reasons] == [*[False] * (len(reasons) - 1), True]
+    assert "hostPID" in reasons[0]
+    for result in verdict.having(Action.DENY):
+        assert any(reason in result.text for reason in reasons)
 
 
 def test_memory_beyond_a_slice_is_offered_a_whole_gpu(sample_policy: Policy, sample_facts: Facts) -> None:

@@ -238,10 +238,19 @@ def _listed(texts: Sequence[str], what: str) -> Sequence[str]:
 
 
 def reasons(verdict: Verdict) -> list[str]:
-    """Return why an object is denied, one line each: what is malformed, or the denying findings without repeats."""
+    """Return why an object is denied, one line each: what is malformed, or the denying findings without repeats.
+
+    Findings about what /mutate left out come last, since no author can mend them. Only the last one says why.
+    """
     if verdict.malformed is not None:
         return [str(verdict.malformed)]
-    return list(dict.fromkeys(result.text for result in verdict.having(Action.DENY)))
+    denied = sorted(verdict.having(Action.DENY), key=lambda result: bool(result.finding.left_out))
+    texts = [*dict.fromkeys((result.text, result.finding.why) for result in denied)]
+    last = {why: number for number, (_, why) in enumerate(texts)}
+    return [
+        text.removesuffix(f"; {why}") if why and number < last[why] else text
+        for number, (text, why) in enumerate(texts)
+    ]
 
 
 def warnings_of(verdict: Verdict) -> list[str]:

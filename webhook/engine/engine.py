@@ -231,7 +231,8 @@ class Engine:
             for finding in findings:
                 message = finding.message
                 if finding.left_out:
-                    message = f"{message}; {_why(action, finding, review.subject, operation)}"
+                    why = _why(action, finding, review.subject, operation)
+                    message, finding = f"{message}; {why}", finding._replace(why=why)
                 if (message := line(message)) != finding.message:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)

@@ -13,6 +13,7 @@ from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
 from webhook.gpu.selection import fits, known_nodes
+from webhook.gpu.selection import offers as offered
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
@@ -139,6 +140,8 @@ class Clash(NamedTuple):
     path: Path
     tenant: str
     pool: str
+    key: str = ""
+    """The label on which both disagree."""
 
 
 @immutable
@@ -184,13 +187,9 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
-    willing = [
-        pool
-        for pool in policy.pools_by_namespace.near(pod.namespace)
-        if all(map(pool.resources.__contains__, asked)) and not closed(pool, pod.namespace, claimed, facts)
-    ]
-    fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     share = claimed.level == TRUSTED and count == 1
+    willing = _willing(pod, policy, facts, asked, claimed)
+    fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     right = [p for p in fitting if p.shared == share] or fitting
     waiting = None
     for pool in right:  # nearly every pod gets the first
@@ -213,6 +212,38 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     else:
         refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
+
+
+def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: TrustRequest) -> list[Pool]:
+    return [
+        pool
+        for pool in policy.pools_by_namespace.near(pod.namespace)
+        if all(map(pool.resources.__contains__, asked)) and not closed(pool, pod.namespace, claimed, facts)
+    ]
+
+
+def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claimed: TrustRequest) -> tuple[str, ...]:
+    """The values of the label of a clash by which the pod would select a pool that takes it.
+
+    If nodes of that pool are known, these are the values of those that offer what it requests.
+    """
+    if placement.clash is None or placement.pool is None:
+        return ()
+    found: dict[str, None] = {}
+    for pool in _willing(pod, policy, facts, placement.totals, claimed):
+        fits = pool.max_request is None or placement.count <= pool.max_request
+        if fits and pool.shared == placement.pool.shared:
+            for requirement in pool.nodes.requirements:
+                if requirement.key == placement.clash.key and requirement.operator == "In":
+                    known = known_nodes(pool, facts)
+                    having = {n.labels.get(requirement.key) for n in known if offered(n, placement.totals.items())}
+                    found |= dict.fromkeys(sorted(requirement.values & having if known else requirement.values))
+    return tuple(found)
+
+
+def selected(pod: Pod, policy: Policy) -> Pool | None:
+    """Return the first pool whose nodes a pod selects by a label of that pool; None if there is none."""
+    return next((pool for pool in policy.pools if _chosen(pod, pool) and clash(pod, pool) is None), None)
 
 
 def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
@@ -329,4 +360,5 @@ def _clash(path: Path, own: tuple[Requirement, ...], needed: tuple[Requirement, 
         path,
         " and ".join(str(r) for r in own if r.key == key),
         " and ".join(str(r) for r in needed if r.key == key),
+        key or "",
     )

@@ -12,6 +12,7 @@ from webhook.gpu.claims import ClaimUse
 from webhook.gpu.exposure import Exposure, Way
 from webhook.gpu.placement import Placement, TrustRequest
 from webhook.gpu.requests import GPURequest, ResourceEntry
+from webhook.gpu.selection import taken
 from webhook.model import Object, Path, Request
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.review import Review, shared
@@ -143,6 +144,15 @@ class PodReview(Review[Pod]):
             return False
         most = 1 if place.pool.shared else place.pool.max_request
         return most is None or place.count <= most
+
+    @property
+    def request_way(self) -> str:
+        """The words for requesting a GPU, and that all are taken in the pool where such a pod would go."""
+        pod, policy, facts, trust = self.subject, self.policy, self.facts, self.trust_request
+        name = next((name for name in placement.offers(pod, policy, facts, trust) if not name.endswith("*")), "")
+        pool = placement.place(pod, policy, facts, {name: 1}, trust).pool if name else None
+        full = taken(pool, facts) if pool else ""
+        return f"request GPUs in resources.limits{f' ({full})' if full else ''}"
 
     @property
     def whole_gpu_way(self) -> str:

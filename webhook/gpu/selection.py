@@ -1,5 +1,6 @@
 """A pod's own choice among the nodes of a pool, and the known nodes that it leaves."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
@@ -100,6 +101,7 @@ class _Known(NamedTuple):
 
     labelled: Callable[[str], Mapping[str, Sequence[Node]]]
     nodes: Callable[[Pool], Nodes]
+    taken: Callable[[Pool], int]
     fitting: Callable[[Pool, Selection, frozenset[tuple[str, Amount]]], bool]
 
 
@@ -108,6 +110,7 @@ def _known(facts: Facts) -> _Known:
     return _Known(
         lru_cache(maxsize=256)(partial(_labelled, facts)),
         lru_cache(maxsize=1024)(partial(_matching, facts)),
+        lru_cache(maxsize=64)(partial(_taken, facts)),
         lru_cache(maxsize=256)(partial(_any_fits, facts)),
     )
 
@@ -127,6 +130,23 @@ def _matching(facts: Facts, pool: Pool) -> Nodes:
     return tuple(node for node in nodes if pool.nodes.matches(node.labels))
 
 
+def _taken(facts: Facts, pool: Pool) -> int:
+    held = Counter[tuple[str, str]]()
+    for holder in facts.holders:
+        for name, amount in holder.asks.items():
+            held[holder.node, name] += amount
+    taken = 0
+    for node in known_nodes(pool, facts):
+        for name, offered in node.resources.items():
+            if name in pool.resources:
+                if held[node.name, name] < offered:
+                    return 0
+                taken += offered
+        if not node.resources:
+            return 0
+    return taken
+
+
 def _any_fits(facts: Facts, pool: Pool, selection: Selection, asked: frozenset[tuple[str, Amount]]) -> bool:
     if selection.costs_too_much(len(facts.nodes)):
         return True
@@ -136,6 +156,12 @@ def _any_fits(facts: Facts, pool: Pool, selection: Selection, asked: frozenset[t
 def known_nodes(pool: Pool, facts: Facts) -> Nodes:
     """Return the nodes among the facts that a pool selects."""
     return _known(facts).nodes(pool)
+
+
+def taken(pool: Pool, facts: Facts) -> str:
+    """Say that running pods have all GPUs and slices that a pool's known nodes offer; empty if one may be free."""
+    count = _known(facts).taken(pool)
+    return f"all {count} of pool {pool.name} are taken now" if count else ""
 
 
 def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:

@@ -11,7 +11,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu.device_classes import devices_of
 from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import Selection, fits, offers
+from webhook.gpu.selection import Selection, fits, offers, taken
 from webhook.memory.budget import Budget, budget, nodes, smallest
 from webhook.memory.coverage import Capped, coverage
 from webhook.memory.plan import CapPlan, CapRefusal, plan, size
@@ -170,6 +170,8 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
             uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
         if capped and isinstance(planned := plan(review, pool, Allowance()), CapPlan):
             rows = tuple(coverage(planned))
+    if pool and pod.old is None and (full := taken(pool, facts)):
+        where = f"{where} ({full})"
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(review, placement))
     name = pool.name if pool else ""

@@ -32,7 +32,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     for path, _, _, _ in review.exposure.device_annotations:
         yield Finding(
             path,
-            "this annotation makes the container runtime add devices; remove it, and request GPUs in resources.limits",
+            f"this annotation makes the container runtime add devices; remove it, and {review.request_way}",
         )
 
 

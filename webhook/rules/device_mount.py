@@ -29,8 +29,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     for path, _, value, _ in review.exposure.device_mounts:
         yield Finding(
             path,
-            f"a mount at {shown(value)} requests GPUs past the device plugin; remove it, and request GPUs in "
-            "resources.limits",
+            f"a mount at {shown(value)} requests GPUs past the device plugin; remove it, and {review.request_way}",
         )
 
 

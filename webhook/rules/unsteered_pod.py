@@ -29,9 +29,18 @@ from webhook.catalog.names import Names
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.policies import include
 from webhook.cel.write import any_of, named
-from webhook.gpu.placement import Placement, alternatives, foreign_vendor, names, offers
+from webhook.gpu.placement import (
+    Placement,
+    alternatives,
+    choices,
+    closed,
+    foreign_vendor,
+    names,
+    offers,
+    selected,
+)
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import known_nodes
+from webhook.gpu.selection import known_nodes, taken
 from webhook.model import Finding, Fix, Object, Path
 from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.text.words import listed, shown
@@ -73,7 +82,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         yield Finding(
             placement.clash.path,
             f"pool {pool.name} takes {_wants(placement)}, but node selection {shown(own, quotes=False)} excludes its "
-            f"nodes ({needed}); remove it{_instead(review, pool)}",
+            f"nodes ({needed}); {_way_out(review, placement, pool)}",
             parts=(f"{pool.name}: {own}",),
         )
     elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
@@ -81,7 +90,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         yield Finding(
             path,
             f"{_wants(placement)} requests more than pool {pool.name} gives to one pod; request at most "
-            f"{pool.max_request}, or split the work",
+            f"{pool.max_request}{' in all containers together' if len(review.asks) > 1 else ''}, or split the work",
         )
     else:
         fixes, missing = _steering(pod, pool)
@@ -143,6 +152,11 @@ def _what_to_ask(review: PodReview, asked: Mapping[str, Amount]) -> str:
 
 
 def _instead(review: PodReview, excluded: Pool) -> str:
+    ways = _staying(review, excluded)
+    return f", or {ways}" if ways else ""
+
+
+def _staying(review: PodReview, excluded: Pool) -> str:
     """Name the resources that other pools offer on nodes that the pod selects, so that it can stay there."""
     pod, policy = review.subject, review.policy
     requested = {request.resource for request in review.requests}
@@ -151,7 +165,26 @@ def _instead(review: PodReview, excluded: Pool) -> str:
     ways = [f"request {' or '.join(names[:_NAMED])}"] if names else []
     if review.trust_request.level == TRUSTED and not requested.isdisjoint(found):
         ways.append(f"annotate the pod with {policy.annotation}: untrusted")
-    return f", or {', or '.join(ways)} to stay on those nodes" if ways else ""
+    return f"{', or '.join(ways)} to stay on those nodes" if ways else ""
+
+
+def _way_out(review: PodReview, placement: Placement, pool: Pool) -> str:
+    """Say how the pod can stay on the nodes that it selects, or which others it can select, and where it goes else."""
+    pod, policy, facts, clash = review.subject, review.policy, review.facts, placement.clash
+    full = taken(pool, facts)
+    away = f"remove it{f' ({full})' if full else ''}"
+    if stay := _staying(review, pool):
+        return f"{stay}, or {away}"
+    own = selected(pod, policy)
+    if own is not None:
+        if own.shared and review.trust_would_do:
+            return f"set the annotation {policy.annotation}: {TRUSTED}, which is granted to this pod, or {away}"
+        reason = closed(own, pod.namespace, review.trust_request, facts) or f"pool {own.name} does not take it"
+        return f"{reason}, and has what it selects; {away}"
+    values = choices(pod, policy, facts, placement, review.trust_request)
+    if clash is None or not values:
+        return away
+    return f"no pool that takes it has such nodes; there are {listed(list(values), _NAMED)}: select one, or {away}"
 
 
 def _misspelt(review: PodReview) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             opens = f"{name} (its value is not known before the pod runs) may give the container {variable.opens}"
         way = "and overrides the device plugin; remove it"
         if not asks_here:
-            way = "which it does not request; remove it, and request GPUs in resources.limits"
+            way = f"which it does not request; remove it, and {review.request_way}"
         yield Finding(path, f"{opens}, {way}{review.agents_way}")
 
 
