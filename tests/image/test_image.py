@@ -35,7 +35,8 @@ from webhook.cli import main as cli
     if each["kind"] == "Deployment"
 )
 POD = DEPLOYMENT["spec"]["template"]["spec"]
-USER = POD["securityContext"]["runAsUser"]
+assert "runAsUser" not in POD["securityContext"]
+(USER,) = re.findall(r"^USER (\d+):\1$", DOCKERFILE, re.MULTILINE)
 (TMP,) = (each["emptyDir"]["sizeLimit"] for each in POD["volumes"] if each["name"] == "tmp")
 
 # A file system that nobody can write to, but for a /tmp of its own of the Deployment's size, as the image's user.

@@ -269,7 +269,7 @@ def test_the_pod_is_restricted() -> None:
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     (secret,) = [each["secret"] for each in spec["volumes"] if "secret" in each]
-    assert (secret["secretName"], secret["defaultMode"]) == ("slicewarden-serving", 0o440)
+    assert (secret["secretName"], secret["defaultMode"]) == ("slicewarden-serving", 0o444)
     files = [f"/etc/slicewarden/tls/{each['path']}" for each in secret["items"]]
     options = read_command(*CONTAINERS[0]["args"])
     assert files == [str(options["tls_cert"]), str(options["tls_key"])]
