@@ -291,6 +291,19 @@ def test_the_registration_in_git_is_the_sample_policys(sample_policy: Policy) ->
     assert read(REGISTRATION) == [*registration.configurations(sample_policy)], "`make chart` writes it again"
 
 
+def test_an_installation_has_no_policy_and_no_registration_made_from_one() -> None:
+    """The controller makes the registration from the policy in force, so no two of them can be combined."""
+    texts = [file.read_text("utf-8") for file in (ROOT / "manifests" / "chart" / "templates").glob("*.yaml")]
+    empty = 0
+    for text in (*texts, *(file.read_text("utf-8") for file in CONTROLLER.glob("*.yaml"))):
+        assert "\nkind: GPUSharingPolicy\n" not in text
+        for each in text.split("\n---\n"):
+            if "WebhookConfiguration\n" in each and "name: slicewarden-policies" not in each:
+                assert "\nwebhooks:" not in each
+                empty += 1
+    assert empty == 2 * 2, "in both, one that mutates and one that validates"
+
+
 def test_the_fallback_in_git_is_the_sample_policys_by_rule(sample_policy: Policy) -> None:
     made = fallback(sample_policy, rules.walk(), ValidationActions.BY_RULE)
     assert read(ROOT / "policies" / "fallback" / "fallback.yaml") == made, "`make chart` writes it again"

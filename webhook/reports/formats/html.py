@@ -1,4 +1,4 @@
-"""Writes one self-contained page for a browser: pools, who shares GPUs, memory, and findings.
+"""Writes one self-contained page for a browser: cards, what enforcing would do, findings, pools, and who shares GPUs.
 
 The page runs only its own script and asks no network for anything: its Content-Security-Policy names the hashes of the
 one style and the one script. Without the script it shows the same, but cannot be searched.
