@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from tests.e2e.karpenter import program as karpenter
 from tests.e2e.queueing import program as kueue
 from tests.support.go_programs import Missing as Missing
 from tests.support.go_programs import built, lacking, say
@@ -62,6 +63,7 @@ def main() -> int:
         print(find(sys.argv[1:] or tuple(PACKAGES)))
         if not sys.argv[1:]:
             kueue()
+            karpenter()
     except Missing as missing:
         say(str(missing))
         return 2

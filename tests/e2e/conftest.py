@@ -12,7 +12,10 @@ from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.guard import Guard
 from tests.e2e.objects import TRUSTED, pod
 
-LONGEST = ("test_certificates", "test_place", "test_audit", "test_kueue", "test_outage", "test_manifests")
+LONGEST = (
+    *("test_certificates", "test_place", "test_audit", "test_kueue", "test_karpenter"),
+    *("test_outage", "test_manifests"),
+)
 """Modules that take minutes. They come first, so that two processes side by side end at about the same time."""
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,9 +40,11 @@ def built(
     ldflags: str = "",
     tags: str = "",
     cgo: bool = False,
+    module: Callable[[], Path] | None = None,
 ) -> Path:
     """Return the folder of the programs, which are Go packages by name; build those it lacks.
 
+    `module` finds the folder that has the packages, where `go.mod` stands in for its own.
     It is in the cache, by a hash of `go.mod`, `go.sum` and what Go code there is beside and below them. Raises Missing,
     with the line `without_go` where there is no Go.
     """
@@ -61,13 +63,24 @@ def built(
         for number, name in enumerate(names, start=1):
             say(f"building {name} ({number} of {len(names)}{patience})")
             start = time.monotonic()
-            _build(name, packages[name], pins, folder, ldflags, tags, cgo=cgo)
+            _build(name, packages[name], pins, folder, ldflags, tags, cgo=cgo, module=module)
             say(f"built {name} in {time.monotonic() - start:.0f} s")
     return folder
 
 
-def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags: str, *, cgo: bool) -> None:
-    environment = {**os.environ, "CGO_ENABLED": str(int(cgo)), "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
+def _build(
+    name: str,
+    package: str,
+    pins: Path,
+    folder: Path,
+    ldflags: str,
+    tags: str,
+    *,
+    cgo: bool,
+    module: Callable[[], Path] | None,
+) -> None:
+    flags = f"-mod=readonly -modfile={pins / 'go.mod'}" if module else "-mod=readonly"
+    environment = {**os.environ, "CGO_ENABLED": str(int(cgo)), "GOWORK": "off", "GOFLAGS": flags}
     # Built beside its place and then moved: a build that is cut off leaves nothing that looks whole.
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
         output = Path(scratch) / name
@@ -85,7 +98,9 @@ def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags
             str(output),
             package,
         ]
-        if subprocess.run(command, cwd=pins, env=environment, stdout=sys.stderr, check=False).returncode:
+        if subprocess.run(
+            command, cwd=module() if module else pins, env=environment, stdout=sys.stderr, check=False
+        ).returncode:
             raise Unbuilt(f"{name} could not be built")
         output.replace(folder / name)
 
