@@ -271,6 +271,12 @@ def _mutating(world: World, change: Callable[[list[Any]], Any], assumed: Card | 
     world.install([*fallback(policy, walk(), ValidationActions.BY_RULE), *made])
 
 
+def test_no_fallback_is_offered_where_the_api_server_serves_none(world: World, ask: Any) -> None:
+    for path in FALLBACK:
+        world.items.pop(path, None)
+    assert "has no ValidatingAdmissionPolicy" in ask().having("ok")["fallback"]
+
+
 def _audit_beside_a_fallback(world: World) -> None:
     world.audit()
     world.install(fallback(policy_of(POLICY), walk(), ValidationActions.DENY))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.starter.test_starter import made, objects, spec_of
 from tests.support.conditions import receivers, request_of
+from tests.support.starting import made, objects, spec_of
 from webhook.catalog.platforms import NETWORK_PLUGINS, PLATFORMS, NetworkPlugin
 from webhook.engine.registration import configurations
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.starter.test_starter import linted, made, objects, spec_of
 from tests.support.kinds import examples
+from tests.support.starting import linted, made, objects, spec_of
 from webhook.api import admission
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine

@@ -48,7 +48,7 @@ def _case(group: NodeGroup, name: str, starter: Starter, count: int = 1) -> Obje
     if group.shared:
         labelled = {"name": namespace, "labels": {TRUST_LABEL: "trusted"}}
         case["facts"] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": labelled}]
-    return {**case, "expect": {"verdict": "allowed", "pool": name}}
+    return {**case, "expect": {"verdict": "warned" if group.uncapped else "allowed", "pool": name}}
 
 
 def _slices(starter: Starter) -> Iterator[Object]:

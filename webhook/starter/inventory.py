@@ -108,6 +108,11 @@ class NodeGroup:
         return min((each.card for each in self.nodes if each.card), key=lambda card: card.memory, default=None)
 
     @property
+    def uncapped(self) -> bool:
+        """Whether pods get no cap, because nothing says how much memory their slice has."""
+        return self.sharing == TIME_SLICING and self.card is None
+
+    @property
     def taints(self) -> frozenset[Taint]:
         """The taints that all nodes have."""
         return frozenset.intersection(*(each.taints for each in self.nodes))

@@ -29,6 +29,8 @@ class StarterPlan:
     groups: tuple[NodeGroup, ...]
     names: tuple[str, ...]
     guard: Taint | None
+    everywhere: bool
+    """Whether every node has GPUs, so that a taint on all of them would leave no node for anything else."""
     default: str
     labelled: bool
     homes: tuple[str, ...]
@@ -73,6 +75,7 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
         groups=tuple(groups),
         names=tuple(_names(groups)),
         guard=guard,
+        everywhere={*Facts.of(objects).named} == {each.node.name for each in nodes},
         # A pod without the annotation shares a card where it may: that is how pods share before there is a policy.
         default=TRUSTED if any(group.shared for group in groups) else UNTRUSTED,
         labelled=any(_label(item, TRUST_LABEL) == TRUSTED for item in namespaces.values()),

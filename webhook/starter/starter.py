@@ -109,11 +109,13 @@ def _undivided(makers: Sequence[str]) -> str:
 def _notes(plan: StarterPlan, said: Said, unknown: Sequence[str]) -> Iterator[str]:
     if unknown:
         yield _undivided(unknown)
-    if plan.guard is None:
+    if plan.guard is None and plan.everywhere:
+        yield "every node has GPUs, so none is tainted, and the guard is everyPod"
+    elif plan.guard is None:
         yield f"no taint is on all nodes with GPUs, so the guard is everyPod; to have a taint: {taint_command(plan)}"
     for group, name in zip(plan.groups, plan.names, strict=True):
         if group.shared and group.card is None:
-            yield f"the memory of the cards of pool {name} is not known, so no cap is written; say it under `assume`"
+            yield f"the memory of the cards of pool {name} is not known, so its pods have no cap; say it under `assume`"
     if all(group.shared for group in plan.groups):
         yield "all GPUs are shared, so a pod of a namespace that is not granted trust is refused; grant it by label"
     if sharing := said.doubts.sharing:

@@ -85,6 +85,7 @@ def text_of(plan: StarterPlan, agents: Sequence[AgentWorkload] = (), said: Said 
         exempted=list(_named(agents)),
         strangers=strangers,
         offered=list(_named(strangers[:MAX_NAMED])),
+        unsized=[pool.name for pool in pools if pool.group.uncapped],
         thin=[pool.name for pool in pools if _is_thin(pool.group)],
         alone=sorted({*plan.homes, *plan.systems} - {*ALONE}),
         most=MAX_NAMED,

@@ -1,0 +1,42 @@
+"""Policies that `policy init` makes of clusters, with what the lints find in them."""
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.support.policies import POLICY, policy_of
+from webhook import lints, rules
+from webhook.cli import inputs
+from webhook.documents.documents import read
+from webhook.facts.snapshot import Facts
+from webhook.model import Action
+from webhook.policy.load import load_with_document
+from webhook.scan import reduced
+from webhook.starter import starter
+
+SAMPLE = policy_of(POLICY)
+
+
+def objects(file: Path) -> list[Any]:
+    """The objects of a dump."""
+    return [item.value for item in inputs.load_objects(str(file))]
+
+
+def made(items: list[Any], **more: Any) -> starter.Starter:
+    """The policy that `policy init` makes of objects."""
+    return starter.make(reduced.reduced(items, SAMPLE), "cluster.json", **more)
+
+
+def linted(text: str, facts: Facts) -> list[tuple[str, Action]]:
+    """Return what the lints find in a policy, by lint and how bad it is."""
+    documents, problems = read(text, "policy.yaml")
+    assert not problems
+    policy, document = load_with_document(documents, [rule.id for rule in rules.walk()], "policy.yaml")
+    (judged,) = lints.lint(policy, document, facts, date(2026, 1, 1), timedelta(30)).judged
+    return [(result.rule, result.action) for result in judged.verdict.results]
+
+
+def spec_of(text: str) -> Any:
+    """The spec of a policy as it is written."""
+    ((document,), _) = read(text, "policy.yaml")
+    return document.value["spec"]
