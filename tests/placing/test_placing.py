@@ -11,6 +11,7 @@ import yaml
 
 from tests import ROOT
 from tests.support import policies
+from tests.support.starting import objects
 from webhook import rules
 from webhook.cli import main as cli
 from webhook.documents.files import alone
@@ -561,3 +562,19 @@ def test_advice_says_that_pods_with_claims_alone_are_left_out(
     done = capsys.readouterr()
     assert "whole GPUs" in done.out
     assert ("GPUs only by claims are left out" in done.err) is noted
+
+
+@pytest.mark.parametrize("name", ["gke", "eks", "aks", "homelab", "operator-time-slicing"])
+def test_advice_counts_what_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which sharing fits what runs here is the question that a dump is for."""
+    dump, policy = str(ROOT / f"tests/clusters/{name}.yaml"), tmp_path / "policy.yaml"
+    assert cli.main(["policy", "init", "--facts", dump]) == 0
+    policy.write_text(capsys.readouterr().out)
+    cli.main(["place", dump, "--policy", str(policy), "--facts", dump, "--advise", "--format", "json"])
+    done = capsys.readouterr()
+    assert "no pod asks for a GPU" not in done.err
+    pods = [item for item in objects(Path(dump)) if item["kind"] == "Pod"]
+    asked = [json.dumps([each.get("resources") for each in pod["spec"]["containers"]]) for pod in pods]
+    asking = [text for text in asked if "nvidia.com/" in text]
+    for each in json.loads(done.out)["divisions"]:
+        assert each["land"] + each["wait"] + sum(each["refused"].values()) == len(asking) > 0

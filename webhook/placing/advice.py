@@ -1,14 +1,20 @@
 """Compares kinds of sharing: what would become of the same workloads on the same GPUs."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, string
+from webhook.api.metadata import name_of, namespace_of
+from webhook.api.pods import POD
 from webhook.api.selectors import NodeSelectorTerm, Requirement
 from webhook.api.taints import Toleration
 from webhook.catalog import mig_profiles
 from webhook.catalog.mig_profiles import MIGProfile
 from webhook.deviceplugin.cards import count as cards_of
+from webhook.documents.files import Item
+from webhook.model import Object
 from webhook.placing.placing import RISKS, Placing, Player
 from webhook.placing.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInfo
 from webhook.placing.scheduling.play import play
@@ -70,6 +76,30 @@ class OptionResult:
     wait: int
     many: int
     large: int
+
+
+def anew(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items with the pods that run as they were created; without pods that ended, or whose owner is there."""
+    items = list(items)
+    there = {_key(item.value, item.value) for item in items}
+    for item in items:
+        if group_kind(item.value) != POD:
+            yield item
+        elif not _ended_or_owned(item.value, there):
+            spec = {key: value for key, value in mapping(item.value.get("spec")).items() if key != "nodeName"}
+            yield replace(item, value={**item.value, "spec": spec, "status": {}})
+
+
+def _ended_or_owned(pod: Object, there: Collection[tuple[str, str, str]]) -> bool:
+    owners = mappings(mapping(pod.get("metadata")).get("ownerReferences"))
+    if mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
+        return True
+    return any(_key(pod, {**owner, "metadata": owner}) in there for owner in owners)
+
+
+def _key(holder: Object, item: Object) -> tuple[str, str, str]:
+    """Return the namespace of one object with the kind and the name of another."""
+    return namespace_of(holder), string(item.get("kind")), name_of(item)
 
 
 def compare(placing: Placing, policy: Policy) -> tuple[OptionResult, ...]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import click
 
 from webhook import rules
+from webhook.api.fields import group_kind
+from webhook.api.pods import POD
 from webhook.cli import inputs, options, outputs, parser
 from webhook.engine.engine import Engine
 from webhook.placing import advice, placing
@@ -95,7 +97,11 @@ def command(
     target = inputs.Target(kubeconfig, context, None) if live else None
     known, unknown = inputs.known(facts, target, [engine.policy], whole=True)
     items = [item for path in paths for item in inputs.load_objects(path)]
-    played = placing.placing(items, [*known], engine, at_once=at_once, strategy=Strategy(strategy))
+    cluster = [*known]
+    if advise:  # it compares as if all GPUs were free, so what runs is played again
+        items = [*advice.anew(items)]
+        cluster = [item for item in cluster if group_kind(item) != POD]
+    played = placing.placing(items, cluster, engine, at_once=at_once, strategy=Strategy(strategy))
     outputs.say(map(str, (*unknown, *played.problems)))
     if not played.nodes:
         outputs.say(["error: the facts have no node to play with"])
