@@ -229,6 +229,18 @@ def test_a_pool_of_karpenters_nodes_selects_only_labels_that_they_have_from_the_
     }
 
 
+def test_only_nodes_without_the_taint_are_to_get_it_and_karpenters_by_their_nodepool() -> None:
+    items = objects(ROOT / "tests/clusters/eks.yaml")
+    for item in items:
+        if item["kind"] == "Node" and item["metadata"]["name"].endswith(("-2-1.ec2.internal", "-1-1.ec2.internal")):
+            item["spec"] = {}
+    (note,) = [each for each in made(items).notes if "to have a taint" in each]
+    assert note.endswith(
+        "kubectl taint nodes ip-10-0-1-1.ec2.internal nvidia.com/gpu=present:NoSchedule; "
+        "add nvidia.com/gpu=present:NoSchedule to spec.template.spec.taints of NodePool shared"
+    )
+
+
 def test_the_only_node_is_not_to_be_tainted() -> None:
     """It is the control plane and everything else: after the next restart nothing would come up."""
     items = objects(ROOT / "tests/clusters/homelab.yaml")

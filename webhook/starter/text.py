@@ -137,13 +137,24 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> _Pool:
 
 
 def taint_command(plan: StarterPlan) -> str:
-    """Return the command that gives all nodes with GPUs the suggested taint."""
-    nodes = [each.node for group in plan.groups for each in group.nodes]
-    if all(node.labels.get(node_labels.PRESENT) == "true" for node in nodes):
-        return f"kubectl taint nodes -l {node_labels.PRESENT}=true {SUGGESTED}"
-    names = [node.name for node in nodes]
-    more = " ..." if len(names) > MAX_NAMED else ""
-    return f"kubectl taint nodes {' '.join(names[:MAX_NAMED])}{more} {SUGGESTED}"
+    """Return what gives the suggested taint to the nodes with GPUs that lack its key.
+
+    Karpenter's nodes are gone tomorrow, so the taint belongs in their NodePool. `kubectl taint` refuses a node that has
+    another value under the key.
+    """
+    every = [each for group in plan.groups for each in group.nodes if not group.maker]
+    bare = [each.node for each in every if not any(taint.key == SUGGESTED.key for taint in each.taints)]
+    scaled = sorted({node.labels[node_labels.KARPENTER] for node in bare if node_labels.KARPENTER in node.labels})
+    names = [node.name for node in bare if node_labels.KARPENTER not in node.labels]
+    parts = []
+    if len(names) == len(every) and all(node.labels.get(node_labels.PRESENT) == "true" for node in bare):
+        parts.append(f"kubectl taint nodes -l {node_labels.PRESENT}=true {SUGGESTED}")
+    elif names:
+        more = f", and {several(len(names) - MAX_NAMED, 'more node')}" if len(names) > MAX_NAMED else ""
+        parts.append(f"kubectl taint nodes {' '.join(names[:MAX_NAMED])} {SUGGESTED}{more}")
+    if scaled:
+        parts.append(f"add {SUGGESTED} to spec.template.spec.taints of NodePool {listed(scaled, 3)}")
+    return "; ".join(parts)
 
 
 def _named(agents: Iterable[AgentWorkload]) -> Iterator[tuple[str, AgentWorkload]]:
