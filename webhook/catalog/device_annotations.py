@@ -3,6 +3,8 @@
 Sources are given as repository and file.
 """
 
+import re
+
 from webhook.catalog.gpu_requests import ASSIGNED
 from webhook.catalog.host_paths import HARMLESS_PATHS, normal, within
 from webhook.catalog.names import Names
@@ -27,21 +29,16 @@ DEVICE_ANNOTATIONS = (
 """The domains of annotations that make a container runtime add devices. `*.` matches any subdomain."""
 
 
-def adds_devices(key: str) -> bool:
-    """Return whether an annotation makes a container runtime add devices."""
-    domain = key.partition("/")[0]
-    if domain in _DOMAINS or domain.endswith(_SUBDOMAINS):
-        return True
-    return domain.startswith(DOTTED)
-
-
 DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
 """Annotations that list paths under /dev, some of them harmless."""
 
-_DOMAINS = frozenset(DEVICE_ANNOTATIONS)
-_SUBDOMAINS = tuple(pattern[1:] for pattern in DEVICE_ANNOTATIONS if pattern.startswith("*."))
 DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))
 """The beginnings of the same annotations with a container's name after a dot, which CRI-O takes too."""
+
+_WHOLE = "|".join(re.escape(domain).replace(r"\*", "[^/]*") for domain in DEVICE_ANNOTATIONS)
+
+adds_devices = re.compile(rf"(?:{_WHOLE})(?:/|\Z)|{'|'.join(map(re.escape, DOTTED))}").match
+"""Match an annotation that makes a container runtime add devices. It runs for every annotation of every pod."""
 
 
 def harmless_devices(key: str, value: object) -> bool:

@@ -324,15 +324,18 @@ LINKED = ("run", "mnt", "srv")
 """Names that lead to the same folder in /var and at the root: /run by file-hierarchy(7), the others by ostree."""
 
 
+_LINKED = tuple(f"/var/{each}/" for each in LINKED)
+
+
 def normal(path: str) -> str:
     """Return a path in normal form: without `.`, `..` and extra slashes, and without the /var before LINKED names."""
     plain = posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
-    return plain.removeprefix("/var") if within(plain, (f"/var/{each}" for each in LINKED)) else plain
+    return plain.removeprefix("/var") if f"{plain}/".startswith(_LINKED) else plain
 
 
 def within(path: str, places: Iterable[str]) -> bool:
     """Return whether a path in normal form is one of the places or below one."""
-    return any(path == place or path.startswith(place + "/") for place in places)
+    return f"{path}/".startswith(tuple([f"{place}/" for place in places]))
 
 
 DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
@@ -347,15 +350,16 @@ def asks_for_device(path: str) -> bool:
 def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
     """Return whether a path on a node leads to its GPUs, by what containers may do with it."""
     path = normal(path)
-    if within(path, HARMLESS_PATHS) or (access > Access.WRITE and within(path, READ_ONLY_PATHS)):
+    below = f"{path}/"
+    if below.startswith(_HARMLESS) or (access > Access.WRITE and below.startswith(_READ_ONLY)):
         return False
-    if access >= Access.READ and within(path, MOUNTED_READ_ONLY_PATHS):
+    if access >= Access.READ and below.startswith(_MOUNTED_READ_ONLY):
         return False
-    if access is Access.READ_ALL and within(path, RECURSIVE_READ_ONLY_PATHS):
+    if access is Access.READ_ALL and below.startswith(_RECURSIVE_READ_ONLY):
         return False
-    if _of_host(path):
+    if path in ABOVE or below.startswith(_BELOW):
         return True
-    return access is Access.WRITE and (_kept(path) or not f"{path}/".startswith(_DATA))
+    return access is Access.WRITE and (_kept(path) or not below.startswith(_DATA))
 
 
 def unknown(path: str) -> bool:
@@ -396,6 +400,8 @@ def above(places: Iterable[str]) -> frozenset[str]:
 
 
 _BELOW, _DATA, _KEPT = map(begins, (HOST_PATHS, DATA_PATHS, KEPT_PATHS))
+_HARMLESS, _READ_ONLY = map(begins, (HARMLESS_PATHS, READ_ONLY_PATHS))
+_MOUNTED_READ_ONLY, _RECURSIVE_READ_ONLY = map(begins, (MOUNTED_READ_ONLY_PATHS, RECURSIVE_READ_ONLY_PATHS))
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
 ABOVE, ABOVE_KEPT = above(HOST_PATHS), above(KEPT_PATHS)
 """The folders above HOST_PATHS, and above KEPT_PATHS."""

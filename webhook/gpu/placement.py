@@ -308,10 +308,13 @@ def _names_on_nodes(policy: Policy, facts: Facts) -> Mapping[str, tuple[str, ...
 def foreign_vendor(name: str, policy: Policy) -> str:
     """Return the maker of a GPU by its resource or device class, if no pool has GPUs of that maker; else empty."""
     maker = vendor(name)
-    known = {
-        vendor(each) for pool in policy.pools for each in (*pool.resources.patterns, *pool.device_classes.patterns)
-    }
-    return "" if maker in known else maker
+    return "" if maker in _makers(policy) else maker
+
+
+@lru_cache(maxsize=8)  # by the policy: a pod may request thousands of names, and a policy have 250 pools
+def _makers(policy: Policy) -> frozenset[str]:
+    patterns = (each for pool in policy.pools for each in (*pool.resources.patterns, *pool.device_classes.patterns))
+    return frozenset(map(vendor, patterns))
 
 
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes

@@ -28,8 +28,11 @@ class Selection(NamedTuple):
         The result is the same before and after steering. For most pods it is empty. It is empty too for a choice that
         is too large to be evaluated for each node, and to be kept.
         """
-        own, common = pod.node_selector.items(), pool.nodes.labels.items()
+        own, common, terms = pod.node_selector.items(), pool.nodes.labels.items(), pod.node_terms or ()
         if pod.node_terms is None and own <= common:
+            return ANY
+        most = MAX_CHOICES + len(pool.nodes.requirements) * (len(terms) + 1)
+        if len(own) + sum([len(term.expressions or ()) + len(term.fields) for term in terms]) > most:
             return ANY
         chosen = cls(frozenset(own - common), _terms(pod, pool))
         conditions = chosen.conditions
