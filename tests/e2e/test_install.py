@@ -13,15 +13,20 @@ import pytest
 from tests.chart import helm
 from tests.e2e import control_plane
 from tests.e2e.access import served
-from tests.e2e.control_plane import Cluster, eventually
+from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import Object, pod
 from tests.support.go_programs import Missing
 from tests.support.manifests import commands
+from tests.support.policies import policy_of
+from webhook.engine import filled
+from webhook.engine.paths import Name
+from webhook.engine.paths import Path as EnginePath
 
 ROOT = MANIFESTS.parent
 BLOCKS = commands()
 SYSTEM = "--namespace=slicewarden-system"
+CONTROLLER = User("system:serviceaccount:slicewarden-system:slicewarden-controller", ("system:serviceaccounts",))
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +223,19 @@ def gone(cluster: Cluster) -> bool:
     return not left and eventually(lambda: cluster.kubectl("get", "namespace", "slicewarden-system").returncode != 0)
 
 
-def test_helm_installs_it_as_well(cluster: Cluster, sh: Sh) -> None:
+def fill(cluster: Cluster) -> None:
+    """Register what the controller registers, as its account, and then no controller is there any more."""
+    policy = policy_of(ROOT / "policies" / "sample.yaml")
+    for half, kind in (("mutate", "MutatingWebhookConfiguration"), ("validate", "ValidatingWebhookConfiguration")):
+        path = EnginePath(half, (Name(policy.digest),))
+        value: Object = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind}
+        value["metadata"] = {"name": "slicewarden"}
+        value["webhooks"] = filled.webhooks(path, {policy.digest: policy}, "")
+        apply = ("apply", "--server-side", "--field-manager=slicewarden-controller", "--filename=-")
+        cluster.do(*apply, stdin=json.dumps(value), user=CONTROLLER)
+
+
+def test_helm_installs_it_as_well_and_removes_all_where_the_controller_is_dead(cluster: Cluster, sh: Sh) -> None:
     """Without a policy nothing is judged; tests/chart compares what it installs with what test_controller applies."""
     install, *policy = BLOCKS["With Helm"][0].splitlines()
     sh(install)
@@ -231,6 +248,10 @@ def test_helm_installs_it_as_well(cluster: Cluster, sh: Sh) -> None:
     assert deployment(cluster)["spec"]["replicas"] == 4
     sh(back)
     assert deployment(cluster)["spec"]["replicas"] == 3
+    fill(cluster)
+    assert eventually(lambda: refused(cluster))
     sh(BLOCKS["Remove it"][1])
+    assert hooks(cluster) == []
+    assert eventually(lambda: not refused(cluster))
     assert gone(cluster)
     assert [each["metadata"]["name"] for each in cluster.get("gpusharingpolicies")["items"]] == ["sample"]
