@@ -3,13 +3,14 @@
 It allows what a policy of any kind may register, by the tables of the registration and of the workloads, and no more.
 """
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from webhook.catalog.workloads import WORKLOADS
 from webhook.cel.write import array, text
-from webhook.engine import filled, probe
+from webhook.engine import conditions, filled, probe
 from webhook.engine.paths import DIGEST, MOST, MUTATE, Manner
 from webhook.engine.registration import ALONE, CLUSTER_SCOPED, JUDGED, NAME, NAMESPACE, PATCHED, Asked
 from webhook.policy.scopes import NAME_LABEL
@@ -18,6 +19,21 @@ FILE = Path(__file__).resolve().parent / "controller" / "guard.yaml"
 WIDTH = 126
 LEASES = f"{probe.GROUP}/{probe.RESOURCE}"
 ANY_RULE = "hook.?rules.orValue([])"
+
+LITERAL = "'[A-Za-z0-9._/-]+'"
+"""The pattern of a name in an expression: of a label, a namespace or an object."""
+
+
+def _pattern(expression: str, *, literal: str = LITERAL) -> str:
+    """Return the pattern of an expression, which has the literal '@' for any such ones."""
+    return r"\s+".join(map(re.escape, expression.split())).replace("'@'", literal)
+
+
+NAMED = _pattern(conditions.named([("@", "@")]))
+NAMED_CONFIG_MAPS = rf"^{NAMED}(\s+[|][|]\s+{NAMED})*\s*$"
+CHANGED = _pattern(conditions.changed_labels(["@"]), literal=rf"{LITERAL}(,\s+{LITERAL})*")
+LABELS_OF_NODES = rf"^{CHANGED}\s*$"
+"""The forms of the conditions about ConfigMaps that a policy names, and about nodes."""
 
 LABELS = """\
   # The command for an emergency deletes all of slicewarden, but not the guard.
@@ -41,6 +57,9 @@ metadata:
         apiVersions: ["*"]
         operations: [CREATE, UPDATE]
         resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+      # An owner that does not exist would have these collected. No policy is asked about policies (docs/operator.md).
+      - {{apiGroups: [""], apiVersions: ["*"], operations: [UPDATE], resources: [secrets, configmaps]}}
+      - {{apiGroups: [coordination.k8s.io], apiVersions: ["*"], operations: [UPDATE], resources: [leases]}}
   matchConditions:
     - name: by-the-controller
       expression: request.userInfo.username == 'system:serviceaccount:slicewarden-system:slicewarden-controller'
@@ -48,6 +67,8 @@ metadata:
     # GROUP/RESOURCE of each kind that `spec.workloads` of a policy of yours adds, such as ['example.com/trainings'].
     - name: added
       expression: "['']"
+    - name: registration
+      expression: request.resource.group == 'admissionregistration.k8s.io'
     - name: webhooks
       expression: object.?webhooks.orValue([])
     - name: mutating
@@ -87,10 +108,15 @@ def validations() -> Iterator[tuple[str, str]]:
     """Yield each expression, and the message of its refusal."""
     service = "hook.clientConfig.service"
     yield (
-        "oldObject != null && object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({}) "
-        "&& object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) "
-        "&& object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])",
-        "the controller may change no labels, finalizers or owners of the registration, and create none",
+        "!variables.registration || (oldObject != null "
+        "&& object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({}))",
+        "the controller may change no labels of the registration, and create none",
+    )
+    yield (
+        "oldObject == null "
+        "|| (object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) "
+        "&& object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([]))",
+        "the controller may change no finalizers and no owners",
     )
     yield (
         f"variables.webhooks.all(hook, !has(hook.clientConfig.url) && has({service}) && {service}.namespace == "
@@ -135,6 +161,17 @@ def validations() -> Iterator[tuple[str, str]]:
         f"|| ({selected}[0].operator == 'In' && {values}.all(one, one in {array(ALONE)}) "
         f"&& {ANY_RULE}.all(rule, rule.resources == ['configmaps'])))))",
         f"the controller may only register webhooks that leave {' and '.join(ALONE)} alone",
+    )
+    nodes = array(sorted(resource for _, some, _ in JUDGED["nodes"] for resource in some))
+    yield (
+        f"variables.webhooks.all(hook, !{ANY_RULE}.exists(rule, rule.resources.exists(one, one in {nodes})) "
+        f"|| hook.?matchConditions.orValue([]).all(each, each.expression.matches({text(LABELS_OF_NODES)})))",
+        "the controller may only register changes of labels of nodes",
+    )
+    yield (
+        f"variables.webhooks.all(hook, {selected}.size() == 0 || {selected}[0].operator != 'In' "
+        f"|| hook.?matchConditions.orValue([]).all(each, each.expression.matches({text(NAMED_CONFIG_MAPS)})))",
+        f"in {' and '.join(ALONE)} the controller may only register ConfigMaps by their names",
     )
     yield (
         "variables.webhooks.all(hook, hook.?objectSelector.?matchLabels.orValue({}).size() == 0 "

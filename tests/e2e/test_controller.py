@@ -487,6 +487,13 @@ FORBIDDEN: dict[str, tuple[str, str, Change, str]] = {
         lambda hook: hook.update(objectSelector={"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}),
         "no objectSelector",
     ),
+    "every node": ("validate", "nodes", lambda hook: hook["matchConditions"][0].update(expression="true"), "labels of"),
+    "a wider condition on nodes": (
+        "validate",
+        "nodes",
+        lambda hook: hook["matchConditions"][0].update(expression=hook["matchConditions"][0]["expression"] + "|| true"),
+        "labels of nodes",
+    ),
     "no condition": ("validate", "pods", without("matchConditions"), "one condition"),
     "patches that fail": ("mutate", "mutate", lambda hook: hook.update(failurePolicy="Fail"), "may not let patches"),
     "long waits": ("validate", "pods", lambda hook: hook.update(timeoutSeconds=30), "timeouts"),
@@ -545,7 +552,28 @@ def test_the_guard_refuses_what_would_keep_the_registration_or_have_it_collected
 ) -> None:
     tried = try_to_write(enforced, "validate", lambda found: found["metadata"].update(metadata))
     assert tried.returncode != 0
-    assert "no labels, finalizers or owners" in tried.stderr
+    assert "the controller may change no" in tried.stderr
+
+
+@pytest.mark.parametrize(
+    "kind", ["secret/slicewarden-ca", "secret/slicewarden-serving", "lease/slicewarden-controller"]
+)
+def test_the_guard_refuses_owners_that_would_have_other_objects_collected(enforced: Release, kind: str) -> None:
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "x"}
+    patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
+    words = ["patch", kind, f"--namespace={HOME}", "--type=merge", f"--patch={patch}", "--dry-run=server"]
+    tried = enforced.cluster.kubectl(*words, user=ACCOUNT)
+    assert "no finalizers and no owners" in tried.stderr
+
+
+def test_in_kube_system_the_guard_lets_only_named_config_maps_be_judged(enforced: Release) -> None:
+    full = read(everything())
+    hooks = filled.webhooks(EnginePath(VALIDATE, (Name(full.digest),)), {full.digest: full}, "")
+    (named,) = [each for each in hooks if each["name"] == "named-configmaps.slicewarden.dev"]
+    for expression in ("true", f"{named['matchConditions'][0]['expression']}|| request.namespace == 'kube-system'"):
+        named["matchConditions"][0]["expression"] = expression
+        tried = try_to_write(enforced, VALIDATE, partial(dict.update, webhooks=hooks))
+        assert "ConfigMaps by their names" in tried.stderr
 
 
 def test_the_guard_lets_the_controller_write_what_any_policy_registers(enforced: Release) -> None:
