@@ -91,6 +91,33 @@ def test_what_the_webhook_allows_is_created_and_the_rest_is_not(with_fallback: C
     assert len(by_fallback) > 150
 
 
+def changed(**changes: Any) -> Object:
+    """A pod that is allowed, with changes of its first container (`container`) and of itself."""
+    item = next(item for name, item, fine in of_rules() if fine and name == "unsteered-pod/patch-trusted")
+    container, *others = item["spec"]["containers"]
+    container = {**container, "name": "main", "env": [*container.get("env", ()), *changes.pop("env", ())]}
+    container["volumeMounts"] = changes.pop("volumeMounts", [])
+    return {**item, "spec": {**item["spec"], "containers": [container, *others], **changes}}
+
+
+def test_a_message_names_the_rule_the_field_and_the_way_out(with_fallback: Cluster) -> None:
+    device: Object = {"name": "d", "mountPath": "/var/run/nvidia-container-devices/all"}
+    tried: dict[str, Object] = {
+        "broad-toleration: spec.tolerations: a toleration without a key": changed(tolerations=[{"operator": "Exists"}]),
+        "host-namespaces: spec.hostPID: hostPID or hostIPC lets": changed(hostPID=True),
+        "device-mount: container main: a mount requests GPUs": changed(
+            volumeMounts=[device], volumes=[{"name": "d", "emptyDir": {}}]
+        ),
+        "visible-devices: container main: env NVIDIA_VISIBLE_DEVICES: a variable such as": changed(
+            env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        ),
+    }
+    for says, item in tried.items():
+        said = with_fallback.kubectl(*CREATE, user=TENANT, stdin=json.dumps(item)).stderr
+        assert says in said
+        assert "; remove it" in said or "; name the keys" in said
+
+
 def test_it_holds_when_an_administrator_deletes_the_registration(with_fallback: Cluster) -> None:
     for each in configurations(policy_of(POLICY)):
         for hook in each["webhooks"]:

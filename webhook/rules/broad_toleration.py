@@ -46,5 +46,6 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         f"object.spec.?nodeName.orValue('') != '' || !{broad} || {KUBELETS_OWN}",
         "a toleration without a key tolerates every taint, also those that protect GPU nodes; name the keys of the "
         "taints that you need",
+        "'spec.tolerations'",
         asked=ANY_POD,
     )

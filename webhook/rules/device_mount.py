@@ -36,8 +36,10 @@ def check(review: PodReview) -> Iterator[Finding]:
 def fallback(_: Policy) -> Iterator[Clause]:
     """Weaker: a mount passes whose path has `..` in it."""
     device = begins(joined(steps("m")), DEVICE_MOUNTS)
+    one = mounts("c", "nvidia-container", device)
     yield Clause(
-        f"!variables.added.exists(c, {mounts('c', 'nvidia-container', device)})",
+        f"!variables.added.exists(c, {one})",
         "a mount requests GPUs past the device plugin; remove it, and request GPUs in resources.limits",
+        f"'container ' + variables.added.filter(c, {one}).map(c, c.name).join(', ')",
         asked=ANY_POD,
     )

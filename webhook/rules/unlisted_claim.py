@@ -140,4 +140,5 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         f"!({some}) || {any_of(map(covers, policy.forms.claims))}",
         "gpus.claims does not list the pod's namespace, so it may not use ResourceClaims; for a GPU, request a "
         "resource that a pool offers; for another device, ask an administrator to list the namespace",
+        "'spec.resourceClaims'",
     )

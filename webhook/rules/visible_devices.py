@@ -43,17 +43,20 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 def fallback(_: Policy) -> Iterator[Clause]:
     """Exact."""
-    opens = []
+    opens, said = [], []
     for each in DEVICE_VARIABLES.values():
         if each.harmless is not None:
             harmless = f"(!has(e.valueFrom) && e.?value.orValue('') in {array(sorted(each.harmless))})"
             asking = " || size(variables.asks[i]) > 0" if each.asking else ""
             opens.append(f"(e.name == {text(each.name)} && !({harmless}{asking}))")
+            said.append(f"(e.name == {text(each.name)} && !{harmless})")
     # Most variables have no name of the table: one look tells.
-    one = f"c.?env.orValue([]).exists(e, e.name in {array(DEVICE_VARIABLES)} && {any_of(opens)})"
+    one, named = (f"e.name in {array(DEVICE_VARIABLES)} && {any_of(some)}" for some in (opens, said))
     yield Clause(
-        f"!variables.containers.exists(i, c, {one})",
+        f"!variables.containers.exists(i, c, c.?env.orValue([]).exists(e, {one}))",
         f"a variable such as {VISIBLE} gives a container devices past the device plugin; remove it, and request GPUs "
         "in resources.limits",
+        f"'container ' + variables.containers.filter(c, c.?env.orValue([]).exists(e, {named}))"
+        f".map(c, c.name + ': env ' + c.env.filter(e, {named}).map(e, e.name).join(', ')).join('; ')",
         asked=ANY_POD,
     )
