@@ -3,7 +3,6 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -11,41 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.fetching import CHART, check, package, releases
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering.model import Options
-from webhook.scan import batches
-from webhook.scan.results import Report
-
-CHART = {
-    "Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\n",
-    "values.yaml": "devices: void\n",
-    "templates/pod.yaml": """\
-apiVersion: v1
-kind: Pod
-metadata: {name: "{{ .Release.Name }}"}
-spec:
-  containers:
-  - {name: c, image: i, env: [{name: NVIDIA_VISIBLE_DEVICES, value: {{ .Values.devices | quote }}}]}
-""",
-}
-
-RELEASE = """\
-apiVersion: helm.toolkit.fluxcd.io/v2
-kind: HelmRelease
-metadata: {name: NAME, namespace: lab}
-spec:
-  chart: {spec: {chart: "CHART", version: "VERSION", sourceRef: {kind: HelmRepository, name: ours}}}
-  values: {devices: DEVICES}
----
-"""
-
-SOURCE = """\
-apiVersion: source.toolkit.fluxcd.io/v1
-kind: HelmRepository
-metadata: {name: ours, namespace: lab}
-spec: {url: "URL"}
-"""
 
 
 class Served(NamedTuple):
@@ -116,11 +83,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 @pytest.fixture
 def charts(served: Served, programs: dict[str, Path], tmp_path: Path) -> Served:
     """A repository of charts with one chart."""
-    for name, text in CHART.items():
-        path = tmp_path / "web" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    subprocess.run([programs["helm"], "package", "web", "-d", served.folder], cwd=tmp_path, check=True)
+    package(programs["helm"], tmp_path, served.folder)
     subprocess.run([programs["helm"], "repo", "index", "."], cwd=served.folder, check=True)
     return served
 
@@ -133,20 +96,6 @@ def repository(tmp_path: Path, programs: dict[str, Path], monkeypatch: pytest.Mo
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", ":".join([*(str(path.parent) for path in programs.values()), "/usr/bin:/bin"]))
     return folder
-
-
-def check(engine: Engine, facts: Facts, *, fetch: bool = True) -> Report:
-    read = batches.read(["."], rendering=Options(fetch=fetch, cached=False))
-    return read.judge(engine, facts, at=datetime.now(UTC))
-
-
-def releases(*of: tuple[str, str, str, str], url: str) -> str:
-    """Return releases of some names, charts, versions and values."""
-    texts = [
-        RELEASE.replace("NAME", name).replace("CHART", chart).replace("VERSION", version).replace("DEVICES", devices)
-        for name, chart, version, devices in of
-    ]
-    return "".join([*texts, SOURCE.replace("URL", url)])
 
 
 def test_a_chart_is_downloaded_once_for_its_releases(

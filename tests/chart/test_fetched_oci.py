@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import ssl
-import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.chart.test_fetched import CHART, check, releases
+from tests.support.fetching import check, package, releases
 from tests.support.webhooks import certify
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -47,20 +46,10 @@ class Registry(NamedTuple):
     asked: list[str]
 
 
-def packaged(helm: Path, folder: Path) -> bytes:
-    """Return the archive of the chart."""
-    for name, text in CHART.items():
-        path = folder / "web" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    subprocess.run([helm, "package", "web", "-d", folder], cwd=folder, check=True)
-    return (folder / "web-1.2.3.tgz").read_bytes()
-
-
 @pytest.fixture
 def registry(programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """Serve the chart as `charts/web` in version 1.2.3, by TLS, as Helm asks for it."""
-    archive = packaged(programs["helm"], tmp_path)
+    archive = package(programs["helm"], tmp_path, tmp_path).read_bytes()
     layer = Blob("application/vnd.cncf.helm.chart.content.v1.tar+gzip", archive)
     config = Blob("application/vnd.cncf.helm.config.v1+json", b'{"apiVersion":"v2","name":"web","version":"1.2.3"}')
     text = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor, "layers": [layer.descriptor]}
