@@ -13,7 +13,7 @@ import pytest
 from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import kustomize, programs, rendering, repositories, results_cache, tree
+from webhook.rendering import followed, kustomize, programs, rendering, repositories, results_cache, tree
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
 from webhook.scan import batches
@@ -627,7 +627,7 @@ def test_rendered_objects_are_found_by_an_index() -> None:
         names = [f"made-{each}" for each in range(number)]
         maps = [Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=name)) for name in names]
         Counted.asked = 0
-        index = kustomize.BuiltIndex(kustomize.Built(each, frozenset(), ()) for each in maps)
+        index = followed.BuiltIndex(followed.Built(each, frozenset(), ()) for each in maps)
         for name, value in zip(names, maps, strict=True):
             made = Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=f"{name}-7h4k2m", namespace="lab"))
             assert index.find(made) is not None
@@ -639,12 +639,12 @@ def test_rendered_objects_are_found_by_an_index() -> None:
 
 def test_a_rendered_object_is_found_by_its_namespace_first() -> None:
     objects = [
-        kustomize.Built(
+        followed.Built(
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": each}}, frozenset(), ()
         )
         for each in ("one", "two")
     ]
-    index = kustomize.BuiltIndex(objects)
+    index = followed.BuiltIndex(objects)
     assert index.find(objects[1].value) is objects[1]
     assert index.find({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "x"}}) is objects[0]
     assert index.find({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b-a"}}) is None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from webhook.api.lenient import mappings, sequence
 from webhook.model import Object
 from webhook.rendering import charts, kustomize, programs, results_cache
-from webhook.rendering.kustomize import ChartObjects, Followed, Kustomization
+from webhook.rendering.followed import ChartObjects, Followed, Kustomization
 from webhook.rendering.model import Options
 from webhook.rendering.tree import Tree, Unseen
 

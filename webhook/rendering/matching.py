@@ -12,7 +12,7 @@ from webhook.documents.files import Item
 from webhook.model import Object, Problem
 from webhook.rendering import deploying, kustomize, patching
 from webhook.rendering.building import OVER, Job
-from webhook.rendering.kustomize import BuiltIndex
+from webhook.rendering.followed import BuiltIndex
 from webhook.rendering.model import is_whole
 from webhook.rendering.origins import Rendered
 from webhook.rendering.tree import Tree, Unseen

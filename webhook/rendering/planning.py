@@ -21,7 +21,7 @@ from webhook.model import Object, Path
 from webhook.rendering import charts, deploying, kustomize, matching, repositories
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
-from webhook.rendering.kustomize import Kustomization
+from webhook.rendering.followed import Kustomization
 from webhook.rendering.model import CHART, KUSTOMIZATIONS, deployers
 from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources

@@ -11,8 +11,8 @@ from webhook.documents.files import Item
 from webhook.rendering import charts, deploying
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
+from webhook.rendering.followed import ChartEntry
 from webhook.rendering.gaps import Gaps
-from webhook.rendering.kustomize import ChartEntry
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen

@@ -17,8 +17,8 @@ from webhook.model import Problem
 from webhook.rendering import charts, deploying, matching, programs, results_cache
 from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote
+from webhook.rendering.followed import ChartEntry
 from webhook.rendering.gaps import Gaps, several_of
-from webhook.rendering.kustomize import ChartEntry
 from webhook.rendering.model import (
     HELMFILES,
     KUSTOMIZATIONS,

@@ -1,0 +1,152 @@
+"""What is followed of a kustomization: objects with the documents that made them, patches, and what is missing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NamedTuple
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, string
+from webhook.documents.documents import Document
+from webhook.documents.files import Item
+from webhook.model import Object, Path, immutable
+from webhook.rendering import patching
+from webhook.rendering.origins import Layer, Rendered
+
+
+@immutable
+class Built:
+    """An object that a kustomization makes, the names that it has had, and the documents that made it."""
+
+    value: Object
+    names: frozenset[str]
+    layers: tuple[Layer, ...]
+
+    def become(self, value: Object, *layers: Layer) -> "Built":
+        """Return the object with another value, and the layers that changed it."""
+        name = string(mapping(value.get("metadata")).get("name"))
+        return Built(value, self.names | {name}, (*self.layers, *layers))
+
+    def rendered(self, root: str) -> Rendered:
+        """Return the object as an item of its resource's document."""
+        return Rendered(self.layers[0].document, (), self.value, root=root, layers=self.layers)
+
+
+@immutable
+class Kustomization:
+    """A kustomization: its value, the folder from which its paths start, and where its fields stand.
+
+    A Kustomization of Flux, or the kustomize options of an Application, are one too.
+    """
+
+    folder: str
+    value: Mapping[str, Any]
+    document: Document
+    base: Path = ()
+
+
+class ChartEntry(NamedTuple):
+    """A chart that a kustomization includes: the kustomization's file, and the entry of its `helmCharts`."""
+
+    file: str
+    number: int
+
+
+ChartObjects = Mapping[ChartEntry, Sequence[Item]]
+"""The objects that helm made of the charts of kustomizations."""
+
+
+@immutable
+class Followed:
+    """All that was followed of a root: its objects, the folders and files in it, and the reasons for what is missing.
+
+    `remote` are references to other places. `unfollowed` are fields that only the program follows. `blocked` are files
+    and references by which the program might read from a network, or never end: with them it does not run. Nor does it
+    with references that lead `outside` of the repository, which it would follow from its copy of the files. `absent`
+    are files that are nowhere, `charts` are those whose objects were not given, `deleted` are files with objects that
+    a patch deletes, `idle` are the places of patches that select nothing, and `too_large` says why it was not followed
+    to its end.
+    """
+
+    objects: list[Built] = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    unseen: list[str] = field(default_factory=list)
+    remote: list[str] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+    charts: list[ChartEntry] = field(default_factory=list)
+    unfollowed: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
+    absent: list[str] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)
+    too_large: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all objects were seen, as far as the files say."""
+        return not (self.unseen or self.absent or self.remote or self.charts or self.unfollowed)
+
+
+class Patch(NamedTuple):
+    """A patch in a document, or at a path of it, for the objects that its target selects; else for those it names."""
+
+    document: Document
+    base: Path = ()
+    target: Mapping[str, Any] | None = None
+
+    @property
+    def value(self) -> Any:
+        """The patch: a map to merge, or a list of operations."""
+        value: Any = self.document.value
+        for key in self.base:
+            value = value[key]
+        return value
+
+    def selects(self, each: Built) -> bool:
+        """Whether it changes an object."""
+        if self.target is not None:
+            return patching.selects(self.target, each.value, each.names, [name_of(each.layers[0].value)[1]])
+        return not isinstance(self.value, list) and _is_named(mapping(self.value), each)
+
+
+class BuiltIndex:
+    """Finds the followed object that a rendered one is, by its kind, name and namespace, in a bounded number of looks.
+
+    The program may have added a hash to the name (kustomize api/hasher).
+    """
+
+    def __init__(self, objects: Iterable[Built]) -> None:
+        self._exact, self._named = dict[tuple[str, ...], Built](), dict[tuple[str, ...], Built]()
+        for each in objects:
+            kind, name, namespace = group_kind(each.value), *name_of(each.value)
+            self._exact.setdefault((*kind, name, namespace), each)
+            self._named.setdefault((*kind, name), each)
+
+    def find(self, value: Object) -> Built | None:
+        """Return the object that a rendered one was followed as."""
+        kind, (name, namespace) = group_kind(value), name_of(value)
+        found = self._exact.get((*kind, name, namespace))
+        for _ in range(_ENDINGS):
+            found = found or self._named.get((*kind, name))
+            name = name.rpartition("-")[0]
+        return found
+
+
+_ENDINGS = 4
+"""How many ends of a name are tried, each after a hyphen: none, a hash, and two of a suffix that was not followed."""
+
+
+def name_of(value: Object) -> tuple[str, str]:
+    """Return the name and namespace of an object."""
+    metadata = mapping(value.get("metadata"))
+    return string(metadata.get("name")), string(metadata.get("namespace"))
+
+
+def _is_named(patch: Mapping[str, Any], each: Built) -> bool:
+    metadata = mapping(patch.get("metadata"))
+    own = mapping(each.value.get("metadata"))
+    return (
+        group_kind(patch) == group_kind(each.value)
+        and string(metadata.get("name")) in each.names
+        and metadata.get("namespace") in (None, own.get("namespace"))
+    )
