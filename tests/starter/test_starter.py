@@ -241,6 +241,27 @@ def test_only_nodes_without_the_taint_are_to_get_it_and_karpenters_by_their_node
     )
 
 
+def test_two_device_plugins_on_a_node_are_named() -> None:
+    """KAITO installs one of its own beside the GPU Operator's."""
+    items = objects(ROOT / "tests/clusters/operator-time-slicing.yaml")
+    assert not any("device plugins seem" in note for note in made(items).notes)
+    second: dict[str, Any] = {
+        "containers": [
+            {"name": "nvidia-device-plugin-ctr", "image": "mcr.microsoft.com/oss/v2/nvidia/k8s-device-plugin"}
+        ]
+    }
+    kaito = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-device-plugin-daemonset", "namespace": "kaito-workspace"},
+        "spec": {"template": {"spec": second}},
+    }
+    (note,) = [note for note in made([*items, kaito]).notes if "device plugins seem" in note]
+    assert "gpu-operator/nvidia-device-plugin-daemonset, kaito-workspace/nvidia-device-plugin-daemonset" in note
+    second["nodeSelector"] = {"accelerator": "nvidia-kaito"}
+    assert not any("device plugins seem" in note for note in made([*items, kaito]).notes)
+
+
 def test_the_only_node_is_not_to_be_tainted() -> None:
     """It is the control plane and everything else: after the next restart nothing would come up."""
     items = objects(ROOT / "tests/clusters/homelab.yaml")

@@ -140,6 +140,11 @@ def _runs_the_plugin(container: Mapping[str, Any]) -> bool:
     return "k8s-device-plugin" in string(container.get("image")) or any(_PROGRAM in word for word in words)
 
 
+def runs_the_plugin(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod runs NVIDIA's device plugin, by the image, the command or the name of a container."""
+    return any(map(_runs_the_plugin, mappings(pod.get("containers"))))
+
+
 def _words(container: Mapping[str, Any]) -> list[str]:
     words = [container.get("name"), *sequence(container.get("command")), *sequence(container.get("args"))]
     return [word for word in words if isinstance(word, str)]

@@ -17,6 +17,7 @@ from webhook.catalog.node_labels import CardType
 from webhook.catalog.platforms import NETWORK_PLUGINS, PLATFORMS
 from webhook.deviceplugin import cards, usage
 from webhook.deviceplugin.configmaps import held
+from webhook.facts.installations import runs_the_plugin
 from webhook.facts.kinds.gpu_cluster import GPU_CLUSTER
 from webhook.facts.kinds.node import CONFIG_LABEL, Node
 from webhook.facts.parts import VENDOR
@@ -176,6 +177,24 @@ def systems(objects: Iterable[Object]) -> list[str]:
         if (plugin.namespace, plugin.daemon_set) in here:
             found |= {plugin.namespace, *plugin.needs}
     return sorted(found & facts.namespaces.keys())
+
+
+def rivals(objects: Iterable[Object], nodes: Iterable[GPUNode]) -> list[str]:
+    """Return the DaemonSets of NVIDIA's device plugin that seem to run on one node: one undoes what the other shares.
+
+    A DaemonSet with an affinity counts as running elsewhere.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for item in objects:
+        pod = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
+        if group_kind(item) == ("apps", "DaemonSet") and not pod.get("affinity") and runs_the_plugin(pod):
+            found[f"{namespace_of(item)}/{name_of(item)}"] = mapping(pod.get("nodeSelector"))
+    for each in nodes:
+        labels = each.node.labels
+        here = [name for name, wanted in found.items() if all(labels.get(key) == wanted[key] for key in wanted)]
+        if len(here) > 1:
+            return sorted(here)
+    return []
 
 
 def others(objects: Iterable[Object]) -> list[str]:

@@ -16,10 +16,10 @@ from webhook.policy import load
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
 from webhook.starter import evidence, inventory, scaled
 from webhook.starter.agents import agents_of, moved_of, refused_of
-from webhook.starter.inventory import GPU, NodeGroup
+from webhook.starter.inventory import GPU, GPUNode, NodeGroup
 from webhook.starter.plan import ANNOTATION, TRUST_LABEL, StarterPlan, doubts_of, plan_of
 from webhook.starter.text import MAX_NAMED, Said, taint_command, text_of
-from webhook.text.words import listed, several
+from webhook.text.words import listed, several, shown
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,16 @@ def make(
         moved=tuple(moved_of(objects, engine, facts)),
     )
     text = text_of(plan, agents, said)
-    return Starter(text, _load(text), plan.groups, plan.names, said.refused, tuple(_notes(plan, said, coming.unknown)))
+    notes = (*_notes(plan, said, coming.unknown), *_rivals(objects, nodes))
+    return Starter(text, _load(text), plan.groups, plan.names, said.refused, notes)
+
+
+def _rivals(objects: Sequence[Object], nodes: Sequence[GPUNode]) -> Iterator[str]:
+    if found := [shown(name, quotes=False) for name in inventory.rivals(objects, nodes)]:
+        yield (
+            f"{len(found)} device plugins seem to run on one node, and one undoes what another shares: "
+            f"{listed(found, 3)}; keep one"
+        )
 
 
 def _load(text: str) -> Policy:

@@ -9,7 +9,7 @@ from typing import Any
 from webhook.api.lenient import mapping
 from webhook.api.resources import Resource
 from webhook.facts import templates
-from webhook.facts.installations import PluginInstallation, of_daemon_set
+from webhook.facts.installations import PluginInstallation, of_daemon_set, runs_the_plugin
 from webhook.facts.kind import Fact, Part, Reach, Table
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -37,8 +37,7 @@ def kept(item: Object) -> Part | None:
 def slim(item: Object, policy: Policy) -> Part:
     """Keep what rules judge in the pods of any DaemonSet, and what says how the plugin is installed."""
     pod, metadata = _pod(item), mapping(mapping(mapping(item.get("spec")).get("template")).get("metadata"))
-    plugin = of_daemon_set("", "", pod) is not None
-    return {"spec": {"template": templates.slim(metadata, pod, policy, plugin=plugin)}}
+    return {"spec": {"template": templates.slim(metadata, pod, policy, plugin=runs_the_plugin(pod))}}
 
 
 def _pod(item: Object) -> Mapping[str, Any]:
