@@ -538,3 +538,36 @@ def test_whatever_nodes_say_the_policy_can_be_used(nodes: list[tuple[Any, Any, A
     if any(taints != nodes[0][1] for _, taints, _ in nodes):
         known.add("unguarded-node")  # where one of two nodes that are alike lacks the taint
     assert errors <= known
+
+
+@pytest.mark.parametrize(
+    ("labels", "offered", "sharing"),
+    [
+        ({"nvidia.com/mig-1g.10gb.count": "7"}, {}, "mig"),  # its plugin is not up yet
+        ({"nvidia.com/gpu.replicas": "0"}, {"nvidia.com/gpu": "0"}, "mig"),
+        ({}, {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "0"}, "none"),  # it was divided before
+        ({}, {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"}, "mig"),
+    ],
+)
+def test_a_node_is_divided_if_its_labels_or_its_devices_say_so(
+    labels: dict[str, str], offered: dict[str, str], sharing: str
+) -> None:
+    metadata = {"name": "n", "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", **labels}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": offered}}
+    assert [group.sharing for group in made([node]).groups] == [sharing]
+
+
+@each_cluster
+def test_every_command_reads_the_dump(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump, facts, policy = str(file), tmp_path / "facts.json", tmp_path / "policy.yaml"
+    assert cli.main(["facts", dump]) == 0
+    facts.write_text(capsys.readouterr().out)
+    assert cli.main(["policy", "init", "--facts", str(facts)]) == 0
+    policy.write_text(capsys.readouterr().out)
+    given = ["--policy", str(policy), "--facts", str(facts)]
+    assert cli.main(["policy", "lint", str(policy), "--facts", str(facts)]) in (0, 1)
+    assert cli.main(["check", dump, *given]) in (0, 1)
+    capsys.readouterr()
+    status = cli.main(["place", dump, *given])
+    if any(item["kind"] in ("Pod", "DaemonSet") and "nodeSelector" not in json.dumps(item) for item in objects(file)):
+        assert status in (0, 1), capsys.readouterr().err

@@ -180,10 +180,12 @@ def after(node: Node, plugin: Plugin) -> Mapping[str, str]:
 
 
 def partitioned(node: Node) -> bool:
-    """Whether a node's GPUs are in MIG mode: it has 0 replicas, or resources of MIG profiles."""
-    return node.labels.get(f"{GPU}.replicas") == "0" or any(
-        name.startswith(MIG) for name in (*node.labels, *node.resources)
-    )
+    """Whether a node's GPUs are in MIG mode: it has 0 replicas, or labels or resources of MIG profiles.
+
+    A kubelet goes on to report 0 of a resource that is gone, which says nothing.
+    """
+    offered = (name for name, count in node.resources.items() if count > 0)
+    return node.labels.get(f"{GPU}.replicas") == "0" or any(name.startswith(MIG) for name in (*node.labels, *offered))
 
 
 def alike(nodes: Iterable[Node], policy: Policy) -> Iterator[list[Node]]:

@@ -258,13 +258,13 @@ def read(node: Node, facts: Facts, places: Iterable[str], taints: frozenset[Tain
     readers = reading(places)
     said = cards.product(node)
     machine = next((node.labels[key] for key in node_labels.INSTANCE_TYPES if node.labels.get(key)), "")
-    product, _, profile = said.removesuffix("-SHARED").partition("-MIG-")
+    product = said.removesuffix("-SHARED").partition("-MIG-")[0]
     known = node_labels.card_type(product) or node_labels.card_type(machine)
     exact, *sold = (integer(node.labels.get(key, "")) for key in node_labels.MEMORIES)
     part = next((mig_profiles.memory(node.labels.get(key, "")) for key in node_labels.PARTITIONS), None)
     memory = next((n for n in (exact, part, known and known.memory, *sold) if n and n > 0), None)
     card = CardType(_product(product, known), memory) if memory else None
-    sharing, replicas = _sharing(node, facts, readers, partitioned=bool(profile))
+    sharing, replicas = _sharing(node, facts, readers)
     return GPUNode(node, product or machine, sharing, replicas, card, taints)
 
 
@@ -273,16 +273,14 @@ def _product(said: str, known: CardType | None) -> str:
     return known.product if known and not said.startswith(("NVIDIA-", "Tesla-")) else said
 
 
-def _sharing(node: Node, facts: Facts, readers: Policy, *, partitioned: bool) -> tuple[str, int]:
+def _sharing(node: Node, facts: Facts, readers: Policy) -> tuple[str, int]:
     """Return how a node hands out its GPUs, and into how many slices a card is shared."""
     replicas = next((n for key in node_labels.REPLICAS if (n := integer(node.labels.get(key, ""))) and n > 1), 0)
     for key, meanings in node_labels.STRATEGIES.items():
         meant = meanings.get(node.labels.get(key, ""), WHOLE)
         if meant != WHOLE:
             return meant, replicas or 2
-    if partitioned or any(node.labels.get(key) for key in node_labels.PARTITIONS):
-        return MIG, 1
-    if any(name.startswith(usage.MIG) and count > 0 for name, count in node.resources.items()):
+    if cards.divided(node):
         return MIG, 1
     slices = cards.slices(node)
     if "nvidia.com/gpu.sharing-strategy" not in node.labels:

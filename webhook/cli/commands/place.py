@@ -105,7 +105,8 @@ def command(
     outputs.say(map(str, (*unknown, *played.problems)))
     if not played.nodes:
         outputs.say(["error: the facts have no node to play with"])
-    if not played.places and not played.problems:
+    nothing = not played.places and not any(group_kind(item.value) == POD for item in items)  # some may run already
+    if nothing and not played.problems:
         outputs.say([f"error: no pod and no template of one in {', '.join(paths)}"])
     if advise:
         compared = advice.compare(played, engine.policy)
@@ -116,6 +117,6 @@ def command(
         outputs.show(placing_report.write(played))
     else:
         outputs.show(placing_report.table(played, outputs.look(), everything=everything))
-    if unknown or played.problems or not (played.nodes and played.places):
+    if unknown or played.problems or nothing or not played.nodes:
         return options.UNUSABLE
     return options.DENIED if played.waiting or played.refused else 0
