@@ -243,7 +243,7 @@ def _p99(played: Played) -> float:
 
 
 def _memory(call: Call, measured: dict[int, Cost]) -> str:
-    """Say what a replica needs, and whether the limit of the manifests allows it."""
+    """Write the memory that a replica needs, and whether the limit of the manifests allows it."""
     limit = int(yaml.safe_load(VALUES.read_text("utf-8"))["resources"]["limits"]["memory"].removesuffix("Mi"))
     rows = []
     for size, cost in measured.items():
@@ -279,7 +279,7 @@ def _loads(call: Call, played: Plays) -> str:
 
 
 def _least(call: Call) -> str:
-    """Find the smallest number of replicas that keep the p99, by rate."""
+    """Find the smallest number of replicas whose p99 stays within the bound, by rate."""
     columns = [(cores, by_call) for cores in CORES for by_call in WAYS]
     rows = []
     for rate in RATES:

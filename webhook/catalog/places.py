@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 def same(*fields: str) -> tuple[Part, ...]:
-    """Return parts whose fields have the same names in a pod and in another place."""
+    """Return parts for fields that have the same name in a pod. Each field is also the place of its value."""
     return tuple(Part(field, (field.rpartition(".")[2],)) for field in fields)
 
 

@@ -189,7 +189,7 @@ def partitioned(node: Node) -> bool:
 
 
 def alike(nodes: Iterable[Node], policy: Policy) -> Iterator[list[Node]]:
-    """Group the nodes on which a configuration has the same effect. Ten thousand nodes may be alike."""
+    """Group the nodes on which a configuration has the same effect, so each group is judged only once."""
     keys = {requirement.key for pool in policy.pools for requirement in pool.nodes.requirements} | _GFD_LABELS
     groups: dict[object, list[Node]] = {}
     for node in nodes:

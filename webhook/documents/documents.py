@@ -335,7 +335,10 @@ class _Json(Source):
 
     @cached_property
     def mark(self) -> Mark:
-        """The marks of the text read as YAML, which JSON nearly always is; otherwise only its first line."""
+        """The marks of the JSON text, read as YAML.
+
+        If YAML cannot read it, there is only one mark, with its first line.
+        """
         try:
             return _json_parsed(self._text, self._first_line, [])
         except Unreadable:

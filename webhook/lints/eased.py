@@ -178,7 +178,7 @@ def open_way(of: Linted) -> Iterator[LintFinding]:
 
 
 def _eased(rule: str, policy: Policy) -> bool:
-    """Return whether a rule does not deny anywhere, because of the policy's rules or of an override for all pools."""
+    """Return whether the policy's rules, or an override for all namespaces and pools, ease a rule to Warn or Audit."""
     everywhere = (one for one in policy.overrides if one.scope is None and one.pools >= policy.pool_names)
     actions = (policy.action(rule), *(policy.overriding(one, rule) for one in everywhere))
     return any(action not in (None, Action.DENY) for action in actions)

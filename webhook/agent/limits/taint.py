@@ -1,8 +1,8 @@
 """Decides whether a node is tainted because of a dead card, if the policy asks for a taint. Values in, values out.
 
-The state is kept on the node, so the agent may end at any moment: an annotation next to the taint names the dead cards,
-the causes, and the boot in which they died. Both are written at once, and only over the version of the node that was
-read.
+The state is stored on the node, so the agent may end at any moment. An annotation next to the taint names the dead
+cards, the causes, and the boot in which they died. Both are written at once, and only over the version of the node that
+was read.
 """
 
 import json
