@@ -32,7 +32,8 @@ class Selection(NamedTuple):
         if pod.node_terms is None and own <= common:
             return ANY
         most = MAX_CHOICES + len(pool.nodes.requirements) * (len(terms) + 1)
-        if len(own) + sum([len(term.expressions or ()) + len(term.fields) for term in terms]) > most:
+        written = len(own) + sum([len(term.expressions or ()) + len(term.fields) for term in terms])
+        if len(terms) > MAX_CHOICES or written > most:
             return ANY
         chosen = cls(frozenset(own - common), _terms(pod, pool))
         conditions = chosen.conditions
