@@ -22,6 +22,9 @@ from webhook.scan.results import Report
 Check = Callable[..., Report]
 Program = Callable[..., Path]
 
+SKIPPING = "--skip-schema-validation"
+TEMPLATING = f"template {SKIPPING}"
+
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: made, namespace: lab}\nspec: {containers: [{name: c, image: i}]}\n"
 
 
@@ -226,7 +229,7 @@ def test_a_chart_of_another_place_is_rendered_only_with_fetch(check: Check, prog
     assert [one.line for one in report.judged] == [1]
     assert asked.read_text().splitlines() == [
         "pull --repo=https://charts.example --version=1.2.3 -- web",
-        "template --namespace lab --kube-version v1.34.1 --values values-0.json -- app chart.tgz",
+        f"{TEMPLATING} --namespace lab --kube-version v1.34.1 --values values-0.json -- app chart.tgz",
     ]
     assert (asked.parent / "helm.values").read_text() == '{"gpus": 1}\n'
 
@@ -291,7 +294,12 @@ def test_no_text_of_a_release_becomes_an_option(check: Check, program: Program, 
         verb, *rest = call.split("\36")[:-1]
         before = rest[: rest.index("--")]
         options = {each.partition("=")[0] for each in before if each.startswith("-")}
-        assert options <= {"pull": {"--repo", "--version"}, "template": {"--namespace", "--values"}}[verb]
+        assert (
+            options
+            <= {"pull": {"--repo", "--version"}, "template": {"--skip-schema-validation", "--namespace", "--values"}}[
+                verb
+            ]
+        )
         assert len(rest[rest.index("--") + 1 :]) == {"pull": 1, "template": 2}[verb]
 
 
@@ -587,7 +595,10 @@ def test_a_chart_of_a_base_is_rendered_once_for_all_its_overlays(check: Check, p
     report = check(WITH_CHART, options=Options(cached=False))
     own = "base/charts/web"
     assert judged(report) == [f"{own} one one", f"{own} two two", "other/pod.yaml lab other"]
-    assert asked.read_text() == "template --namespace default --values values-0.json -- made chart\n"
+    assert (
+        asked.read_text()
+        == "template --skip-schema-validation --namespace default --values values-0.json -- made chart\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["base/values.yaml", "base/charts/web/templates/pod.yaml"])

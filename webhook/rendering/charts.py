@@ -82,6 +82,10 @@ def is_library(tree: Tree, folder: str) -> bool:
         return False
 
 
+_NO_SCHEMAS = "--skip-schema-validation"
+"""A schema of values may name any file of the machine, and an address. Helm has the option since 3.16."""
+
+
 def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
     """Return the files of a chart by their paths in it, with the dependencies that stand elsewhere in the repository.
 
@@ -172,7 +176,7 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     helm = programs.helm()
     if not helm:
         raise programs.Failed("there is no helm on PATH")
-    options = ["--namespace", release.namespace or "default"]
+    options = [_NO_SCHEMAS, "--namespace", release.namespace or "default"]
     if version:
         options += ["--kube-version", version]
     if isinstance(release.chart, Remote):
