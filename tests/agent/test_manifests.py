@@ -18,7 +18,7 @@ from webhook.agent.turns.turns import PAUSE_ENDED, PAUSED
 from webhook.catalog import host_paths
 from webhook.cli import inputs
 from webhook.cli.commands import thaw
-from webhook.controller import controller
+from webhook.controller import agents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Request
@@ -59,7 +59,7 @@ def test_every_file_of_the_component_is_used() -> None:
 def test_the_controller_may_write_the_policy_that_it_gives_to_the_agents_and_nothing_else_there() -> None:
     assert "data" not in one("ConfigMap"), "an apply would take the policy away"
     name, namespace = (one("ConfigMap")["metadata"][key] for key in ("name", "namespace"))
-    assert f"/api/v1/namespaces/{namespace}/configmaps/{name}" == controller.AGENTS
+    assert f"/api/v1/namespaces/{namespace}/configmaps/{name}" == agents.AGENTS
     (rule,) = one("Role")["rules"]
     assert rule == {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get", "patch"]}
     account = one("ServiceAccount", read(ROOT / "manifests" / "controller" / "rbac.yaml"))["metadata"]

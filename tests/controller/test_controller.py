@@ -14,7 +14,9 @@ from tests.support.policies import POLICY
 from webhook import rules
 from webhook.cluster import client
 from webhook.controller import fallback, lease, trial
-from webhook.controller.controller import AGENTS, Controller, Round, Terms
+from webhook.controller.agents import AGENTS
+from webhook.controller.controller import Controller, Round
+from webhook.controller.terms import Terms
 from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.fallback import policies as fallbacks
 from webhook.memory import frameworks

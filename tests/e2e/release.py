@@ -31,7 +31,7 @@ from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import pod
 from tests.support.streams import Stream
 from webhook import rules
-from webhook.controller.controller import Terms
+from webhook.controller.terms import Terms
 from webhook.engine import filled
 from webhook.memory import frameworks
 from webhook.policy import load, revisions

@@ -47,7 +47,7 @@ HOMES = {
         "webhook.cli.commands.certs",
         "webhook.cli.demo",
         "webhook.cluster.cert_store",
-        "webhook.controller.controller",
+        "webhook.controller.certificates",
         "webhook.doctor.doctor",
     },
 }

@@ -6,103 +6,35 @@ deletes none.
 """
 
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-import certs
-from certs import life
-from webhook import lints, rules
+from webhook import rules
 from webhook.cluster import client
-from webhook.cluster.cert_store import ClusterStore, ObjectNames
-from webhook.controller import fallback, order, reach
+from webhook.controller import agents, fallback, order, reach
+from webhook.controller.certificates import CertificateKeeper
 from webhook.controller.order import RELEASES, Names, Place, Seen, Wait, Write
 from webhook.controller.reach import Replica
+from webhook.controller.reading import PolicyRead, read_policy
 from webhook.controller.status import READY, Reason, Standing, changes, status
+from webhook.controller.terms import ADMISSION, CONFIGURATIONS, MANAGER, POLICIES, Terms
 from webhook.controller.trial import REFUSALS, Trial, Wanted
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
 from webhook.engine.registration import API_VERSION, MADE_FROM, NAME, Made
-from webhook.facts.snapshot import Facts
 from webhook.memory import frameworks
-from webhook.model import Action, Object, Unusable, dotted
-from webhook.policy import load, revisions
+from webhook.model import Object
+from webhook.policy import revisions
 from webhook.policy.model import Policy, Switch
 from webhook.telemetry.log import Log
-
-POLICIES = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
-ADMISSION = f"/apis/{API_VERSION}"
-CONFIGURATIONS = {
-    VALIDATE: ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-    MUTATE: ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-}
-MANAGER = "slicewarden-controller"
-"""The field manager of what is applied."""
-
-CERTIFICATES_SECONDS = 3600.0
-"""Seconds between two looks at certificates of which none was due."""
 
 FALLBACK_SECONDS = 3.0
 """Seconds in which every API server takes in a change of the fallback: it compiles once a second (apiserver
 pkg/admission/plugin/policy/generic/policy_source.go)."""
-
-SOON = timedelta(days=30)
-"""The time in which an exemption ends soon, as in `slicewarden policy lint`."""
-
-MOST = 20
-"""The most problems, and likely mistakes, that a status names."""
-
-AGENTS = "/api/v1/namespaces/slicewarden-node/configmaps/slicewarden-node-policy"
-"""The policy of the agents, where they are installed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How a controller works: where the webhook is, and how long requests take.
-
-    `servers` are URLs in the place of those in EndpointSlice `default/kubernetes`; `replicas` are HOST:PORT of health
-    ports in the place of those in the Service's EndpointSlices. `url` is the origin of a webhook outside of the
-    cluster. `drain` is in seconds. With `ca_secret` the CA is in `ca.crt` of that Secret, and nothing is issued.
-    """
-
-    namespace: str = "slicewarden-system"
-    health_port: int = 8080
-    drain: float = 15.0
-    servers: tuple[str, ...] = ()
-    replicas: tuple[str, ...] = ()
-    url: str | None = None
-    ca_secret: str = ""
-    dns: tuple[str, ...] = ()
-
-    @property
-    def lease(self) -> str:
-        """The path of the leases of the namespace."""
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-
-    @property
-    def config_maps(self) -> str:
-        """The path of the ConfigMaps of the namespace."""
-        return f"/api/v1/namespaces/{self.namespace}/configmaps"
-
-    @property
-    def slices(self) -> str:
-        """The path of the EndpointSlices of the namespace."""
-        return f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices"
-
-    @property
-    def watched(self) -> tuple[tuple[str, str], ...]:
-        """The paths whose changes call for a look, each with a field selector."""
-        own = f"metadata.name={NAME}"
-        return (
-            (POLICIES, ""),
-            *((f"{ADMISSION}/{plural}", own) for _, plural in CONFIGURATIONS.values()),
-            (self.config_maps, ""),
-            (self.slices, ""),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +56,6 @@ class _Observed:
     held: dict[str, Policy] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """The object of a policy, read: the policy and its mode, or the problems; and the fields of the status."""
-
-    policy: Policy | None
-    mode: Switch | None
-    problems: tuple[str, ...]
-    fields: Object
-
-
 class Controller:
     """Looks, and remembers only what makes it wait: since when nothing has changed."""
 
@@ -153,21 +75,18 @@ class Controller:
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
         self._constant: tuple[object, float] = (None, clock())
         self._fallback_at = clock()  # another controller may have changed it just before
-        self._certificates_at = -CERTIFICATES_SECONDS
         self._trial = Trial(partial(self._apply, dry=True), clock)
         self.replicas: list[Replica] = []
         """Those that the last look asked."""
         self.standing: Standing | None = None
         """Of the policy in force, or that is to come into force."""
-        names = ObjectNames(terms.namespace, "slicewarden-ca", "slicewarden-serving", NAME)
-        self._store = ClusterStore(api, names, lambda line: log({"message": line}))
-        self._terms_of_certificates = certs.Terms((*certs.service_names(NAME, terms.namespace), *terms.dns))
+        self._certificates = CertificateKeeper(api, terms, log, clock)
 
     def look(self) -> Round:
         """Make the write that is due. Raises StatusError, Unreachable, and the errors of the certificates' store."""
         policies = self._listed()
         first = policies[0] if policies else None
-        read = _read_policy(first) if first else None
+        read = read_policy(first) if first else None
         try:
             world = self._read(policies)
         except client.StatusError as error:
@@ -186,7 +105,7 @@ class Controller:
 
     def _waiting(self, other: Object, world: _Observed, oldest: Policy | None) -> Standing:
         """Return the standing of a policy that another one keeps from coming into force."""
-        read = _read_policy(other)
+        read = read_policy(other)
         if read.policy is None:
             return Standing(Reason.INVALID, f"{read.problems[0]} ({len(read.problems)} problems)", read.fields)
         before = oldest or (world.held.get(world.place.validate[-1].digest) if world.place.validate else None)
@@ -194,8 +113,8 @@ class Controller:
         message = f"{world.policies[0]['metadata']['name']} is older, and one policy is in force"
         return Standing(Reason.NOT_IN_FORCE, message, {**read.fields, **preview})
 
-    def _act(self, world: _Observed, first: Object | None, read: _Read | None) -> Round:
-        if wrote := self._certify():
+    def _act(self, world: _Observed, first: Object | None, read: PolicyRead | None) -> Round:
+        if wrote := self._certificates.step():
             return Round(wrote)
         standing, target = self._tried(world, read, *self._target(read, world))
         wanted = read.policy if read and read.policy and target and target.digest == read.policy.digest else None
@@ -227,13 +146,13 @@ class Controller:
             self._stand(first, Standing(standing.reason, standing.message, {**standing.fields, "replicas": ready}))
         if look.wrote:
             return look
-        if decision is None and target and self._tell_agents(world.held[target.digest]):
+        if decision is None and target and agents.tell(self._api, world.held[target.digest]):
             return Round("the agents' policy")
         forgot = self._forget(world, target, seen)
         return forgot if forgot and (forgot.wrote or not look.waits) else look
 
     def _tried(
-        self, world: _Observed, read: _Read | None, standing: Standing, target: Name | None
+        self, world: _Observed, read: PolicyRead | None, standing: Standing, target: Name | None
     ) -> tuple[Standing, Name | None]:
         """Return the standing and the target, or those of the policy before if an API server refuses this one."""
         before = order.strict(world.place.validate[0]) if world.place.validate else None
@@ -299,7 +218,7 @@ class Controller:
         self._policies[digest] = uid, policy
         return policy
 
-    def _target(self, read: _Read | None, world: _Observed) -> tuple[Standing, Name | None]:
+    def _target(self, read: PolicyRead | None, world: _Observed) -> tuple[Standing, Name | None]:
         """Return where to go: the standing if it is reached, and the name that `/validate` has then."""
         if read is None:
             return Standing(Reason.OFF, "", {}), None
@@ -394,7 +313,7 @@ class Controller:
             metadata["annotations"] = {MADE_FROM: names[-1].digest}
             user = probe.account(self._terms.namespace)
             path = Path(half, names)
-            body["webhooks"] = filled.webhooks(path, known, self._bundle(), url=self._terms.url, user=user)
+            body["webhooks"] = filled.webhooks(path, known, self._certificates.bundle(), url=self._terms.url, user=user)
         return f"{ADMISSION}/{plural}/{NAME}", body
 
     def _repair(self, world: _Observed) -> Round | None:
@@ -456,36 +375,13 @@ class Controller:
         found = self._installed(f"{plural}/{filled.POLICIES}")
         if found is None:
             return ""
-        wanted = [filled.policy_webhook(self._bundle(), url=self._terms.url)]
+        wanted = [filled.policy_webhook(self._certificates.bundle(), url=self._terms.url)]
         if fallback.within(wanted, found.get("webhooks") or []):
             return ""
         metadata = {key: found["metadata"][key] for key in ("name", "resourceVersion", "uid")}
         body = {"apiVersion": API_VERSION, "kind": found.get("kind") or CONFIGURATIONS[VALIDATE][0]}
         self._apply(f"{ADMISSION}/{plural}/{filled.POLICIES}", {**body, "metadata": metadata, "webhooks": wanted})
         return f"the check of policies, of {len(world.policies)}"
-
-    def _certify(self) -> str:
-        """Make one change of the certificates that is due, and return it; empty if none is."""
-        if self._terms.ca_secret or self._clock() - self._certificates_at < CERTIFICATES_SECONDS:
-            return ""
-        stored = self._store.read()
-        change = life.step(stored, self._terms_of_certificates, datetime.now(UTC))
-        if change is None:
-            self._certificates_at = self._clock()
-            return ""
-        self._store.write(change.after)
-        self._log({"message": "certificates", "what": change.what})
-        return change.what
-
-    def _bundle(self) -> str:
-        """Return the caBundle of a new webhook, in base64."""
-        name = self._terms.ca_secret or "slicewarden-ca"
-        secret = client.ask(self._api, f"/api/v1/namespaces/{self._terms.namespace}/secrets/{name}")
-        data = {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
-        if self._terms.ca_secret:
-            return b64encode(data.get("ca.crt", b"")).decode("ascii")
-        ours = life.bundle(certs.authorities(data), self._terms_of_certificates, datetime.now(UTC))
-        return b64encode(ours).decode("ascii")
 
     def _publish(self, world: _Observed, policy: Policy) -> Round:
         """Create the revision of a policy; first delete one of its name that is not this policy."""
@@ -515,22 +411,6 @@ class Controller:
         self._delete(world.maps[digest])
         return Round(f"forgot revision {digest}")
 
-    def _tell_agents(self, policy: Policy) -> bool:
-        try:
-            known = client.ask(self._api, AGENTS)
-        except client.StatusError as error:
-            if error.status in (client.NOT_FOUND, client.FORBIDDEN):
-                return False
-            raise
-        if (known.get("data") or {}).get("policy.yaml") == policy.written:
-            return False
-        body = {
-            "metadata": {"resourceVersion": known["metadata"]["resourceVersion"]},
-            "data": {"policy.yaml": policy.written},
-        }
-        client.ask(self._api, AGENTS, method="PATCH", body=body, patch=client.MERGE)
-        return True
-
     def _stand(self, policy: Object, standing: Standing) -> None:
         """Write the status of a policy, if it differs. A refusal, as for a policy that is too large, ends no look."""
         made = status(policy, standing, datetime.now(UTC))
@@ -556,25 +436,6 @@ class Controller:
 
     def _ask(self, method: str, path: str, body: Any = None) -> None:
         client.ask(self._api, path, method=method, body=body)
-
-
-def _read_policy(item: Object) -> _Read:
-    """Read the object of a policy, and lint it without facts, as `slicewarden policy lint` does."""
-    try:
-        policy = load.of_object(item, rules.releases(), frameworks=frameworks.names())
-    except Unusable as error:
-        problems = tuple(each.message for each in error.problems)
-        return _Read(None, None, problems, {"problems": [*problems[:MOST]]})
-    mode, today = policy.mode or Switch.AUDIT, datetime.now(UTC).date()
-    report = lints.lint(policy, load.of_no_file(item), Facts(), today, SOON)
-    found = [
-        f"{result.rule}: {dotted(result.finding.path)}: {result.finding.message}"
-        for judged in report.judged
-        for result in judged.verdict.results
-        if result.action is not Action.AUDIT
-    ]
-    fields = {"digest": policy.digest, "mode": mode.value, "lints": len(found), "lintMessages": found[:MOST] or None}
-    return _Read(policy, mode, (), fields)
 
 
 def _stays(before: Name | None) -> str:

@@ -93,10 +93,11 @@ def command(
     from webhook.cluster.events import EventNote, Events, Owner
     from webhook.cluster.waking import Waking
     from webhook.controller import run
-    from webhook.controller.controller import Controller, Terms
+    from webhook.controller.controller import Controller
     from webhook.controller.health import ControllerMetrics
     from webhook.controller.preview import Preview, asking
     from webhook.controller.status import STALLED, Standing
+    from webhook.controller.terms import Terms
     from webhook.model import Object
 
     try:

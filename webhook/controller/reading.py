@@ -1,0 +1,46 @@
+"""Reads the object of a policy, and what its status says of it. Pure but for the date."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from webhook import lints, rules
+from webhook.facts.snapshot import Facts
+from webhook.memory import frameworks
+from webhook.model import Action, Object, Unusable, dotted
+from webhook.policy import load
+from webhook.policy.model import Policy, Switch
+
+SOON = timedelta(days=30)
+"""The time in which an exemption ends soon, as in `slicewarden policy lint`."""
+
+MOST = 20
+"""The most problems, and likely mistakes, that a status names."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRead:
+    """The object of a policy, read: the policy and its mode, or the problems; and the fields of the status."""
+
+    policy: Policy | None
+    mode: Switch | None
+    problems: tuple[str, ...]
+    fields: Object
+
+
+def read_policy(item: Object) -> PolicyRead:
+    """Read the object of a policy, and lint it without facts, as `slicewarden policy lint` does."""
+    try:
+        policy = load.of_object(item, rules.releases(), frameworks=frameworks.names())
+    except Unusable as error:
+        problems = tuple(each.message for each in error.problems)
+        return PolicyRead(None, None, problems, {"problems": [*problems[:MOST]]})
+    mode, today = policy.mode or Switch.AUDIT, datetime.now(UTC).date()
+    report = lints.lint(policy, load.of_no_file(item), Facts(), today, SOON)
+    found = [
+        f"{result.rule}: {dotted(result.finding.path)}: {result.finding.message}"
+        for judged in report.judged
+        for result in judged.verdict.results
+        if result.action is not Action.AUDIT
+    ]
+    fields = {"digest": policy.digest, "mode": mode.value, "lints": len(found), "lintMessages": found[:MOST] or None}
+    return PolicyRead(policy, mode, (), fields)

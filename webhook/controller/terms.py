@@ -1,0 +1,60 @@
+"""Where the objects are that a controller reads and writes, and the terms by which it works."""
+
+from dataclasses import dataclass
+
+from webhook.engine.paths import MUTATE, VALIDATE
+from webhook.engine.registration import API_VERSION, NAME
+
+POLICIES = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
+ADMISSION = f"/apis/{API_VERSION}"
+CONFIGURATIONS = {
+    VALIDATE: ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    MUTATE: ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+}
+MANAGER = "slicewarden-controller"
+"""The field manager of what is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a controller works: where the webhook is, and how long requests take.
+
+    `servers` are URLs in the place of those in EndpointSlice `default/kubernetes`; `replicas` are HOST:PORT of health
+    ports in the place of those in the Service's EndpointSlices. `url` is the origin of a webhook outside of the
+    cluster. `drain` is in seconds. With `ca_secret` the CA is in `ca.crt` of that Secret, and nothing is issued.
+    """
+
+    namespace: str = "slicewarden-system"
+    health_port: int = 8080
+    drain: float = 15.0
+    servers: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
+    url: str | None = None
+    ca_secret: str = ""
+    dns: tuple[str, ...] = ()
+
+    @property
+    def lease(self) -> str:
+        """The path of the leases of the namespace."""
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+
+    @property
+    def config_maps(self) -> str:
+        """The path of the ConfigMaps of the namespace."""
+        return f"/api/v1/namespaces/{self.namespace}/configmaps"
+
+    @property
+    def slices(self) -> str:
+        """The path of the EndpointSlices of the namespace."""
+        return f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices"
+
+    @property
+    def watched(self) -> tuple[tuple[str, str], ...]:
+        """The paths whose changes call for a look, each with a field selector."""
+        own = f"metadata.name={NAME}"
+        return (
+            (POLICIES, ""),
+            *((f"{ADMISSION}/{plural}", own) for _, plural in CONFIGURATIONS.values()),
+            (self.config_maps, ""),
+            (self.slices, ""),
+        )
