@@ -50,9 +50,10 @@ faults: $(READY)  ## what killed workers, rotated certificates, slow peers and l
 soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memory must not grow, nothing may fail (needs Go)
 	$(BIN)/python -m tests.faults.soak $(or $(MINUTES),20)
 
-nightly:  ## all of .ci/run whatever was green before, the agent's tests, new cases of the fuzzer, and the soak
+nightly:  ## all of .ci/run whatever was green before, the agent's tests, new cases of the fuzzer, the soak, and faults during changes
 	ALL=1 .ci/run
 	$(MAKE) agent fuzz soak
+	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
 	$(BIN)/python -m tests.frameworks
