@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
@@ -204,10 +204,15 @@ class Release:
         replicas = tuple(f"127.0.0.1:{port}" for port in self.health)
         return Terms(namespace=HOME, drain=self.drain, servers=self.servers, replicas=replicas)
 
+    @cached_property
+    def account_of_the_controller(self) -> Path:
+        """A file by which the controller's account reaches the API server."""
+        return self.cluster.kubeconfig_of_account("slicewarden-controller", HOME)
+
     def start_controller(self) -> None:
         """Start a controller under a new name."""
         name = f"controller-{next(self._controllers)}"
-        account = self.cluster.kubeconfig_of_account("slicewarden-controller", HOME)
+        account = self.account_of_the_controller
         command: list[str | Path] = [sys.executable, "-m", "webhook", "controller", "--kubeconfig", account]
         command += ["--identity", name, "--drain", str(self.drain), "--listen", f"127.0.0.1:{free_port()}"]
         command += [word for port in self.health for word in ("--replica", f"127.0.0.1:{port}")]

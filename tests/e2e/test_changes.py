@@ -62,7 +62,7 @@ def alone(release: Release) -> Release:
 @contextmanager
 def connected(release: Release) -> Iterator[client.Api]:
     """A connection by the controller's account, under its rights."""
-    api = client.connect(str(release.cluster.kubeconfig_of_account("slicewarden-controller", HOME)))
+    api = client.connect(str(release.account_of_the_controller))
     yield api
     api.rest_client.pool_manager.clear()
 
