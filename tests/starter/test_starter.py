@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.support.clusters import large
+from tests.support.policies import POLICY, policy_of
 from tests.support.starting import linted, made, objects, spec_of
 from webhook import rules
 from webhook.api import admission
@@ -21,6 +22,7 @@ from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Unusable
 from webhook.policy.model import Guard
+from webhook.scan import reduced
 from webhook.starter import starter
 
 CLUSTERS = sorted((ROOT / "tests/clusters").glob("*.yaml"))
@@ -571,3 +573,16 @@ def test_every_command_reads_the_dump(file: Path, tmp_path: Path, capsys: pytest
     status = cli.main(["place", dump, *given])
     if any(item["kind"] in ("Pod", "DaemonSet") and "nodeSelector" not in json.dumps(item) for item in objects(file)):
         assert status in (0, 1), capsys.readouterr().err
+
+
+def test_pods_with_variables_from_elsewhere_are_named_as_check_does() -> None:
+    """A dashboard writes `envFrom`, and neither the name of its Secret nor its keys are kept."""
+    items = objects(ROOT / "tests/clusters/openshift.yaml")
+    (notebook,) = [item for item in items if item["metadata"]["name"] == "explore-0"]
+    notebook["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "aws-connection-models"}}]
+    small = reduced.reduced(items, policy_of(POLICY))
+    assert "aws-connection-models" not in json.dumps(small)
+    own = settled(items)[0]
+    assert own.refused == ("fraud-detection/explore-0: unread-variables",)
+    notebook["spec"]["containers"][0]["envFrom"][0]["prefix"] = "APP_"
+    assert settled(items)[0].refused == ()

@@ -87,6 +87,8 @@ def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool)
             **({"capabilities": {"add": wanted}} if wanted else {}),
         },
         "env": [variable(each) for each in mappings(container.get("env")) if string(each.get("name")) in names],
+        # Of variables that come from elsewhere only the prefix is read, and only beside a GPU.
+        "envFrom": [filled(each, "prefix") for each in mappings(container.get("envFrom"))] if resources else [],
         "volumeMounts": mounts,
         "image": image if plugin and "k8s-device-plugin" in image else None,
         "command": _command(container, plugin=plugin),
