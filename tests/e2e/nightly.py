@@ -25,7 +25,7 @@ DRAIN = 15.0
 LONGEST = 10.0
 """Seconds that a program is frozen at most."""
 
-OUTAGE = ("failed calling webhook", "Slicewarden's mutating webhook did not run", "context deadline exceeded")
+OUTAGE = ("failed calling webhook", "Slicewarden's mutating webhook", "context deadline exceeded")
 """What is said to a pod that no replica judged, or that none patched."""
 
 
