@@ -120,7 +120,7 @@ _NAMES = ", ".join(sorted(resource.kind for resource in kinds.usual(Reach.WITHIN
 def rendering(
     known: Iterable[Object], *, fetch: bool = False, cached: bool = True, touched: bool = False
 ) -> Iterator[Options]:
-    """Say how the roots of a run are rendered: for the version of the known nodes, with a bar from a second on."""
+    """Return how to render the roots of a run: for the known nodes' version, with a progress bar after a second."""
     with progress.bar(1) as tell:
         yield Options(fetch=fetch, cached=cached, version=_version(known), touched=touched, tell=tell)
 

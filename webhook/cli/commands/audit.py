@@ -61,7 +61,7 @@ FORMATS = formats.Purposes(table="for people, by workload", json="for programs, 
 @options.EVERYTHING
 @options.rules(occupancy.PAGES)
 @options.STATISTICS
-@click.option("--system", is_flag=True, help="also judge the namespaces that the webhook is never asked about")
+@click.option("--system", is_flag=True, help="also judge the namespaces that are never sent to the webhook")
 @options.report(FORMATS)
 @click.option(
     "--write-reports",

@@ -79,7 +79,7 @@ _STATUS = {
 @click.option(
     "--touched", is_flag=True, help="judge the kustomizations and charts that named files belong to, as a whole"
 )
-@click.option("--system", is_flag=True, help="also judge the namespaces that the webhook is never asked about")
+@click.option("--system", is_flag=True, help="also judge the namespaces that are never sent to the webhook")
 @options.EVERYTHING
 @options.rules()
 @options.STATISTICS

@@ -44,7 +44,7 @@ STATUS = {"0": "stopped by a signal", "2": "invalid arguments, or no cluster"}
     type=click.FloatRange(min=1, max=300),
     default=15.0,
     metavar="SECONDS",
-    help="how long requests may be on their way that an API server sent before a change; default: 15",
+    help="how long a request may take that an API server sent before a change; default: 15",
 )
 @click.option(
     "--ca-secret",

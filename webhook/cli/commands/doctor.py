@@ -1,4 +1,4 @@
-"""`slicewarden doctor`: ask a live cluster what is wrong with the installation."""
+"""`slicewarden doctor`: find out what is wrong with the installation in a live cluster."""
 
 import json
 from collections import Counter
@@ -35,9 +35,9 @@ INDENT = " " * 25
 STYLES = {"ok": "allowed", "warning": "warned", "error": "denied", "not known": "faint"}
 
 STATUS = {
-    "0": "all was asked, and nothing is an error",
+    "0": "everything was checked without an error",
     "1": "something is an error",
-    "2": "something could not be asked, and nothing else is an error",
+    "2": "something could not be checked, and there is no error",
 }
 
 
@@ -53,7 +53,7 @@ STATUS = {
     "the API server calls the webhook; where the policy is an object, also the controller and its rights. It changes "
     "nothing: it creates a pod as a dry run, and a Deployment if the fallback denies the pod.",
 )
-@options.once("--policy", type=options.PATH, help="the policy that is to be installed; default: the installed one")
+@options.once("--policy", type=options.PATH, help="the policy that should be installed; default: the installed one")
 @options.cluster
 @click.option(
     "--format", "form", type=parser.WordChoice(("table", "json")), default="table", help="table (for people) or json"

@@ -60,15 +60,15 @@ PARAMS = _Params()
     "form",
     type=parser.WordChoice(FORMS),
     default="vap",
-    help="vap: objects of the API; static: files that the API server reads from a folder, which nobody deletes by the "
-    "API; default: vap",
+    help="vap: objects of the API; static: files that the API server reads from a folder, which the API cannot "
+    "delete; default: vap",
 )
 @click.option(
     "--actions",
     type=parser.WordChoice([each.value for each in ValidationActions]),
-    help="what comes of a request that a rule denies; each is written to the audit log too; ByRule: Audit for rules "
-    "that can wait for the webhook, and Deny for the others; default: Deny. --check compares them if they are given, "
-    "and else names those that it found",
+    help="the effect on a request that a rule denies; it is always written to the audit log too; ByRule: Audit for "
+    "rules that can wait for the webhook, and Deny for the others; default: Deny. --check compares them if they are "
+    "given, and otherwise names the ones that it found",
 )
 @click.option(
     "--mutate",

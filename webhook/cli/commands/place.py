@@ -25,8 +25,8 @@ _MORE = (
 
 _STATUS = {
     "0": "every pod lands",
-    "1": "a pod is refused, or waits",
-    "2": "invalid arguments, input or policy, or no pod and no node to play with",
+    "1": "a pod is denied, or waits",
+    "2": "invalid arguments, input or policy, or no pod, or no node",
 }
 
 

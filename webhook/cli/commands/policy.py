@@ -194,7 +194,7 @@ def init(
     from webhook.starter import cases, starter
 
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
-    sample = inputs.load_sample()  # the shell has made an empty policies/policy.yaml for what is written here
+    sample = inputs.load_sample()  # the shell has already created an empty policies/policy.yaml for the output
     if live:
         from webhook.cluster import listing  # brings the client, which only a live cluster needs
 

@@ -41,9 +41,7 @@ def _base64(text: str) -> str:
 @checks.shared
 @options.policy()
 @options.cluster
-@click.option(
-    "--ca-bundle", type=_base64, metavar="BASE64", help="the CAs by which API servers are to trust the webhook"
-)
+@click.option("--ca-bundle", type=_base64, metavar="BASE64", help="the CAs with which API servers verify the webhook")
 @click.option("--half", type=parser.WordChoice(HALVES), help="print only this configuration")
 def command(
     file: str | None,

@@ -89,14 +89,14 @@ _FILE = parser.NamedPath(path_type=Path)
 @click.option(
     "--fallback",
     type=parser.WordChoice([each.value for each in ValidationActions]),
-    help="with --live: watch the fallback, and tell by metrics and log when it is not the one that `slicewarden "
-    "fallback` makes with these --actions; in audit mode, when it denies anything",
+    help="with --live: watch the fallback, and report in metrics and log if it differs from the one that "
+    "`slicewarden fallback` makes with these --actions, or if it denies anything in audit mode",
 )
 @click.option(
     "--revisions",
     metavar="NAMESPACE",
-    help="with --live: hold the policies that the controller keeps in ConfigMaps of this namespace, and answer by "
-    "those that a path names, such as /validate/DIGEST; in the place of --policy",
+    help="with --live: load the policies that the controller writes into ConfigMaps of this namespace, and answer by "
+    "the policy that a path names, such as /validate/DIGEST; replaces --policy",
 )
 @click.option(
     "--release", metavar="NAME", help="with --revisions: the release to report; default: the package's version"
@@ -132,7 +132,8 @@ _FILE = parser.NamedPath(path_type=Path)
     type=parser.Number(0, 600),
     default=0,
     metavar="SECONDS",
-    help="when stopped: accept connections for so long, but not ready, while endpoints move; default: 0",
+    help="when stopped: accept connections for this many seconds, but report not ready, until endpoints are updated; "
+    "default: 0",
 )
 def command(
     policy: str | None,
@@ -159,7 +160,7 @@ def command(
 ) -> None:
     """Serve until a signal ends it."""
     if client_name and not client_ca:
-        raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
+        raise Unusable((Problem("--client-name", 0, "needs --client-ca, the CA of the accepted certificates"),))
     options.only_live(
         live=live,
         events=events,
@@ -179,7 +180,7 @@ def command(
         given = {"--policy": policy, "--audit-only": audit_only, "--lenient": lenient, "--fallback": fallback}
         for name, value in given.items():
             if value:
-                text = "is not for --revisions, whose policies say it themselves; remove one of both"
+                text = "cannot be used with --revisions, because each policy has its own mode; remove one of them"
                 raise Unusable((Problem(name, 0, text),))
         policy = None
         chosen = partial(following, cluster, revisions, release or known(), workers, events=events)
