@@ -1,8 +1,8 @@
-"""Looks at a cluster and makes the one write that is due: the controller of a GPUSharingPolicy.
+"""The controller of a GPUSharingPolicy: looks at the cluster, and makes the next write that is due.
 
-Every look reads all that it decides by, and makes one write at most, with the resourceVersion that was read. So a look
-may be cut off anywhere, and of two controllers one is refused. It fills the installed configurations, and creates and
-deletes none.
+Every look reads everything that its decision depends on. It makes at most one write, with the resourceVersion that it
+read. So a look may end at any point, and if two controllers write, one of them is refused. It fills the installed
+configurations, and creates and deletes none.
 """
 
 import time
@@ -33,13 +33,15 @@ from webhook.policy.model import Policy, Switch
 from webhook.telemetry.log import Log
 
 FALLBACK_SECONDS = 3.0
-"""Seconds in which every API server takes in a change of the fallback: it compiles once a second (apiserver
-pkg/admission/plugin/policy/generic/policy_source.go)."""
+"""Seconds after which every API server uses a change of the fallback.
+
+It compiles policies once a second (apiserver pkg/admission/plugin/policy/generic/policy_source.go).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of a look: what was written (empty: nothing), and what is waited for (empty: nothing)."""
+    """The result of a look: the write that it made, and the reason to wait. Each is empty if there is none."""
 
     wrote: str = ""
     waits: str = ""
@@ -47,7 +49,7 @@ class Round:
 
 @dataclass
 class _Observed:
-    """What a look has read."""
+    """The objects that a look has read."""
 
     policies: list[Object]
     configurations: Mapping[str, Object]
@@ -57,7 +59,7 @@ class _Observed:
 
 
 class Controller:
-    """Looks, and remembers only what makes it wait: since when nothing has changed."""
+    """Makes the looks. Between looks it remembers only since when nothing has changed, because some steps must wait."""
 
     def __init__(
         self,
@@ -77,9 +79,9 @@ class Controller:
         self._fallback_at = clock()  # another controller may have changed it just before
         self._trial = Trial(partial(self._apply, dry=True), clock)
         self.replicas: list[Replica] = []
-        """Those that the last look asked."""
+        """The replicas and API servers that the last look asked."""
         self.standing: Standing | None = None
-        """Of the policy in force, or that is to come into force."""
+        """The digest of the policy that is in force, or will be next."""
         self._certificates = CertificateKeeper(api, terms, log, clock)
 
     def look(self) -> Round:
@@ -91,7 +93,7 @@ class Controller:
             world = self._read(policies)
         except client.StatusError as error:
             if error.status == client.NOT_FOUND and first and read:
-                gone = f"{error}: the webhook is not asked; whoever installed it brings it back"
+                gone = f"{error}: the webhook is not called; apply the installation again"
                 self._stand(first, Standing(Reason.REGISTRATION_GONE, gone, read.fields))
             raise
         except ValueError as error:
@@ -99,12 +101,12 @@ class Controller:
                 self._stand(first, Standing(Reason.REGISTRATION_FOREIGN, f"{error}; nothing is changed", read.fields))
             return Round(waits=str(error))
         look = self._act(world, first, read)
-        for other in policies[1:]:  # after all else, so that no waiting policy can stop the one in force
+        for other in policies[1:]:  # last, so that no waiting policy can stop the one in force
             self._stand(other, self._waiting(other, world, read.policy if read else None))
         return look
 
     def _waiting(self, other: Object, world: _Observed, oldest: Policy | None) -> Standing:
-        """Return the standing of a policy that another one keeps from coming into force."""
+        """Return the standing of a policy that waits because an older one is in force."""
         read = read_policy(other)
         if read.policy is None:
             return Standing(Reason.INVALID, f"{read.problems[0]} ({len(read.problems)} problems)", read.fields)
@@ -154,7 +156,7 @@ class Controller:
     def _tried(
         self, world: _Observed, read: PolicyRead | None, standing: Standing, target: Name | None
     ) -> tuple[Standing, Name | None]:
-        """Return the standing and the target, or those of the policy before if an API server refuses this one."""
+        """Return the standing and the target; those of the previous policy if an API server refuses this one."""
         before = order.strict(world.place.validate[0]) if world.place.validate else None
         if target is None or target == before:
             self._trial.forget()
@@ -166,7 +168,7 @@ class Controller:
         return Standing(Reason.REFUSED, f"{why} ({_stays(before)})", standing.fields), before
 
     def _ahead(self, world: _Observed, target: Name, known: Mapping[str, Policy]) -> Iterator[Wanted]:
-        """Yield all that has to be applied until a policy is in force."""
+        """Yield every object that must be applied until a policy is in force."""
         writes = [*order.ahead(world.place, target)]
         if not {name.digest for write in writes for name in write.names} <= known.keys():
             return  # a policy before is lost: nothing can be written, and the status says what is waited for
@@ -177,7 +179,7 @@ class Controller:
                 yield f"{ADMISSION}/{fallback.PLURAL}/{body['metadata']['name']}", body
 
     def _unreadable(self, target: Name | None, decision: Write | Wait | None) -> tuple[Reason, str] | None:
-        """Say what replicas may not read of the facts of a policy, if that is what is waited for."""
+        """Name the facts that replicas may not read, if the change waits for that."""
         found = {each.waiting[target.digest] for each in self.replicas if target and target.digest in each.waiting}
         if decision is not Wait.REPLICAS or not found:
             return None
@@ -185,12 +187,12 @@ class Controller:
         return Reason.FACTS_UNREADABLE, f"the webhook may not read {what}: bind the Role slicewarden there"
 
     def _listed(self) -> list[Object]:
-        """List the policies, the oldest first: that one is in force."""
+        """List the policies, the oldest first. The oldest is the one in force."""
         found = client.ask(self._api, POLICIES)["items"]
         return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]))
 
     def _read(self, policies: list[Object]) -> _Observed:
-        """Read all else. Raises ValueError for a configuration that names none of our paths."""
+        """Read all other objects. Raises ValueError for a configuration that names none of our paths."""
         configurations = {
             half: client.ask(self._api, f"{ADMISSION}/{plural}/{NAME}") for half, (_, plural) in CONFIGURATIONS.items()
         }
@@ -219,7 +221,7 @@ class Controller:
         return policy
 
     def _target(self, read: PolicyRead | None, world: _Observed) -> tuple[Standing, Name | None]:
-        """Return where to go: the standing if it is reached, and the name that `/validate` has then."""
+        """Return the target: the standing once it is reached, and the name in the path of `/validate`."""
         if read is None:
             return Standing(Reason.OFF, "", {}), None
         if read.policy is None:
@@ -234,7 +236,7 @@ class Controller:
         return Standing(Reason.IN_FORCE, message, read.fields), Name(digest, manner)
 
     def _observe(self, world: _Observed, target: Name | None) -> tuple[Seen, str]:
-        """Ask all replicas and API servers. Returns what was seen, and who is missing, in words."""
+        """Ask all replicas and API servers. Returns their state, and the missing ones in words."""
         place, now = world.place, self._clock()
         self.replicas = reach.replicas(self._terms.replicas or self._addresses())
         silent = [each for each in self.replicas if each.why]
@@ -252,7 +254,7 @@ class Controller:
         if named and not servers:
             missing = ["no API server is known: EndpointSlice default/kubernetes has none"]
         if drained and (not place.validate or not place.digests <= held):
-            missing = []  # a probe that no replica answers proves nothing, and time has to do
+            missing = []  # a probe that no replica answers proves nothing, so only time helps
         if not fallback.in_force(place, None) and now - self._fallback_at < FALLBACK_SECONDS:
             missing = [*missing, "the fallback was changed just now"]
         seen = Seen(held, releases, called=not missing, drained=drained)
@@ -265,7 +267,7 @@ class Controller:
             return seen, "; ".join(missing)
         if decision is Wait.REQUESTS:
             left = self._terms.drain - (now - self._constant[1])
-            return seen, f"requests on their way have {max(left, 0):.0f} s left"
+            return seen, f"requests in flight have {max(left, 0):.0f} s left"
         return seen, ""
 
     def _addresses(self) -> tuple[str, ...]:
@@ -282,7 +284,7 @@ class Controller:
         return f"{holding}/{len(self.replicas)}"
 
     def _write(self, world: _Observed, due: Write) -> Round:
-        """Make a write of the order."""
+        """Make the next write of a change."""
         if due.what == RELEASES:
             self._admit(world, due.admitted)
         else:
@@ -301,7 +303,7 @@ class Controller:
         client.ask(self._api, path, method="PATCH", body=body, patch=client.MERGE)
 
     def _fill(self, world: _Observed, half: str, names: Names) -> None:
-        """Apply a configuration whose paths name these policies, if nobody changed it since it was read."""
+        """Apply a configuration whose paths name these policies, unless it has changed since it was read."""
         self._apply(*self._filled(world, half, names, world.held))
 
     def _filled(self, world: _Observed, half: str, names: Names, known: Mapping[str, Policy]) -> Wanted:
@@ -317,7 +319,7 @@ class Controller:
         return f"{ADMISSION}/{plural}/{NAME}", body
 
     def _repair(self, world: _Observed) -> Round | None:
-        """Write a configuration again that is not what its path calls for, as after a change by hand or an upgrade."""
+        """Write a configuration again if it does not match its path, as after a manual change or an upgrade."""
         for half, names in ((VALIDATE, world.place.validate), (MUTATE, world.place.mutate)):
             if not names or not {name.digest for name in names} <= world.held.keys():
                 continue
@@ -331,7 +333,7 @@ class Controller:
         return None
 
     def _wanted(self, world: _Observed, half: str, names: Names) -> list[Object]:
-        """Return the webhooks that a path calls for, without their bundle. They are made once."""
+        """Return the webhooks for a path, without their caBundle. They are made only once."""
         key = half, names
         if key not in self._made:
             user = probe.account(self._terms.namespace)
@@ -370,7 +372,7 @@ class Controller:
         return found
 
     def _check_policies(self, world: _Observed) -> str:
-        """Fill the configuration by which policies are checked when they are applied, where it is installed."""
+        """Fill the configuration that checks policies when they are applied, if it is installed."""
         _, plural = CONFIGURATIONS[VALIDATE]
         found = self._installed(f"{plural}/{filled.POLICIES}")
         if found is None:
@@ -384,7 +386,7 @@ class Controller:
         return f"the check of policies, of {len(world.policies)}"
 
     def _publish(self, world: _Observed, policy: Policy) -> Round:
-        """Create the revision of a policy; first delete one of its name that is not this policy."""
+        """Create the revision of a policy. First delete a ConfigMap of that name with other content."""
         if (other := world.maps.get(policy.digest)) is not None:
             self._delete(other)
             return Round(f"forgot a ConfigMap that is not policy {policy.digest}")
@@ -398,9 +400,9 @@ class Controller:
         self._ask("DELETE", f"{self._terms.config_maps}/{quote(metadata['name'])}", body)
 
     def _forget(self, world: _Observed, target: Name | None, seen: Seen) -> Round | None:
-        """Delete one revision that nothing names and nobody wants, once no request by its path can be on its way.
+        """Delete one unused revision, as soon as no request for its path can be in flight.
 
-        It need not wait until a change is done, so revisions stay few however often a policy changes.
+        This does not wait for the end of a change, so there are few revisions even if the policy changes often.
         """
         keep = world.place.digests | {revisions.RELEASES} | ({target.digest} if target else set())
         digest = next((each for each in sorted(world.maps) if each not in keep), "")
@@ -412,7 +414,10 @@ class Controller:
         return Round(f"forgot revision {digest}")
 
     def _stand(self, policy: Object, standing: Standing) -> None:
-        """Write the status of a policy, if it differs. A refusal, as for a policy that is too large, ends no look."""
+        """Write the status of a policy, if it differs.
+
+        A refusal, as for a policy that is too large, does not stop the look.
+        """
         made = status(policy, standing, datetime.now(UTC))
         if self.standing is None or standing.reason is not Reason.NOT_IN_FORCE:
             self.standing = standing

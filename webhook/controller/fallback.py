@@ -1,8 +1,8 @@
-"""Keeps the fallback in step with the registration: it never denies what the registration lets in.
+"""Keeps the fallback in step with the registration, so that it never denies what the webhook allows.
 
-The fallback is installed as policies without validations, with bindings that never change. It says what one policy
-denies, so it has validations only while `/validate` and `/mutate` name that policy and nothing else. During a change,
-and in audit mode, it has none.
+The fallback is installed as policies without validations, with bindings that never change. A fallback enforces one
+policy. So it has validations only while `/validate` and `/mutate` name only that policy. During a change, and in audit
+mode, it has none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,9 +27,9 @@ PLURAL, KIND = "validatingadmissionpolicies", "ValidatingAdmissionPolicy"
 
 
 def in_force(place: Place, following: Write | None) -> str:
-    """Return the digest of the policy that the fallback has to hold now; empty for none.
+    """Return the digest of the policy that the fallback must enforce now; empty for none.
 
-    `following` is the next write: before it begins a change, the fallback holds nothing.
+    `following` is the next write: before it begins a change, the fallback must be empty.
     """
     if len(place.validate) != 1 or place.mutate != place.validate or following is not None:
         return ""
@@ -52,7 +52,7 @@ def changes(installed: Iterable[Object], wanted: Mapping[str, Object]) -> Iterat
 
 
 def _applied(installed: Object, wanted: Mapping[str, Any] | None) -> Object:
-    """Return what is applied. The installer owns what a policy is asked about, and how it fails."""
+    """Return the fields to apply. The installation owns the scope of a policy, and how it fails."""
     metadata: Made = {key: installed["metadata"][key] for key in ("name", "resourceVersion")}
     made: Made = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
     if wanted is not None:
@@ -62,14 +62,14 @@ def _applied(installed: Object, wanted: Mapping[str, Any] | None) -> Object:
 
 
 def _holds(installed: Object, applied: Object) -> bool:
-    """Whether a policy has what would be applied, and no validations besides."""
+    """Whether a policy has all fields that would be applied, and no other validations."""
     if "spec" not in applied:
         return not installed["spec"].get("validations") and not installed["spec"].get("matchConditions")
     return within(applied["spec"], installed["spec"])
 
 
 def within(wanted: Any, found: Any) -> bool:
-    """Whether an object has all that is wanted of it. The API server adds defaults, which are not compared."""
+    """Whether an object has all wanted fields. Defaults that the API server adds are not compared."""
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(
             within(value, found.get(key)) or (not value and key not in found) for key, value in wanted.items()

@@ -30,11 +30,11 @@ class ControllerMetrics:
         return self._clock() - self._at
 
     def looked(self, *, leads: bool) -> None:
-        """Record that a look ended, or that another controller works."""
+        """Record that a look ended, or that another controller leads."""
         self._leads, self._at = leads, self._clock()
 
     def saw(self, standing: Standing | None, replicas: list[Replica], *, wrote: bool) -> None:
-        """Record what a look found."""
+        """Record the result of a look."""
         self._standing, self._replicas, self._writes = standing, replicas, self._writes + wrote
 
     def failed(self, kind: str) -> None:
@@ -47,7 +47,7 @@ class ControllerMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        yield GaugeMetricFamily("slicewarden_controller_leads", "1 where this controller works.", float(self._leads))
+        yield GaugeMetricFamily("slicewarden_controller_leads", "1 if this controller leads.", float(self._leads))
         info = GaugeMetricFamily(
             "slicewarden_policy_standing",
             "The policy in force, or that is to come into force; always 1.",

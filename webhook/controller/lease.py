@@ -1,4 +1,4 @@
-"""The lease by which one controller of several works. Two that both work do no harm: one of their writes is refused."""
+"""The lease with which one of several controllers leads. If two lead, one of their writes is refused."""
 
 from datetime import UTC, datetime
 

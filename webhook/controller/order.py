@@ -1,15 +1,15 @@
-"""Decides the next write of a change. Pure: no network, no clock, and nothing is remembered.
+"""Decides the next write of a change. Pure: no network, no clock, no state.
 
 The registration itself says where a change is: which policies `/validate` names, and which one `/mutate` names. Each
-step changes one of them, so the work may stop after any step, and whoever looks next continues it.
+step changes one of them, so a controller may stop after any step, and the next one continues.
 
-A change from policy P to Q goes through three steps. `/validate` lets in whatever P or Q lets in. Then `/mutate`
-patches by Q. When every request that P patched has ended, `/validate` judges by Q. From nothing, the first step is Q in
-audit mode. `/validate` never names more than two policies: a change to Q that is no longer wanted goes back to P, by
-the same steps, and then another begins. It can go back even if no replica can hold Q.
+A change from policy P to Q goes through three steps. First `/validate` allows a request if P or Q allows it. Then
+`/mutate` patches by Q. When every request that P patched has ended, `/validate` judges only by Q. From nothing, the
+first step is Q in audit mode. `/validate` never names more than two policies. If Q is no longer wanted, the change goes
+back to P by the same steps, and then the next change begins. It can go back even if no replica can hold Q.
 
-A new release may patch differently under the same policy. Its replicas are not ready before `/validate` forgives what
-another release did not patch, and the policy is strict again only after the last replica of the other release has
+A new release may patch differently under the same policy. Its replicas become ready only when `/validate` tolerates
+pods that the other release did not patch. The policy is strict again after the last replica of the other release has
 ended.
 """
 
@@ -28,7 +28,7 @@ RELEASES = "releases"
 
 
 class Place(NamedTuple):
-    """Where a change is: what both configurations name, and the releases whose replicas may become ready."""
+    """The state of a change: the policies in both configurations, and the releases that may become ready."""
 
     validate: Names
     mutate: Names
@@ -40,7 +40,7 @@ class Place(NamedTuple):
         return frozenset(name.digest for name in (*self.validate, *self.mutate))
 
     def after(self, write: "Write") -> "Place":
-        """Return where the change is after a write."""
+        """Return the state after a write."""
         if write.what == RELEASES:
             return self._replace(admitted=write.admitted)
         return self._replace(validate=write.names) if write.what == VALIDATE else self._replace(mutate=write.names)
@@ -49,10 +49,9 @@ class Place(NamedTuple):
 class Seen(NamedTuple):
     """What was observed of the replicas and API servers.
 
-    `held` are the digests that every replica holds: none where a replica does not answer, or where there is none.
-    `releases` are those of all replicas; None while one does not answer. `called`: every API server calls both
-    configurations as they are, and none that has no webhooks. `drained`: nothing of this has changed for as long as a
-    request may take.
+    `held` are the digests that every replica holds; empty if a replica does not answer, or if there is none. `releases`
+    are those of all replicas; None while one does not answer. `called`: every API server calls both configurations as
+    they are, and none that has no webhooks. `drained`: none of this has changed for as long as a request may take.
     """
 
     held: frozenset[str]
@@ -62,7 +61,7 @@ class Seen(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One write: of which object, and what it names then."""
+    """One write: the object, and the policies that it names afterwards."""
 
     what: str
     names: Names = ()
@@ -74,7 +73,7 @@ class Write(NamedTuple):
 
 
 class Wait(StrEnum):
-    """What has to come before the next write, or before a change is done."""
+    """A condition for the next write, or for the end of a change."""
 
     REPLICAS = "replicas"
     SERVERS = "API servers"
@@ -82,7 +81,7 @@ class Wait(StrEnum):
 
 
 def strict(name: Name) -> Name:
-    """Return the name by which `/mutate` names a policy: leniency concerns only what is judged."""
+    """Return the name of a policy for `/mutate`. Leniency concerns only `/validate`."""
     return name._replace(manner=Manner.ENFORCE) if name.manner is Manner.LENIENT else name
 
 
@@ -99,7 +98,7 @@ def aim(target: Name | None, place: Place, seen: Seen) -> Name | None:
 
 
 def step(place: Place, target: Name | None, releases: frozenset[str] | None) -> Write | None:
-    """Return the next write on the way to a target, whatever it has to wait for; None if the target is reached."""
+    """Return the next write towards a target, even if it must wait; None if the target is reached."""
     validate, mutate, admitted = place
     if target is None and (validate or mutate):
         return Write(VALIDATE if validate else MUTATE)
@@ -136,7 +135,7 @@ def ahead(place: Place, target: Name | None) -> Iterator[Write]:
 
 
 def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
-    """Return the next write, or what it has to wait for; None if the target is reached and nothing is missing."""
+    """Return the next write, or the condition that it waits for; None if the target is fully reached."""
     target = aim(target, place, seen)
     following = step(place, target, seen.releases)
     if following is None and target is None:
@@ -144,10 +143,10 @@ def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
     if following and following.what == RELEASES:
         grows = following.admitted > place.admitted
         return Wait.SERVERS if grows and place.validate and not seen.called else following
-    if following and not following.names:  # who still calls `/validate` refuses what `/mutate` no longer patches
+    if following and not following.names:  # else an old `/validate` refuses unpatched pods
         return Wait.SERVERS if following.what == MUTATE and not seen.called else following
     needed = frozenset(name.digest for name in (following.names if following else ()))
-    if len(place.validate) < 2 or _finishes(place.validate, target):  # who goes back needs only what he goes back to
+    if len(place.validate) < 2 or _finishes(place.validate, target):  # to go back, only the previous policy is needed
         needed |= place.digests
     if not needed <= seen.held:
         return Wait.REPLICAS
@@ -159,7 +158,7 @@ def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
 
 
 def _ends_leniency(place: Place, following: Write) -> bool:
-    """Whether a request that is on its way would be judged more strictly than when it was patched."""
+    """Whether a request in flight would be judged more strictly than it was patched."""
     if following.what != VALIDATE:
         return False
     if len(place.validate) > 1:

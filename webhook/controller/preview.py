@@ -1,7 +1,7 @@
-"""Says what a policy that waits would newly deny, as `slicewarden diff --live` does.
+"""Finds the objects that a waiting policy would newly deny, as `slicewarden diff --live` does.
 
-A process of its own lists the cluster, and ends: the controller itself keeps none of the cluster's objects.
-`python -m webhook.controller.preview` reads an inquiry from standard input, and writes an answer.
+A separate process lists the cluster and ends, so the controller never has the cluster's objects in memory. `python -m
+webhook.controller.preview` reads an inquiry from standard input, and writes an answer.
 """
 
 import json
@@ -22,10 +22,10 @@ LONGEST = 540.0
 """Seconds that a comparison may take."""
 
 KEPT = 16
-"""The most comparisons that are remembered: those that were found out last."""
+"""Maximum number of remembered comparisons: the latest ones."""
 
 SAMPLE, MOST = 10, 300
-"""The most objects that are named, and characters of one line."""
+"""Maximum number of objects that are named, and of characters in a line."""
 
 Fields = Mapping[str, Any]
 """The fields of a status: `wouldDeny` (None: not known) and `wouldDenySample`."""
@@ -33,7 +33,7 @@ Ask = Callable[[str, str], Fields]
 """Compares two policies, as they were written."""
 
 UNKNOWN: Fields = {"wouldDeny": None, "wouldDenySample": []}
-"""While nothing is known yet, and for a policy that does not wait."""
+"""The fields while nothing is known, and for a policy that does not wait."""
 
 
 class Preview:
@@ -47,7 +47,7 @@ class Preview:
         self._thread: threading.Thread | None = None
 
     def of(self, old: Policy, new: Policy) -> Fields:
-        """Return what is known of a change of policy, and find it out if that is due. One is compared at a time."""
+        """Return the known result of a comparison, and start a new one if it is due. Only one runs at a time."""
         key, now = (old.digest, new.digest), self._clock()
         with self._lock:
             at, fields = self._known.get(key, (now - AGAIN_SECONDS, UNKNOWN))
@@ -66,7 +66,7 @@ class Preview:
 
 
 def asking(kubeconfig: str | None, context: str | None) -> Ask:
-    """Return what compares two policies in a process of its own, which reaches the cluster in this way."""
+    """Return a function that compares two policies in a separate process, which connects to the cluster in this way."""
     return partial(_asked, kubeconfig, context)
 
 

@@ -21,7 +21,7 @@ from webhook.model import Object
 from webhook.text.words import shown
 
 REPLICA_SECONDS, SERVER_SECONDS = 2.0, 5.0
-"""Seconds that a replica, and an API server, may take to answer: a replica for the whole exchange."""
+"""Seconds that a replica or an API server may take to answer. For a replica, they include the whole exchange."""
 
 MOST_BYTES = 64 << 10
 """Bytes that a replica's answer may have, with its head. One of eight policies has less than 2 KiB."""
@@ -34,8 +34,8 @@ SERVER_NAME = "kubernetes.default.svc"
 class Replica:
     """A replica, by the address of its health port: its release, and the digests that it holds.
 
-    `why` says why it holds nothing: it does not answer. `refused` are policies that its release cannot use. `waiting`
-    says by digest what it cannot read of the facts of a policy, such as `configmaps of team-x`.
+    If it does not answer, `why` is the reason. `refused` are policies that its release cannot use. `waiting` says by
+    digest what it cannot read of the facts of a policy, such as `configmaps of team-x`.
     """
 
     address: str
@@ -46,7 +46,7 @@ class Replica:
     waiting: Mapping[str, str] = field(default_factory=dict)
 
     def lacks(self, wanted: AbstractSet[str]) -> str:
-        """Say why it does not hold all these policies; empty if it does."""
+        """Return the reason why it does not hold all these policies; empty if it does."""
         if self.why:
             return self.why
         missing = sorted(wanted - self.held)
@@ -73,7 +73,7 @@ def _replica(address: str) -> Replica:
 
 
 class _Bounded(io.RawIOBase):
-    """Reads a socket until a time, and no more than MOST_BYTES: who sends slowly, or without end, is cut off."""
+    """Reads a socket until a deadline, and at most MOST_BYTES. So a slow or endless answer is cut off."""
 
     def __init__(self, connection: socket.socket, end: float) -> None:
         self._connection, self._end, self._left = connection, end, MOST_BYTES
@@ -113,7 +113,7 @@ def _answer(address: str) -> tuple[int, bytes]:
 
 
 def _read(address: str, said: Any) -> Replica:
-    """Read what a replica says. Raises KeyError, TypeError and ValueError for anything else than a report."""
+    """Read the report of a replica. Raises KeyError, TypeError and ValueError for anything else."""
     if not isinstance(said, dict):
         raise TypeError("not a map")
     release, held = said["release"], said["held"]
@@ -155,9 +155,9 @@ def connected(api: client.Api, url: str) -> client.Api:
 
 
 def called(api: client.Api, urls: Sequence[str], lease: str, place: Place) -> Iterator[str]:
-    """Yield for each API server that does not call what the registration says, the server and why.
+    """Yield each API server that does not call the registered paths, with the reason.
 
-    Each is asked by a connection of its own: it answers for itself.
+    Each is asked over its own connection, so that no other server answers for it.
     """
     for url in urls:
         one = connected(api, url)

@@ -1,4 +1,4 @@
-"""Runs a controller until it is stopped: who leads looks whenever something changes, and otherwise twice a minute."""
+"""Runs a controller until it is stopped. The leader looks after every change, and otherwise twice a minute."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ LONGEST = 300
 """The most characters of an error in the log."""
 
 PATIENT = 30
-"""Looks that wait for the same thing after which the time between two of them doubles."""
+"""After this many looks that wait for the same condition, the time between two looks doubles."""
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     metrics: ControllerMetrics,
     log: Log,
 ) -> None:
-    """Round until `ended` is set. `changed` is set when something was written to what is watched.
+    """Run looks until `ended` is set. `changed` is set when a watched object changes.
 
     A look that fails is logged, whatever the error, and comes again: soon at first, and later with pauses.
     """
@@ -49,12 +49,12 @@ def run(
                     log({"message": "waits", "for": look.waits})
                 said = look.waits
             elif not ours:
-                changed.clear()  # who leads looks at it; set, it would end each wait
+                changed.clear()  # only the leader waits for it; if it stayed set, every wait would end at once
                 due, pause = 0.0, lease.RENEW
             else:
                 pause = min(lease.RENEW, max(due - time.monotonic(), 0.0))
             metrics.looked(leads=ours)
-        except Exception as error:  # whatever it is: a controller that ends helps nobody
+        except Exception as error:  # after any error the controller must go on
             metrics.failed(_kind(error))
             log({"message": "tries again", "error": f"{type(error).__name__}: {error}"[:LONGEST]})
             ended.wait(min(WAITING * 2**failures, lease.RENEW))
@@ -88,7 +88,7 @@ def _wait(changed: threading.Event, ended: threading.Event, seconds: float) -> N
 
 
 def leader(api: client.Api, leases: str, identity: str) -> Callable[[], bool]:
-    """Return what says whether this controller leads. It renews the lease when a third of it has passed."""
+    """Return a function that tells whether this controller leads. It renews the lease after a third of its time."""
     last = [-lease.RENEW, False]
 
     def leads() -> bool:

@@ -1,4 +1,4 @@
-"""Writes the status of a GPUSharingPolicy: conditions as kstatus reads them, and what people ask about. Pure."""
+"""Writes the status of a GPUSharingPolicy: conditions in the form of kstatus, and fields for people. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ STALLED = (
     Reason.REGISTRATION_GONE,
     Reason.REGISTRATION_FOREIGN,
 )
-"""The reasons which no waiting ends: a person has to act."""
+"""The reasons that waiting does not resolve: a person must act."""
 
 READY = (Reason.IN_FORCE, Reason.OFF)
 

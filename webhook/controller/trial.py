@@ -1,4 +1,4 @@
-"""Tries every write of a change for show, before the first one is made: what an API server refuses changes nothing."""
+"""Tries every write of a change as a dry run first. If an API server refuses one, nothing is changed."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from webhook.engine.paths import Name
 from webhook.model import Object
 
 AGAIN_SECONDS, LATER_SECONDS = 30.0, 600.0
-"""Seconds until writes are tried again that were refused for show, and that were refused when they were made."""
+"""Seconds until refused writes are tried again: after a refused dry run, and after a refused real write."""
 
 MOST_BYTES = 1 << 20
 """Bytes that a written object may have. etcd takes 1.5 MiB (--max-request-bytes), with what the API server adds, and a
@@ -23,7 +23,7 @@ Wanted = tuple[str, Object]
 
 
 class Trial:
-    """Remembers for one target what was refused of the writes that lead to it."""
+    """Remembers the refused writes of the change to one target."""
 
     def __init__(self, apply: Callable[[str, Object], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`apply` applies an object for show."""
@@ -32,7 +32,7 @@ class Trial:
         self._why, self._until = "", 0.0
 
     def refusal(self, target: Name, writes: Callable[[], Iterable[Wanted]]) -> str:
-        """Return what an API server says against the writes to a target; empty if it takes all of them.
+        """Return an API server's refusal of a write to a target; empty if it accepts all of them.
 
         It is asked once, and after a refusal again and again. Raises Unreachable, and StatusError for an error that is
         no refusal.
@@ -48,7 +48,7 @@ class Trial:
         self._target, self._why = None, ""
 
     def refused(self, target: Name, error: client.StatusError) -> None:
-        """Remember that a write was refused which was taken for show."""
+        """Remember that a real write was refused although its dry run was accepted."""
         self._remember(target, str(error), LATER_SECONDS)
 
     def _remember(self, target: Name, why: str, seconds: float) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 RECORDED: Mapping[str, str] = {
-    "multiple-slices": "it takes a larger part of the cards' time, which ResourceQuota bounds too, and nobody's memory",
-    "unearned-priority": "it runs before others; whom it evicts comes back when its class is taken away",
-    "unqueued-pod": "it runs before its turn, and on nothing that is not its pool's",
+    "multiple-slices": "it takes more of the cards' time, which ResourceQuota limits too, but no memory of others",
+    "unearned-priority": "it runs before others; evicted pods return when its class is removed",
+    "unqueued-pod": "it runs before its turn, but only on nodes of its pool",
 }
 """The rules whose findings the fallback only records under ByRule, each with the reason.
 

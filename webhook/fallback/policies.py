@@ -199,7 +199,7 @@ def matching(asked: RequestKind, webhook: Webhook) -> Made:
 
 
 def _narrowed(made: Made, validations: Iterable[Validation]) -> Made:
-    """Ask first what all clauses need, in the same expression: the API server evaluates each condition by itself."""
+    """Put the condition that all clauses need first, in one expression. The API server evaluates each condition."""
     needs = {each.clause.only for each in validations}
     if len(needs) != 1 or "" in needs:
         return made

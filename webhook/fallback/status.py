@@ -25,8 +25,8 @@ class FallbackStatus:
     """The fallback of a cluster: how it differs from the one that the policy needs, and what it does for each rule.
 
     The API server refuses requests that break the rules of `denied`, and only logs those that break `recorded`. If a
-    rule has clauses for several kinds of requests, its strictest answer counts. Only the webhook enforces the rules in
-    `alone`. A fallback that `waits` is empty: the controller fills it when a policy that enforces is in force.
+    rule has clauses for several kinds of requests, its strictest answer counts. `alone` are the rules that only the
+    webhook enforces. A fallback that `waits` is empty: the controller fills it when a policy that enforces is in force.
     """
 
     installed: bool

@@ -1,4 +1,4 @@
-"""Writes the variables that clauses share: what the API server computes of a request once, and when it is first read.
+"""Writes the variables that clauses share. The API server computes each one once for a request, when it is first read.
 
 A pod's pool is not chosen here as the engine chooses it (webhook/gpu/placement.py). Instead, the variables list the
 pools that would take the pod, and the pools whose nodes the pod is restricted to. If the engine allows a pod, the pool
@@ -74,10 +74,11 @@ def _new_pod(policy: Policy) -> Iterator[Variable]:
 
 
 def _changed_pod(policy: Policy) -> Iterator[Variable]:
-    """What an update adds, and what counts as new: the whole pod if it may see a GPU now and could not before.
+    """Return the variables for an update: the parts that it adds, and those that count as new.
 
-    An update can add tolerations and debug containers, and can change images (tests/evaluator/test_updates.py asks
-    Kubernetes' own validation). A pod that has a node stays there, whatever it tolerates afterwards.
+    If the pod may see a GPU now and could not before, the whole pod counts as new. An update can add tolerations and
+    debug containers, and can change images (tests/evaluator/test_updates.py asks Kubernetes' own validation). A pod
+    that has a node stays there, whatever it tolerates afterwards.
     """
     yield "old_debug", "oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield "added", "object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old_debug))"
