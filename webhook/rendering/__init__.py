@@ -1,1 +1,1 @@
-"""Renders what a repository deploys: kustomizations, charts, and the objects of Flux and Argo CD that name them."""
+"""Renders the sources of a repository: kustomizations, charts, and the objects of Flux and Argo CD that deploy them."""

@@ -1,4 +1,4 @@
-"""Builds one kustomization by the program that owns the format, in a copy of the files that it was followed to."""
+"""Builds one kustomization with kustomize or kubectl, in a copy of the files that it refers to."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from webhook.rendering.model import Options
 from webhook.rendering.tree import Tree, Unseen
 
 OVER = "kustomization-of-another-object"
-"""The folder for a kustomization that stands in an object of Flux or Argo CD."""
+"""The folder for a kustomization that is written in an object of Flux or Argo CD."""
 
 OF_CHARTS = ".objects-of-charts.yaml"
 """The file for the objects of a kustomization's charts. No file of a repository has this name, since it is hidden."""
@@ -32,7 +32,7 @@ _LOCAL = ("resources", "bases", "components")
 
 
 class Job(NamedTuple):
-    """A kustomization that the program builds: its name, what was followed of it, and what changes it from outside."""
+    """A kustomization to build: its name, the parts of it that were followed, and changes from outside."""
 
     root: str
     folder: str
@@ -60,7 +60,7 @@ class Job(NamedTuple):
 
 
 def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> bytes | str | None:
-    """Return what the program makes of a kustomization, the reason why it makes nothing, or None without it."""
+    """Return the program's output for a kustomization, the reason why there is none, or None without a program."""
     found = job.found
     if not command or found.outside or found.too_large or (found.blocked and not options.fetch):
         return None
@@ -73,7 +73,7 @@ def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> b
         key = results_cache.key(
             [programs.identity(command[0]).encode(), *map(str.encode, command[1:]), target.encode(), *pairs]
         )
-        cached = options.cached and not fetch  # what an address holds may change
+        cached = options.cached and not fetch  # the content of an address may change
         if cached and (data := results_cache.get(key)) is not None:
             return data
         with tempfile.TemporaryDirectory() as folder:
@@ -123,9 +123,9 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
 
 
 def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, whole: bool = False) -> bytes:
-    """Return a kustomization without what the program would download, and with the origins of objects if it is a root.
+    """Return a kustomization without parts that must be downloaded.
 
-    JSON is YAML too.
+    If it is a root, it asks for the objects' origins. JSON is YAML too.
     """
     own = {
         key: each

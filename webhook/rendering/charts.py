@@ -1,4 +1,4 @@
-"""Charts, and their values: what `helm template` makes of a folder of the repository."""
+"""Renders charts of the repository with their values by `helm template`."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class Remote(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """The words by which helm finds it, after `pull`."""
+        """The arguments of `helm pull` with which helm finds it."""
         version = [f"--version={self.version}"] if self.version else []
         if self.url.startswith("oci://"):
             return [*version, "--", f"{self.url.rstrip('/')}/{self.name}" if self.name else self.url]
@@ -53,8 +53,8 @@ class Remote(NamedTuple):
 class Release:
     """A chart with the values, name and namespace of a release. `root` names the object that installs it.
 
-    Values are maps; later ones count before earlier ones. Objects without a namespace are placed in the release's, if
-    it `places` them: a kustomization does not.
+    Values are maps; later ones override earlier ones. Objects without a namespace are placed in the release's, if it
+    `places` them: a kustomization does not.
     """
 
     chart: str | Remote
@@ -87,10 +87,10 @@ _NO_SCHEMAS = "--skip-schema-validation"
 
 
 def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
-    """Return the files of a chart by their paths in it, with the dependencies that stand elsewhere in the repository.
+    """Return the files of a chart by their paths in it, with dependencies from elsewhere in the repository.
 
-    Helm follows links, and a template may write any file of its chart into an object (`.Files.Get`). So a link may
-    lead to nothing outside of the repository. Raises Unseen.
+    Helm follows links, and a template may write any file of its chart into an object (`.Files.Get`). So links that lead
+    out of the repository are refused. Raises Unseen.
     """
     found, seen = dict[str, bytes](), set[str]()
     for at, folders, names in os.walk(folder, followlinks=True):
@@ -119,7 +119,7 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
 
 
 _DEEPEST = 5
-"""The most charts of which each depends on the next by a path."""
+"""Maximum length of a chain of charts in which each depends on the next by a path."""
 
 
 def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
@@ -131,7 +131,7 @@ def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def missing(tree: Tree, folder: str) -> bool:
-    """Whether a chart has dependencies that stand nowhere in the repository."""
+    """Whether a chart has dependencies that are not in the repository."""
     try:
         found = _staged(tree, folder)
         (document, *_) = tree.documents(os.path.join(folder, CHART))
@@ -157,7 +157,7 @@ class Downloads:
         if mine:
             try:
                 future.set_result(_pulled(chart))
-            except BaseException as error:  # those that wait raise it too
+            except BaseException as error:  # waiting threads raise it too
                 future.set_exception(error)
         return future.result()
 
@@ -204,7 +204,7 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
 
 
 def write(folder: FilePath, contents: Mapping[str, bytes]) -> None:
-    """Write files below a folder that is ours."""
+    """Write files below our own folder."""
     for path, data in contents.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -213,10 +213,10 @@ def write(folder: FilePath, contents: Mapping[str, bytes]) -> None:
 
 @immutable
 class Templated(Item):
-    """An object that helm makes of a template: the document names the template's file. Its lines are guessed.
+    """An object that helm made from a template. The document names the template's file. Its lines are guesses.
 
-    A line is known where a key stands once in the file; otherwise it is that of the object's kind, or the document's.
-    The file of a chart from elsewhere is that of the object which installs it, with its values.
+    A line is known if its key occurs only once in the file. Otherwise it is the line of the object's kind, or of the
+    document. The file of a chart from elsewhere is that of the object which installs it, with its values.
     """
 
     @cached_property
@@ -227,7 +227,7 @@ class Templated(Item):
             return ""
 
     def line(self, path: Path = (), text_line: int = 0) -> int:  # noqa: ARG002 - the text's lines are not known
-        """Return the line of the last key of a path that stands once in the template."""
+        """Return the line of the last key of a path that occurs only once in the template."""
         for key in (*(each for each in reversed(path) if isinstance(each, str)), None):
             pattern = (
                 rf"^[ \t-]*[\"']?{re.escape(key)}[\"']?:" if key else rf"^kind:[ \t]*{re.escape(self.value['kind'])}"

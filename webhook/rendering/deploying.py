@@ -27,14 +27,14 @@ _OVER = ("namePrefix", "nameSuffix", "patches", "patchesStrategicMerge", "patche
 
 
 def title(value: Object, *, namespace: str = "") -> str:
-    """Return the kind, namespace and name of an object, in words."""
+    """Return the kind, namespace and name of an object as text."""
     metadata = mapping(value.get("metadata"))
     where = namespace or string(metadata.get("namespace"))
     return f"{value.get('kind')} {'/'.join(filter(None, (where, string(metadata.get('name')))))}"
 
 
 def over_flux(value: Object) -> Mapping[str, Any]:
-    """Return what a Kustomization of Flux changes, as a kustomization's fields."""
+    """Return the changes of a Flux Kustomization, as fields of a kustomization."""
     spec = mapping(value.get("spec"))
     fields = {key: spec[key] for key in _OVER if spec.get(key)}
     if labels := mapping(mapping(spec.get("commonMetadata")).get("labels")):
@@ -43,7 +43,7 @@ def over_flux(value: Object) -> Mapping[str, Any]:
 
 
 def over_argo(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the kustomize options of a source of Argo CD change, as a kustomization's fields."""
+    """Return the changes of an Argo CD source's kustomize options, as fields of a kustomization."""
     options = mapping(source.get("kustomize"))
     fields = {key: options[key] for key in ("namePrefix", "nameSuffix", "patches", "components") if options.get(key)}
     images = [found for each in sequence(options.get("images")) if isinstance(each, str) and (found := _image(each))]
@@ -113,7 +113,7 @@ def _typed(text: str) -> Any:
 
 
 def chart_of(value: Object, sources: FluxSources) -> str | Remote | None:
-    """Return the chart of a HelmRelease: its path in this repository, or where else it is; None in another of Git.
+    """Return the chart of a HelmRelease: its path in this repository, or its registry; None in another Git repository.
 
     The address is empty if no file has it.
     """

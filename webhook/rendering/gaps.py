@@ -1,4 +1,4 @@
-"""What a rendering could not see, in one line for each kind of gap."""
+"""The parts of a repository that were not rendered, in one line for each kind of gap."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ def several_of(names: Sequence[str], what: str) -> str:
 
 @dataclass
 class Gaps:
-    """What was not seen of a repository. The lists name roots."""
+    """The parts of a repository that were not rendered. The lists name roots."""
 
     lacking: dict[str, list[str]] = field(default_factory=dict)
     """By the reason why a part of them is not seen."""
     absent: dict[str, None] = field(default_factory=dict)
-    """Files that kustomizations name and that are nowhere, each with the place that names it."""
+    """Missing files that kustomizations name, each with the place that names it."""
     idle: dict[str, None] = field(default_factory=dict)
     """Places of patches that select nothing."""
     remote: dict[str, list[str]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Gaps:
     """Not rendered, or not with all values, each with the reason."""
 
     def lines(self) -> Iterator[str]:
-        """Say what was not seen, and how it would be."""
+        """Describe the parts that were not rendered, and how to render them."""
         if self.followed and not programs.kustomize():
             fields = (
                 f", and {listed(sorted(self.unfollowed), len(self.unfollowed))} not at all" if self.unfollowed else ""

@@ -24,13 +24,13 @@ from webhook.rendering.origins import ItemLayer, Layer
 from webhook.rendering.tree import Tree, Unseen
 
 MAX_OBJECTS = 20_000
-"""The most objects of one kustomization."""
+"""Maximum number of objects of one kustomization."""
 
 MAX_ALL_OBJECTS = 100_000
-"""The most objects and files of all kustomizations of a repository: each of many could include all the others."""
+"""Maximum objects and files of all kustomizations of a repository, because each could include all others."""
 
 MAX_LOOKS = 10_000_000
-"""How many objects the patches of one kustomization may look at: each looks at all."""
+"""Maximum number of comparisons of patches with objects in one kustomization: each patch looks at every object."""
 
 UNFOLLOWED = ("generators", "transformers", "validators", "replacements", "vars", "openapi")
 """The fields that only the program follows."""
@@ -49,7 +49,7 @@ _CLUSTER = CLUSTER_SCOPED | {
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
     ("nvidia.com", "ClusterPolicy"),
 }
-"""Kinds without a namespace, of those that repositories have most."""
+"""The most common cluster-scoped kinds in repositories."""
 
 
 def follow(tree: Tree, folder: str, of_charts: ChartObjects = MappingProxyType({})) -> Followed:
@@ -86,7 +86,7 @@ def is_namespaced(value: Object) -> bool:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a reference leads to another place than a file (kustomize api/internal/git/repospec.go, loader.go)."""
+    """Whether a reference leads to something other than a file (kustomize api/internal/git/repospec.go, loader.go)."""
     return bool(_REMOTE.search(path))
 
 
@@ -94,7 +94,7 @@ _REMOTE = re.compile(r"://|\?ref=|^git@|^(?:git::|gh:)|^[\w-]+(?:\.[\w-]+)*\.(?:
 
 
 class _TooLarge(Exception):
-    """The work grows beyond all bounds, as where each of many kustomizations includes the next one twice."""
+    """The work has no bound, as when each of many kustomizations includes the next one twice."""
 
 
 class _Follower:
@@ -224,7 +224,7 @@ class _Follower:
         return built
 
     def _kept(self, path: str, one: Kustomization) -> None:
-        """Read a file, or those of a folder, that only the program understands."""
+        """Read a file, or the files of a folder, that only the program understands."""
         try:
             name = self._path(path, one.folder)
             for each in self._tree.manifests(name) if self._tree.is_folder(name) else (name,):
@@ -404,7 +404,7 @@ class _Follower:
 
 
 _DEEPEST = 40
-"""The most kustomizations of which each includes the next."""
+"""Maximum length of a chain of kustomizations in which each includes the next."""
 
 _UNNAMED = frozenset(
     (("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService"))

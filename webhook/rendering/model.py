@@ -1,4 +1,4 @@
-"""What a rendering is given and what it returns, and whether some files need one."""
+"""The input and the output of a rendering, and a test whether files need one."""
 
 from collections.abc import Iterable
 from dataclasses import field
@@ -25,10 +25,10 @@ MARKS = (b"toolkit.fluxcd.io", b"argoproj.io/v1alpha1")
 
 
 class Options(NamedTuple):
-    """How roots are rendered: `fetch` lets programs download, `cached` keeps what they make.
+    """How roots are rendered. `fetch` allows programs to download, and `cached` keeps their output.
 
-    `version` is that of the cluster, for charts, and `namespace` that of charts which no object installs. If `touched`,
-    only those roots of the repository are rendered that are made of the files given by name.
+    `version` is that of the cluster, for charts, and `namespace` that of charts which no object installs. With
+    `touched`, only the roots that use the files given by name are rendered.
     """
 
     fetch: bool = False

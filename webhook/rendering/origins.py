@@ -1,4 +1,4 @@
-"""The places in the sources of a rendered object: the resource it began as, and the patches that changed it."""
+"""The source places of a rendered object: its original resource, and the patches that changed it."""
 
 from dataclasses import field
 from typing import Any
@@ -10,10 +10,10 @@ from webhook.model import Path, immutable
 
 @immutable
 class Layer:
-    """A part of an object that a document gives: its `value` at `base`, which is that of the object `at` a path.
+    """A part of an object that comes from a document.
 
-    With `text`, the value is a whole text that begins in the document's first line, such as a file of which a generator
-    makes a ConfigMap's entry.
+    Its `value` is at `base` in the document, and `at` a path of the object. With `text`, the value is a whole text that
+    begins in the document's first line, such as a file of which a generator makes a ConfigMap's entry.
     """
 
     document: Document
@@ -42,10 +42,10 @@ class ItemLayer(Layer):
 
 @immutable
 class Rendered(Item):
-    """An object that a `root` makes, such as a kustomization's folder. Its document is that of the resource.
+    """An object that was rendered from a `root`, such as a kustomization's folder.
 
-    The document's lines are 0 if the object stands in no file. The first layer is the resource; patches follow in the
-    order in which they are applied.
+    Its document is that of the resource, with lines of 0 if no file has the object. The first layer is the resource;
+    patches follow in the order of application.
     """
 
     layers: tuple[Layer, ...] = ()

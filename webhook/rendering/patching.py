@@ -131,7 +131,7 @@ def placed(value: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
 def marked(
     value: Mapping[str, Any], entries: Mapping[str, Any], *, templates: bool, field: str = "labels"
 ) -> Mapping[str, Any]:
-    """Return an object with more labels or annotations, and so with its pods' template if `templates`."""
+    """Return an object with more labels or annotations; with `templates`, its pods' template gets them too."""
     metadata = mapping(value.get("metadata"))
     result = {**value, "metadata": {**metadata, field: {**mapping(metadata.get(field)), **entries}}}
     spec = mapping(value.get("spec"))

@@ -14,17 +14,17 @@ from threading import Event, Timer
 from webhook.documents.files import MAX_FILE
 
 SECONDS = 60
-"""The longest time that one rendering may take."""
+"""Maximum seconds of one rendering."""
 
 MEMORY = 2 * 2**30
 """Bytes of data that a program may have (setrlimit(2), RLIMIT_DATA)."""
 
 MAX_REASON = 400
-"""The most characters of a program's error that are shown; it can have many lines."""
+"""Maximum characters of a program's error that are shown; it can have many lines."""
 
 
 class Failed(Exception):
-    """A program made nothing; the message says why, in one line."""
+    """A program failed. The message is the reason, in one line."""
 
 
 def kustomize() -> tuple[str, ...]:
@@ -41,13 +41,13 @@ def helm() -> str:
 
 
 def _found(name: str) -> str:
-    """Return the path of a program; none in a relative folder of PATH, which a repository could bring."""
+    """Return the path of a program. Relative folders of PATH are skipped, because a repository could provide them."""
     folders = (each for each in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(each))
     return shutil.which(name, path=os.pathsep.join(folders)) or ""
 
 
 def identity(program: str) -> str:
-    """Return what changes when a program is replaced: its real path, size and time of change."""
+    """Return the identity of a program, which changes when it is replaced: its real path, size and time of change."""
     try:
         found = os.stat(program)
     except OSError:
@@ -58,8 +58,8 @@ def identity(program: str) -> str:
 def output(command: Sequence[str], folder: str, *, network: bool = False, seconds: float | None = None) -> bytes:
     """Run a command in a folder and return its output. Raises Failed.
 
-    The program finds no kubeconfig, no plugins and no settings of its user. Without `network` it finds no other
-    program either, and where the kernel lets it, it runs in an empty network namespace.
+    The program sees no kubeconfig, no plugins and no settings of its user. Without `network` it sees no other program
+    either, and it runs in an empty network namespace if the kernel allows that.
     """
     name, longest = os.path.basename(command[0]), SECONDS if seconds is None else seconds
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as errors:
@@ -105,7 +105,10 @@ def output(command: Sequence[str], folder: str, *, network: bool = False, second
 
 
 def _environment(home: str, *, network: bool) -> Mapping[str, str]:
-    """Return the variables of a program; few, since kustomize writes those that a file names into objects (api/kv)."""
+    """Return a program's environment.
+
+    It is small, because kustomize writes variables that a file names into objects (api/kv).
+    """
     names = (*_PASSED, *_OF_NETWORK) if network else _PASSED
     kept = {key: value for key, value in os.environ.items() if key in names}
     places = dict.fromkeys(("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HELM_PLUGINS"), home)
@@ -117,7 +120,7 @@ _GO = {"GOGC": "off", "GOMEMLIMIT": "1GiB"}
 """Go's collector waits for the limit: most renderings end before, in two thirds of the CPU time."""
 
 _GIT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:http:ssh:git", "GIT_CONFIG_NOSYSTEM": "1"}
-"""Git asks nobody, and reads no repository of this machine, which a `file://` would name."""
+"""Git prompts for nothing, and reads no local repository that a `file://` address names."""
 
 _PASSED = ("PATH", "LANG", "TMPDIR", "TZ")
 """Variables that programs get."""
@@ -137,7 +140,7 @@ _OF_NETWORK = (
 
 @cache
 def _apart() -> tuple[str, ...]:
-    """Return the words before a command that give it an empty network; none where the kernel refuses that."""
+    """Return the prefix of a command that gives it an empty network; empty if the kernel refuses that."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return ()

@@ -1,4 +1,4 @@
-"""Renders the roots among the files of a run: by the programs that own the formats, or by the files alone."""
+"""Renders the roots among the files of a run: with kustomize and helm, or from the files only."""
 
 import os
 from collections import defaultdict
@@ -86,7 +86,7 @@ class _Run:
         self._lock, self._made = Lock(), 0
 
     def render(self) -> None:
-        """Render everything, and note what could not be."""
+        """Render everything, and note the parts that could not be rendered."""
         planner, chart_folders = self._planner, self._planner.chart_folders
         helmfiles = [name for name in self._names if PurePath(name).name in HELMFILES]
         if not (planner.kustomizations or chart_folders or planner.deployers or helmfiles):
@@ -147,7 +147,7 @@ class _Run:
     # Changes
 
     def _is_touched(self, job: Job) -> bool:
-        """Whether a kustomization is made of a file that has changed, or installs a chart with one."""
+        """Whether a kustomization uses a file that has changed, or installs a chart with such a file."""
         own = {*job.found.files, *([job.over.document.file] if job.over else ())}
         for entry in job.found.charts:
             chart = self._releases.chart_of(entry)
@@ -256,7 +256,7 @@ class _Run:
         return data if within else f"kustomizations and charts make more than {MAX_MADE // 2**20} MiB"
 
     def _each(self, jobs: Sequence[Any], work: Callable[[Any], Any], what: str) -> Iterator[Any]:
-        """Do the work of all jobs with as many threads as there are cores: each waits for a program."""
+        """Run all jobs, with one thread for each core. Each thread waits for a program."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
         if len(jobs) < 2:
             yield from map(work, jobs)
@@ -271,7 +271,7 @@ MAX_MADE = 512 * 2**20
 """Bytes of all that programs make of one repository."""
 
 _WORKERS = 16
-"""The most programs that run at a time."""
+"""Maximum number of programs that run at a time."""
 
 
 def _charts(roots: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Says which sources of Flux and Argo CD are the repository that is read, and which are others."""
+"""Decides which sources of Flux and Argo CD are this repository, and which are other repositories."""
 
 import os
 import re
@@ -23,8 +23,8 @@ def name_of(url: str) -> str:
 def known(root: str, urls: Iterable[str]) -> str:
     """Return the name of the repository at a path, whose objects deploy from some addresses.
 
-    It is that of its origin, or without an origin which objects name, that of the address they name most. An address
-    is empty where no file shows it.
+    It is the name of its origin. If no object names the origin, it is the name in the address that objects name most
+    often. An address is empty if no file shows it.
     """
     counted = Counter(map(name_of, urls))
     origin = name_of(_origin(root))
@@ -43,7 +43,7 @@ def _origin(root: str) -> str:
 
 
 def is_elsewhere(url: str, own: str) -> bool:
-    """Whether an address is that of another repository than the one with a name; not if a parameter is in it."""
+    """Whether an address belongs to a repository with another name. False if the address contains a parameter."""
     return bool(url) and "{{" not in url and name_of(url) != own
 
 

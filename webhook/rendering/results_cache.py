@@ -1,4 +1,4 @@
-"""Keeps what programs rendered, by a hash of all that they read, so that an unchanged root is not rendered again."""
+"""Caches the output of programs by a hash of their input, so that an unchanged root is not rendered again."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from webhook.documents.files import MAX_FILE
 
 LARGEST = 256 * 2**20
-"""Bytes of the cache. The entries that were used longest ago go first."""
+"""Maximum bytes of the cache. The least recently used entries are removed first."""
 
 
 def folder() -> Path:
@@ -46,7 +46,7 @@ def get(name: str) -> bytes | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether only this user can write to the cache's folder. Another could put in what no program made."""
+    """Whether only this user can write to the cache's folder. Other users could add false entries."""
     found = path.stat(follow_symlinks=False)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 

@@ -24,10 +24,10 @@ _SEEN = (".", ".helmignore")
 
 
 class Unseen(Exception):
-    """A part of a rendering cannot be seen; `remote` if it stands in no file of the repository.
+    """A part of a rendering cannot be read.
 
-    It is `outside` if it is a file or folder of the machine that the repository does not hold, and `absent` if it is
-    nowhere.
+    It is `remote` if no file of the repository has it, `outside` if it is a file or folder outside the repository, and
+    `absent` if it does not exist.
     """
 
     def __init__(self, reason: str, *, remote: bool = False, outside: bool = False, absent: bool = False) -> None:
@@ -51,9 +51,10 @@ def root_of(path: str) -> str:
 
 
 class Tree:
-    """Reads files by their names, and remembers which. A file outside of the repository, also by a link, is refused.
+    """Reads files by their names, and remembers their names.
 
-    `followed` counts the objects and files of all its kustomizations, each as often as one includes it.
+    A file outside of the repository, also by a link, is refused. `followed` counts the objects and files of all its
+    kustomizations, each as often as one includes it.
     """
 
     def __init__(self, root: str) -> None:
@@ -66,7 +67,7 @@ class Tree:
         self._looked = 0
 
     def checked(self, name: str) -> str:
-        """Return the name, relative to the root, of what may be read. Raises Unseen."""
+        """Return the name of a readable file or folder, relative to the root. Raises Unseen."""
         if "\0" in name:
             raise Unseen(f"{shown(name)} is no path", outside=True)
         real = os.path.relpath(os.path.realpath(name), self.root)

@@ -108,7 +108,7 @@ class ReadRun(NamedTuple):
 
     @property
     def warnings(self) -> Iterator[Problem]:
-        """Warnings about text that kubectl accepts, but that its author hardly meant."""
+        """Warnings about text that kubectl accepts, but that its author probably did not mean."""
         return chain.from_iterable(read.warnings for read in self.read)
 
     @property
@@ -217,10 +217,10 @@ def read(
 ) -> ReadRun:
     """Read all files of some paths (see `files.find`). A file that cannot be read is a problem; the others are read.
 
-    Kustomizations, charts, and what objects of Flux and Argo CD deploy are rendered: what they make is judged, and the
-    files that it is made of are not judged again. Without `rendering` each file is read as it is. In a folder,
-    templates, patches and files without a Kubernetes object are counted and passed over; so are those that are given
-    by name with `skip_others`. The other arguments are those of `ReadOptions`.
+    Kustomizations, charts, and what objects of Flux and Argo CD deploy are rendered: their output is judged, and the
+    files that it comes from are not judged again. Without `rendering` each file is read as it is. In a folder,
+    templates, patches and files without a Kubernetes object are counted and passed over; so are those that are given by
+    name with `skip_others`. The other arguments are those of `ReadOptions`.
     """
     paths = list(paths)
     names_or_problems = list(files.find(paths))
@@ -235,7 +235,7 @@ def read(
     # Standard input is open only in this process.
     alone = "-" in names or sum(min(_size(name), MOST) for name in names) < ALONE
     processes = 1 if alone else _cores()
-    step = FILES if processes > 1 else max(len(names), 1)  # in one process no batch ends a pack
+    step = FILES if processes > 1 else max(len(names), 1)  # in a single process, packs do not end with a batch
     batches = [names[start : start + step] for start in range(0, len(names), step)]
     done = tuple(_each(partial(_read, reading, made, sent=processes > 1), batches, processes))
     unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *made.problems])
@@ -252,7 +252,7 @@ def read(
 
 
 def _made(names: Sequence[str], given: frozenset[str], options: Options) -> Rendering:
-    """Render the roots among some files; those that are given by name are no roots, but kustomizations."""
+    """Render the roots among some files. A file given by name is a kustomization, but not a root."""
     if not options.touched and all(name in given and not is_root(name) for name in names):
         return Rendering()
     from webhook.rendering import rendering  # to run programs takes long to import
@@ -266,7 +266,7 @@ def _is_rendered(name: str, made: Rendering) -> bool:
 
 
 def _rendered(reading: ReadOptions, made: Rendering) -> Read:
-    """Return the objects that were rendered; each once, if several roots make the same of it."""
+    """Return the rendered objects. An object that several roots render in the same way occurs only once."""
     contents, seen = Read(), set[tuple[Any, ...]]()
     _gather(_once(reading, made, contents, seen), contents, sent=len(made.outputs) > FEW)
     return contents
@@ -360,7 +360,7 @@ def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> Non
 
 
 def _opened(reading: ReadOptions, name: str, contents: Read) -> Iterator[Item]:
-    """Yield the objects of a file, and note in the contents whatever else is found in it."""
+    """Yield the objects of a file, and note everything else in the contents."""
     apart = contents.apart
     if name not in reading.given:
         if os.path.normpath(name) in reading.patches:
@@ -374,7 +374,7 @@ def _opened(reading: ReadOptions, name: str, contents: Read) -> Iterator[Item]:
 
 
 def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Problem], contents: Read) -> Iterator[Item]:
-    """Yield the objects of the documents of a file or chart, and note in the contents whatever else is found."""
+    """Yield the objects of the documents of a file or chart, and note everything else in the contents."""
     given, apart = name in reading.given, contents.apart
     objects, faults, untyped, broken = 0, 0, list[Problem](), list[Problem]()
     values_use_gpu = False

@@ -71,7 +71,7 @@ class Compared(NamedTuple):
     """The change of one object, or the problems that prevent a comparison; neither if nothing changes.
 
     `passed_over` is its kind if neither policy judges it, `left_alone` its namespace if the webhook is never asked. An
-    object that does not change is `same` if it is to be listed too; then it has no effects.
+    object that does not change is `same` if it must be listed too; then it has no effects.
     """
 
     changed: Changed | None = None
@@ -160,8 +160,8 @@ def compare(
     """Judge an object under two policies, with the same facts.
 
     Findings are compared by rule and place, not by message. An object that only one of the policies judges counts as
-    allowed by the other. `narrow` leaves out of a result what is not to be compared. With `everything`, the result has
-    the object also if it does not change.
+    allowed by the other. `narrow` removes the findings that must not be compared from a result. With `everything`, the
+    result has the object also if it does not change.
     """
     one, other = check.judge(item, old, facts), check.judge(item, new, facts)
     if isinstance(one, Problem) or isinstance(other, Problem):

@@ -20,11 +20,11 @@ from webhook.text.words import listed, several, shown
 
 @immutable
 class Apart:
-    """Files of folders that are no manifests by themselves, and were not judged.
+    """Files of folders that are not manifests by themselves, and were not judged.
 
     `charts` are the numbers of templates by the folder of their chart, `templates` those of no chart. `others` hold no
-    Kubernetes object; neither do `values`, which use a GPU as a chart's values do. `hidden` files have one.
-    `rendered` are lines on what was rendered not at all, or not as a whole.
+    Kubernetes object; neither do `values`, which use a GPU as a chart's values do. `hidden` files have one. `rendered`
+    are lines on what was rendered not at all, or not as a whole.
     """
 
     charts: Counter[str] = field(default_factory=Counter)
@@ -132,9 +132,9 @@ _SHARES = re.compile(rb"^[ \t]*(?:timeSlicing|mps):[ \t]*$", re.MULTILINE)
 
 
 class Patches(NamedTuple):
-    """The files that kustomizations name as patches, and those of them that are whole objects of another folder.
+    """The files that kustomizations name as patches, and those among them that are whole objects of another folder.
 
-    Somebody may apply the latter, so no kustomization elsewhere hides them.
+    Somebody may apply such an object, so a kustomization elsewhere does not hide it.
     """
 
     parts: frozenset[str]

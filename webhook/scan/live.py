@@ -52,10 +52,10 @@ def controller(item: Object) -> Mapping[str, Any]:
 
 
 def owner(pod: Object) -> tuple[str, str]:
-    """Return the kind and the name of the workload that made a pod; empty texts for a pod that nothing made.
+    """Return the kind and the name of the workload that created a pod; empty texts if none did.
 
-    For the pod of a ReplicaSet it is the Deployment, if the pod's label shows that there is one
-    (kubernetes pkg/controller/deployment/sync.go).
+    For the pod of a ReplicaSet it is the Deployment, if the pod's label shows that there is one (kubernetes
+    pkg/controller/deployment/sync.go).
     """
     made_by = controller(pod)
     kind, name = string(made_by.get("kind")), string(made_by.get("name"))
@@ -149,9 +149,9 @@ def as_created(
 ) -> tuple[Object, Object | None, Requester | None]:
     """Return a running pod as its author created it, with the old object and the requester that rules need.
 
-    A scheduler chose the node, and schedulers write annotations and labels of their own. `managedFields` shows which
-    parts are the author's; without it all are, unless the scheduler's part is `assumed`, and that is wanted
-    (`assume`). A pod on a node without GPUs counts as one without a node. A pod on a node with GPUs counts as an
+    A scheduler chose the node, and schedulers write their own annotations and labels. `managedFields` shows which parts
+    are the author's. Without it every part counts as the author's, unless the scheduler's part is `assumed` and
+    `assume` is set. A pod on a node without GPUs counts as one without a node. A pod on a node with GPUs counts as an
     update, since it is there already.
     """
     metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))

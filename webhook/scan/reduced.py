@@ -73,7 +73,7 @@ FORMS: Mapping[str, Callable[[Iterable[Object]], str]] = {"json": json_text, "ya
 
 
 def _key(item: Object) -> _Key | None:
-    """Return the key that sorts an object, and by which a later one replaces it; None for an object that is no fact."""
+    """Return the key that sorts an object and identifies a later replacement; None for an object that is no fact."""
     of, name = group_kind(item), name_of(item)
     if of not in KINDS or not name:
         return None

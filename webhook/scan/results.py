@@ -32,9 +32,9 @@ class Judged:
     are the pools of its pods, one for each pod that requests GPUs. `diff` shows the patch as a diff of the YAML, if it
     was requested. `operation` is CREATE unless the object is an AdmissionReview. A `live` object comes from an API
     server; `assumed` is true if nothing proves that the scheduler chose its node. `parameters` counts the texts with
-    changes to its pods that are one parameter each; `agent` is the service account of a DaemonSet that was denied.
-    `owner` has the kind and the name of the workload that made a pod. A rendered object has the `root` that made it,
-    and its `files` are those of the results if one of them is another, such as a patch.
+    changes to its pods that consist of one parameter; `agent` is the service account of a DaemonSet that was denied.
+    `owner` has the kind and the name of the workload that made a pod. A rendered object has the `root` that it comes
+    from. If a result is in another file, such as a patch, `files` has the file of each result.
     """
 
     file: str
@@ -84,7 +84,7 @@ class Judged:
 
     @property
     def through(self) -> str:
-        """The words for the root that made it; empty for an object that was not rendered."""
+        """The root that it was rendered from, in words; empty for an object that was not rendered."""
         return f"through {shown(self.root, quotes=False)}" if self.root else ""
 
     @property

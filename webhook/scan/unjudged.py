@@ -74,7 +74,7 @@ def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
 
 
 def uses_gpu(value: Any, gpus: GPUResources) -> bool:
-    """Tell whether a document uses a GPU at some place, such as a chart's values."""
+    """Whether a document, such as a chart's values, uses a GPU anywhere."""
     return isinstance(value, dict) and any(use is not _CONTAINER for _, use in _found(value, gpus))
 
 
@@ -163,7 +163,7 @@ def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, _Use]]:
 
 
 def _use(key: str, value: Any, holder: Mapping[str, Any], gpus: GPUResources) -> _Use | None:
-    """Return the use of a GPU that a key of a map and its value are, if they are one."""
+    """Return the use of a GPU in a key and value of a map, if there is one."""
     if "/" in key:
         return _Use(key, f"requests {key}") if key in gpus and _counts(value) else None
     if not isinstance(value, str) or not value:
