@@ -117,7 +117,7 @@ def test_a_queue_is_looked_for_where_check_looks_for_it(
 def test_pods_of_a_shared_node_are_named_to_each_other(play: Callable[..., Placing]) -> None:
     first, second = play(pod("a", annotations=TRUST), pod("b", annotations=TRUST)).places
     assert (first.shares, second.shares) == (("team/b",), ("team/a",))
-    assert first.risk.startswith("no wall")
+    assert first.risk.startswith("no isolation")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_claims_share_a_device_until_its_memory_is_taken(claims: Callable[..., P
     first = placed.places[0]
     assert [device.id[2] for device in first.held] == ["gpu-0"]
     assert first.shares == ("team/p1", "team/p2", "team/p3")
-    assert first.risk.startswith("no wall")
+    assert first.risk.startswith("no isolation")
     assert placed.places[4].outcome.reasons["cannot allocate all claims"] > 0  # type: ignore[union-attr]
     (left,) = [each for each in placed.left if each.resource == f"devices of {CLASS}"]
     assert (left.pool, left.offered, left.free) == ("slices", 1, 0)

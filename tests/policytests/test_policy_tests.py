@@ -309,7 +309,7 @@ def test_junit_is_valid_and_has_a_case_each_and_says_what_failed(run: Any) -> No
     good, bad = suite.findall("testcase")
     assert (good.get("name"), len(good)) == ("one card", 0)
     assert (bad.get("name"), bad.get("classname")) == ('a "<bad>" one', "test.yaml")
-    assert bad[0].get("message") == "test.yaml:15: pool is not as expected"
+    assert bad[0].get("message") == "test.yaml:15: pool differs from the expectation"
     assert "expected none-such, got whole" in str(bad[0].text)
 
 

@@ -34,7 +34,7 @@ class Claims:
     by_resource: dict[str, str] = field(default_factory=dict)
 
     def of(self, spec: Mapping[str, Any], namespace: str, pod: str) -> tuple[tuple[ResourceClaim, ...], str]:
-        """Return the claims of a new pod, and why no node can take it; empty if all claims exist."""
+        """Return the claims of a new pod, and why no node can take it. The reason is empty if all claims exist."""
         found, missing = list[ResourceClaim](), ""
         for entry in mappings(spec.get("resourceClaims")):
             name, template = string(entry.get("resourceClaimName")), string(entry.get("resourceClaimTemplateName"))

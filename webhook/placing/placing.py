@@ -84,14 +84,14 @@ class PodPlacement:
 
     @property
     def risk(self) -> str:
-        """The harm that other pods can do to it on its node; empty if it has no GPU there."""
+        """The risk from other pods on its node; empty if it has no GPU there."""
         return RISKS[self.pool.sharing] if self.pool and (self.player.gpus or self.held) else ""
 
 
 RISKS: Mapping[str, str] = {
-    "time-slicing": "no wall: a neighbour can take the memory, or hang and crash the GPU",
+    "time-slicing": "no isolation: a neighbour can take the memory, or hang or crash the GPU",
     "mps": "memory is limited; a fault of one client ends all clients of the GPU",
-    "mig": "memory and faults are apart; only the card itself is common",
+    "mig": "memory and faults are isolated; only the card is shared",
     "none": "the GPU is its own",
 }
 """The harm that pods on one card can do to each other, by the kind of sharing (docs.nvidia.com, MPS and MIG)."""
@@ -355,7 +355,7 @@ OF_DAEMONS = tuple(
         ("unschedulable", "NoSchedule"),
     )
 )
-"""What the controller of DaemonSets adds to each pod, also without `hostNetwork`.
+"""The tolerations that the controller of DaemonSets adds to each pod, even without `hostNetwork`.
 
 (kubernetes pkg/controller/daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations)
 """
@@ -468,7 +468,7 @@ def _sharing(player: Player, node: NodeInfo) -> list[str]:
 
 
 def _uncounted(claims: Claims, policy: Policy) -> Iterator[str]:
-    """Yield a line for the pools whose devices are missing from what is left, as the extra is."""
+    """Yield a line for pools whose devices are not counted, because the extra is not installed."""
     pools = [pool.name for pool in policy.pools if pool.device_classes.patterns]
     if pools and claims.unplayed == NO_READER:
         yield f"what is left of the device classes of {listed(pools, _POOLS)} is not counted: {NO_READER}"
@@ -521,7 +521,7 @@ def _notes(nodes: Sequence[NodeInfo], players: Sequence[Player], running: int) -
 
 
 def _unknown_classes(players: Iterable[Player], priorities: Priorities) -> Iterator[str]:
-    """Note the classes of pods that neither have a priority yet nor name a class that is known."""
+    """Note the unknown priority classes of pods that have no priority yet."""
     named = {player.info.priority_class for player in players if not player.refused}
     for name in sorted(named - {"", *priorities}):
         yield f"PriorityClass {name} is not among the facts: played with priority 0"

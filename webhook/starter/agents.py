@@ -1,4 +1,4 @@
-"""Finds the pods of a cluster that a policy would refuse, and among them the agents that look after GPUs."""
+"""Finds the pods of a cluster that a policy would refuse, and the agents for GPUs among them."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ class AgentWorkload(NamedTuple):
 def agents_of(
     objects: Iterable[Object], engine: Engine, facts: Facts
 ) -> tuple[tuple[AgentWorkload, ...], tuple[AgentWorkload, ...]]:
-    """Return the agents that rules would refuse, or keep from the GPUs that they look after; and other such pods.
+    """Return the agents that rules would refuse, or would keep from their GPUs; and other pods that would be refused.
 
     An agent is a DaemonSet, or a pod without a GPU in a namespace that has such a DaemonSet.
     """

@@ -1,4 +1,4 @@
-"""Writes a PolicyTest of a policy that was made."""
+"""Writes a PolicyTest for a generated policy."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from webhook.starter.starter import Starter
 
 
 def tests(starter: Starter, policy: str, facts: Iterable[str]) -> str:
-    """Write a PolicyTest of a policy that was made; `policy` and `facts` are paths from the test's own folder."""
+    """Write a PolicyTest for a generated policy. `policy` and `facts` are paths relative to the test's folder."""
     cases = [_case(group, name, starter) for group, name in zip(starter.groups, starter.pools, strict=True)]
     cases += _slices(starter)
     cases.append(
@@ -52,7 +52,7 @@ def _case(group: NodeGroup, name: str, starter: Starter, count: int = 1) -> Obje
 
 
 def _slices(starter: Starter) -> Iterator[Object]:
-    """Write the case of a pod with two slices, of a pool whose resource no pool of whole GPUs offers."""
+    """Write a case with a pod that requests two slices of a resource that no pool of whole GPUs offers."""
     for group, name in zip(starter.groups, starter.pools, strict=True):
         resource = next(iter(group.resources), GPU)
         if group.shared and not any(resource in other.resources for other in starter.groups if not other.shared):

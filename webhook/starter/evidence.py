@@ -16,7 +16,7 @@ from webhook.starter import inventory
 
 
 class Sources(NamedTuple):
-    """The objects of a cluster: those that no tenant can have written, and all others."""
+    """The objects of a cluster: `firm` ones, which no tenant can have written, and all others."""
 
     firm: list[Object]
     doubtful: list[Object]

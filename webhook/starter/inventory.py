@@ -90,7 +90,7 @@ class NodeGroup:
 
     @property
     def largest(self) -> int:
-        """The most GPUs of a name that a node offers."""
+        """The largest number of GPUs of one name on a node."""
         return max(self.resources.values(), default=1)
 
     @property
@@ -212,7 +212,7 @@ def _nodes(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:
 
 
 def _has_gpus(node: Node) -> bool:
-    offered = any(name not in cards.NO_GPUS for name in node.resources)  # of none, where its plugin has failed
+    offered = any(name not in cards.NO_GPUS for name in node.resources)  # it offers 0 if its plugin has failed
     product = next((key for key in node_labels.PRODUCTS if key in node.labels), "")
     if product == "nvidia.com/gpu.product" or node.labels.get(node_labels.PRESENT) == "true":
         return True
@@ -365,16 +365,16 @@ Values = Mapping[str, frozenset[str | None]]
 
 
 def _told_apart(found: Sequence[NodeGroup], *, by_product: bool) -> list[NodeGroup]:
-    """Give each group requirements that contradict those of every other group.
+    """Give each group requirements that exclude the nodes of every other group.
 
-    A group of nodes that Karpenter makes selects no label that appears when a node runs: a pod that waits for such a
-    label makes no node (karpenter.sh/docs/concepts/scheduling).
+    A group of Karpenter's nodes does not select labels that appear only on running nodes: Karpenter creates no node for
+    a pod that waits for such a label (karpenter.sh/docs/concepts/scheduling).
     """
     values = [_values(group) for group in found]
     known = [_known_keys(value) for value in values]
     needed = [_first(keys, values, by_product=by_product) for keys in known]
     for value, keys in zip(values, needed, strict=True):
-        if None not in value[node_labels.KARPENTER]:  # whichever machine it makes next
+        if None not in value[node_labels.KARPENTER]:  # for any machine that it creates next
             keys.add(node_labels.KARPENTER)
     for group, value, keys in zip(found, values, needed, strict=True):
         if group.sharing == MIG:  # its cards may be whole again tomorrow

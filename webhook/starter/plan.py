@@ -1,4 +1,4 @@
-"""Decides what a policy says, from the objects of a cluster."""
+"""Decides the content of a policy, from the objects of a cluster."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ class Doubts(NamedTuple):
 
 
 def doubts_of(objects: Sequence[Object], plan: StarterPlan) -> Doubts:
-    """Return what all objects suggest beyond the plan that was made from firm ones."""
+    """Return the findings in all objects that go beyond the plan, which uses only firm objects."""
     shared = {each.node.name for group in plan.groups if group.shared for each in group.nodes}
     facts = Facts.of(objects)
     here = {holder.namespace for holder in facts.holders if holder.node in shared}
@@ -76,7 +76,8 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
         names=tuple(_names(groups)),
         guard=guard,
         everywhere={*Facts.of(objects).named} == {each.node.name for each in nodes},
-        # A pod without the annotation shares a card where it may: that is how pods share before there is a policy.
+        # A pod without the annotation shares a card if it may, because pods already share in this way before there is a
+        # policy.
         default=TRUSTED if any(group.shared for group in groups) else UNTRUSTED,
         labelled=any(_label(item, TRUST_LABEL) == TRUSTED for item in namespaces.values()),
         homes=tuple(homes),

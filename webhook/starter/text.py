@@ -32,8 +32,8 @@ MAX_NAMED = 10
 class Said(NamedTuple):
     """Text that the policy has only in comments.
 
-    `seeming` have DaemonSets that tenants may have written, and `strangers` are not agents; the policy would refuse
-    both. `refused` and `moved` name pods with GPUs.
+    `seeming` are agents whose DaemonSets tenants may have written, and `strangers` are other pods. The policy would
+    refuse both. `refused` and `moved` name pods with GPUs.
     """
 
     doubts: Doubts = Doubts()

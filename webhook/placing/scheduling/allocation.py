@@ -101,7 +101,7 @@ class Stock:
         return self._read[key]
 
     def allocate(self, node: NodeInfo, claims: Sequence[ResourceClaim]) -> Allocation | None:
-        """Return what claims would get together on a node; None if not all of them can be met."""
+        """Return the devices that some claims would get together on a node; None if one of them cannot be met."""
         return _Search(self, node, claims).found()
 
 

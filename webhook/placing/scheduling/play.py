@@ -17,7 +17,7 @@ class SchedulingResult:
     """The result for a pod: the node it landed on, or why it waits.
 
     `others` are equally good nodes, among which the scheduler chooses at random. `evicted` are the pods evicted for it.
-    `reasons` counts the nodes by why they did not take it. `evictor` is the pod for which this one lost its node.
+    `reasons` counts the nodes by why they did not take it. `evictor` is the pod that evicted this one.
     """
 
     pod: PodInfo

@@ -120,7 +120,7 @@ def _compare(one: Mapping[str, str], other: Mapping[str, str]) -> int:
 
 
 def _key(value: Mapping[str, str]) -> tuple[Any, ...]:
-    """Return what orders quantities, or versions (semver.org, 11): a release comes after what was before it."""
+    """Return a sort key for a quantity or a version (semver.org, 11): a release comes after its pre-releases."""
     if _QUANTITY in value:
         return (Fraction(value[_QUANTITY]),)
     match = _SEMVER.fullmatch(value[_VERSION])
