@@ -204,7 +204,10 @@ def encode(request: Request, verdict: Verdict, policy: str = "", support: str = 
 
 
 def answer(request: Request, wrong: Sequence[str] = (), warnings: Sequence[str] = ()) -> bytes:
-    """Write the AdmissionReview that answers a request without a verdict: refused for what is wrong, one line each."""
+    """Write the AdmissionReview that answers a request without a verdict.
+
+    It is denied if there are errors, one line each.
+    """
     response: dict[str, Any] = {"uid": request.uid, "allowed": not wrong}
     if wrong:
         response["status"] = {"code": 422, "reason": "Invalid", "message": "\n".join(_listed(wrong, "errors"))}

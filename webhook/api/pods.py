@@ -142,7 +142,7 @@ class Update:
 
     @cached_property
     def counts_only(self) -> bool:
-        """Whether the update changes nothing in the object but metadata, and how many pods run, and when.
+        """Whether the update changes only metadata, the number of pods, and when they run.
 
         Status counts. An API server takes it out of an update where a kind has a status subresource (apiextensions
         pkg/registry/customresource/strategy.go). In other kinds every author of an update writes it, and a Workflow's

@@ -156,7 +156,7 @@ def _object(
 ) -> Iterator[Pod]:
     """Yield the pods of an object within an object. A controller creates it, in the same namespace."""
     if not depth:
-        raise Malformed(path, f"holds objects more than {MAX_DEPTH} deep; create them by themselves")
+        raise Malformed(path, f"has objects nested more than {MAX_DEPTH} deep; create them separately")
     group, kind = group_kind(inner)
     namespace = request.namespace or section(item, "metadata", ()).get("namespace") or "default"
     asked = replace(request, group=group, kind=kind, namespace=namespace)
@@ -252,7 +252,7 @@ def _unread(request: Request, item: Object, path: Path, reason: str, allowance: 
 
 
 PARAMETER = "it is a parameter"
-"""The reason why a text is not read of which nothing is there but its name."""
+"""The reason why a text is not read if only its file name is known."""
 
 _PARAMETER = re.compile(r"\{\{[^{}]*\}\}")
 

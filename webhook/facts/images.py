@@ -127,10 +127,10 @@ class Unclear(ValueError):
 
 
 def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the full references in a tool's output about an image, each with the PYTHONPATH. Raises Unclear.
+    """Yield the full references that a tool's output gives to an image, each with the PYTHONPATH. Raises Unclear.
 
-    `skopeo inspect` prints the name and the digest, `docker image inspect` and podman's print tags and digests;
-    `skopeo inspect --config` and `crane config` print neither, so they need the reference `named`.
+    `skopeo inspect` prints the name and the digest, `docker image inspect` and podman's print tags and digests; `skopeo
+    inspect --config` and `crane config` print neither, so they need the reference `named`.
     """
     if isinstance(value, list):
         if named and len(value) > 1:

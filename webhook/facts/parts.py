@@ -1,4 +1,4 @@
-"""Reads parts that several kinds share: labels, amounts of resources, and the parts that are kept for Git."""
+"""Reads the parts that several kinds share: labels, amounts of resources, and the parts for a file in Git."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -12,7 +12,7 @@ VENDOR = "nvidia.com/"
 
 
 def labels(item: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the labels of an object that are texts."""
+    """Return those labels of an object whose values are strings."""
     found = mapping(mapping(item.get("metadata")).get("labels"))
     if all(isinstance(value, str) for value in found.values()):
         return found  # shared between the snapshots

@@ -108,9 +108,9 @@ class Facts:
         return known
 
     def trusts(self, namespace: str, account: str = "") -> bool | None:
-        """Whether an account has the right of trust; without a name, whether all of its namespace do.
+        """Whether an account has the right of trust.
 
-        None if unknown.
+        If the account has no name, whether all accounts of its namespace have it. None if unknown.
         """
         return self.rights.held(Account(namespace, account))
 

@@ -192,7 +192,7 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     right = [p for p in fitting if p.shared == share] or fitting
     waiting = None
-    for pool in right:  # nearly every pod gets the first
+    for pool in right:  # for nearly every pod it is the first pool
         if clash(pod, pool) is None:
             if fits(pod, pool, facts, asked):
                 return Placement(asked, claimed.in_(pool), pool)

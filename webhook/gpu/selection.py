@@ -1,4 +1,4 @@
-"""A pod's own choice among the nodes of a pool, and the known nodes that it leaves."""
+"""A pod's own selection among the nodes of a pool, and the known nodes that match it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,7 +89,7 @@ ANY = Selection()
 
 
 def restricted(pod: Pod, pool: Pool) -> bool:
-    """Return whether a pod's own node selection leaves only nodes of a pool, as steering writes it."""
+    """Return whether a pod's own node selection allows only nodes of a pool, as it does after steering."""
     selector, terms = pod.node_selector, pod.node_terms
     open_ = [each for each in pool.nodes.requirements if not (each.key in selector and each.matches(selector))]
     if not open_ or terms is None:
@@ -169,16 +169,16 @@ def taken(pool: Pool, facts: Facts) -> str:
 
 
 def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:
-    """Return whether a node has the GPUs that a pod requests, held or not. A node with unknown GPUs may have them."""
+    """Return whether a node has the requested GPUs, free or in use. A node with unknown GPUs may have them."""
     counted = ((name, much) for name, much in asked if not name.startswith(IMPLICIT))
     return not node.resources or all(node.resources.get(name, 0) >= much for name, much in counted)
 
 
 def fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> bool:
-    """Return whether a pod's own node selection leaves a known node of a pool that offers what it requests.
+    """Return whether a pool has a known node that the pod selects and that offers the requested GPUs.
 
-    A pod that selects nothing beyond the pool fits: it may wait for a node, but the policy's order decides. So does
-    one whose selection is too costly to evaluate.
+    A pod without a selection of its own always fits, because the order of pools in the policy decides. A pod whose
+    selection is too costly to evaluate fits too.
     """
     selection = Selection.of(pod, pool)
     if selection == ANY or not pool.has_nodes or sum(map(len, asked)) > MAX_LETTERS:

@@ -27,7 +27,7 @@ HEADINGS = {
 _STYLES = {ChangeEffect.DENIED: "denied", ChangeEffect.FREED: "allowed", ChangeEffect.WARNED: "warned"}
 
 MOST = 50
-"""The most objects below one heading of the Markdown."""
+"""Maximum number of objects below one heading of the Markdown."""
 
 _FRAME = 4096
 """Characters of the Markdown that are kept for headings and counts."""

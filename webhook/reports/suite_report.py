@@ -101,7 +101,7 @@ def _case(outcome: CaseResult) -> junit.JUnitCase:
     case = outcome.case
     if outcome.passed:
         return junit.JUnitCase(case.document.file, case.name)
-    head = f"{case.document.file}:{case.line()}: {outcome.failures[0].what} is not as expected"
+    head = f"{case.document.file}:{case.line()}: {outcome.failures[0].what} differs from the expectation"
     return junit.JUnitCase(case.document.file, case.name, failure="\n".join((head, *_details(outcome))))
 
 

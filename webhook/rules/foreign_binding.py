@@ -75,7 +75,7 @@ def _of_another(binding: Binding, requester: Requester, review: Review[Binding])
     if (requester.username == SCHEDULER) != (pool.scheduler == DEFAULT_SCHEDULER):
         yield Finding(
             ("target", "name"),
-            f"node {shown(binding.node)} is in pool {pool.name}, which is scheduled by {pool.scheduler} alone, and "
+            f"node {shown(binding.node)} is in pool {pool.name}, which only {pool.scheduler} may schedule, and "
             f"user {shown(requester.username)} is another scheduler; set schedulerName: {pool.scheduler} in the pod",
         )
 

@@ -35,7 +35,7 @@ def kept(item: Object) -> Part | None:
 
 
 def slim(item: Object, policy: Policy) -> Part:
-    """Keep what rules judge in the pods of any DaemonSet, and what says how the plugin is installed."""
+    """Keep the parts of any DaemonSet's pods that rules judge, and those that show how the plugin is installed."""
     pod, metadata = _pod(item), mapping(mapping(mapping(item.get("spec")).get("template")).get("metadata"))
     return {"spec": {"template": templates.slim(metadata, pod, policy, plugin=runs_the_plugin(pod))}}
 

@@ -49,10 +49,10 @@ def key(judged: Judged) -> tuple[str, str, str]:
 
 
 def by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
-    """Return the pods of each judged workload that have no findings but its own.
+    """Return the pods of each judged workload that have only findings which the workload has too.
 
-    Whoever creates a pod names its owner. So a pod is left out only if the lines of the workload say all that it has. A
-    pod owns no other pod.
+    Whoever creates a pod names its owner. So a pod is left out only if the lines of the workload show all of its
+    findings. A pod never owns another pod.
     """
     owners = {key(judged): set(_shown(judged)) for judged in report.judged if judged.kind != "Pod"}
     found: dict[tuple[str, str, str], list[Judged]] = {}
@@ -69,9 +69,9 @@ def _findings(judged: Judged) -> Iterator[tuple[str, Action, str, str]]:
 
 
 def _shown(judged: Judged) -> Iterator[tuple[str, Action, str, str]]:
-    """Yield what the lines of an object say: its findings, and each without the last ways out.
+    """Yield the text of an object's lines: its findings, and each finding without its last ways out.
 
-    The message of a DaemonSet ends with one more than that of its pods.
+    The message of a DaemonSet has one more way out than that of its pods.
     """
     for rule, action, remark, message in _findings(judged):
         parts = message.split("; ")
