@@ -549,7 +549,7 @@ def test_an_api_server_that_is_late_stops_a_change_and_is_named(api: ApiInMemory
 def test_the_last_step_waits_for_requests(api: ApiInMemory) -> None:
     put(api, policy())
     one = controller(api, step=0.02)
-    assert any("requests on their way" in one.look().waits for _ in range(400))
+    assert any("requests in flight" in one.look().waits for _ in range(400))
     assert "." in api.named(VALIDATE)
 
 

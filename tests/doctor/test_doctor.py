@@ -487,7 +487,7 @@ def test_without_a_policy_nothing_is_judged_and_nothing_is_wrong(world: World, a
     done = ask()
     assert (done.status, done.having("error")) == (0, {})
     assert done.having("ok")["policy"] == "there is no policy, so nothing is judged"
-    assert done.having("ok")["registration"] == "it is empty, so nothing is judged"
+    assert done.having("ok")["registration"] == "nothing is registered"
 
 
 def _put(world: World, **status: Any) -> None:

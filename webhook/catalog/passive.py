@@ -13,7 +13,7 @@ _BY_GROUP = {
     "coordination.k8s.io": "Lease",
     "discovery.k8s.io": "EndpointSlice",
     "events.k8s.io": "Event",
-    "karpenter.sh": "NodeClaim NodePool",
+    "karpenter.sh": "NodeClaim",
     "kueue.x-k8s.io": "Cohort",
     "monitoring.coreos.com": "PodMonitor PrometheusRule ServiceMonitor",
     "networking.k8s.io": "Ingress IngressClass NetworkPolicy",

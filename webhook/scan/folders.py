@@ -92,7 +92,7 @@ def chart_of(name: str) -> str:
     parts = PurePath(name).parts
     for index, part in enumerate(parts[:-1]):
         folder = os.path.join(*parts[:index]) if index else "."  # noqa: PTH118
-        if part in ("templates", "charts") and _is_chart(folder):
+        if part in ("templates", "charts") and _is_chart(os.path.abspath(folder)):  # noqa: PTH100
             return folder if "templates" in parts[index:-1] else ""
     return ""
 
