@@ -285,7 +285,7 @@ def _audit_beside_a_fallback(world: World) -> None:
 Break = Callable[[World], Any]
 
 ERRORS: list[tuple[Break, str, str, str]] = [
-    (lambda w: w.items.pop(DEPLOYMENT), "replicas", "error", "is not there"),
+    (lambda w: w.items.pop(DEPLOYMENT), "replicas", "error", "does not exist"),
     (lambda w: w.items[f"{HOME}/pods"].update(items=[]), "replicas", "error", "no replica of 2 is ready"),
     (lambda w: w.items[f"{HOME}/pods"]["items"].pop(), "replicas", "warning", "1 of 2 replicas are ready"),
     (lambda w: _edit(w, f"{HOME}/pods", "cpu-1", "cpu-0"), "replicas", "warning", "run on node cpu-0"),
