@@ -29,10 +29,14 @@ def _pattern(expression: str, *, literal: str = LITERAL) -> str:
     return r"\s+".join(map(re.escape, expression.split())).replace("'@'", literal)
 
 
+def _whole(condition: str) -> str:
+    """Return the pattern of a whole expression: one such condition, or those of both policies of a change."""
+    return rf"^({condition}|\({condition}\)\s+&&\s+\({condition}\))\s*$"
+
+
 NAMED = _pattern(conditions.named([("@", "@")]))
-NAMED_CONFIG_MAPS = rf"^{NAMED}(\s+[|][|]\s+{NAMED})*\s*$"
-CHANGED = _pattern(conditions.changed_labels(["@"]), literal=rf"{LITERAL}(,\s+{LITERAL})*")
-LABELS_OF_NODES = rf"^{CHANGED}\s*$"
+NAMED_CONFIG_MAPS = _whole(rf"{NAMED}(\s+[|][|]\s+{NAMED})*")
+LABELS_OF_NODES = _whole(_pattern(conditions.changed_labels(["@"]), literal=rf"{LITERAL}(,\s+{LITERAL})*"))
 """The forms of the conditions about ConfigMaps that a policy names, and about nodes."""
 
 LABELS = """\

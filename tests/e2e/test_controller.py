@@ -364,6 +364,16 @@ def everything() -> Object:
     return value
 
 
+def another() -> Object:
+    """A policy whose pools select nodes by one label more, and that names another ConfigMap."""
+    value = everything()
+    spec = value["spec"]
+    spec["sharing"]["configMaps"] += [{"namespace": "kube-system", "name": "another"}]
+    nodes = spec["pools"][0]["nodes"]
+    nodes["matchLabels"] = {**nodes.get("matchLabels", {}), "example.com/more": "x"}
+    return value
+
+
 def hook(**changes: Any) -> Object:
     return {
         "name": "evil.example.com",
@@ -583,14 +593,16 @@ def test_the_guard_lets_the_controller_write_what_any_policy_registers(enforced:
         done = try_to_write(enforced, which, lambda found: found["webhooks"].clear())
         assert done.returncode == 0, done.stderr
     found = {each["name"] for each in enforced.cluster.get(*CONFIGURATIONS["validate"])["webhooks"]}
-    full = read(everything())
+    full, other = read(everything()), read(another())
+    read_both = {each.digest: each for each in (full, other)}
     paths = (
         EnginePath(VALIDATE, (Name(full.digest), Name(full.digest, Manner.AUDIT))),
+        EnginePath(VALIDATE, (Name(full.digest), Name(other.digest))),
         EnginePath(MUTATE, (Name(full.digest),)),
     )
     registered: set[str] = set()
     for path in paths:
-        hooks = filled.webhooks(path, {full.digest: full}, "")
+        hooks = filled.webhooks(path, read_both, "")
         registered |= {each["name"] for each in hooks}
         done = try_to_write(enforced, path.half, partial(dict.update, webhooks=hooks))
         assert done.returncode == 0, done.stderr
