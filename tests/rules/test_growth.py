@@ -281,3 +281,19 @@ def test_each_place_of_a_workload_costs_each_entry_the_same(engine: Engine, samp
     outside = [(path, grow) for path, grow in growths(document.value) if ALL or not {*CONTAINER_LISTS} & {*path[:-1]}]
     found = {dotted(path): steepness(engine, sample_facts, request, grow, FEWER) for path, grow in outside}
     assert not {place: round(steep, 2) for place, steep in found.items() if steep > STEEPER}
+
+
+def test_two_lists_of_a_pod_cost_no_product(engine: Engine, sample_facts: Facts) -> None:
+    """Each finding about a variable says how to request a GPU, which depends on where the pod may run."""
+
+    def both(times: int) -> dict[str, Any]:
+        env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}] * times
+        conditions = [{"key": f"k{number}", "operator": "Exists"} for number in range(times)]
+        required = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        spec = {"containers": [{"name": "a", "env": env}], "affinity": affinity}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "vision"}, "spec": spec}
+
+    request = admission.decode(admission.wrap(both(1)))
+    cost(engine, sample_facts, request, both(1))
+    assert steepness(engine, sample_facts, request, both, SIZES) <= STEEPER

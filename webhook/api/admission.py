@@ -243,15 +243,15 @@ def _listed(texts: Sequence[str], what: str) -> Sequence[str]:
 def reasons(verdict: Verdict) -> list[str]:
     """Return why an object is denied, one line each: what is malformed, or the denying findings without repeats.
 
-    Findings about what /mutate left out come last, since no author can mend them. Only the last one says why.
+    Findings about what /mutate left out come last, since no author can mend them. Only the first of them says why.
     """
     if verdict.malformed is not None:
         return [str(verdict.malformed)]
     denied = sorted(verdict.having(Action.DENY), key=lambda result: bool(result.finding.left_out))
     texts = [*dict.fromkeys((result.text, result.finding.why) for result in denied)]
-    last = {why: number for number, (_, why) in enumerate(texts)}
+    first = {why: number for number, (_, why) in reversed([*enumerate(texts)])}
     return [
-        text.removesuffix(f"; {why}") if why and number < last[why] else text
+        text.removesuffix(f"; {why}") if why and number > first[why] else text
         for number, (text, why) in enumerate(texts)
     ]
 

@@ -1,6 +1,7 @@
 """Finds the pool that a GPU pod belongs to, by the trust that the pod has."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
-from webhook.gpu.selection import fits, known_nodes
+from webhook.gpu.selection import MAX_CHOICES, fits, known_nodes
 from webhook.gpu.selection import offers as offered
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -225,9 +226,11 @@ def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount]
 def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claimed: TrustRequest) -> tuple[str, ...]:
     """The values of the label of a clash by which the pod would select a pool that takes it.
 
-    If nodes of that pool are known, these are the values of those that offer what it requests.
+    If nodes of that pool are known, these are the values of those that offer what it requests. They are not searched
+    for a pod with more conditions than are evaluated per node.
     """
-    if placement.clash is None or placement.pool is None:
+    conditions = sum(len(term.expressions or ()) for term in pod.node_terms or ())
+    if placement.clash is None or placement.pool is None or conditions > MAX_CHOICES:
         return ()
     found: dict[str, None] = {}
     for pool in _willing(pod, policy, facts, placement.totals, claimed):
@@ -237,8 +240,18 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
                 if requirement.key == placement.clash.key and requirement.operator == "In":
                     known = known_nodes(pool, facts)
                     having = {n.labels.get(requirement.key) for n in known if offered(n, placement.totals.items())}
-                    found |= dict.fromkeys(sorted(requirement.values & having if known else requirement.values))
+                    values = sorted(requirement.values & having if known else requirement.values)
+                    found |= dict.fromkeys(value for value in values if _leads(pod, pool, requirement.key, value))
     return tuple(found)
+
+
+def _leads(pod: Pod, pool: Pool, key: str, value: str) -> bool:
+    """Return whether a pod that selects a value, and nothing else by that label, excludes no node of a pool."""
+    terms = pod.node_terms and tuple(
+        term._replace(expressions=term.expressions and tuple(r for r in term.expressions if r.key != key))
+        for term in pod.node_terms
+    )
+    return clash(replace(pod, node_selector={**pod.node_selector, key: value}, node_terms=terms), pool) is None
 
 
 def selected(pod: Pod, policy: Policy) -> Pool | None:

@@ -145,7 +145,7 @@ class PodReview(Review[Pod]):
         most = 1 if place.pool.shared else place.pool.max_request
         return most is None or place.count <= most
 
-    @property
+    @shared
     def request_way(self) -> str:
         """The words for requesting a GPU, and that all are taken in the pool where such a pod would go."""
         pod, policy, facts, trust = self.subject, self.policy, self.facts, self.trust_request
