@@ -1,16 +1,18 @@
 """Reads files from a revision of a Git repository by `git cat-file`, and writes them out for a rendering."""
 
 import io
+import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 
 from webhook.documents.documents import Document, read
-from webhook.documents.files import SUFFIXES
+from webhook.documents.files import MAX_FILE, SUFFIXES
 from webhook.model import Problem, Unusable
+from webhook.text.words import shown
 
 
 def load(path: str) -> list[Document]:
@@ -23,7 +25,7 @@ def load(path: str) -> list[Document]:
     files = [path] if inside is None else [f"{path.rstrip('/')}/{name}" for name in shown]
     documents: list[Document] = []
     for file in files:
-        read_documents, problems = read(_git(file, "cat-file", "blob"), file)
+        read_documents, problems = read(_git(file, "cat-file", "blob", most=MAX_FILE), file)
         if problems:
             raise Unusable(problems)
         documents += read_documents
@@ -40,6 +42,9 @@ def names(path: str) -> Sequence[str] | None:
 MAX_READ = 256 * 2**20
 """Bytes of all files of a revision that are written for a rendering: more are refused."""
 
+MAX_NAMES = 64 * 2**20
+"""Bytes of the list of all names in a revision: more are refused. The list of Linux has 8 MB."""
+
 
 @contextmanager
 def written(path: str, others: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -50,42 +55,95 @@ def written(path: str, others: Collection[str]) -> Iterator[tuple[str, str]]:
     revision, _, inside = path.partition(":")
     if inside.startswith("./"):
         inside = _text(path, _run(path, "rev-parse", "--show-prefix")).strip() + inside[2:]
-    whole = f"{revision}:"
-    listing = _git(whole, "ls-tree", "--full-tree", "-r", "-z", "--name-only").split("\0")
-    listed = (name for name in listing if name.lower().endswith(SUFFIXES) or PurePath(name).name in others)
-    wanted = [name for name in listed if "\n" not in name]
-    data = _run(path, "cat-file", "--batch", given="".join(f"{whole}{name}\n" for name in wanted))
-    if len(data) > MAX_READ:
-        raise Unusable((Problem(path, 0, f"the revision has more than {MAX_READ // 2**20} MiB of manifests"),))
+    wanted = {name: oid for name, oid in _names_and_oids(f"{revision}:") if _is_listed(name, others)}
+    if wrong := next((name for name in wanted if not _is_checked_out(name)), ""):
+        raise Unusable((Problem(path, 0, f"{shown(wrong)} is a name that Git never checks out"),))
+    if sum(_sizes(path, wanted).values()) > MAX_READ:
+        raise _too_much(path, MAX_READ, "manifests")
     with tempfile.TemporaryDirectory() as root:
         Path(root, ".git").mkdir()
-        answers = io.BytesIO(data)
-        for name in wanted:
-            size = int(answers.readline().split()[-1])  # OID blob SIZE (git-cat-file(1), BATCH OUTPUT)
-            Path(root, name).parent.mkdir(parents=True, exist_ok=True)
-            Path(root, name).write_bytes(answers.read(size))
-            answers.read(1)
+        _write(path, root, wanted)
         yield root, str(Path(root, inside))
 
 
-def _git(path: str, *command: str) -> str:
-    return _text(path, _run(path, *command, "--end-of-options", path))
+def _is_listed(name: str, others: Collection[str]) -> bool:
+    return name.lower().endswith(SUFFIXES) or PurePath(name).name in others
 
 
-def _run(path: str, *command: str, given: str = "") -> bytes:
+def _is_checked_out(name: str) -> bool:
+    """Whether Git writes a file of this name below a folder (verify_path in its read-cache.c)."""
+    return {"", ".", "..", ".git"}.isdisjoint(name.lower().split("/"))
+
+
+def _names_and_oids(whole: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the object of each file of a revision; a submodule is none."""
+    for row in os.fsdecode(_run(whole, *_LIST, "-r", "--end-of-options", whole, most=MAX_NAMES)).split("\0"):
+        about, _, name = row.partition("\t")  # MODE TYPE OID TAB NAME (git-ls-tree(1), OUTPUT FORMAT)
+        if about.split()[1:2] == ["blob"]:
+            yield name, about.split()[2]
+
+
+_LIST = ("ls-tree", "--full-tree", "-z")
+
+
+def _sizes(path: str, wanted: Mapping[str, str]) -> dict[str, int]:
+    """Return the bytes of each file, of which none is read."""
+    answers = _text(path, _run(path, "cat-file", "--batch-check", given=wanted.values())).splitlines()
+    found = dict[str, int]()
+    for name, answer in zip(wanted, answers, strict=True):
+        size = answer.split()[-1]  # OID blob SIZE, or OID missing (git-cat-file(1), BATCH OUTPUT)
+        if not size.isdecimal():
+            raise Unusable((Problem(path, 0, f"{shown(name)} is not in this repository: fetch it"),))
+        found[name] = int(size)
+    return found
+
+
+def _write(path: str, root: str, wanted: Mapping[str, str]) -> None:
+    most = MAX_READ + len(wanted) * _ROW
+    answers = io.BytesIO(_run(path, "cat-file", "--batch", given=wanted.values(), most=most))
+    for name in wanted:
+        size = int(answers.readline().split()[-1])
+        try:
+            Path(root, name).parent.mkdir(parents=True, exist_ok=True)
+            Path(root, name).write_bytes(answers.read(size))
+        except OSError as error:
+            raise Unusable((Problem(path, 0, f"{shown(name)}: {error.strerror}"),)) from error
+        answers.read(1)
+
+
+_ROW = 128
+"""Bytes that are enough for the line before each file, which has its object, type and size."""
+
+
+def _git(path: str, *command: str, most: int = MAX_NAMES) -> str:
+    return _text(path, _run(path, *command, "--end-of-options", path, most=most))
+
+
+def _run(path: str, *command: str, given: Iterable[str] = (), most: int = MAX_NAMES) -> bytes:
+    """Run git with some lines as its input. Raises Unusable, also when it writes more bytes than allowed."""
     git = shutil.which("git")
     if git is None:
         raise Unusable((Problem(path, 0, "no such file, and git is not installed to read it from a revision"),))
-    done = subprocess.run(  # noqa: S603 - a list, and nothing in it can become an option
-        [git, *command],
-        input=given.encode(),
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("fatal: ")
-        raise Unusable((Problem(path, 0, f"git: {reason}"),))
-    return done.stdout
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as errors:
+        asked.writelines(f"{line}\n".encode() for line in given)
+        asked.seek(0)
+        with subprocess.Popen(  # noqa: S603 - a list, and nothing in it can become an option
+            [git, *command], stdin=asked, stdout=subprocess.PIPE, stderr=errors
+        ) as running:
+            assert running.stdout is not None  # noqa: S101 - it is a pipe
+            data = running.stdout.read(most + 1)
+            if len(data) > most:
+                running.kill()
+                raise _too_much(path, most, "data")
+        if running.returncode:
+            errors.seek(0)
+            reason = errors.read().decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("fatal: ")
+            raise Unusable((Problem(path, 0, f"git: {reason}"),))
+    return data
+
+
+def _too_much(path: str, most: int, what: str) -> Unusable:
+    return Unusable((Problem(path, 0, f"the revision has more than {most // 2**20} MiB of {what}"),))
 
 
 def _text(path: str, data: bytes) -> str:
