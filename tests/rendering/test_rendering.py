@@ -1,19 +1,23 @@
 """How roots are rendered: by which programs, within which limits, and how often."""
 
+import fnmatch
 import os
+import re
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import followed, kustomize, programs, rendering, repositories, results_cache, tree
+from webhook.rendering import deploying, followed, kustomize, programs, rendering, repositories, results_cache, tree
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
 from webhook.scan import batches
@@ -376,7 +380,58 @@ def test_generators_that_look_at_too_many_paths_end(check: Check, monkeypatch: p
     monkeypatch.setattr(tree, "MAX_LOOKS", 4)
     report = check({"s.yaml": SET, "d/pod.yaml": POD})
     assert judged(report) == ["d/pod.yaml lab"]
-    assert any("ApplicationSet s (the patterns look at more than 4 paths)" in note for note in report.notes)
+    assert any("ApplicationSet s (the patterns are compared more than 4 times)" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [f"{{path: '{'*/' * 200}x'}}", ", ".join(["{path: d}"] * 200), "{path: d}" + ", {path: x, exclude: true}" * 200],
+    ids=["parts of a pattern", "the same pattern again", "excluded patterns"],
+)
+def test_each_comparison_of_a_pattern_counts(check: Check, monkeypatch: pytest.MonkeyPatch, paths: str) -> None:
+    monkeypatch.setattr(tree, "MAX_LOOKS", 100)
+    report = check({"s.yaml": SET.replace('{path: "d*"}, {path: "*"}', paths), "d/pod.yaml": POD})
+    assert judged(report) == ["d/pod.yaml lab"]
+    assert any("ApplicationSet s (the patterns are compared more than 100 times)" in note for note in report.notes)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["a", "b", "*", "**", "[!a]"]), min_size=1, max_size=5).map("/".join),
+)
+def test_a_pattern_finds_what_it_matches_within_the_steps_that_it_counts(paths: list[str], pattern: str) -> None:
+    """The other reading is a regular expression for the whole path, which may need exponentially many steps."""
+    one = {"a": "a", "b": "b", "*": "[^/]*", "[!a]": "[^a/]"}
+    text = "".join("(?:[^/]+/)*" if each == "**" else f"{one[each]}/" for each in pattern.split("/"))
+    here, asked = tree.Tree("/nowhere"), list[str]()
+    here.__dict__["_paths"] = sorted({*paths})
+
+    def counted(part: str) -> tree.Matcher:
+        def fits(name: str) -> object:
+            asked.append(name)
+            return fnmatch.fnmatchcase(name, part) or None
+
+        return fits
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tree, "matcher", counted)
+        found = here.matching(pattern)
+    assert found == [path for path in here._paths if re.fullmatch(text, f"{path}/")]
+    assert len(asked) <= here._looked
+
+
+def test_generators_end_at_the_first_application_too_many(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", 2)
+    paths, of_path = list[str](), deploying._of_path
+
+    def noted(path: str) -> Mapping[str, str]:
+        paths.append(path)
+        return of_path(path)
+
+    monkeypatch.setattr(deploying, "_of_path", noted)
+    report = check({"s.yaml": SET, **{f"d{each}/pod.yaml": POD for each in range(9)}})
+    assert any("ApplicationSet s (too many)" in note for note in report.notes)
+    assert paths == ["d0", "d1", "d2"]
 
 
 @pytest.mark.parametrize(("text", "most"), [("", 2), ("x" * 2 * 4096, 8)])

@@ -4,11 +4,11 @@ Sources: kustomize-controller api/v1/kustomization_types.go, helm-controller api
 source-controller api/v1 of Flux; pkg/apis/application/v1alpha1/types.go and applicationset_types.go of Argo CD.
 """
 
-import fnmatch
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from webhook.api.fields import group_kind
@@ -18,7 +18,7 @@ from webhook.model import Object
 from webhook.rendering import kustomize
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
-from webhook.rendering.tree import Tree, Unseen
+from webhook.rendering.tree import Tree, Unseen, matcher
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
@@ -161,7 +161,8 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
     weight = 1 + len(json.dumps(template)) // _WEIGHT
     for generator in mappings(spec.get("generators")):
         try:
-            sets = list(_parameters(generator, tree, prefix))
+            most = max(0, kustomize.MAX_ALL_OBJECTS - tree.followed) // weight + 1  # one too many
+            sets = list(islice(_parameters(generator, tree, prefix), most))
         except Unseen as error:
             return made, str(error)
         tree.followed += weight * len(sets)
@@ -187,10 +188,11 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterat
     directories = mappings(git.get("directories"))
     if directories:
         wanted = [string(each.get("path")) for each in directories if not each.get("exclude")]
-        excluded = [string(each.get("path")) for each in directories if each.get("exclude")]
+        excluded = [matcher(string(each.get("path"))) for each in directories if each.get("exclude")]
         paths = (path for pattern in wanted for path in tree.matching(pattern))
         for path in (path for path in paths if os.path.isdir(os.path.join(tree.root, path))):
-            if not any(fnmatch.fnmatchcase(path, each) for each in excluded):
+            tree.look(len(excluded))
+            if not any(fits(path) for fits in excluded):
                 yield {**_of_path(path), **more}
     for each in mappings(git.get("files")):
         for path in tree.matching(string(each.get("path"))):

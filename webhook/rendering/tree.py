@@ -2,7 +2,8 @@
 
 import fnmatch
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import PurePath
 
@@ -16,8 +17,8 @@ MAX_READ = 256 * 2**20
 """Bytes of all files of one rendering: more are refused."""
 
 
-MAX_LOOKS = 10_000_000
-"""How many paths the patterns of all generators may look at: each looks at all."""
+MAX_LOOKS = 20_000_000
+"""How often the patterns of all generators may compare one of their parts with a part of a path."""
 
 _SEEN = (".", ".helmignore")
 """Parts of paths that are not hidden, though they begin with a dot: most charts have the second (helm create)."""
@@ -136,29 +137,45 @@ class Tree:
             found += (os.path.relpath(os.path.join(at, name), self.root) for name in (*folders, *names))
         return sorted(found)
 
+    @cached_property
+    def _parts(self) -> int:
+        return sum(path.count("/") + 1 for path in self._paths)
+
+    def look(self, count: int) -> None:
+        """Count comparisons of a pattern with paths. Raises Unseen when they are too many."""
+        self._looked += count
+        if self._looked > MAX_LOOKS:
+            raise Unseen(f"the patterns are compared more than {MAX_LOOKS:,} times")
+
     def matching(self, pattern: str) -> list[str]:
         """Return the paths that fit a pattern, in which `**` is any number of folders. Raises Unseen."""
         if pattern not in self._matching:
-            self._looked += len(self._paths)
-            if self._looked > MAX_LOOKS:
-                raise Unseen(f"the patterns look at more than {MAX_LOOKS:,} paths")
-            parts = tuple(os.path.normpath(pattern).split("/"))
-            self._matching[pattern] = [path for path in self._paths if _fits(tuple(path.split("/")), parts)]
+            parts = os.path.normpath(pattern).split("/")
+            self.look(self._parts * len(parts))
+            tests = [None if part == "**" else matcher(part) for part in parts]
+            self._matching[pattern] = [path for path in self._paths if _fits(path.split("/"), tests)]
+        self.look(len(self._matching[pattern]))
         return self._matching[pattern]
 
 
-def _fits(path: tuple[str, ...], parts: tuple[str, ...]) -> bool:
-    """Whether a path fits a pattern; in steps by both lengths."""
+Matcher = Callable[[str], object]
+"""Returns None for a name that does not fit."""
+
+
+def matcher(pattern: str) -> Matcher:
+    """Return how to compare names with a pattern, which is read only once (unlike by fnmatch)."""
+    return re.compile(fnmatch.translate(pattern)).match
+
+
+def _fits(path: Sequence[str], tests: Iterable[Matcher | None]) -> bool:
+    """Whether a path fits a pattern, in which None is any number of folders; in steps by both lengths."""
     fits = [True, *(False for _ in path)]
-    for part in parts:
-        if part == "**":
+    for test in tests:
+        if test is None:
             start = fits.index(True) if True in fits else len(fits)
             fits = [index >= start for index in range(len(fits))]
         else:
-            fits = [
-                False,
-                *(before and fnmatch.fnmatchcase(name, part) for before, name in zip(fits, path, strict=False)),
-            ]
+            fits = [False, *(before and test(name) is not None for before, name in zip(fits, path, strict=False))]
     return fits[-1]
 
 
