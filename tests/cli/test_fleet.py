@@ -157,6 +157,11 @@ def git(folder: Path, *command: str) -> None:
 def test_overlays_are_read_from_a_revision_as_from_files(
     overlays: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    base = overlays / "policies" / "base"
+    with (base / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write("configMapGenerator: [{name: note, files: [notes/note.txt]}]\n")
+    (base / "notes").mkdir()
+    (base / "notes" / "note.txt").write_text("a note", "utf-8")
     git(overlays, "init", "--quiet")
     git(overlays, "add", ".")
     git(overlays, "commit", "--quiet", "--message", "one")
@@ -171,6 +176,9 @@ def test_overlays_are_read_from_a_revision_as_from_files(
     assert capsys.readouterr().out.endswith("newly denied: 0 in 2 clusters\n")
     monkeypatch.chdir(overlays / "policies")
     assert inputs.load_policy("HEAD:./eu-1").digest != inputs.load_policy("eu-1").digest
+    monkeypatch.chdir(overlays / "policies" / "us-2")
+    _, document = inputs.load_policy_with_document("HEAD:../us-2")
+    assert document.where(("spec", "pools"))[0] == "HEAD:policies/base/policy.yaml"
 
 
 def test_a_place_in_an_overlay_is_that_of_its_patch(overlays: Path) -> None:

@@ -144,3 +144,34 @@ def test_a_file_is_read_within_the_bound_of_all_files(monkeypatch: pytest.Monkey
     assert [each.value for each in git.load(f"{name}:a.yaml")] == [{"a": 12345}]
     with pytest.raises(Unusable, match="more than"):
         git.load(f"{name}:b.yaml")
+
+
+def test_names_need_not_be_text() -> None:
+    """A file that nobody can name in a kustomization spoils no policy."""
+    name = tree([(b"a.yaml", b"a: 1"), (b"\xff.yaml", b"x")])
+    assert [each.value for each in git.load(f"{name}:a.yaml")] == [{"a": 1}]
+    assert git.names(f"{name}:") == ["a.yaml", os.fsdecode(b"\xff.yaml")]
+    assert write([(b"\xff.yaml", b"x")]) == {os.fsdecode(b"\xff.yaml"): b"x"}
+
+
+PATHS = st.lists(st.sampled_from(["a", "a-", "b", "kustomization.yaml", "c.txt"]), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.sets(PATHS, max_size=8))
+def test_a_file_is_below_a_folder_by_its_name(paths: set[str]) -> None:
+    folders = [path.removesuffix("kustomization.yaml") for path in paths if Path(path).name == "kustomization.yaml"]
+    outermost = git._outermost(folders)
+    for path in paths:
+        assert git._is_below(path, outermost) == any(
+            Path(path).parent.is_relative_to(folder or ".") for folder in folders
+        )
+
+
+def test_what_a_kustomization_may_read_is_written_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git, "MAX_DATA", 4)
+    folder: Sequence[Entry] = [
+        (b"Kustomization", b"k"),
+        (b"b", [(b"fits", b"1234"), (b"large", b"12345"), (b"c.json", b"{    }")]),
+    ]
+    written = write([(b"a", folder), (b"other.txt", b"x")])
+    assert written == {"a/Kustomization": b"k", "a/b/fits": b"1234", "a/b/c.json": b"{    }"}

@@ -2,9 +2,11 @@
 
 import io
 import os
+import posixpath
 import shutil
 import subprocess
 import tempfile
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -16,13 +18,15 @@ from webhook.text.words import shown
 
 
 def load(path: str) -> list[Document]:
-    """Read the file REV:PATH, or the files directly in that folder. PATH starts at the root, `./PATH` here.
+    """Read the file REV:PATH, or the files directly in that folder.
+
+    PATH starts at the root of the repository, `./PATH` and `../PATH` at the working folder.
 
     Raises Unusable even if only one document is unreadable, because a policy cannot be used in part.
     """
     inside = names(path)
-    shown = (name for name in inside or () if not name.startswith(".") and name.lower().endswith(SUFFIXES))
-    files = [path] if inside is None else [f"{path.rstrip('/')}/{name}" for name in shown]
+    visible = (name for name in inside or () if not name.startswith(".") and name.lower().endswith(SUFFIXES))
+    files = [path] if inside is None else [f"{path.rstrip('/')}/{name}" for name in visible]
     documents: list[Document] = []
     for file in files:
         read_documents, problems = read(_git(file, "cat-file", "blob", most=MAX_FILE), file)
@@ -36,29 +40,40 @@ def names(path: str) -> Sequence[str] | None:
     """Return the names directly in the folder REV:PATH; None for a file. Raises Unusable."""
     if _git(path, "cat-file", "-t").strip() != "tree":
         return None
-    return [name for name in _git(path, "ls-tree", "--full-tree", "-z", "--name-only").split("\0") if name]
+    return [
+        name for name in os.fsdecode(_run(path, *_LIST, "--name-only", "--end-of-options", path)).split("\0") if name
+    ]
 
 
 MAX_READ = 256 * 2**20
 """Bytes of all files of a revision that are written for a rendering: more are refused."""
+
+MAX_DATA = 2**20
+"""Bytes of the largest file that is no manifest: a ConfigMap or a Secret has no more (kubernetes.io)."""
 
 MAX_NAMES = 64 * 2**20
 """Bytes of the list of all names in a revision: more are refused. The list of Linux has 8 MB."""
 
 
 @contextmanager
-def written(path: str, others: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Write the manifests of a revision, and files of other names. Yields their root and the folder of REV:PATH in it.
+def written(path: str, kustomizations: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Write the manifests of a revision, and all that its kustomizations may read: what is in their folders and below.
 
-    The root is a repository of its own, which ends with the context. Raises Unusable.
+    Yields the root of these files, a repository of its own that ends with the context, and the folder of REV:PATH in
+    it. `kustomizations` are the names of files that make a folder a kustomization. Raises Unusable.
     """
     revision, _, inside = path.partition(":")
-    if inside.startswith("./"):
-        inside = _text(path, _run(path, "rev-parse", "--show-prefix")).strip() + inside[2:]
-    wanted = {name: oid for name, oid in _names_and_oids(f"{revision}:") if _is_listed(name, others)}
+    if inside.startswith(("./", "../")):
+        prefix = os.fsdecode(_run(path, "rev-parse", "--show-prefix")).removesuffix("\n")
+        inside = posixpath.normpath(f"{prefix}{inside}")
+    listed = dict(_names_and_oids(f"{revision}:"))
+    folders = _outermost(name.removesuffix(last) for name in listed if (last := PurePath(name).name) in kustomizations)
+    wanted = {name: oid for name, oid in listed.items() if _is_manifest(name) or _is_below(name, folders)}
     if wrong := next((name for name in wanted if not _is_checked_out(name)), ""):
         raise Unusable((Problem(path, 0, f"{shown(wrong)} is a name that Git never checks out"),))
-    if sum(_sizes(path, wanted).values()) > MAX_READ:
+    sizes = _sizes(path, wanted)
+    wanted = {name: oid for name, oid in wanted.items() if _is_manifest(name) or sizes[name] <= MAX_DATA}
+    if sum(map(sizes.__getitem__, wanted)) > MAX_READ:
         raise _too_much(path, MAX_READ, "manifests")
     with tempfile.TemporaryDirectory() as root:
         Path(root, ".git").mkdir()
@@ -66,8 +81,22 @@ def written(path: str, others: Collection[str]) -> Iterator[tuple[str, str]]:
         yield root, str(Path(root, inside))
 
 
-def _is_listed(name: str, others: Collection[str]) -> bool:
-    return name.lower().endswith(SUFFIXES) or PurePath(name).name in others
+def _is_manifest(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
+
+
+def _outermost(folders: Iterable[str]) -> list[str]:
+    """Return the folders that are in no other, in order. Each ends with a slash, or is empty for the root."""
+    found = list[str]()
+    for folder in sorted(folders):
+        if not found or not folder.startswith(found[-1]):
+            found.append(folder)
+    return found
+
+
+def _is_below(name: str, outermost: Sequence[str]) -> bool:
+    at = bisect_right(outermost, name)
+    return at > 0 and name.startswith(outermost[at - 1])
 
 
 def _is_checked_out(name: str) -> bool:
