@@ -181,6 +181,20 @@ def test_overlays_are_read_from_a_revision_as_from_files(
     assert document.where(("spec", "pools"))[0] == "HEAD:policies/base/policy.yaml"
 
 
+def test_a_folder_of_a_policy_may_be_a_link(overlays: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (overlays / "programs").mkdir()
+    program = overlays / "programs" / "kustomize"
+    program.write_text('#!/bin/sh\ncd "$2" && exec /bin/cat policy.yaml\n', "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    (overlays / "policies" / "link").symlink_to("base")
+    here = inputs.load_policy("policies/base")
+    for path in ("policies/link", str(overlays / "policies" / "link")):
+        policy, document = inputs.load_policy_with_document(path)
+        assert policy.digest == here.digest
+        assert document.where(("spec", "pools"))[0].endswith("policies/base/policy.yaml")
+
+
 def test_a_place_in_an_overlay_is_that_of_its_patch(overlays: Path) -> None:
     file = overlays / "policies" / "eu-1" / "kustomization.yaml"
     file.write_text(file.read_text("utf-8").replace("multiple-slices: Deny", "multiple-slices: Never"), "utf-8")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os.path import realpath, relpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
                 if built := _built(folder, root=root, revision=path.partition(":")[0]):
                     return _loaded(built, path)
         return _loaded(git.load(path), path)
-    if any(Path(path, name).is_file() for name in KUSTOMIZATIONS) and (built := _built(path)):
+    if any(Path(path, name).is_file() for name in KUSTOMIZATIONS) and (built := _built(_without_links(path))):
         return _loaded(built, path)
     documents, problems = files.load(_own_files(path))
     if problems:
@@ -88,6 +89,11 @@ def _built(folder: str, **names: str) -> Sequence[Document]:
     from webhook.rendering import folder as kustomization  # which runs a program
 
     return kustomization.documents(folder, KIND, **names)
+
+
+def _without_links(path: str) -> str:
+    """Return the real path of a folder: kustomize builds copies of files, among which there are no links."""
+    return realpath(path) if Path(path).is_absolute() else relpath(realpath(path))
 
 
 def _own_files(path: str) -> list[str]:
