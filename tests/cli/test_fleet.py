@@ -238,6 +238,13 @@ def test_lint_uses_the_facts_and_the_policy_of_each_cluster(capsys: pytest.Captu
     assert [line["name"] for line in lines] == ["eu-1", "us-2"]
 
 
+def test_lint_says_which_clusters_have_no_facts_for_it(overlays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (overlays / "us-2" / "facts.yaml").unlink()
+    assert cli.main(["policy", "lint", OWN, *EU, *US]) == 0
+    note = "note: us-2: no nodes or namespaces: lints about nodes and namespaces were skipped\n"
+    assert capsys.readouterr().err == note
+
+
 def test_tests_run_in_each_folder_under_the_policy_of_the_cluster(
     overlays: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

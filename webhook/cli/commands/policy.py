@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from webhook import lints, reports
+from webhook.api.fields import group_kind
 from webhook.cli import docs, fleets, inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
 from webhook.documents import goyaml_writer
@@ -114,18 +115,25 @@ def lint(
             read = batches.read([member.folder])
             if problems := tuple(read.problems):
                 raise Unusable(problems)
-            report = found(member.own(policy), read.facts)
+            known = list(read.facts)
+            if _LINTED.isdisjoint(map(group_kind, known)):
+                outputs.say([f"note: {member.folder}: no nodes or namespaces: {_SKIPPED}"])
+            report = found(member.own(policy), known)
             return Line(member.name, lint_report.counts(report)), _status(fail_on, report)
 
         fleets.alone(wanted)
         return fleets.run(fleet, "FleetLintReport", wanted, of_member)
     report = found(policy, (item.value for item in inputs.load_facts(facts)))
     if not facts:
-        outputs.say(["note: no --facts: lints about nodes and namespaces were skipped"])
+        outputs.say([f"note: no --facts: {_SKIPPED}"])
     outputs.write(
         wanted, lambda name, look: OWN[name](report, look) if name in OWN else reports.render(name, report, look)
     )
     return _status(fail_on, report)
+
+
+_LINTED = {("", "Node"), ("", "Namespace")}
+_SKIPPED = "lints about nodes and namespaces were skipped"
 
 
 def _status(fail_on: str, report: Report) -> int:
