@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.support.kinds import examples
@@ -10,6 +12,7 @@ from tests.support.starting import linted, made, objects, spec_of
 from webhook.api import admission
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
+from webhook.facts.scaling import of_node_pool
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Object, Unusable
 from webhook.rules import walk
@@ -76,6 +79,80 @@ def test_a_card_that_no_node_has_is_accepted_in_a_pool_that_may_get_it() -> None
     }
     verdict = Engine(own, walk()).judge(admission.decode(admission.wrap(pod)), facts)
     assert [*verdict.having(Action.DENY)] == []
+
+
+AWS = "karpenter.k8s.aws/instance-"
+
+
+def requirement(key: str, operator: str, *values: str) -> Object:
+    return {"key": AWS + key, "operator": operator, "values": [*values]}
+
+
+GPUS = (
+    requirement("family", "In", "g5"),
+    requirement("gpu-count", "Exists"),
+    requirement("gpu-count", "Gt", "0"),
+    requirement("gpu-count", "Lt", "5"),
+    requirement("gpu-count", "Lte", "4"),
+    requirement("gpu-memory", "Lt", "30000"),
+    requirement("gpu-manufacturer", "In", "amd", "nvidia"),
+    requirement("gpu-manufacturer", "Exists"),
+)
+NO_GPUS = (
+    requirement("gpu-count", "DoesNotExist"),
+    requirement("gpu-name", "DoesNotExist"),
+    requirement("gpu-count", "Lt", "1"),
+    requirement("gpu-count", "Lte", "0"),
+    requirement("gpu-manufacturer", "In", "amd"),
+    requirement("gpu-manufacturer", "NotIn", "nvidia"),
+    requirement("gpu-manufacturer", "DoesNotExist"),
+)
+NEITHER = (
+    requirement("gpu-name", "NotIn", "t4"),
+    requirement("gpu-manufacturer", "NotIn", "amd"),
+    requirement("cpu", "Gt", "4"),
+    requirement("family", "NotIn", "g5"),
+)
+
+
+def template(*requirements: Object) -> Object:
+    return {"spec": {"requirements": [*requirements]}}
+
+
+@pytest.mark.parametrize("own", GPUS, ids=str)
+def test_each_requirement_that_only_machines_with_gpus_meet_makes_a_pool(own: Object) -> None:
+    assert of_node_pool("a", template(*NEITHER[:3], own)) is not None
+
+
+@pytest.mark.parametrize("own", NO_GPUS, ids=str)
+def test_a_nodepool_of_other_machines_changes_nothing(own: Object) -> None:
+    items = objects(ZERO)
+    (plain,) = (item for item in items if item["metadata"]["name"] == "plain")
+    before = made(items)
+    plain["spec"]["template"]["spec"]["requirements"].append(own)
+    assert made(items).text == before.text
+
+
+@given(st.lists(st.sampled_from((*GPUS, *NEITHER))), st.sampled_from(NO_GPUS), st.lists(st.sampled_from(GPUS)))
+def test_one_requirement_that_leaves_no_gpu_outweighs_all_others(
+    before: list[Object], own: Object, after: list[Object]
+) -> None:
+    taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    spec = {"requirements": [*before, own, *after], "taints": [taint]}
+    assert of_node_pool("a", {"metadata": {"labels": {"nvidia.com/a": "b"}}, "spec": spec}) is None
+
+
+@given(st.lists(st.sampled_from(NEITHER)))
+def test_requirements_that_machines_without_gpus_meet_make_no_pool(own: list[Object]) -> None:
+    assert of_node_pool("a", template(*own)) is None
+
+
+def test_requirements_on_one_key_are_met_together() -> None:
+    families = requirement("family", "In", "g5", "g6", "p5"), requirement("family", "In", "g6", "g5", "c5")
+    for order in (families, families[::-1]):
+        found = of_node_pool("a", template(requirement("family", "NotIn", "g5"), *order))
+        assert found is not None
+        assert (found.products, found.labels[AWS + "family"]) == (("g6",), "g6")
 
 
 def test_a_nodepool_that_has_a_node_gets_no_second_pool_and_keeps_other_nodes_out_of_the_first() -> None:

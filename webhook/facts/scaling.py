@@ -32,20 +32,21 @@ def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
     pkg/scheduling/requirements.go, Labels).
     """
     spec = mapping(template.get("spec"))
-    wanted = dict(_required(spec))
+    stated = [*_stated(spec)]
+    if any(_leaves_no_gpu(*each) for each in stated):
+        return None
+    allowed = _allowed(stated)
     own = {key: value for key, value in mapping(mapping(template.get("metadata")).get("labels")).items() if value}
     labels = {key: string(value) for key, value in own.items() if string(value)}
-    labels |= {key: values[0] for key, values in wanted.items() if len(values) == 1}
+    labels |= {key: values[0] for key, values in allowed.items() if len(values) == 1}
     taints = tuple(taint for taint in taints_of(spec) if taint.repels)
-    named = [value for key, values in wanted.items() if key in _NAMING for value in values]
-    products = tuple(value for value in named if node_labels.card_type(value))
-    makers = [value for key, values in wanted.items() if key.endswith(_MANUFACTURER) for value in values]
-    gpus = any(_GPU_OF in key for key in wanted) or any(key.startswith(VENDOR) for key in labels)
-    if makers and "nvidia" not in makers:
-        return None
+    named = [value for key in allowed.keys() & {*_NAMING} for value in allowed[key]]
+    products = tuple(sorted(value for value in named if node_labels.card_type(value)))
+    gpus = any(_GPU_OF in key and operator != "NotIn" for key, operator, _ in stated)
+    gpus = gpus or any(key.startswith(VENDOR) for key in labels)
     if not (gpus or products or any(taint.key == node_labels.GPU_TAINT for taint in taints)):
         return None
-    counted = [integer(value) or 0 for key in node_labels.COUNTS for value in wanted.get(key, ())]
+    counted = [integer(value) or 0 for key in node_labels.COUNTS for value in allowed.get(key, ())]
     reference = string(mapping(spec.get("nodeClassRef")).get("name"))
     labels[node_labels.KARPENTER] = name
     return ScaledNodes(f"NodePool {name}", labels, taints, products, max(counted, default=0) or None, reference)
@@ -57,12 +58,36 @@ _GPU_OF, _MANUFACTURER = "-gpu-", "instance-gpu-manufacturer"
 _NAMING = (*node_labels.PRODUCTS, *node_labels.INSTANCE_TYPES, "karpenter.k8s.aws/instance-family")
 
 
-def _required(spec: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the keys of requirements with the values that they allow; none where another operator restricts them."""
+def _stated(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the key, the operator and the values of each requirement."""
     for each in mappings(spec.get("requirements")):
-        values = [string(value) for value in sequence(each.get("values"))]
         if key := string(each.get("key")):
-            yield key, values if string(each.get("operator")) == "In" else []
+            yield key, string(each.get("operator")), [string(value) for value in sequence(each.get("values"))]
+
+
+def _leaves_no_gpu(key: str, operator: str, values: Sequence[str]) -> bool:
+    """Whether only machines without GPUs of NVIDIA meet a requirement. One without GPUs has none of these labels."""
+    if _GPU_OF not in key:
+        return False
+    if key.endswith(_MANUFACTURER) and operator in ("In", "NotIn"):
+        return ("nvidia" in values) == (operator == "NotIn")
+    bound = integer(values[0]) if len(values) == 1 else None
+    below_one = bound is not None and ((operator == "Lt" and bound <= 1) or (operator == "Lte" and bound < 1))
+    return below_one or operator == "DoesNotExist"
+
+
+def _allowed(stated: Sequence[tuple[str, str, list[str]]]) -> dict[str, list[str]]:
+    """Return the values that are left for each key of which values are listed. A node meets all requirements."""
+    allowed: dict[str, dict[str, None]] = {}
+    for key, operator, values in stated:
+        if operator == "In":
+            before = allowed.get(key)
+            allowed[key] = dict.fromkeys(value for value in values if before is None or value in before)
+    for key, operator, values in stated:
+        if operator == "NotIn" and key in allowed:
+            for value in values:
+                allowed[key].pop(value, None)
+    return {key: [*values] for key, values in allowed.items()}
 
 
 def of_machines(
