@@ -90,6 +90,8 @@ def requirement(key: str, operator: str, *values: str) -> Object:
 
 GPUS = (
     requirement("family", "In", "g5"),
+    requirement("category", "In", "p", "g"),
+    {"key": "karpenter.azure.com/sku-family", "operator": "In", "values": ["N"]},
     requirement("gpu-count", "Exists"),
     requirement("gpu-count", "Gt", "0"),
     requirement("gpu-count", "Lt", "5"),
@@ -112,6 +114,8 @@ NEITHER = (
     requirement("gpu-manufacturer", "NotIn", "amd"),
     requirement("cpu", "Gt", "4"),
     requirement("family", "NotIn", "g5"),
+    requirement("category", "In", "c", "m", "g"),
+    requirement("category", "NotIn", "g", "p"),
 )
 
 

@@ -44,7 +44,8 @@ def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
     products = tuple(sorted(value for value in named if node_labels.card_type(value)))
     gpus = any(_GPU_OF in key and operator != "NotIn" for key, operator, _ in stated)
     gpus = gpus or any(key.startswith(VENDOR) for key in labels)
-    if not (gpus or products or any(taint.key == node_labels.GPU_TAINT for taint in taints)):
+    classed = any(allowed.get(key) and {*allowed[key]} <= classes for key, classes in _GPU_CLASSES.items())
+    if not (gpus or classed or products or any(taint.key == node_labels.GPU_TAINT for taint in taints)):
         return None
     counted = [integer(value) or 0 for key in node_labels.COUNTS for value in allowed.get(key, ())]
     reference = string(mapping(spec.get("nodeClassRef")).get("name"))
@@ -54,6 +55,16 @@ def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
 
 _GPU_OF, _MANUFACTURER = "-gpu-", "instance-gpu-manufacturer"
 """Parts of the providers' labels: karpenter.k8s.aws/instance-gpu-*, karpenter.azure.com/sku-gpu-*."""
+
+_GPU_CLASSES = {
+    "karpenter.k8s.aws/instance-category": {"g", "gr", "p"},
+    "eks.amazonaws.com/instance-category": {"g", "gr", "p"},
+    "karpenter.azure.com/sku-family": {"N"},
+}
+"""The classes of machines that have GPUs, by the label that names a class.
+
+(docs.aws.amazon.com/ec2/latest/instancetypes/ac.html; learn.microsoft.com/azure/virtual-machines/sizes/overview)
+"""
 
 _NAMING = (*node_labels.PRODUCTS, *node_labels.INSTANCE_TYPES, "karpenter.k8s.aws/instance-family")
 
