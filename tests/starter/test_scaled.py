@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.support.kinds import examples
-from tests.support.starting import linted, made, objects, spec_of
+from tests.support.starting import SAMPLE, linted, made, objects, spec_of
 from webhook.api import admission
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
+from webhook.facts.kinds import ec2_node_class
 from webhook.facts.scaling import of_node_pool
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Object, Unusable
 from webhook.rules import walk
+from webhook.scan import reduced
 
 NODE_POOL, ACCELERATOR = "karpenter.sh/nodepool", "cloud.google.com/gke-accelerator"
 ZERO = ROOT / "tests/clusters/karpenter-zero.yaml"
@@ -52,6 +54,54 @@ def test_bottlerocket_renames_slices_unless_it_is_told_not_to() -> None:
         if item["kind"] == "EC2NodeClass" and "userData" in item["spec"]:
             item["spec"]["userData"] = item["spec"]["userData"].replace("rename-by-default = false\n", "")
     assert pools(items)["t4-shared"]["resources"] == ["nvidia.com/gpu.shared"]
+
+
+def with_user_data(text: str) -> list[Any]:
+    items = objects(ZERO)
+    (own,) = (item for item in items if "userData" in item.get("spec", {}))
+    own["spec"]["userData"] = text
+    return items
+
+
+SETTINGS = "[settings.kubelet-device-plugins.nvidia]\n"
+SLICED = f'{SETTINGS}device-sharing-strategy = "time-slicing"\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{SETTINGS}device-sharing-strategy = "mps"',
+        f"{SETTINGS}device-sharing-strategy = 1",
+        f'{SETTINGS}device-partitioning-strategy = "mig"',
+        f'{SLICED}device-partitioning-strategy = "mig"',
+        f'{SLICED}time-slicing.replicas = "4"',
+        f"{SLICED}time-slicing.replicas = 1",
+        f"{SLICED}replicas =",
+        f'{SETTINGS}device-sharing-strategy = "time-slicing"\n' * 2,
+    ],
+)
+def test_sharing_that_is_not_read_makes_no_pool_and_a_note(text: str) -> None:
+    items = with_user_data(text)
+    found = made(items)
+    assert [pool.name for pool in found.policy.pools] == ["shared", "whole"]
+    assert any(note.startswith("no pool is written for NodePool bottlerocket-shared:") for note in found.notes)
+    assert Facts.of(reduced.reduced(items, SAMPLE)).table(ec2_node_class.TABLE) == Facts.of(items).table(
+        ec2_node_class.TABLE
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "#!/bin/bash\necho a = b",
+        "MIME-Version: 1.0\n--//\n",
+        f'{SETTINGS}device-sharing-strategy = "none"\ndevice-partitioning-strategy = "none"',
+        f"{SETTINGS}pass-device-specs = true",
+    ],
+)
+def test_user_data_that_shares_nothing_makes_a_pool_of_whole_cards(text: str) -> None:
+    assert [pool["sharing"] for pool in pools(with_user_data(text)).values()] == ["none", "time-slicing", "none"]
 
 
 def test_nodes_whose_configuration_is_not_known_get_no_pool_and_a_note() -> None:

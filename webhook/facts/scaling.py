@@ -1,5 +1,6 @@
 """The nodes that an autoscaler may make: the labels and taints that it knows before one exists, and the cards."""
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -150,19 +151,30 @@ class NodeClassSharing(NamedTuple):
     renamed: bool
 
 
-def of_user_data(settings: Mapping[str, Any]) -> NodeClassSharing | None:
+UNKNOWN_SHARING = NodeClassSharing(0, renamed=False)
+"""Cards that are shared or divided in a way that is not read here, such as MPS and MIG."""
+
+
+def of_user_data(text: str) -> NodeClassSharing | None:
     """Return how Bottlerocket shares cards, by the settings in its user data; None if it does not.
 
-    The device plugin is a part of the system (bottlerocket.dev, settings.kubelet-device-plugins.nvidia).
+    The device plugin is a part of the system (bottlerocket.dev, settings.kubelet-device-plugins.nvidia). Text that is
+    no TOML is a shell script or MIME parts, unless it names these settings.
     """
-    found: Any = settings
+    try:
+        found: Any = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return UNKNOWN_SHARING if SHARING_SETTINGS[1] in text else None
     for key in SHARING_SETTINGS:
         found = mapping(mapping(found).get(key))
     slicing = mapping(found.get("time-slicing"))
     replicas, renamed = slicing.get("replicas", 2), slicing.get("rename-by-default", True)
-    shared = found.get("device-sharing-strategy") == "time-slicing"
-    if not shared or not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 2:
+    sharing, division = found.get("device-sharing-strategy", "none"), found.get("device-partitioning-strategy", "none")
+    if sharing == division == "none":
         return None
+    counted = isinstance(replicas, int) and not isinstance(replicas, bool) and replicas >= 2
+    if (sharing, division) != ("time-slicing", "none") or not counted:
+        return UNKNOWN_SHARING
     return NodeClassSharing(replicas, renamed is not False)
 
 

@@ -8,7 +8,7 @@ from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, SHARED
 from webhook.facts.kinds import ec2_node_class
 from webhook.facts.kinds.node import CONFIG_LABEL, Node
-from webhook.facts.scaling import ScaledNodes, of_accelerator
+from webhook.facts.scaling import UNKNOWN_SHARING, ScaledNodes, of_accelerator
 from webhook.facts.snapshot import Facts
 from webhook.starter import inventory
 from webhook.starter.inventory import GPUNode
@@ -36,7 +36,11 @@ def to_come(
     """
     makers = (*facts.scaled, *map(of_accelerator, accelerators))
     absent = [each for each in makers if not _there(each, existing)]
-    unknown = [each.maker for each in absent if _is_divided(each) or _has_unread_config(each, facts, places)]
+    unknown = [
+        each.maker
+        for each in absent
+        if _is_divided(each) or _has_unread_config(each, facts, places) or _has_unread_class(each, facts)
+    ]
     known = (each for each in absent if each.maker not in unknown)
     return NodesToCome(tuple(_distinct(each, facts, places) for each in known), tuple(unknown))
 
@@ -50,6 +54,10 @@ def _has_unread_config(scaled: ScaledNodes, facts: Facts, places: Sequence[str])
     key, readers = scaled.labels.get(CONFIG_LABEL), inventory.reading(places)
     texts = (usage.config_of(each, key, readers, facts)[2] for each in facts.installations)
     return key is not None and all(text is None for text in texts)
+
+
+def _has_unread_class(scaled: ScaledNodes, facts: Facts) -> bool:
+    return facts.table(ec2_node_class.TABLE).get(scaled.node_class) == UNKNOWN_SHARING
 
 
 def _there(scaled: ScaledNodes, existing: Iterable[GPUNode]) -> bool:

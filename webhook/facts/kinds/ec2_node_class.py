@@ -1,12 +1,10 @@
 """EC2NodeClasses of Karpenter on AWS: how Bottlerocket's own device plugin shares cards."""
 
-import tomllib
-
 from webhook.api.lenient import mapping, string
 from webhook.api.resources import Resource
 from webhook.facts import scaling
 from webhook.facts.kind import Fact, Part, Table
-from webhook.facts.scaling import SHARING_SETTINGS, NodeClassSharing
+from webhook.facts.scaling import SHARING_SETTINGS, UNKNOWN_SHARING, NodeClassSharing
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -25,9 +23,10 @@ def slim(item: Object, _: Policy) -> Part:
     if found is None:
         return {"spec": {}}
     table = ".".join(SHARING_SETTINGS)
+    strategy = "unknown" if found == UNKNOWN_SHARING else "time-slicing"
     lines = (
         f"[{table}]",
-        'device-sharing-strategy = "time-slicing"',
+        f'device-sharing-strategy = "{strategy}"',
         f"[{table}.time-slicing]",
         f"replicas = {found.replicas}",
         f"rename-by-default = {str(found.renamed).lower()}",
@@ -36,7 +35,4 @@ def slim(item: Object, _: Policy) -> Part:
 
 
 def _sharing(item: Object) -> NodeClassSharing | None:
-    try:
-        return scaling.of_user_data(tomllib.loads(string(mapping(item.get("spec")).get("userData"))))
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError):  # a shell script, or MIME parts
-        return None
+    return scaling.of_user_data(string(mapping(item.get("spec")).get("userData")))
