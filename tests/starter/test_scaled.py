@@ -251,6 +251,20 @@ def test_machine_sets_get_pools_where_no_tenant_writes_them() -> None:
         made([*(item for item in given if item["metadata"]["namespace"] == "capi"), node])
 
 
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu", "", "amd.com/gpu"]
+)
+def test_a_machine_set_of_another_resource_than_whole_cards_gets_no_pool(resource: str) -> None:
+    own = examples("machine_set")["cluster.x-k8s.io", "MachineDeployment"]
+    capacity = "capacity.cluster-autoscaler.kubernetes.io/"
+    own["metadata"]["annotations"] |= {f"{capacity}gpu-count": "7", f"{capacity}gpu-type": resource}
+    items = [own, *objects(ZERO), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "capi"}}]
+    found = made(items, no_tenants=("capi",))
+    assert ("node.cluster.x-k8s.io/pool" in found.text) == (resource in ("nvidia.com/gpu", ""))
+    noted = [note for note in found.notes if note.startswith("no pool is written for MachineDeployment t4:")]
+    assert len(noted) == (resource in ("nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"))
+
+
 def test_accelerators_of_autopilot_are_named_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Unusable, match="--accelerators on GKE"):
         made(objects(AUTOPILOT))

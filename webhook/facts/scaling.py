@@ -15,7 +15,8 @@ class ScaledNodes(NamedTuple):
     """The nodes that one object has an autoscaler make, if they have GPUs of NVIDIA.
 
     `labels` are those of each such node, and known in advance. `products` are the known cards that it may have, by any
-    name of theirs; empty if none is named. `gpus` is the most cards of a node; None if unknown.
+    name of theirs; empty if none is named. `gpus` is the most cards of a node; None if unknown. `divided` is whether
+    nodes offer other resources than whole cards, in a way that is not known.
     """
 
     maker: str
@@ -24,6 +25,7 @@ class ScaledNodes(NamedTuple):
     products: tuple[str, ...] = ()
     gpus: int | None = None
     node_class: str = ""
+    divided: bool = False
 
 
 def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
@@ -114,14 +116,15 @@ def of_machines(
     known |= dict(_pairs(string(annotations.get(f"{_CAPACITY}/labels"))))
     taints = tuple(taint for taint in taints_of(spec) if taint.repels)
     gpus = max(integer(string(annotations.get(key))) or 0 for key in _GPU_COUNTS)
-    foreign = string(annotations.get(f"{_CAPACITY}/gpu-type"))
+    resource = string(annotations.get(f"{_CAPACITY}/gpu-type")) or _GPU
     tainted = any(taint.key == node_labels.GPU_TAINT for taint in taints)
-    if not known or not (gpus or tainted) or (foreign and "nvidia" not in foreign):
+    if not known or not (gpus or tainted) or "nvidia" not in resource:
         return None
     products = tuple(value for key in node_labels.PRODUCTS if node_labels.card_type(value := known.get(key, "")))
-    return ScaledNodes(f"{kind} {name}", known, taints, products, gpus or None)
+    return ScaledNodes(f"{kind} {name}", known, taints, products, gpus or None, divided=resource != _GPU)
 
 
+_GPU = f"{VENDOR}gpu"
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 _GPU_COUNTS = (f"{_CAPACITY}/gpu-count", "machine.openshift.io/GPU")
 

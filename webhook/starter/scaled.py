@@ -46,7 +46,7 @@ def to_come(
 
 
 def _is_divided(scaled: ScaledNodes) -> bool:
-    return scaled.labels.get(MIG_CONFIG, "all-disabled") != "all-disabled"
+    return scaled.divided or scaled.labels.get(MIG_CONFIG, "all-disabled") != "all-disabled"
 
 
 def _has_unread_config(scaled: ScaledNodes, facts: Facts, places: Sequence[str]) -> bool:
