@@ -1,5 +1,6 @@
 """Pools for nodes that do not exist yet: by what an autoscaler knows of them, and never by a guess at their sharing."""
 
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -249,6 +250,38 @@ def test_machine_sets_get_pools_where_no_tenant_writes_them() -> None:
     ]
     with pytest.raises(Unusable, match="none of 1 node has GPUs"):
         made([*(item for item in given if item["metadata"]["namespace"] == "capi"), node])
+
+
+KARPENTER = "system:serviceaccount:kube-system:karpenter"
+MACHINE_API = "system:serviceaccount:openshift-machine-api:machine-api-controllers"
+NFD = "system:serviceaccount:kube-system:node-feature-discovery"
+
+
+def labellers(items: list[Any], **more: Any) -> Set[str]:
+    return {*made(items, **more).policy.node_labellers.users}
+
+
+def test_whoever_labels_the_nodes_to_come_is_a_labeller_before_one_exists() -> None:
+    assert labellers(objects(ZERO)) == {KARPENTER, NFD}
+    assert labellers(without(objects(ZERO), "NodePool"), accelerators=("nvidia-l4",)) == {NFD}
+
+
+def test_openshifts_controllers_are_labellers_by_a_machine_set_in_their_own_namespace_and_by_no_tenants() -> None:
+    own = examples("machine_set")["machine.openshift.io", "MachineSet"]
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in ("openshift-machine-api", "ml")
+    ]
+    openshift: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {OPENSHIFT: "rhcos"}}}
+    assert labellers([own, openshift, *spaces]) == {MACHINE_API}
+    elsewhere = {**own, "metadata": {**own["metadata"], "namespace": "ml"}}
+    assert MACHINE_API not in labellers([elsewhere, openshift, *spaces, *objects(ZERO)], no_tenants=("ml",))
+    assert MACHINE_API not in labellers([own, *spaces, *objects(ZERO)]), (
+        "on another platform it is a tenant's namespace"
+    )
+
+
+OPENSHIFT = "node.openshift.io/os_id"
 
 
 @pytest.mark.parametrize(

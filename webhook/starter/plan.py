@@ -121,17 +121,31 @@ def _config_maps(objects: Iterable[Object], homes: Sequence[str]) -> list[tuple[
 
 
 def _labellers(objects: Sequence[Object], namespaces: Mapping[str, Object], homes: Sequence[str]) -> list[str]:
-    """Return the accounts that write labels of nodes: the GPU Operator's, NFD's, and Karpenter's."""
+    """Return the accounts that write labels of nodes: the GPU Operator's, NFD's, Karpenter's, and OpenShift's.
+
+    OpenShift's controllers copy the labels of a machine to its node (openshift/machine-api-operator pkg/controller/
+    nodelink). Their account counts where a MachineSet is in their own namespace.
+    """
     found = set(_masters(objects))
     for place in inventory.operators(objects):
         found |= {_user(place, "gpu-operator"), _user(place, "node-feature-discovery")}
-    if any(group_kind(item) == ("", "Node") and _label(item, "karpenter.sh/nodepool") for item in objects):
-        found.add(_user("karpenter" if "karpenter" in namespaces else "kube-system", "karpenter"))
     if not found and "node-feature-discovery" in namespaces:
         found.add(_user("node-feature-discovery", "node-feature-discovery"))
     if not found:
         found |= {_user(place, "node-feature-discovery") for place in homes}
+    if any(group_kind(item) == _NODE_POOL or _is_karpenters(item) for item in objects):
+        found.add(_user("karpenter" if "karpenter" in namespaces else "kube-system", "karpenter"))
+    if any(group_kind(item) == _MACHINE_SET and namespace_of(item) == _MACHINE_API for item in objects):
+        found.add(_user(_MACHINE_API, "machine-api-controllers"))
     return sorted(found)
+
+
+_NODE_POOL, _MACHINE_SET = ("karpenter.sh", "NodePool"), ("machine.openshift.io", "MachineSet")
+_MACHINE_API = "openshift-machine-api"
+
+
+def _is_karpenters(item: Object) -> bool:
+    return group_kind(item) == ("", "Node") and bool(_label(item, node_labels.KARPENTER))
 
 
 def _masters(objects: Iterable[Object]) -> Iterator[str]:
