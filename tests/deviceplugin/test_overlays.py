@@ -57,6 +57,22 @@ def test_the_least_that_a_node_of_the_kind_offers_counts_and_one_without_a_plugi
     assert written(*nodes, node("d", "slices", "g4dn.xlarge", 1, gpu=1)) == {}
 
 
+def test_an_unhealthy_card_is_not_written_where_karpenter_counts_the_cards() -> None:
+    """Karpenter would otherwise make no node for a pod that wants all cards of the machine."""
+    assert written(node("a", "whole", "g5.12xlarge", 4, gpu=3), node("b", "whole", "g5.12xlarge", None, gpu=4)) == {}
+    assert written(node("a", "whole", "g5.12xlarge", None, gpu=3), node("b", "whole", "g5.12xlarge", 4, gpu=4)) == {}
+
+
+def test_nodes_of_one_machine_that_offer_different_resources_get_a_note_and_no_overlay() -> None:
+    nodes = [node("a", "parts", "h100", 8, mig=56), node("b", "parts", "h100", 8, gpu=8)]
+    made = overlays(POLICY, Facts.of(nodes))
+    assert made.objects == ()
+    assert any("no overlay is written for h100 of NodePool parts: give each kind" in note for note in made.notes)
+    alone = overlays(POLICY, Facts.of(nodes[:1]))
+    assert [each["spec"]["capacity"] for each in alone.objects] == [{GPU: "0", MIG: "56"}]
+    assert not any("different GPUs" in note for note in alone.notes)
+
+
 def test_a_pool_without_a_known_node_of_karpenter_is_named() -> None:
     labels = {"metadata": {"name": "by-hand", "labels": {NODE_POOL: "slices"}}}
     made = overlays(POLICY, Facts.of([node("a", "whole", "p4d.24xlarge", 8, gpu=8), {"kind": "Node", **labels}]))
@@ -91,6 +107,25 @@ def test_no_overlay_exceeds_what_any_offering_node_of_its_kind_offers_and_none_m
             if (labels[NODE_POOL], labels[MACHINE]) == (node_pool, machine) and any(map(int, offered.values())):
                 for name, amount in each["spec"]["capacity"].items():
                     assert int(amount) <= int(offered[name])
+
+
+@given(NODES)
+def test_an_overlay_leaves_a_machine_all_resources_that_its_nodes_offer(nodes: list[Any]) -> None:
+    """Karpenter makes no node for a resource of which it expects none, nor for more whole cards than it expects."""
+    for each in overlays(POLICY, Facts.of(nodes)).objects:
+        wanted = {of["key"]: of["values"] for of in each["spec"]["requirements"]}
+        capacity = {name: int(amount) for name, amount in each["spec"]["capacity"].items()}
+        same = [known for known in nodes if all([known["metadata"]["labels"][key]] == wanted[key] for key in wanted)]
+        counted = [int(known["metadata"]["labels"].get(COUNT, 0)) for known in same if any_offered(known)]
+        offered = [{name for name, count in any_offered(known).items()} for known in same if any_offered(known)]
+        assert all(names == {name for name, amount in capacity.items() if amount} for names in offered)
+        assert any(capacity.values())
+        if capacity.keys() == {GPU}:
+            assert capacity[GPU] > max(counted)
+
+
+def any_offered(known: Any) -> dict[str, int]:
+    return {name: int(count) for name, count in known["status"]["allocatable"].items() if int(count)}
 
 
 def test_the_command_writes_the_overlays_of_a_cluster(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ class MachineKind(NamedTuple):
 
 
 class NodeOverlays(NamedTuple):
-    """The overlays of a policy's pools, and a line on each pool whose nodes are not known."""
+    """The overlays of a policy's pools, and lines on the pools and machines that have none."""
 
     objects: tuple[Object, ...]
     notes: tuple[str, ...]
@@ -43,13 +43,13 @@ def overlays(policy: Policy, facts: Facts) -> NodeOverlays:
     for node in facts.nodes:
         if (kind := _kind(node)) and cards.offered(node):
             kinds.setdefault(kind, []).append(node)
-    pools = {
-        kind: {pool.name for node in nodes if (pool := policy.pool_of(node.labels))} for kind, nodes in kinds.items()
-    }
-    amounts = {kind: _amounts(nodes) for kind, nodes in sorted(kinds.items()) if pools[kind]}
+    pools = {kind: _pools(nodes, policy) for kind, nodes in kinds.items()}
+    known = {kind: nodes for kind, nodes in sorted(kinds.items()) if pools[kind]}
+    mixed = [kind for kind, nodes in known.items() if len({frozenset(cards.offered(node)) for node in nodes}) > 1]
+    amounts = {kind: _amounts(nodes) for kind, nodes in known.items() if kind not in mixed}
     return NodeOverlays(
         tuple(_overlay(kind, some) for kind, some in amounts.items() if some),
-        tuple(_notes(policy, set().union(*pools.values()))),
+        (*_notes(policy, set().union(*pools.values())), *_differing(mixed)),
     )
 
 
@@ -66,15 +66,16 @@ def _kind(node: Node) -> MachineKind | None:
 
 
 def _amounts(nodes: Sequence[Node]) -> dict[str, int]:
-    """Return the smallest amount of each resource that nodes offer; empty if it is the number of their cards.
+    """Return the smallest amount of each resource that nodes offer, all of them the same resources.
 
-    A machine with cards and no whole one to offer has 0 of them, which Karpenter would count otherwise.
+    Empty if they offer whole cards, which Karpenter counts itself: a node offers fewer while one is unhealthy. A
+    machine with cards and no whole one to offer has 0 of them, which Karpenter would count otherwise.
     """
     offers = [cards.offered(node) for node in nodes]
-    least = {name: min(offer.get(name, 0) for offer in offers) for name in sorted({GPU}.union(*offers))}
-    if least == {GPU: cards.count(nodes[0])}:
+    least = {name: min(offer[name] for offer in offers) for name in sorted(offers[0])}
+    if [*least] == [GPU] and least[GPU] <= max(cards.count(node) or 0 for node in nodes):
         return {}
-    return {name: count for name, count in least.items() if count or name == GPU}
+    return {GPU: 0} | least
 
 
 def _overlay(kind: MachineKind, amounts: Mapping[str, int]) -> Object:
@@ -102,4 +103,14 @@ def _notes(policy: Policy, seen: Collection[str]) -> Iterator[str]:
         yield (
             f"no node of Karpenter in pool {listed(unseen, 3)} offers GPUs in the facts, so no overlay is written for "
             "it: take the facts while it has one"
+        )
+
+
+def _differing(kinds: Sequence[MachineKind]) -> Iterator[str]:
+    """Name the kinds of machines whose nodes offer different resources: an overlay would leave one of them out."""
+    if kinds:
+        named = listed([f"{kind.machine} of NodePool {kind.node_pool}" for kind in kinds], 3)
+        yield (
+            f"nodes of one machine offer different GPUs, so no overlay is written for {named}: give each kind a "
+            "NodePool of its own"
         )
