@@ -252,6 +252,20 @@ def test_machine_sets_get_pools_where_no_tenant_writes_them() -> None:
         made([*(item for item in given if item["metadata"]["namespace"] == "capi"), node])
 
 
+def test_the_taint_of_nodes_to_come_belongs_in_what_makes_them_and_kubectl_taints_those_that_exist() -> None:
+    items = objects(ZERO)
+    for item in items:
+        if item["kind"] == "NodePool":
+            item["spec"]["template"]["spec"].pop("taints", None)
+    nodes = "spec.template.spec.taints of NodePool bottlerocket-shared, NodePool sliced, NodePool whole"
+    command = f"add nvidia.com/gpu=present:NoSchedule to {nodes}"
+    assert any(note.endswith(f"to have a taint: {command}") for note in made(items).notes)
+    labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "Tesla-T4"}
+    there: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": labels}}
+    by_label = "kubectl taint nodes -l nvidia.com/gpu.present=true nvidia.com/gpu=present:NoSchedule"
+    assert any(note.endswith(f"to have a taint: {by_label}; {command}") for note in made([*items, there]).notes)
+
+
 KARPENTER = "system:serviceaccount:kube-system:karpenter"
 MACHINE_API = "system:serviceaccount:openshift-machine-api:machine-api-controllers"
 NFD = "system:serviceaccount:kube-system:node-feature-discovery"

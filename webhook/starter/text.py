@@ -15,10 +15,11 @@ from webhook.api.taints import Taint
 from webhook.catalog import node_labels
 from webhook.documents.goyaml_writer import flow
 from webhook.engine.registration import ALONE
+from webhook.facts.kinds.node import Node
 from webhook.memory.budget import budget
 from webhook.policy.model import Card, Policy
 from webhook.starter.agents import AgentWorkload
-from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, NodeGroup
+from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, NodeGroup
 from webhook.starter.plan import Doubts, StarterPlan
 from webhook.text.words import listed, one_line, several
 
@@ -139,22 +140,34 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> _Pool:
 def taint_command(plan: StarterPlan) -> str:
     """Return what gives the suggested taint to the nodes with GPUs that lack its key.
 
-    Karpenter's nodes are gone tomorrow, so the taint belongs in their NodePool. `kubectl taint` refuses a node that has
-    another value under the key.
+    An autoscaler's nodes are gone tomorrow, so the taint belongs in the object that makes them. `kubectl taint` refuses
+    a node that has another value under the key.
     """
-    every = [each for group in plan.groups for each in group.nodes if not group.maker]
-    bare = [each.node for each in every if not any(taint.key == SUGGESTED.key for taint in each.taints)]
-    scaled = sorted({node.labels[node_labels.KARPENTER] for node in bare if node_labels.KARPENTER in node.labels})
-    names = [node.name for node in bare if node_labels.KARPENTER not in node.labels]
+    every = [each for group in plan.groups for each in group.nodes]
+    bare = [each for each in every if not any(taint.key == SUGGESTED.key for taint in each.taints)]
+    makers = {maker for each in bare if (maker := _maker(each))}
+    nodes = [each.node for each in bare if not _maker(each)]
     parts = []
-    if len(names) == len(every) and all(node.labels.get(node_labels.PRESENT) == "true" for node in bare):
+    if len(nodes) == sum(not each.maker for each in every) and _present(nodes):
         parts.append(f"kubectl taint nodes -l {node_labels.PRESENT}=true {SUGGESTED}")
-    elif names:
-        more = f", and {several(len(names) - MAX_NAMED, 'more node')}" if len(names) > MAX_NAMED else ""
-        parts.append(f"kubectl taint nodes {' '.join(names[:MAX_NAMED])} {SUGGESTED}{more}")
-    if scaled:
-        parts.append(f"add {SUGGESTED} to spec.template.spec.taints of NodePool {listed(scaled, 3)}")
+    elif nodes:
+        more = f", and {several(len(nodes) - MAX_NAMED, 'more node')}" if len(nodes) > MAX_NAMED else ""
+        names = " ".join(node.name for node in nodes[:MAX_NAMED])
+        parts.append(f"kubectl taint nodes {names} {SUGGESTED}{more}")
+    if makers:
+        parts.append(f"add {SUGGESTED} to spec.template.spec.taints of {listed(sorted(makers), 3)}")
     return "; ".join(parts)
+
+
+def _maker(each: GPUNode) -> str:
+    """Return the object that makes a node; empty if it is not known, as of one that exists and is not Karpenter's."""
+    node_pool = each.node.labels.get(node_labels.KARPENTER)
+    return each.maker or (f"NodePool {node_pool}" if node_pool else "")
+
+
+def _present(nodes: Sequence[Node]) -> bool:
+    """Whether there are nodes, and all of them have the GPU Operator's label of nodes with GPUs."""
+    return bool(nodes) and all(node.labels.get(node_labels.PRESENT) == "true" for node in nodes)
 
 
 def _named(agents: Iterable[AgentWorkload]) -> Iterator[tuple[str, AgentWorkload]]:
