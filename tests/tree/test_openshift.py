@@ -7,6 +7,7 @@ pkg/securitycontextconstraints for what each field of it refuses.
 
 import copy
 from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ import yaml
 
 from tests import ROOT
 from tests.support.policies import POLICY
-from webhook import rules
+from webhook import lints, rules
 from webhook.api import admission
+from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.memory import frameworks
 from webhook.model import Action
 from webhook.policy import load
 
@@ -131,7 +134,10 @@ def test_the_overrides_of_the_page_let_a_workbench_through_and_nobody_else() -> 
     (override,) = [block["spec"]["overrides"] for block in blocks() if "overrides" in block["spec"]]
     value = yaml.safe_load(POLICY.read_text("utf-8"))
     value["spec"]["overrides"] = override
-    policy = load.of_object(value, [rule.id for rule in rules.walk()])
+    (document,), _ = read(yaml.safe_dump(value), "policy.yaml")
+    policy, _ = load.load_with_document([document], rules.releases(), "policy.yaml", frameworks=frameworks.names())
+    linted = lints.lint(policy, document, Facts.of([]), date(2026, 1, 1), timedelta(30))
+    assert "idle-override" not in {result.rule for result in linted.judged[0].verdict.results}
     labels = {"opendatahub.io/dashboard": "true"}
     known = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": own}}
