@@ -265,3 +265,12 @@ def test_the_fleet_of_the_examples_needs_the_program(monkeypatch: pytest.MonkeyP
     with pytest.raises(Unusable, match="openapi needs kustomize or kubectl"):
         inputs.load_policy(str(clusters / "eu-1"))
     assert inputs.load_policy(str(clusters / "us-2")).name == "fleet"
+
+
+def test_the_fleet_of_the_examples_leaves_no_node_unguarded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    policy = str(ROOT / "manifests" / "examples" / "fleet" / "clusters" / "us-2")
+    cli.main(["policy", "lint", policy, "--facts", str(FACTS), "--format", "json"])
+    assert "unguarded-node" not in capsys.readouterr().out
