@@ -121,7 +121,7 @@ def node(name: str, gpus: int | None, held: int, offered: int) -> NodeUse:
 
 def headlines(text: str) -> dict[str, int]:
     """The numbers at the head of a page, by their words."""
-    found = re.findall(r"<li class=\"\w*\"><strong>([\d,]+)</strong> ([^<]+)</li>", text)
+    found = re.findall(r"<li class=\"\w*\"><strong>(?:at least )?([\d,]+)</strong> ([^<]+)</li>", text)
     return {words: int(number.replace(",", "")) for number, words in found}
 
 
@@ -138,6 +138,11 @@ def test_the_headline_counts_cards_by_how_they_are_shared_and_what_is_held() -> 
     assert {words: shown[words] for words in cards} == cards
     assert (shown["of 31 GPUs and slices held"], shown["idle"]) == (17, 5 + 4 + 8 + 2)
     assert "The cards of 1 node are not known." in text
+    assert [text.count(f"at least {number}<") for number in (15, 2, 8, 1, 4)] == [1, 2, 0, 0, 0]
+    assert "at least" not in html.render(Report((), pools=pools[1:]))
+    assert "<strong>at least 0</strong> cards" in html.render(
+        Report((), pools=(pool("a", "none", node("b", None, 0, 4)),))
+    )
     assert [text.count(f"{number} idle node") for number in (1, 2)] == [2, 0]
     assert text.index("of 31 GPUs") < text.index("idle node")
 

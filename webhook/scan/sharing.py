@@ -64,6 +64,11 @@ class PoolUse(NamedTuple):
         return sum(node.gpus or 0 for node in self.nodes)
 
     @property
+    def uncounted(self) -> int:
+        """The nodes whose number of GPUs no label gives."""
+        return sum(node.gpus is None for node in self.nodes)
+
+    @property
     def amounts(self) -> tuple[Amount, ...]:
         """The GPUs and slices of all its nodes, by resource."""
         return tuple(_added(amount for node in self.nodes for amount in node.amounts))

@@ -39,11 +39,12 @@ MOST = 500
 
 
 class Headline(NamedTuple):
-    """A number at the head of the page; `style` is empty or that of a verdict."""
+    """A number at the head of the page; `style` is empty or that of a verdict. `least` is whether it may be larger."""
 
     number: int
     words: str
     style: str = ""
+    least: bool = False
 
 
 class Headlines(NamedTuple):
@@ -221,17 +222,19 @@ def _gpus(pools: tuple[PoolUse, ...] | None) -> Iterator[Headlines]:
     """Count the cards by how they are shared, and the GPUs and slices that pods have."""
     if not pools:
         return
-    kinds = Counter[str]()
+    kinds, uncounted = Counter[str](), Counter[str]()
     for pool in pools:
-        kinds["shared" if pool.shared else {"none": "whole", "": "in no pool"}.get(pool.sharing, "split")] += pool.gpus
+        kind = "shared" if pool.shared else {"none": "whole", "": "in no pool"}.get(pool.sharing, "split")
+        kinds[kind] += pool.gpus
+        uncounted[kind] += pool.uncounted
     amounts = [amount for pool in pools for amount in pool.amounts]
     offered, held = (
         (sum(each) for each in zip(*((a.offered, a.held) for a in amounts), strict=True)) if amounts else (0, 0)
     )
-    unknown = sum(node.gpus is None for pool in pools for node in pool.nodes)
+    unknown = uncounted.total()
     counts = (
-        Headline(kinds.total(), "cards"),
-        *(Headline(kinds[kind], words) for kind, words in _KINDS.items() if kinds[kind]),
+        Headline(kinds.total(), "cards", least=unknown > 0),
+        *(Headline(kinds[kind], words, least=uncounted[kind] > 0) for kind, words in _KINDS.items() if kinds[kind]),
         Headline(held, f"of {offered:,} GPUs and slices held"),
         Headline(sum(max(amount.offered - amount.held, 0) for amount in amounts), "idle"),
     )
