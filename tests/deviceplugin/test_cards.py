@@ -42,6 +42,12 @@ def test_each_label_of_a_count_is_read_and_every_gpu_is_on_a_card(label: str, co
     assert (slices > 1) is (offered > count)
 
 
+@given(st.sampled_from(node_labels.COUNTS[:-1]), st.integers(33))
+def test_a_label_with_more_cards_than_a_machine_can_have_is_not_believed(label: str, count: int) -> None:
+    assert cards.count(Node("a", {label: str(count)})) is None
+    assert cards.count(Node("a", {label: str(count), node_labels.COUNTS[-1]: "32"})) == 32
+
+
 @pytest.mark.parametrize(("profile", "least"), [("3g.20gb", 18000), ("1g.5gb+me", 4500), ("1c.3g.40gb", 36000)])
 def test_a_mig_profile_says_the_memory_of_its_devices(profile: str, least: int) -> None:
     assert mig_profiles.memory(profile) == least

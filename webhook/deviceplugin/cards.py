@@ -9,8 +9,16 @@ from webhook.facts.kinds.node import Node
 
 
 def count(node: Node) -> int | None:
-    """Return the number of a node's cards, by a label of its cloud or of GPU Feature Discovery; None without one."""
-    return next((n for key in node_labels.COUNTS if (n := integer(node.labels.get(key, ""))) and n > 0), None)
+    """Return the number of a node's cards, by a label of its cloud or of GPU Feature Discovery; None without one.
+
+    A label with more cards than a machine can have is not believed.
+    """
+    read = (integer(node.labels.get(key, "")) for key in node_labels.COUNTS)
+    return next((n for n in read if n and 0 < n <= MOST), None)
+
+
+MOST = 32
+"""The most cards of a machine (open-gpu-kernel-modules src/common/sdk/nvidia/inc/nvlimits.h, NV_MAX_DEVICES)."""
 
 
 def offered(node: Node) -> dict[str, int]:
