@@ -1,6 +1,7 @@
 """Pools for nodes that do not exist yet: by what an autoscaler knows of them, and never by a guess at their sharing."""
 
 from collections.abc import Set
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -77,6 +78,7 @@ SLICED = f'{SETTINGS}device-sharing-strategy = "time-slicing"\n'
         f'{SLICED}device-partitioning-strategy = "mig"',
         f'{SLICED}time-slicing.replicas = "4"',
         f"{SLICED}time-slicing.replicas = 1",
+        f"{SLICED}time-slicing.replicas = 99999999999",
         f"{SLICED}replicas =",
         f'{SETTINGS}device-sharing-strategy = "time-slicing"\n' * 2,
     ],
@@ -266,6 +268,28 @@ def test_the_taint_of_nodes_to_come_belongs_in_what_makes_them_and_kubectl_taint
     assert any(note.endswith(f"to have a taint: {by_label}; {command}") for note in made([*items, there]).notes)
 
 
+@pytest.mark.parametrize("name", ["bad name!", "a" * 64])
+def test_a_maker_whose_labels_no_node_can_have_gets_a_note_and_no_pool(name: str) -> None:
+    items = objects(ZERO)
+    (whole,) = (item for item in items if item["metadata"]["name"] == "whole")
+    whole["metadata"]["name"] = name
+    found = made(items)
+    assert [pool.name for pool in found.policy.pools] == ["t4-shared", "a10g-shared"]
+    note = f"no pool is written for NodePool {name}: no node can have its labels; correct its name and its labels"
+    assert note in found.notes
+
+
+def test_a_machine_set_whose_labels_no_node_can_have_is_named() -> None:
+    own = deepcopy(examples("machine_set")["cluster.x-k8s.io", "MachineDeployment"])
+    own["metadata"]["annotations"]["capacity.cluster-autoscaler.kubernetes.io/labels"] = "a b=c d"
+    spaces: list[Object] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "capi"}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}},
+    ]
+    with pytest.raises(Unusable, match="no pool is written for MachineDeployment t4: no node can have its labels"):
+        made([own, *spaces], no_tenants=("capi",))
+
+
 KARPENTER = "system:serviceaccount:kube-system:karpenter"
 MACHINE_API = "system:serviceaccount:openshift-machine-api:machine-api-controllers"
 NFD = "system:serviceaccount:kube-system:node-feature-discovery"
@@ -302,7 +326,7 @@ OPENSHIFT = "node.openshift.io/os_id"
     "resource", ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu", "", "amd.com/gpu"]
 )
 def test_a_machine_set_of_another_resource_than_whole_cards_gets_no_pool(resource: str) -> None:
-    own = examples("machine_set")["cluster.x-k8s.io", "MachineDeployment"]
+    own = deepcopy(examples("machine_set")["cluster.x-k8s.io", "MachineDeployment"])
     capacity = "capacity.cluster-autoscaler.kubernetes.io/"
     own["metadata"]["annotations"] |= {f"{capacity}gpu-count": "7", f"{capacity}gpu-type": resource}
     items = [own, *objects(ZERO), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "capi"}}]

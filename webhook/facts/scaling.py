@@ -175,11 +175,14 @@ def of_user_data(text: str) -> NodeClassSharing | None:
     sharing, division = found.get("device-sharing-strategy", "none"), found.get("device-partitioning-strategy", "none")
     if sharing == division == "none":
         return None
-    counted = isinstance(replicas, int) and not isinstance(replicas, bool) and replicas >= 2
+    counted = isinstance(replicas, int) and not isinstance(replicas, bool) and 2 <= replicas <= MAX_REPLICAS
     if (sharing, division) != ("time-slicing", "none") or not counted:
         return UNKNOWN_SHARING
     return NodeClassSharing(replicas, renamed is not False)
 
+
+MAX_REPLICAS = 65536
+"""The most slices of a card that a policy can name. More are not read."""
 
 SHARING_SETTINGS: Sequence[str] = ("settings", "kubelet-device-plugins", "nvidia")
 """The table of Bottlerocket's settings that has the sharing of cards."""

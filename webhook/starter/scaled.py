@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from webhook.api.selectors import is_label_key, is_label_value
 from webhook.catalog import node_labels
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, SHARED
@@ -12,6 +13,7 @@ from webhook.facts.scaling import UNKNOWN_SHARING, ScaledNodes, of_accelerator
 from webhook.facts.snapshot import Facts
 from webhook.starter import inventory
 from webhook.starter.inventory import GPUNode
+from webhook.text.words import listed, shown
 
 MOST = 8
 """The GPUs that a pod may request of a node whose number is not known."""
@@ -21,10 +23,10 @@ MIG_CONFIG = "nvidia.com/mig.config"
 
 
 class NodesToCome(NamedTuple):
-    """Nodes that may be made, and the makers of nodes whose sharing or MIG devices are not known."""
+    """Nodes that may be made, and notes on the makers of nodes that get no pool."""
 
     nodes: tuple[GPUNode, ...]
-    unknown: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def to_come(
@@ -41,8 +43,25 @@ def to_come(
         for each in absent
         if _is_divided(each) or _has_unread_config(each, facts, places) or _has_unread_class(each, facts)
     ]
-    known = (each for each in absent if each.maker not in unknown)
-    return NodesToCome(tuple(_distinct(each, facts, places) for each in known), tuple(unknown))
+    invalid = [each.maker for each in absent if not _has_valid_labels(each)]
+    known = (each for each in absent if each.maker not in {*unknown, *invalid})
+    return NodesToCome(tuple(_distinct(each, facts, places) for each in known), tuple(_notes(unknown, invalid)))
+
+
+def _notes(unknown: Sequence[str], invalid: Sequence[str]) -> Iterator[str]:
+    if unknown:
+        yield (
+            f"no pool is written for {listed(unknown, 3)}: only a node says how its cards are divided; "
+            "take the facts while there is one"
+        )
+    if invalid:
+        names = listed([shown(maker, quotes=False) for maker in invalid], 3)
+        yield f"no pool is written for {names}: no node can have its labels; correct its name and its labels"
+
+
+def _has_valid_labels(scaled: ScaledNodes) -> bool:
+    """Whether a node can have the labels by which such nodes are selected."""
+    return all(is_label_key(key) and is_label_value(value) for key, value in _selected(scaled))
 
 
 def _is_divided(scaled: ScaledNodes) -> bool:

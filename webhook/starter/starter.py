@@ -59,8 +59,8 @@ def make(
     coming = scaled.to_come(Facts.of(firm), accelerators, nodes, inventory.homes(firm))
     nodes.extend(coming.nodes)
     missing = sorted({*no_tenants} - facts.namespaces.keys())
-    if coming.unknown and not nodes:
-        raise Unusable((Problem(source, 0, _undivided(coming.unknown)),))
+    if coming.notes and not nodes:
+        raise Unusable(tuple(Problem(source, 0, note) for note in coming.notes))
     if wrong := f"there is no namespace {listed(missing, 3)}" if missing else "" if nodes else _nothing(objects):
         raise Unusable((Problem(source, 0, wrong),))
     plan = plan_of(firm, nodes, name, by_product=by_product)
@@ -75,7 +75,7 @@ def make(
         moved=tuple(moved_of(objects, engine, facts)),
     )
     text = text_of(plan, agents, said)
-    notes = (*_notes(plan, said, coming.unknown), *_rivals(objects, nodes))
+    notes = (*coming.notes, *_notes(plan, said), *_rivals(objects, nodes))
     return Starter(text, _load(text), plan.groups, plan.names, said.refused, notes)
 
 
@@ -108,16 +108,7 @@ def _nothing(objects: Sequence[Object]) -> str:
     )
 
 
-def _undivided(makers: Sequence[str]) -> str:
-    return (
-        f"no pool is written for {listed(makers, 3)}: only a node says how its cards are divided; "
-        "take the facts while there is one"
-    )
-
-
-def _notes(plan: StarterPlan, said: Said, unknown: Sequence[str]) -> Iterator[str]:
-    if unknown:
-        yield _undivided(unknown)
+def _notes(plan: StarterPlan, said: Said) -> Iterator[str]:
     if plan.guard is None and plan.everywhere:
         yield "every node has GPUs, so none is tainted, and the guard is everyPod"
     elif plan.guard is None:
