@@ -18,7 +18,6 @@ spec:
   containers:
     - name: server
       image: registry.example.com/inference:1.4
-      envFrom: [{secretRef: {name: hub}}]
       resources: {limits: {nvidia.com/gpu.shared: 2}}
 """
 

@@ -9,7 +9,7 @@ from webhook.text import tables
 from webhook.text.terminal import Look
 from webhook.text.words import several
 
-ERRORS = "errors"
+ERRORS = "unreadable"
 """The heading of the last column."""
 
 
