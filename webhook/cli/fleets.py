@@ -57,8 +57,8 @@ OPTION = click.option(
 """The option `--cluster`."""
 
 
-def alone(reports: Iterable[Wanted], **given: object) -> None:
-    """Refuse what does not go together with `--cluster`, such as `--facts`. Raises UsageError."""
+def exclude(reports: Iterable[Wanted], **given: object) -> None:
+    """Refuse the options and formats that `--cluster` excludes, such as `--facts`. Raises UsageError."""
     facts = click.get_current_context().get_parameter_source("facts") is ParameterSource.COMMANDLINE
     for name, value in {"--facts": facts, **given}.items():
         if value:

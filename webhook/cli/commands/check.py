@@ -119,7 +119,7 @@ def command(
     """Judge everything and write the reports. Returns the exit status for the worst result."""
     if fleet:
         excluded = {"--live": live, "--statistics": statistics, "--watch": watch, "--patched": patched}
-        fleets.alone(wanted, PATH=paths, **excluded, **{"--explain": explain, "--all": everything})
+        fleets.exclude(wanted, PATH=paths, **excluded, **{"--explain": explain, "--all": everything})
         inputs.note_sample(policy)
         own = partial(_of_member, policy=policy, namespace=namespace, fail_on=fail_on, system=system)
         return fleets.run(fleet, "FleetReport", wanted, partial(own, fetch=fetch, cached=not no_cache))

@@ -97,7 +97,7 @@ def command(
         options.counted(wanted)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     if fleet:
-        fleets.alone(wanted, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything})
+        fleets.exclude(wanted, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything})
         own = partial(_of_member, old=old, new=new, namespace=namespace, fail_on=fail_on)
         return fleets.run(fleet, "FleetDiffReport", wanted, own)
     before, after = map(_engine, (old, new))

@@ -121,7 +121,7 @@ def lint(
             report = found(member.own(policy), known)
             return Line(member.name, lint_report.counts(report)), _status(fail_on, report)
 
-        fleets.alone(wanted)
+        fleets.exclude(wanted)
         return fleets.run(fleet, "FleetLintReport", wanted, of_member)
     report = found(policy, (item.value for item in inputs.load_facts(facts)))
     if not facts:

@@ -84,7 +84,7 @@ def command(
 ) -> int:
     """Run the cases and write their results. The exit status is that of the worst one."""
     if fleet:
-        fleets.alone(wanted, PATH=paths, **{"--watch": watch})
+        fleets.exclude(wanted, PATH=paths, **{"--watch": watch})
         return fleets.run(fleet, "FleetTestReport", wanted, partial(_of_member, policy=policy, named=named))
     paths = paths or ["policies" if Path("policies").is_dir() else "."]
     if watch:
