@@ -224,7 +224,7 @@ def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount]
 
 
 def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claimed: TrustRequest) -> tuple[str, ...]:
-    """The values of the label of a clash by which the pod would select a pool that takes it.
+    """Return the values of the label of a clash by which the pod would select a pool that takes it.
 
     If nodes of that pool are known, these are the values of those that offer what it requests. They are not searched
     for a pod with more conditions than are evaluated per node.
@@ -234,8 +234,8 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
         return ()
     found: dict[str, None] = {}
     for pool in _willing(pod, policy, facts, placement.totals, claimed):
-        fits = pool.max_request is None or placement.count <= pool.max_request
-        if fits and pool.shared == placement.pool.shared:
+        small = pool.max_request is None or placement.count <= pool.max_request
+        if small and pool.shared == placement.pool.shared:
             for requirement in pool.nodes.requirements:
                 if requirement.key == placement.clash.key and requirement.operator == "In":
                     known = known_nodes(pool, facts)

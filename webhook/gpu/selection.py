@@ -134,16 +134,23 @@ def _matching(facts: Facts, pool: Pool) -> Nodes:
     return tuple(node for node in nodes if pool.nodes.matches(node.labels))
 
 
-def _taken(facts: Facts, pool: Pool) -> int:
-    held = Counter[tuple[str, str]]()
+@lru_cache(maxsize=2)
+def _in_use(facts: Facts) -> Counter[tuple[str, str]]:
+    """Count the GPUs and slices that running pods have, by node and resource."""
+    used = Counter[tuple[str, str]]()
     for holder in facts.holders:
         for name, amount in holder.asks.items():
-            held[holder.node, name] += amount
-    taken = 0
+            used[holder.node, name] += amount
+    return used
+
+
+def _taken(facts: Facts, pool: Pool) -> int:
+    """Return how many GPUs and slices the known nodes of a pool offer; 0 if one may be free."""
+    used, taken = _in_use(facts), 0
     for node in known_nodes(pool, facts):
         for name, offered in node.resources.items():
             if name in pool.resources:
-                if held[node.name, name] < offered:
+                if used[node.name, name] < offered:
                     return 0
                 taken += offered
         if not node.resources:
