@@ -578,3 +578,19 @@ def test_advice_counts_what_runs(name: str, tmp_path: Path, capsys: pytest.Captu
     asking = [text for text in asked if "nvidia.com/" in text]
     for each in json.loads(done.out)["divisions"]:
         assert each["land"] + each["wait"] + sum(each["refused"].values()) == len(asking) > 0
+
+
+def test_advice_counts_a_running_pod_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pod names its ReplicaSet, which dumps leave out; its label leads to the Deployment."""
+    files = {
+        "deployment": "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: vision}, "
+        f"spec: {{replicas: 1, template: {{spec: {ASKING}}}}}}}",
+        "pod": "{apiVersion: v1, kind: Pod, metadata: {name: web-5d-x, namespace: vision, labels: "
+        "{pod-template-hash: 5d}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-5d, "
+        f"uid: u, controller: true}}]}}, spec: {ASKING}, status: {{phase: Running}}}}",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    cli.main(["place", str(tmp_path), "--facts", str(NODES), "--advise", "--format", "json"])
+    for each in json.loads(capsys.readouterr().out)["divisions"]:
+        assert each["land"] + each["wait"] + sum(each["refused"].values()) == 1

@@ -1,7 +1,7 @@
 """Compares kinds of sharing: what would become of the same workloads on the same GPUs."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from webhook.api.fields import group_kind
@@ -21,6 +21,7 @@ from webhook.placing.scheduling.play import play
 from webhook.placing.scheduling.scores import Strategy
 from webhook.placing.scheduling.stage import ClusterState
 from webhook.policy.model import API_VERSION, Policy
+from webhook.scan import live
 from webhook.starter.inventory import GPUNode, gpu_nodes
 from webhook.text import tables
 
@@ -78,28 +79,26 @@ class OptionResult:
     large: int
 
 
-def anew(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield items with the pods that run as they were created; without pods that ended, or whose owner is there."""
+def to_place(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items; pods that run lose their node and status.
+
+    Pods that ended are left out, and so are pods of a workload among the items.
+    """
     items = list(items)
-    there = {_key(item.value, item.value) for item in items}
+    there = {(namespace_of(item.value), string(item.value.get("kind")), name_of(item.value)) for item in items}
     for item in items:
         if group_kind(item.value) != POD:
             yield item
-        elif not _ended_or_owned(item.value, there):
+        elif not live.ended(item.value) and not any(owner in there for owner in _owners(item.value)):
             spec = {key: value for key, value in mapping(item.value.get("spec")).items() if key != "nodeName"}
             yield replace(item, value={**item.value, "spec": spec, "status": {}})
 
 
-def _ended_or_owned(pod: Object, there: Collection[tuple[str, str, str]]) -> bool:
-    owners = mappings(mapping(pod.get("metadata")).get("ownerReferences"))
-    if mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
-        return True
-    return any(_key(pod, {**owner, "metadata": owner}) in there for owner in owners)
-
-
-def _key(holder: Object, item: Object) -> tuple[str, str, str]:
-    """Return the namespace of one object with the kind and the name of another."""
-    return namespace_of(holder), string(item.get("kind")), name_of(item)
+def _owners(pod: Object) -> Iterator[tuple[str, str, str]]:
+    """Yield the namespace, kind and name of a pod's owners, and of the Deployment of its ReplicaSet."""
+    yield (namespace_of(pod), *live.owner(pod))
+    for owner in mappings(mapping(pod.get("metadata")).get("ownerReferences")):
+        yield namespace_of(pod), string(owner.get("kind")), string(owner.get("name"))
 
 
 def compare(placing: Placing, policy: Policy) -> tuple[OptionResult, ...]:

@@ -99,7 +99,7 @@ def command(
     items = [item for path in paths for item in inputs.load_objects(path)]
     cluster = [*known]
     if advise:  # it compares as if all GPUs were free, so what runs is played again
-        items = [*advice.anew(items)]
+        items = [*advice.to_place(items)]
         cluster = [item for item in cluster if group_kind(item) != POD]
     played = placing.placing(items, cluster, engine, at_once=at_once, strategy=Strategy(strategy))
     outputs.say(map(str, (*unknown, *played.problems)))
