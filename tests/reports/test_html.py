@@ -155,7 +155,7 @@ def test_the_headline_counts_what_enforcing_would_do(sample_policy: Policy, samp
     cap = next(division.budget for pool in overview(sample_policy, sample_facts) for division in pool.divisions)
     steer = {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {}}
     write = {"op": "add", "path": "/spec/containers/0/env", "value": []}
-    plain = replace(judged("a"), verdict=Verdict(), lines=())
+    plain = replace(judged("a"), verdict=Verdict(), lines=(), kind="Pod")
     found = (
         judged("refused"),
         replace(judged("refused too"), landings=(landing(waits=True),)),
@@ -163,9 +163,10 @@ def test_the_headline_counts_what_enforcing_would_do(sample_policy: Policy, samp
         replace(plain, name="capped", verdict=Verdict((), (steer, write)), landings=(landing(cap),)),
         replace(plain, name="capped before", landings=(landing(cap),)),
         replace(plain, name="waiting", landings=(landing(waits=True),)),
+        replace(plain, name="workload", kind="Deployment", landings=(landing(cap),)),
     )
     shown = headlines(html.render(Report(found)))
-    effects = {"refused": 2, "steered to a pool": 2, "with capped memory": 1, "waiting for a node": 1}
+    effects = {"refused": 2, "steered to a pool": 3, "with capped memory": 2, "waiting for a node": 1}
     assert {words: shown[words] for words in effects} == effects
 
 

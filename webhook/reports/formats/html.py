@@ -156,7 +156,14 @@ def render(report: Report, _: Look = PLAIN) -> str:
         Headline(len(report.judged) - denied, "allowed", "allow"),
         Headline(len(report.problems), "errors", "deny"),
     )
-    return _write(_page("Slicewarden check", report, (_effects(shown), Headlines("Objects", counts)), entries))
+    return _write(
+        _page(
+            "Slicewarden check",
+            report,
+            (_effects(shown), Headlines("Objects", counts)),
+            entries,
+        )
+    )
 
 
 def audit(report: Report, _: Look, count: int) -> str:
@@ -245,15 +252,21 @@ _KINDS = {"shared": "shared", "whole": "whole", "split": "split by MIG", "in no 
 
 
 def _effects(judged: Iterable[Judged]) -> Headlines:
-    """Count what enforcing the policy would do to objects, if they were created again."""
+    """Count what enforcing the policy would do to objects, if they were created again.
+
+    `/mutate` patches pods. A workload counts by the pool and the cap of its pods to come.
+    """
     refused = steered = capped = waiting = 0
     for each in judged:
         if not each.verdict.allowed:
             refused += 1
             continue
         paths = [str(operation["path"]) for operation in each.verdict.patch]
-        steered += any("/nodeSelector" in path or "/affinity" in path for path in paths)
-        capped += bool(paths) and any(landing.cap for landing in each.landings)
+        to_come = each.kind != "Pod"
+        steered += any("/nodeSelector" in path or "/affinity" in path for path in paths) or (
+            to_come and any(landing.pool for landing in each.landings)
+        )
+        capped += (to_come or bool(paths)) and any(landing.cap for landing in each.landings)
         waiting += any(landing.waits for landing in each.landings)
     counts = (
         Headline(refused, "refused", "deny"),
@@ -261,7 +274,7 @@ def _effects(judged: Iterable[Judged]) -> Headlines:
         Headline(steered, "steered to a pool"),
         Headline(capped, "with capped memory"),
     )
-    return Headlines("If enforced, what is created next", counts)
+    return Headlines("If enforced, for objects created from now on", counts)
 
 
 def _time(at: datetime | None) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
     The denied ones come first, and then those with warnings. Unless everything is listed, pods are left out whose
     workload is judged as well and has the same findings, and so are objects whose findings are all exempted.
     """
-    same = {} if report.everything else by_owner(report)
+    same = by_owner(report)
     folded = {id(pod) for pods in same.values() for pod in pods}
     listed = [
         judged
@@ -51,9 +51,12 @@ def key(judged: Judged) -> tuple[str, str, str]:
 def by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
     """Return the pods of each judged workload that have only findings which the workload has too.
 
+    Empty if everything is listed.
     Whoever creates a pod names its owner. So a pod is left out only if the lines of the workload show all of its
     findings. A pod never owns another pod.
     """
+    if report.everything:
+        return {}
     owners = {key(judged): set(_shown(judged)) for judged in report.judged if judged.kind != "Pod"}
     found: dict[tuple[str, str, str], list[Judged]] = {}
     for pod in report.judged:
