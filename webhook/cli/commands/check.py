@@ -119,10 +119,12 @@ def command(
     """Judge everything and write the reports. Returns the exit status for the worst result."""
     if fleet:
         excluded = {"--live": live, "--statistics": statistics, "--watch": watch, "--patched": patched}
-        fleets.exclude(wanted, PATH=paths, **excluded, **{"--explain": explain, "--all": everything})
+        excluded |= {"--explain": explain, "--all": everything, "--touched": touched, "--skip-others": skip_others}
+        fleets.exclude(wanted, PATH=paths, **excluded)
         inputs.note_sample(policy)
         own = partial(_of_member, policy=policy, namespace=namespace, fail_on=fail_on, system=system)
-        return fleets.run(fleet, "FleetReport", wanted, partial(own, fetch=fetch, cached=not no_cache))
+        own = partial(own, fetch=fetch, cached=not no_cache, allow_empty=allow_empty)
+        return fleets.run(fleet, "FleetReport", wanted, own)
     paths = paths or ["."]
     if statistics:
         options.counted(wanted)
@@ -191,6 +193,7 @@ def _of_member(
     fetch: bool,
     cached: bool,
     system: bool,
+    allow_empty: bool,
 ) -> "tuple[Line, int]":
     """Judge a cluster by its policy, and by the objects and facts of its folder."""
     from webhook.reports.fleet import Line  # which other runs do not need
@@ -208,7 +211,7 @@ def _of_member(
         )
     facts = replace(Facts.of(objects.facts), today=now.date())
     report = objects.judge(engine, facts, at=now, system=system)
-    if not (report.problems or report.objects):
+    if not (allow_empty or report.problems or report.objects):
         report = replace(report, problems=(Problem(member.folder, 0, _nothing(objects.charts)),))
     if chosen := options.chosen():
         report = replace(report, judged=tuple(only(each, chosen) for each in report.judged))

@@ -99,9 +99,7 @@ def command(
             ]
         )
         return options.UNUSABLE
-    result = _run(tests, problems, policy, named)
-    if not result.outcomes and not result.problems:
-        raise Unusable((Problem(paths[0], 0, f"no case with {named} in its name"),))
+    result = _run(tests, problems, policy, named, paths[0])
     outputs.write(wanted, lambda name, look: suite_report.render(name, result, look))
     return _status(result)
 
@@ -113,7 +111,7 @@ def _of_member(member: fleets.Member, policy: str | None, named: str | None) -> 
     tests, problems = _tests([member.folder])
     if not tests and not problems:
         raise Unusable((Problem(member.folder, 0, "no PolicyTest in it"),))
-    result = _run(tests, problems, member.own(policy), named)
+    result = _run(tests, problems, member.own(policy), named, member.folder)
     counts = {"failed": result.failed, "passed": len(result.outcomes) - result.failed}
     return Line(member.name, counts, result.problems), _status(result)
 
@@ -125,9 +123,15 @@ def _tests(paths: Sequence[str]) -> tuple[list[Document], list[Problem]]:
     return [document for document in documents if policy_tests.holds(document)], problems
 
 
-def _run(tests: Sequence[Document], problems: Sequence[Problem], policy: str | None, named: str | None) -> SuiteRun:
+def _run(
+    tests: Sequence[Document], problems: Sequence[Problem], policy: str | None, named: str | None, place: str
+) -> SuiteRun:
+    """Run the cases of tests. Raises Unusable, at the place where they are from, if none has the name."""
     loaders = suites.Loaders(_engine, inputs.load_objects)
-    return suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
+    result = suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
+    if not result.outcomes and not result.problems:
+        raise Unusable((Problem(place, 0, f"no case with {named} in its name"),))
+    return result
 
 
 def _status(result: SuiteRun) -> int:
