@@ -3,7 +3,8 @@
 Karpenter knows the cards of a machine, and neither slices nor MIG devices: for four pods with a slice each it makes
 four nodes, and for a MIG device none (kubernetes-sigs/karpenter pkg/apis/v1alpha1/nodeoverlay.go; issues 729, 2140).
 An overlay changes what Karpenter expects, and not the node. If it exceeds what a node offers, a pod that asks for the
-rest makes nodes without end. So each amount is the smallest that a node of the kind offers.
+rest makes nodes without end. So each amount is the smallest that a node of the kind offers. Karpenter reads overlays
+only with the feature gate NodeOverlay (pkg/operator/options/options.go).
 """
 
 import re
@@ -18,9 +19,6 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.text.words import listed
-
-FEATURE_GATE = "NodeOverlay"
-"""Karpenter reads overlays only with this feature gate (pkg/operator/options/options.go)."""
 
 
 class MachineKind(NamedTuple):

@@ -33,13 +33,13 @@ def read(item: Object, namespace: str, name: str) -> Fact:
     return TABLE.row((kind, namespace, name), None if metadata.get("ownerReferences") else found)
 
 
-_SYNCED = ("node.cluster.x-k8s.io", "node-restriction.kubernetes.io")
+_SYNCED = (".node.cluster.x-k8s.io", ".node-restriction.kubernetes.io")
 
 
 def _reaches_nodes(key: str) -> bool:
     """Whether the Cluster API writes a label of a machine on its node (cluster-api api/core machine_types.go)."""
     domain = key.partition("/")[0]
-    return domain == "node-role.kubernetes.io" or domain.endswith(_SYNCED)
+    return domain == "node-role.kubernetes.io" or f".{domain}".endswith(_SYNCED)
 
 
 def kept(item: Object) -> Part:
@@ -67,5 +67,5 @@ _READ = ("capacity.cluster-autoscaler.kubernetes.io/", "machine.openshift.io/GPU
 
 
 def slim(item: Object, _: Policy) -> Part:
-    """Keep the same."""
+    """Keep the same parts as `kept`."""
     return kept(item)
