@@ -15,6 +15,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.kinds.pod import Holder
 from webhook.facts.snapshot import Facts
+from webhook.gpu.selection import MAX_CHOICES
 from webhook.model import Action, Object
 from webhook.policy.model import Policy
 from webhook.rules import walk
@@ -114,6 +115,19 @@ def test_a_value_is_offered_only_if_the_rest_of_the_selection_leads_to_its_nodes
     assert message.endswith(there)
 
 
+@pytest.mark.parametrize(("terms", "offered"), [(MAX_CHOICES, True), (MAX_CHOICES + 1, False)])
+def test_no_value_is_searched_for_a_pod_with_too_many_terms(sample_policy: Policy, terms: int, offered: bool) -> None:
+    """Each value of each pool would be tried with each term."""
+    whole = next(pool for pool in sample_policy.pools if "nvidia.com/gpu" in pool.resources and not pool.shared)
+    pools = (replace(whole, nodes=Selector({"product": "A"})),)
+    field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    required = {"nodeSelectorTerms": [field] * terms}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    item = pod(nodeSelector={"product": "X"}, affinity=affinity)
+    (message,) = said(replace(sample_policy, pools=pools), Facts(), item, "unsteered-pod")
+    assert ("there are A: select one" in message) is offered
+
+
 def test_a_node_selection_is_told_which_pool_has_what_it_selects(sample_policy: Policy, sample_facts: Facts) -> None:
     item = pod(nodeSelector={"nvidia.com/gpu.sharing-strategy": "time-slicing"})
     item["metadata"]["namespace"] = "visitors"
@@ -139,7 +153,7 @@ def test_a_message_says_when_all_of_a_pool_are_taken(sample_policy: Policy, samp
     for item in (asking, opening):
         item["metadata"]["namespace"] = "visitors"
     full = f"(all {count} of pool {whole.name} are taken now)"
-    for taken, last in ((holders, True), (holders[1:], len(holders) == 0), ([], False)):
+    for taken, last in ((holders, True), (holders[1:], False), ([], False)):
         facts = replace(sample_facts, holders=tuple(taken))
         for item, rule in ((asking, "unsteered-pod"), (opening, "visible-devices")):
             (message,) = said(sample_policy, facts, item, rule)

@@ -263,7 +263,7 @@ def uncordoned(item: Object) -> Object:
     return {**item, "spec": {**spec, "unschedulable": False, "taints": taints}}
 
 
-@pytest.mark.parametrize("name", CLUSTERS)
+@pytest.mark.parametrize("name", [name for name in CLUSTERS if name != "karpenter-zero"])  # it has no nodes with GPUs
 def test_whoever_selects_nodes_gets_a_pod_that_runs(name: str) -> None:
     """For each label of a known node that a pool selects by, each resource and each trust: the ways out are taken."""
     engine, facts, items = cluster(name)
@@ -273,6 +273,7 @@ def test_whoever_selects_nodes_gets_a_pod_that_runs(name: str) -> None:
     offered = {
         resource for node in facts.nodes for resource in node.resources if resource in engine.policy.gpu_resources
     }
+    runs = 0
     for key, label in sorted(selectors):
         for resource in sorted(offered):
             for trust in (None, "trusted"):
@@ -286,3 +287,5 @@ def test_whoever_selects_nodes_gets_a_pod_that_runs(name: str) -> None:
                         (place,) = placing([alone(mended.object)], free, engine).places  # type: ignore[arg-type]
                         assert place.outcome
                         assert place.outcome.node, (value, mended.object, place.outcome)
+                        runs += 1
+    assert runs

@@ -243,7 +243,7 @@ def _listed(texts: Sequence[str], what: str) -> Sequence[str]:
 def reasons(verdict: Verdict) -> list[str]:
     """Return why an object is denied, one line each: what is malformed, or the denying findings without repeats.
 
-    Findings about what /mutate left out come last, since no author can mend them. Only the first of them says why.
+    Findings about what /mutate left out come last, since no author can mend them. Each reason is given only once.
     """
     if verdict.malformed is not None:
         return [str(verdict.malformed)]

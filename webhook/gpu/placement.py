@@ -226,11 +226,11 @@ def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount]
 def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claimed: TrustRequest) -> tuple[str, ...]:
     """Return the values of the label of a clash by which the pod would select a pool that takes it.
 
-    If nodes of that pool are known, these are the values of those that offer what it requests. They are not searched
-    for a pod with more conditions than are evaluated per node.
+    If nodes of that pool are known, these are the values of those that offer what it requests. A pod with more than
+    MAX_CHOICES terms and conditions gets none.
     """
-    conditions = sum(len(term.expressions or ()) for term in pod.node_terms or ())
-    if placement.clash is None or placement.pool is None or conditions > MAX_CHOICES:
+    written = sum(1 + len(term.expressions or ()) for term in pod.node_terms or ())
+    if placement.clash is None or placement.pool is None or written > MAX_CHOICES:
         return ()
     found: dict[str, None] = {}
     for pool in _willing(pod, policy, facts, placement.totals, claimed):

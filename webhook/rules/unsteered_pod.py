@@ -57,7 +57,7 @@ MIRRORED = "; add it to the file that the kubelet runs the pod from, because a m
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that excludes its own pool, or that is not yet restricted to it."""
     pod, policy = review.subject, review.policy
-    for path in review.marks and _marks(review):
+    for path in _marks(review):
         what = "label" if "labels" in path else "annotation" if "annotations" in path else "name"
         yield Finding(
             path, f"this {what} requests a GPU from another scheduler; remove it, and {_what_to_ask(review, {})}"
@@ -115,6 +115,8 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 def _marks(review: PodReview) -> tuple[Path, ...]:
     """Return the places that request a GPU from another scheduler; none if a scheduler of the policy wrote them."""
+    if not review.marks:  # nearly every pod
+        return ()
     requester = review.subject.requester
     return () if requester is not None and review.policy.schedulers.include(requester) else review.marks
 
