@@ -357,7 +357,7 @@ def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
         return False
     if access is Access.READ_ALL and below.startswith(_RECURSIVE_READ_ONLY):
         return False
-    if path in ABOVE or below.startswith(_BELOW):
+    if _of_host(path):
         return True
     return access is Access.WRITE and (_kept(path) or not below.startswith(_DATA))
 

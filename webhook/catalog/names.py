@@ -14,9 +14,10 @@ class Names:
         self.other_than = Names(other_than) if other_than else None
         self.length = min(map(len, (*self.names, *self.prefixes)), default=0)
         self.starts = frozenset(name[: self.length] for name in (*self.names, *self.prefixes))
+        """The first `length` characters of its names, as many as the shortest has. Most names of tenants differ."""
         self.tail = -min(map(len, self.suffixes), default=0)
         self.ends = frozenset(name[self.tail :] for name in self.suffixes)
-        """The first `length` characters of its names, as many as the shortest has. Most names of tenants differ."""
+        """The last characters of its suffixes, as many as the shortest has."""
 
     def __contains__(self, name: str) -> bool:
         if name not in self.names and not name.startswith(self.prefixes) and not name.endswith(self.suffixes):

@@ -7,7 +7,7 @@ AGENTS = "/api/v1/namespaces/slicewarden-node/configmaps/slicewarden-node-policy
 """The policy of the agents, where they are installed."""
 
 
-def tell(api: client.Api, policy: Policy) -> bool:
+def update(api: client.Api, policy: Policy) -> bool:
     """Write the policy for the agents, if it differs. Returns whether it was written. Raises StatusError."""
     try:
         known = client.ask(api, AGENTS)

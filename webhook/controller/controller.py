@@ -148,7 +148,7 @@ class Controller:
             self._stand(first, Standing(standing.reason, standing.message, {**standing.fields, "replicas": ready}))
         if look.wrote:
             return look
-        if decision is None and target and agents.tell(self._api, world.held[target.digest]):
+        if decision is None and target and agents.update(self._api, world.held[target.digest]):
             return Round("the agents' policy")
         forgot = self._forget(world, target, seen)
         return forgot if forgot and (forgot.wrote or not look.waits) else look

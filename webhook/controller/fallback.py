@@ -12,7 +12,7 @@ from webhook import rules
 from webhook.controller.order import Place, Write
 from webhook.engine.paths import Manner
 from webhook.engine.registration import API_VERSION, MADE_FROM, Made
-from webhook.fallback import policies
+from webhook.fallback import current, policies
 from webhook.fallback.answers import ValidationActions
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -57,7 +57,7 @@ def _applied(installed: Object, wanted: Mapping[str, Any] | None) -> Object:
     made: Made = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
     if wanted is not None:
         metadata["annotations"] = {MADE_FROM: wanted["metadata"]["annotations"][MADE_FROM]}
-        made["spec"] = {key: wanted["spec"][key] for key in ("matchConditions", "variables", "validations")}
+        made["spec"] = {key: wanted["spec"][key] for key in current.FILLED}
     return made
 
 

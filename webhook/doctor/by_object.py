@@ -154,7 +154,7 @@ def fallback(of: Examined) -> Iterator[Check]:
             yield not_known(name, each)
             return
     found, items = doctor.fallback_objects(of.read.fallback), _read(of).items
-    enforces = bool(items) and (items[0].get("status") or {}).get("mode") == "Enforce"
+    enforces = bool(items) and (items[0].get("status") or {}).get("mode") == Switch.ENFORCE
     if not found:
         yield Check(name, CheckState.WARNING, "it is not installed", INSTALL)
     elif current.empty(found):

@@ -26,7 +26,7 @@ SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 LOST = "if the registration is removed, nothing enforces the policy (docs/fallback.md)"
 """The end of a sentence that says that there is no fallback."""
 
-FILLED = frozenset({"matchConditions", "validations", "variables"})
+FILLED = ("matchConditions", "variables", "validations")
 """The parts of a policy that the controller fills. The installation has the other parts, and the bindings."""
 
 NAMED = 5

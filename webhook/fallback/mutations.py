@@ -386,4 +386,4 @@ def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Cappin
     yield "workloads are not judged, only their pods; nothing warns, and nothing is counted or reported as an Event"
     ending = [each.name for each in policy.exemptions if each.until]
     if ending:
-        yield f"exemptions that end stay in force until the fallback is made again:  {', '.join(ending)}"
+        yield f"exemptions that end stay in force until the fallback is made again: {', '.join(ending)}"
