@@ -294,8 +294,16 @@ def digest(value: Object) -> str:
     return read(value).digest
 
 
-MORE: Object = {"leaveAlone": ["gpu-operator", "elsewhere"]}
-P, Q = policy(), policy(**MORE)
+def relabelled(pool: Object) -> Object:
+    """A pool whose nodes are selected by one label more."""
+    labels = {**pool["nodes"].get("matchLabels", {}), "example.com/more": "x"}
+    return {**pool, "nodes": {**pool["nodes"], "matchLabels": labels}}
+
+
+P = policy()
+MORE: Object = {"leaveAlone": ["gpu-operator", "elsewhere"], "pools": [*map(relabelled, P["spec"]["pools"])]}
+"""By it Q patches pods otherwise than P. So a pod that P patched is denied where only Q judges."""
+Q = policy(**MORE)
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def test_killed_after_each_write_other_controllers_finish_and_no_step_refuses_wh
         f"mutate {q}",
         f"validate {q}",
     ]
-    assert steps.index(f"validate {q}") < steps.index("fallback slicewarden-pods", steps.index(f"validate {q}"))
+    assert "fallback slicewarden-pods" in steps[steps.index(f"validate {q}") :]
     assert release.ready(q)
 
 

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +20,6 @@ from webhook.engine.registration import configurations
 
 POLICY = HERE / "policy.yaml"
 UNSTEERED = "unsteered"
-CPU = {"requests": {"cpu": "1"}}
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +63,6 @@ def team(guard: Guard, empty: Karpenter, space: Space) -> str:
     """A namespace whose pods may be trusted."""
     del empty
     return granted(guard, space(TRUSTED))
-
-
-def asked(name: str, namespace: str, limits: dict[str, int], **more: Any) -> Object:
-    return pod(name, namespace, limits, **more)
 
 
 def create(cluster: Cluster, *objects: Object) -> None:
@@ -122,7 +116,7 @@ def test_an_admitted_pod_makes_a_node_of_its_pool_that_has_none_and_runs_there(
     empty: Karpenter, team: str, tmp_path: Path, node_pool: str, limits: dict[str, int], note: dict[str, str] | None
 ) -> None:
     empty.overlay(*exported(tmp_path, seen("slices", "whole", "parts")))
-    create(empty.cluster, asked("first", team, limits, annotations=note))
+    create(empty.cluster, pod("first", team, limits, annotations=note))
     stored = empty.cluster.get("pod", "first", f"--namespace={team}")
     assert stored["spec"]["nodeSelector"] == {NODE_POOL: node_pool}
     assert eventually(lambda: empty.plug(node_pool) != [] and "first" in bound(empty.cluster, team))
@@ -135,7 +129,7 @@ def test_an_admitted_pod_makes_a_node_of_its_pool_that_has_none_and_runs_there(
 def test_a_pod_that_selects_a_label_of_running_nodes_makes_none(empty: Karpenter) -> None:
     """Steering by what GPU Feature Discovery writes would have every first pod wait for ever."""
     selector = {"nvidia.com/gpu.product": "NVIDIA-L4"}
-    create(empty.cluster, asked("waits", UNSTEERED, {GPU: 1}, nodeSelector=selector))
+    create(empty.cluster, pod("waits", UNSTEERED, {GPU: 1}, nodeSelector=selector))
     assert eventually(lambda: "does not have known values" in refusal(empty.cluster, UNSTEERED, "waits"))
     assert 'label "nvidia.com/gpu.product" does not have known values' in refusal(empty.cluster, UNSTEERED, "waits")
     assert not any(empty.claims(each) for each in POOLS)
@@ -145,7 +139,7 @@ def test_overlays_of_what_nodes_offer_have_karpenter_make_one_node_for_the_slice
     empty: Karpenter, team: str, tmp_path: Path
 ) -> None:
     """Four slices are one card: four nodes without the overlay, one with it, which is made from what they offered."""
-    pods = [asked(f"slice-{number}", team, {GPU: 1}, annotations=TRUSTED) for number in range(4)]
+    pods = [pod(f"slice-{number}", team, {GPU: 1}, annotations=TRUSTED) for number in range(4)]
     create(empty.cluster, *pods)
     assert eventually(lambda: len(bound(empty.cluster, team)) == 4)
     assert len(empty.claims("slices")) == 4
@@ -166,12 +160,12 @@ def test_overlays_of_what_nodes_offer_have_karpenter_make_one_node_for_the_slice
 def test_a_mig_device_makes_a_node_only_with_the_overlay_and_a_whole_card_of_it_none(
     empty: Karpenter, team: str, tmp_path: Path
 ) -> None:
-    create(empty.cluster, asked("part", team, {MIG: 1}))
+    create(empty.cluster, pod("part", team, {MIG: 1}))
     assert eventually(lambda: "no instance type has enough resources" in refusal(empty.cluster, team, "part"))
     assert empty.claims("parts") == []
     empty.overlay(*exported(tmp_path, seen("parts")))
     assert eventually(lambda: empty.plug("parts") != [] and "part" in bound(empty.cluster, team))
     selector = {NODE_POOL: "parts"}
-    create(empty.cluster, asked("card", UNSTEERED, {GPU: 1}, nodeSelector=selector))
+    create(empty.cluster, pod("card", UNSTEERED, {GPU: 1}, nodeSelector=selector))
     assert eventually(lambda: "no instance type has enough resources" in refusal(empty.cluster, UNSTEERED, "card"))
     assert len(empty.claims("parts")) == 1
