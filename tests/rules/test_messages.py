@@ -15,7 +15,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.kinds.pod import Holder
 from webhook.facts.snapshot import Facts
-from webhook.gpu.selection import MAX_CHOICES
+from webhook.gpu.selection import MAX_CHOICES, taken
 from webhook.model import Action, Object
 from webhook.policy.model import Policy
 from webhook.rules import walk
@@ -84,8 +84,7 @@ def test_a_node_selection_is_offered_what_its_own_nodes_have(sample_policy: Poli
     (unknown,) = said(policy, Facts(), pod(nodeSelector=labels), "unsteered-pod")
     assert unknown.endswith("; request nvidia.com/mig-* to stay on those nodes, or remove it")
     (nowhere,) = said(policy, Facts(), pod(nodeSelector={"nvidia.com/gpu.product": "T4"}), "unsteered-pod")
-    there = "there are A100: select one"
-    assert nowhere.endswith(f"; no pool that takes it has such nodes; {there}, or remove it")
+    assert nowhere.endswith("; no pool that takes this pod has matching nodes; use the value A100, or remove it")
 
 
 @pytest.mark.parametrize(
@@ -93,11 +92,11 @@ def test_a_node_selection_is_offered_what_its_own_nodes_have(sample_policy: Poli
     [
         (
             {"product": "X", "zone": "2"},
-            "; no pool that takes it has such nodes; there are B: select one, or remove it",
+            "; no pool that takes this pod has matching nodes; use the value B, or remove it",
         ),
         (
             {"product": "A", "zone": "2"},
-            "; no pool that takes it has such nodes; there are 1: select one, or remove it",
+            "; no pool that takes this pod has matching nodes; use the value 1, or remove it",
         ),
         ({"product": "X", "zone": "9"}, "; remove it"),
     ],
@@ -125,18 +124,35 @@ def test_no_value_is_searched_for_a_pod_with_too_many_terms(sample_policy: Polic
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     item = pod(nodeSelector={"product": "X"}, affinity=affinity)
     (message,) = said(replace(sample_policy, pools=pools), Facts(), item, "unsteered-pod")
-    assert ("there are A: select one" in message) is offered
+    assert ("use the value A" in message) is offered
 
 
 def test_a_node_selection_is_told_which_pool_has_what_it_selects(sample_policy: Policy, sample_facts: Facts) -> None:
     item = pod(nodeSelector={"nvidia.com/gpu.sharing-strategy": "time-slicing"})
     item["metadata"]["namespace"] = "visitors"
     (message,) = said(sample_policy, sample_facts, item, "unsteered-pod")
-    assert message.endswith("; pool shared takes no untrusted pods, and has what it selects; remove it")
+    assert message.endswith("; it selects nodes of pool shared, but pool shared takes no untrusted pods; remove it")
     item["metadata"]["namespace"] = "vision"
     (message,) = said(sample_policy, sample_facts, item, "unsteered-pod")
     granted = "set the annotation slicewarden.dev/trust: trusted, which is granted to this pod"
     assert message.endswith(f"; {granted}, or remove it")
+
+
+@pytest.mark.parametrize(
+    ("sharing", "one", "two"),
+    [
+        ("none", "the only GPU of pool p is in use now", "all 2 GPUs of pool p are in use now"),
+        ("mig", "the only MIG device of pool p is in use now", "all 2 MIG devices of pool p are in use now"),
+        ("time-slicing", "the only slice of pool p is in use now", "all 2 slices of pool p are in use now"),
+        ("mps", "the only slice of pool p is in use now", "all 2 slices of pool p are in use now"),
+    ],
+)
+def test_a_message_counts_in_what_the_pool_offers(sample_policy: Policy, sharing: str, one: str, two: str) -> None:
+    pool = replace(sample_policy.pools[0], name="p", sharing=sharing, nodes=Selector({"p": "p"}))
+    name = pool.resources.patterns[0]
+    for count, text in ((1, one), (2, two)):
+        node = Node("n", {"p": "p"}, {name: count})
+        assert taken(pool, Facts(nodes=(node,), holders=(Holder("team", "h", "n", {name: count}),))) == text
 
 
 def test_a_message_says_when_all_of_a_pool_are_taken(sample_policy: Policy, sample_facts: Facts) -> None:
@@ -152,9 +168,9 @@ def test_a_message_says_when_all_of_a_pool_are_taken(sample_policy: Policy, samp
     opening = pod("cpu", containers=[{"name": "c", "env": [variable]}])
     for item in (asking, opening):
         item["metadata"]["namespace"] = "visitors"
-    full = f"(all {count} of pool {whole.name} are taken now)"
-    for taken, last in ((holders, True), (holders[1:], False), ([], False)):
-        facts = replace(sample_facts, holders=tuple(taken))
+    full = f"(all {count} GPUs of pool {whole.name} are in use now)"
+    for running, last in ((holders, True), (holders[1:], False), ([], False)):
+        facts = replace(sample_facts, holders=tuple(running))
         for item, rule in ((asking, "unsteered-pod"), (opening, "visible-devices")):
             (message,) = said(sample_policy, facts, item, rule)
             assert message.endswith(full) is last

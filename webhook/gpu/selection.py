@@ -171,8 +171,14 @@ def known_nodes(pool: Pool, facts: Facts) -> Nodes:
 
 def taken(pool: Pool, facts: Facts) -> str:
     """Say that running pods have all GPUs and slices that a pool's known nodes offer; empty if one may be free."""
-    count = _known(facts).taken(pool)
-    return f"all {count} of pool {pool.name} are taken now" if count else ""
+    count, what = _known(facts).taken(pool), _UNITS.get(pool.sharing, "slice")
+    if count == 1:
+        return f"the only {what} of pool {pool.name} is in use now"
+    return f"all {count} {what}s of pool {pool.name} are in use now" if count else ""
+
+
+_UNITS = {"none": "GPU", "mig": "MIG device"}
+"""What a pool that does not divide its GPUs in time offers, by the kind of sharing."""
 
 
 def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:

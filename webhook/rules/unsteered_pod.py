@@ -182,11 +182,12 @@ def _way_out(review: PodReview, placement: Placement, pool: Pool) -> str:
         if own.shared and review.trust_would_do:
             return f"set the annotation {policy.annotation}: {TRUSTED}, which is granted to this pod, or {away}"
         reason = closed(own, pod.namespace, review.trust_request, facts) or f"pool {own.name} does not take it"
-        return f"{reason}, and has what it selects; {away}"
+        return f"it selects nodes of pool {own.name}, but {reason}; {away}"
     values = choices(pod, policy, facts, placement, review.trust_request)
     if clash is None or not values:
         return away
-    return f"no pool that takes it has such nodes; there are {listed(list(values), _NAMED)}: select one, or {away}"
+    which = "one of the values" if len(values) > 1 else "the value"
+    return f"no pool that takes this pod has matching nodes; use {which} {listed(list(values), _NAMED)}, or {away}"
 
 
 def _misspelt(review: PodReview) -> Iterator[Finding]:
