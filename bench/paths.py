@@ -19,8 +19,8 @@ from webhook.memory import frameworks
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
 from webhook.serving.app import ReviewApplication
-from webhook.serving.held import MOST, Held
 from webhook.serving.processes import settle
+from webhook.serving.replica_state import MOST, ReplicaState
 from webhook.serving.revisions import Revisions
 
 ROUNDS, REVIEWS = 20, 1_000
@@ -76,7 +76,7 @@ def holding(policies: list[Policy]) -> Revisions:
     """Return the policies that a worker holds."""
     read = partial(revisions.read, rules=rules.releases(), frameworks=frameworks.names())
     making = partial(Engine, rules=rules.walk())
-    judges = Revisions(RELEASE, (Held(1), 0), NothingNeeded(), read, making, lambda _: None)
+    judges = Revisions(RELEASE, (ReplicaState(1), 0), NothingNeeded(), read, making, lambda _: None)
     judges.look([revisions.revision(policy, "bench") for policy in policies])
     return judges
 

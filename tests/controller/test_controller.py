@@ -22,7 +22,7 @@ from webhook.fallback import policies as fallbacks
 from webhook.memory import frameworks
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
-from webhook.serving import held
+from webhook.serving import replica_state
 
 Object = dict[str, Any]
 
@@ -298,7 +298,7 @@ def test_any_number_of_quick_changes_ends_in_the_newest_and_forgets_the_others(a
     p = put(api, policy())
     one = controller(api)
     settle(one)
-    for number in range(3 * held.MOST):  # each comes before the one before it is anywhere
+    for number in range(3 * replica_state.MOST):  # each comes before the one before it is anywhere
         q = put(api, policy(leaveAlone=[f"elsewhere-{number}"]))
         one.look()
     assert api.named(VALIDATE) == p
@@ -311,7 +311,7 @@ def test_revisions_stay_few_while_a_change_waits(api: ApiInMemory) -> None:
     p = put(api, policy())
     one = controller(api)
     settle(one)
-    for number in range(3 * held.MOST):
+    for number in range(3 * replica_state.MOST):
         q = put(api, policy(leaveAlone=[f"elsewhere-{number}"]))
         api.lacking.add(q)
         for _ in range(6):

@@ -39,7 +39,7 @@ from webhook.engine import filled
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name
 from webhook.engine.paths import Path as EnginePath
 from webhook.policy import revisions
-from webhook.serving import held
+from webhook.serving import replica_state
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_change_of_policy_under_load_refuses_and_admits_nothing_wrongly(enforc
 
 
 def test_any_number_of_quick_changes_ends_in_the_newest(enforced: Release) -> None:
-    for number in range(3 * held.MOST):
+    for number in range(3 * replica_state.MOST):
         enforced.apply(policy(leaveAlone=[f"elsewhere-{number}"]))
     enforced.apply(Q)
     assert eventually(lambda: enforced.ready(digest(Q)))
@@ -112,7 +112,7 @@ def test_any_number_of_quick_changes_ends_in_the_newest(enforced: Release) -> No
 
 def test_a_new_replica_loads_first_what_the_registration_names(enforced: Release) -> None:
     enforced.cluster.stop(enforced.controller)
-    others = [policy(leaveAlone=[f"elsewhere-{number}"]) for number in range(2 * held.MOST)]
+    others = [policy(leaveAlone=[f"elsewhere-{number}"]) for number in range(2 * replica_state.MOST)]
     made = [revisions.revision(read(each), HOME) for each in others]
     enforced.apply({"apiVersion": "v1", "kind": "List", "items": made})
     enforced.cluster.stop("replica-0")

@@ -25,7 +25,7 @@ from webhook.memory import frameworks
 from webhook.model import Object, Unusable
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
-from webhook.serving import app, held
+from webhook.serving import app, replica_state
 from webhook.serving import revisions as following
 from webhook.serving.revisions import CACHED, Revisions
 
@@ -64,7 +64,11 @@ class Replica:
     """A replica of some workers, each with the application that it runs."""
 
     def __init__(self, facts: Facts, workers: int = 1) -> None:
-        self.shared, self.needs, self.log = held.Held(workers), NothingNeeded(), list[Mapping[str, Any]]()
+        self.shared, self.needs, self.log = (
+            replica_state.ReplicaState(workers),
+            NothingNeeded(),
+            list[Mapping[str, Any]](),
+        )
         read = partial(revisions.read, rules=rules.releases(), frameworks=frameworks.names())
         making = partial(Engine, rules=rules.walk())
         self.workers = [
@@ -271,7 +275,7 @@ def test_a_second_config_map_of_one_label_takes_the_place_of_no_revision(replica
     assert (report["held"], report["refused"]) == ([OLD.digest], {})
 
 
-MANY = [spelled(f"policy-{number}") for number in range(held.MOST + 4)]
+MANY = [spelled(f"policy-{number}") for number in range(replica_state.MOST + 4)]
 
 
 def created(policy: Policy, second: int) -> Object:
@@ -300,8 +304,8 @@ def test_what_the_registration_names_is_held_and_then_the_newest(
         report = worker.report()
         assert report["refused"] == {}
         kept = {policy for policy in times if policy.digest in report["held"]}
-        assert len(report["held"]) <= held.MOST
-        assert len(kept) >= min(len(times), held.MOST - 4)
+        assert len(report["held"]) <= replica_state.MOST
+        assert len(kept) >= min(len(times), replica_state.MOST - 4)
         assert named & times.keys() <= kept
         for left in times.keys() - kept:
             assert all(policy in named or times[policy] >= times[left] for policy in kept)

@@ -241,19 +241,19 @@ def test_a_review_that_takes_too_long_is_a_504_and_is_logged(judged: tuple[Engin
 
 HOLDER = """
 import sys, time
-from webhook.serving.worker import Alone
-with Alone(int(sys.argv[1])):
+from webhook.serving.worker import WorkerLock
+with WorkerLock(int(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
 
 
 def test_one_worker_at_a_time_judges_what_is_large_and_one_that_dies_lets_go() -> None:
-    file = os.memfd_create("alone")
+    file = os.memfd_create("lock")
     taken = threading.Event()
 
     def take() -> None:
-        with worker.Alone(file):
+        with worker.WorkerLock(file):
             taken.set()
 
     try:

@@ -20,7 +20,7 @@ from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Path
 from webhook.engine.registration import MADE_FROM
 from webhook.policy import revisions
-from webhook.serving import held
+from webhook.serving import replica_state
 from webhook.serving.revisions import by_need
 
 INSTALLED = ("matchConstraints", "failurePolicy", "auditAnnotations")
@@ -107,7 +107,7 @@ class ApiInMemory:
         found = revisions.by_label(item for path, item in self.objects.items() if path.startswith(f"{MAPS}/"))
         halves = (self.objects[path] for path in HALVES.values() if path in self.objects)
         names = {name.digest for half in halves for name in filled.named(half)}
-        return {*by_need(found, names)[: held.MOST]} - self.lacking
+        return {*by_need(found, names)[: replica_state.MOST]} - self.lacking
 
     def replica(self, number: int) -> Object:
         return {

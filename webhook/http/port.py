@@ -39,7 +39,7 @@ class Port:
     """The state that all connections to one port share: the application, its limits, and the queue.
 
     With `names`, a caller's certificate must have one of them. `refused_caller` receives the names of a refused caller,
-    at each of its requests. `count` receives the number of connections whenever it changes. `alone` is locked while a
+    at each of its requests. `count` receives the number of connections whenever it changes. `lock` is taken while a
     large request is answered.
     """
 
@@ -51,7 +51,7 @@ class Port:
         names: frozenset[str] = frozenset(),
         count: Callable[[int], None] = lambda _: None,
         refused_caller: Callable[[frozenset[str]], None] = lambda _: None,
-        alone: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
+        lock: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
     ) -> None:
         self.limits = limits
         self.watch = watch
@@ -70,7 +70,7 @@ class Port:
         """Bytes of requests that are not whole yet, without the large bodies."""
         self.buffered = 0
         """Bytes of the largest body of each connection, if it is larger than an ordinary one."""
-        self.queue = RequestQueue(app, limits, self.loop, alone)
+        self.queue = RequestQueue(app, limits, self.loop, lock)
         self.server = web.Server(self._handle)
         self._app = app
         self._count = count

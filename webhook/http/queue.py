@@ -28,20 +28,20 @@ class Exchange:
 
 
 class RequestQueue:
-    """The requests of one port that wait. `alone` is locked while a large request is answered."""
+    """The requests of one port that wait. `lock` is taken while a large request is answered."""
 
     def __init__(
         self,
         app: Application,
         limits: ServerLimits,
         loop: asyncio.AbstractEventLoop,
-        alone: AbstractContextManager[object],
+        lock: AbstractContextManager[object],
     ) -> None:
         self.large = 0
         """Bytes of the large bodies that are being received, wait or are answered."""
         self._app = app
         self._loop = loop
-        self._alone = alone
+        self._lock = lock
         self._small: FairQueue[Exchange] = FairQueue(limits.waiting)
         self._large: FairQueue[Exchange] = FairQueue(limits.large_waiting)
         self._free = True
@@ -110,11 +110,11 @@ class RequestQueue:
             return
         self._judged = exchange = self._large.next()
         self._aside = self._aside or ThreadPoolExecutor(1, "large")
-        judging = self._loop.run_in_executor(self._aside, self._answer_alone, exchange.request)
+        judging = self._loop.run_in_executor(self._aside, self._answer_locked, exchange.request)
         judging.add_done_callback(lambda done: self._answered_aside(exchange, done.result()))
 
-    def _answer_alone(self, request: HttpRequest) -> Reply | Later:
-        with self._alone:
+    def _answer_locked(self, request: HttpRequest) -> Reply | Later:
+        with self._lock:
             return self._answer(request)
 
     def _answered_aside(self, exchange: Exchange, reply: Reply | Later) -> None:

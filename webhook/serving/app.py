@@ -49,7 +49,7 @@ MARGIN = 0.05
 
 _TEXT = ("Content-Type", "text/plain")
 
-Told = Callable[[Request, Verdict, str], None]
+VerdictReceiver = Callable[[Request, Verdict, str], None]
 """Receives every verdict, with the policy's text on where to ask for help. It must not wait."""
 
 Condition = Callable[[], tuple[bool, str]]
@@ -66,7 +66,7 @@ class WorkerParts(NamedTuple):
     """The parts that each worker has for itself: the source of facts, the receiver of verdicts, and the policies."""
 
     facts: Source
-    told: Told | None
+    receiver: VerdictReceiver | None
     judges: Judge | Judges
     conditions: tuple[Condition, ...] = ()
     report: Report | None = None
@@ -144,14 +144,14 @@ class ReviewApplication:
         log: Log,
         metrics: "Metrics | None" = None,
         conditions: Sequence[Condition] = (),
-        told: Told | None = None,
+        receiver: VerdictReceiver | None = None,
         loaded: Callable[[], bool] | None = None,
         checks: Checks | None = None,
         release: str = "",
     ) -> None:
         """`judges` is the one policy of a file, or finds the policies that answer at a path."""
         self.health = Health(loaded or (lambda: facts() is not None), conditions=conditions)
-        self.told = told
+        self.receiver = receiver
         self.metrics = metrics
         self.facts = Dated(facts, _today)
         self.log = log
@@ -231,8 +231,8 @@ class ReviewApplication:
         self.log({**_line(path, request), **named, **_outcome(verdict)})
         if self.metrics is not None:
             self.metrics.count(path, request, verdict)
-        if self.told is not None:
-            self.told(request, verdict, policy.support)
+        if self.receiver is not None:
+            self.receiver(request, verdict, policy.support)
         return Reply(HTTPStatus.OK, answer)
 
     def _checked(self, request: HttpRequest, checks: Checks) -> Reply:

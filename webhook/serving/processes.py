@@ -78,7 +78,7 @@ def serve(listen: Listen, load: Load) -> None:
         )
         from webhook.serving import worker
 
-        lock = os.memfd_create("slicewarden-alone")
+        lock = os.memfd_create("slicewarden-lock")
         # All workers share both.
         numbers = memoryview(mmap.mmap(-1, 4 * listen.workers)).cast("I")
         states = memoryview(mmap.mmap(-1, listen.workers))
@@ -95,7 +95,7 @@ def serve(listen: Listen, load: Load) -> None:
                     follow=follow,
                     share=worker.ConnectionShare(numbers, place),
                     loaded=worker.Loaded(states, place),
-                    alone=worker.Alone(lock),
+                    lock=worker.WorkerLock(lock),
                     lifeline=lifeline,
                 )
             )

@@ -1,4 +1,4 @@
-"""Memory that the workers of a replica share: the policies that each one holds, and whether the replica may serve.
+"""Memory that the workers of a replica share: the policies that each one has loaded, and whether the replica may serve.
 
 Any worker may answer on the health port, so each of them must know the state of all.
 """
@@ -11,7 +11,7 @@ MOST = 8
 _MAY_SERVE = 0
 
 
-class Held:
+class ReplicaState:
     """The shared memory of a replica: the digests of each worker's policies, as 64-bit numbers.
 
     The first number says whether the replica may serve. It is never reset.

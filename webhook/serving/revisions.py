@@ -22,8 +22,8 @@ from webhook.http.messages import Reply
 from webhook.model import Object, Unusable
 from webhook.policy import revisions
 from webhook.policy.model import Policy
-from webhook.serving.held import MOST, Held
 from webhook.serving.judges import PATHS, Answering, Judges
+from webhook.serving.replica_state import MOST, ReplicaState
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Revisions(Judges):
     def __init__(
         self,
         release: str,
-        shared: tuple[Held, int],
+        shared: tuple[ReplicaState, int],
         needs: Needs,
         read: Callable[[Object], Policy],
         making: Callable[[Policy], Engine],
@@ -109,7 +109,7 @@ class Revisions(Judges):
     ) -> None:
         """`shared` is the workers' memory and this worker's number. `read` decodes the policy in a ConfigMap."""
         self.release = release
-        self._held, self._place = shared
+        self._state, self._place = shared
         self._needs, self._log, self._metrics = needs, log, metrics
         self._read, self._making = read, making
         self._loaded: dict[str, Policy] = {}
@@ -121,7 +121,7 @@ class Revisions(Judges):
         self._admitted = False
         self.complete = False
         """Whether this worker holds every policy that it needs before it may serve."""
-        self._held.write(self._place, frozenset())
+        self._state.write(self._place, frozenset())
 
     # Policies
 
@@ -175,7 +175,7 @@ class Revisions(Judges):
 
     def _hold(self, engines: dict[str, Engine]) -> None:
         self._engines, self._answering = engines, {}  # in this order: `at` reads the cache before the engines
-        self._held.write(self._place, frozenset(engines))
+        self._state.write(self._place, frozenset(engines))
         if self._metrics is not None:
             self._metrics.holding(engines)
         self._log({"message": "policies held", "policies": sorted(engines)})
@@ -186,11 +186,11 @@ class Revisions(Judges):
         self.complete = self.complete or self._needed <= self._engines.keys()
         self._admitted = listed is not None and self.release in revisions.admitted(listed)
         if self.complete and self._admitted:
-            self._held.begin()
+            self._state.begin()
 
     def condition(self) -> tuple[bool, str]:
         """Return whether the replica may serve, and one line that says what it is waiting for."""
-        if self._held.may_serve:
+        if self._state.may_serve:
             return True, ""
         if not self._admitted:
             return False, f"release {self.release} is not admitted yet"
@@ -203,11 +203,11 @@ class Revisions(Judges):
         """Return the report that a controller reads on the health port."""
         return {
             "release": self.release,
-            "workers": self._held.workers,
-            "held": self._held.everywhere(),
+            "workers": self._state.workers,
+            "held": self._state.everywhere(),
             "refused": {digest: why for digest, (_, why) in self._refused.items()},
             "waiting": {digest: why for digest, why in self._waiting.items() if digest not in self._engines},
-            "ready": self._held.may_serve,
+            "ready": self._state.may_serve,
         }
 
     # Paths

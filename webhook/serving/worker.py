@@ -86,7 +86,7 @@ class Loaded:
         return HAS in self._states and LACKS not in self._states
 
 
-class Alone:
+class WorkerLock:
     """A lock that one worker can have at a time. All workers share its open file. A worker that dies releases it."""
 
     def __init__(self, file: int) -> None:
@@ -114,7 +114,7 @@ class Duty:
     follow: Callable[[Metrics, int], app.WorkerParts]
     share: ConnectionShare
     loaded: Loaded
-    alone: Alone
+    lock: WorkerLock
     lifeline: int
     """A descriptor that becomes readable when the main process ends, or wants the workers to end."""
 
@@ -145,12 +145,12 @@ async def _work(duty: Duty) -> None:
         log_line,
         metrics,
         conditions,
-        followed.told,
+        followed.receiver,
         duty.loaded,
         followed.checks,
         followed.release,
     )
-    reviews = Port(answers, duty.limits, metrics, duty.names, duty.share.count, RefusedCallers(log_line), duty.alone)
+    reviews = Port(answers, duty.limits, metrics, duty.names, duty.share.count, RefusedCallers(log_line), duty.lock)
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(when_ready(followed.facts, duty.loaded, taking))]
     if duty.health is not None:

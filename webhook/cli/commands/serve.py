@@ -303,9 +303,9 @@ def following(
     from webhook.cluster.rights import AskedRights
     from webhook.policy import revisions
     from webhook.serving import revisions as following_revisions
-    from webhook.serving.held import Held
+    from webhook.serving.replica_state import ReplicaState
 
-    held, walked, releases, named = Held(workers), rules.walk(), rules.releases(), frameworks.names()
+    state, walked, releases, named = ReplicaState(workers), rules.walk(), rules.releases(), frameworks.names()
     reads = partial(revisions.read, rules=releases, frameworks=named)
 
     def wrong(item: Object) -> list[str]:
@@ -325,7 +325,7 @@ def following(
         listed = watch.Cluster(connection, log_line, read=read, keep=following_revisions.kept, changed=changed.set)
         watched = watch.Cluster(connection, log_line, metrics=metrics, rights=asked, changed=changed.set)
         judges = following_revisions.Revisions(
-            release, (held, place), WatchedNeeds(watched), reads, partial(Engine, rules=walked), log_line, metrics
+            release, (state, place), WatchedNeeds(watched), reads, partial(Engine, rules=walked), log_line, metrics
         )
 
         def found() -> "following_revisions.Found | None":
