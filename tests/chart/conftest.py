@@ -50,3 +50,13 @@ def kustomized(run: Run) -> Callable[[str], list[Object]]:
         return [*yaml.safe_load_all(made.stdout)]
 
     return kustomized
+
+
+@pytest.fixture
+def repository(tmp_path: Path, programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty repository, which is the working folder."""
+    folder = tmp_path / "repository"
+    (folder / ".git").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", ":".join([*(str(path.parent) for path in programs.values()), "/usr/bin:/bin"]))
+    return folder

@@ -88,16 +88,6 @@ def charts(served: Served, programs: dict[str, Path], tmp_path: Path) -> Served:
     return served
 
 
-@pytest.fixture
-def repository(tmp_path: Path, programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty repository, which is the working folder."""
-    folder = tmp_path / "repository"
-    (folder / ".git").mkdir(parents=True)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PATH", ":".join([*(str(path.parent) for path in programs.values()), "/usr/bin:/bin"]))
-    return folder
-
-
 def test_a_chart_is_downloaded_once_for_its_releases(
     charts: Served, repository: Path, engine: Engine, sample_facts: Facts
 ) -> None:

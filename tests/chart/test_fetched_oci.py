@@ -91,16 +91,6 @@ def registry(programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.Monk
     server.server_close()
 
 
-@pytest.fixture
-def repository(tmp_path: Path, programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty repository, which is the working folder."""
-    folder = tmp_path / "repository"
-    (folder / ".git").mkdir(parents=True)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PATH", ":".join(str(path.parent) for path in programs.values()))
-    return folder
-
-
 OF_ARTIFACT = """\
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: OCIRepository

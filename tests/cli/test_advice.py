@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fixtures import FIXTURES
 from tests.support.policies import OPTIONS
 from webhook.cli import main as cli
 
@@ -62,20 +63,7 @@ spec:
     container: {image: i, resources: {limits: {nvidia.com/gpu: "GPUS"}}}
 """
 
-SHARING = """\
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: device-plugin-config, namespace: gpu-operator}
-data:
-  any: |
-    version: v1
-    sharing:
-      timeSlicing:
-        failRequestsGreaterThanOne: true
-        resources:
-        - name: nvidia.com/gpu
-          replicas: ${count:=4}
-"""
+SHARING = (FIXTURES / "invalid-sharing-config/deny-placeholder-of-flux.yaml").read_text("utf-8")
 
 FLUX = """\
 apiVersion: kustomize.toolkit.fluxcd.io/v1
