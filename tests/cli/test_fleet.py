@@ -12,7 +12,9 @@ from tests import ROOT
 from tests.support.policies import FACTS, POLICY
 from webhook.cli import inputs
 from webhook.cli import main as cli
+from webhook.documents.documents import Document
 from webhook.model import Unusable
+from webhook.policy.model import Policy
 
 
 def pod(name: str, amount: int) -> str:
@@ -70,6 +72,32 @@ def test_check_writes_one_line_for_each_cluster_and_fails_by_the_worst(capsys: p
     assert cli.main(["check", "--policy", "new.yaml", *US]) == 0
     assert cli.main(["check", "--policy", "new.yaml", *US, *EU, "--format", "markdown"]) == 1
     assert "| eu-1 | 2 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "policies"),
+    [
+        (["diff", "old.yaml", "new.yaml"], ["old.yaml", "new.yaml"]),
+        (["check", "--policy", "new.yaml"], ["new.yaml"]),
+        (["policy", "lint", "new.yaml"], ["new.yaml"]),
+        (["test", "--policy", "new.yaml"], ["new.yaml"]),
+    ],
+    ids=["diff", "check", "lint", "test"],
+)
+def test_a_policy_that_clusters_share_is_read_once(
+    command: list[str], policies: list[str], fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("eu-1", "us-2"):
+        (fleet / name / "test.yaml").write_text(TEST.replace("VERDICT", "denied"), "utf-8")
+    read, load = list[str | None](), inputs.load_policy_with_document
+
+    def noted(path: str | None) -> tuple[Policy, Document]:
+        read.append(path)
+        return load(path)
+
+    monkeypatch.setattr(inputs, "load_policy_with_document", noted)
+    cli.main([*command, *EU, *US])
+    assert read == policies
 
 
 def test_a_cluster_that_cannot_be_read_is_the_worst(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:

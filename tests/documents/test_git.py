@@ -141,15 +141,15 @@ def test_no_more_of_an_answer_is_read_than_is_allowed(monkeypatch: pytest.Monkey
 def test_a_file_is_read_within_the_bound_of_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "MAX_FILE", 8)
     name = tree([(b"a.yaml", b"a: 12345"), (b"b.yaml", b"b: 123456")])
-    assert [each.value for each in git.load(f"{name}:a.yaml")] == [{"a": 12345}]
+    assert [each.value for each in git.load(f"{name}:a.yaml", None)] == [{"a": 12345}]
     with pytest.raises(Unusable, match="more than"):
-        git.load(f"{name}:b.yaml")
+        git.load(f"{name}:b.yaml", None)
 
 
 def test_names_need_not_be_text() -> None:
     """A file that nobody can name in a kustomization spoils no policy."""
     name = tree([(b"a.yaml", b"a: 1"), (b"\xff.yaml", b"x")])
-    assert [each.value for each in git.load(f"{name}:a.yaml")] == [{"a": 1}]
+    assert [each.value for each in git.load(f"{name}:a.yaml", None)] == [{"a": 1}]
     assert git.names(f"{name}:") == ["a.yaml", os.fsdecode(b"\xff.yaml")]
     assert write([(b"\xff.yaml", b"x")]) == {os.fsdecode(b"\xff.yaml"): b"x"}
 

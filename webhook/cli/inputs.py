@@ -38,6 +38,11 @@ def load_policy(path: str | None) -> Policy:
     return load_policy_with_document(path)[0]
 
 
+def engine(path: str | None) -> Engine:
+    """Read the policy as `load_policy` does, and return an engine of it with every rule."""
+    return Engine(load_policy(path), rules.walk())
+
+
 _BESIDE = "policies"
 _SAMPLE = Path(__file__).parents[1] / "sample" / "policy.yaml"
 
@@ -67,11 +72,12 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
     if ":" in path and not Path(path).exists():
         from webhook.documents import git  # importing what runs a program takes longer than all else here
 
-        if not {*KUSTOMIZATIONS}.isdisjoint(git.names(path) or ()):
+        inside = git.names(path)
+        if not {*KUSTOMIZATIONS}.isdisjoint(inside or ()):
             with git.written(path, KUSTOMIZATIONS) as (root, folder):
                 if built := _built(folder, root=root, revision=path.partition(":")[0]):
                     return _loaded(built, path)
-        return _loaded(git.load(path), path)
+        return _loaded(git.load(path, inside), path)
     if any(Path(path, name).is_file() for name in KUSTOMIZATIONS) and (built := _built(_without_links(path))):
         return _loaded(built, path)
     documents, problems = files.load(_own_files(path))
@@ -235,8 +241,7 @@ def note_missing(facts: Facts, *, live: bool = True) -> None:
 
 def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:
     """Read the policy and the facts that a worker of the webhook needs; `facts` are paths."""
-    engine = Engine(load_policy(policy_path), rules.walk())
-    return engine, Facts.of(item.value for item in load_facts(facts))
+    return engine(policy_path), Facts.of(item.value for item in load_facts(facts))
 
 
 def cautious(policy: Policy, source: Source, log: Callable[[Mapping[str, Any]], None]) -> Source:

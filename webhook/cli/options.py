@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from webhook.cli import outputs, settings, watch
 from webhook.cli.outputs import Wanted
-from webhook.cli.parser import TYPED, Either, NamedPath, WordChoice
+from webhook.cli.parser import DNS_LABEL, TYPED, Either, NamedPath, WordChoice
 from webhook.model import Problem, Unusable, immutable
 from webhook.text.spelling import hint
 
@@ -136,12 +136,8 @@ def namespace(meaning: str) -> Callable[[Function], Function]:
     return once("--namespace", "-n", type=_namespace, metavar="NAME", help=meaning)
 
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""A DNS-1123 label, which a namespace's name is (apimachinery pkg/util/validation/validation.go)."""
-
-
 def _namespace(text: str) -> str:
-    if not _LABEL.fullmatch(text):
+    if not re.fullmatch(DNS_LABEL, text):
         raise click.BadParameter(
             f"{text!r} is not a namespace name: use up to 63 of a-z, 0-9 and -, and no - at either end"
         )

@@ -78,6 +78,9 @@ class HelpEpilog(NamedTuple):
 COMPLETE = "_SLICEWARDEN_COMPLETE"
 """The environment variable with which a shell asks for completions (click's documentation: Shell Completion)."""
 
+DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""The pattern of a DNS-1123 label, which a namespace's name is (apimachinery pkg/util/validation/validation.go)."""
+
 TYPED = "webhook.typed"
 """The key in a context's `meta` with the names of all parameters, in the order in which they were typed."""
 

@@ -17,14 +17,13 @@ from webhook.model import Problem, Unusable
 from webhook.text.words import shown
 
 
-def load(path: str) -> list[Document]:
-    """Read the file REV:PATH, or the files directly in that folder.
+def load(path: str, inside: Sequence[str] | None) -> list[Document]:
+    """Read the file REV:PATH, or the files directly in that folder. `inside` is what `names` returns for it.
 
     PATH starts at the root of the repository, `./PATH` and `../PATH` at the working folder.
 
     Raises Unusable even if only one document is unreadable, because a policy cannot be used in part.
     """
-    inside = names(path)
     visible = (name for name in inside or () if not name.startswith(".") and name.lower().endswith(SUFFIXES))
     files = [path] if inside is None else [f"{path.rstrip('/')}/{name}" for name in visible]
     documents: list[Document] = []

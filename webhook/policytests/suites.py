@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
@@ -38,12 +37,12 @@ def run(
 ) -> SuiteRun:
     """Run the cases of PolicyTests under their own policy, or under `policy`. `named` selects cases by part of a name.
 
-    `rules` are the ids of all rules. The result includes the given problems, sorted by file and line.
+    `rules` are the ids of all rules. The loaders are called again for each test and case. The result includes the given
+    problems, sorted by file and line.
     """
-    cached = Loaders(cache(loaders.engine), cache(loaders.objects))
     outcomes, unusable = list[CaseResult](), [*problems]
     for document in tests:
-        for result in _suite(document, rules, cached, policy, named):
+        for result in _suite(document, rules, loaders, policy, named):
             if isinstance(result, CaseResult):
                 outcomes.append(result)
             else:

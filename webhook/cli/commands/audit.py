@@ -95,7 +95,7 @@ def command(
     if statistics:
         options.counted(wanted)
     inputs.note_sample(policy)
-    engine = Engine(inputs.load_policy(policy), rules.walk())
+    engine = inputs.engine(policy)
     api = listing.connect(kubeconfig, context)
     form = publish.FORMS[write_reports] if write_reports else None
     if form:

@@ -1,14 +1,14 @@
 """`slicewarden check`: judge manifests as the webhook would."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import click
 
-from webhook import reports, rules
+from webhook import reports
 from webhook.cli import fleets, inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
@@ -122,8 +122,8 @@ def command(
         excluded |= {"--explain": explain, "--all": everything, "--touched": touched, "--skip-others": skip_others}
         fleets.exclude(wanted, PATH=paths, **excluded)
         inputs.note_sample(policy)
-        own = partial(_of_member, policy=policy, namespace=namespace, fail_on=fail_on, system=system)
-        own = partial(own, fetch=fetch, cached=not no_cache, allow_empty=allow_empty)
+        own = partial(_of_member, loaded=cache(inputs.engine), policy=policy, namespace=namespace, fail_on=fail_on)
+        own = partial(own, fetch=fetch, cached=not no_cache, system=system, allow_empty=allow_empty)
         return fleets.run(fleet, "FleetReport", wanted, own)
     paths = paths or ["."]
     if statistics:
@@ -136,7 +136,7 @@ def command(
         raise click.UsageError("--patched reads each file as it is; it excludes --fetch and --touched")
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
-    engine = Engine(inputs.load_policy(policy), rules.walk())
+    engine = inputs.engine(policy)
     now = datetime.now(UTC)
     if patched:
         from webhook.cli import patched as manifests  # which other runs do not need
@@ -186,6 +186,7 @@ def command(
 
 def _of_member(
     member: fleets.Member,
+    loaded: Callable[[str | None], Engine],
     policy: str | None,
     namespace: str | None,
     fail_on: str,
@@ -198,7 +199,7 @@ def _of_member(
     """Judge a cluster by its policy, and by the objects and facts of its folder."""
     from webhook.reports.fleet import Line  # which other runs do not need
 
-    engine = Engine(inputs.load_policy(member.own(policy)), rules.walk())
+    engine = loaded(member.own(policy))
     now = datetime.now(UTC)
     with inputs.rendering((), fetch=fetch, cached=cached) as rendering:
         objects = batches.read(

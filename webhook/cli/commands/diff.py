@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
-from webhook import rules
 from webhook.cli import fleets, inputs, options, outputs, parser
 from webhook.cli.inputs import Target
 from webhook.cli.outputs import Wanted
@@ -98,9 +97,9 @@ def command(
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     if fleet:
         fleets.exclude(wanted, PATH=paths, **{"--live": live, "--statistics": statistics, "--all": everything})
-        own = partial(_of_member, old=old, new=new, namespace=namespace, fail_on=fail_on)
+        own = partial(_of_member, loaded=cache(inputs.engine), old=old, new=new, namespace=namespace, fail_on=fail_on)
         return fleets.run(fleet, "FleetDiffReport", wanted, own)
-    before, after = map(_engine, (old, new))
+    before, after = map(inputs.engine, (old, new))
     target = Target(kubeconfig, context, namespace)
     compare = partial(diff.compare, old=before, new=after, narrow=_narrow(), everything=everything)
     if live and not paths:
@@ -111,15 +110,18 @@ def command(
     return _status(fail_on, result)
 
 
-def _engine(policy: str | None) -> Engine:
-    return Engine(inputs.load_policy(policy), rules.walk())
-
-
-def _of_member(member: fleets.Member, old: str, new: str, namespace: str | None, fail_on: str) -> "tuple[Line, int]":
+def _of_member(
+    member: fleets.Member,
+    loaded: Callable[[str | None], Engine],
+    old: str,
+    new: str,
+    namespace: str | None,
+    fail_on: str,
+) -> "tuple[Line, int]":
     """Compare the two policies of a cluster on the objects of its folder, which also has the facts."""
     from webhook.reports.fleet import Line  # which other runs do not need
 
-    before, after = (_engine(member.own(path)) for path in (old, new))
+    before, after = (loaded(member.own(path)) for path in (old, new))
     compare = partial(diff.compare, old=before, new=after, narrow=_narrow())
     change = _of_files([member.folder], (), None, namespace, before, after, compare, noted=False)
     counts = {diff_report.HEADINGS[effect]: len(change.having(effect)) for effect in ChangeEffect}

@@ -24,12 +24,11 @@ class _Params(click.ParamType[Params]):
     name = "params"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Params:
-        if not re.fullmatch(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*", value):
+        if not re.fullmatch(rf"({parser.DNS_LABEL}/)?{parser.DNS_LABEL}(\.{parser.DNS_LABEL})*", value):
             self.fail("must be the name of a ConfigMap, or its namespace, a slash and its name", param, ctx)
         return Params.of(value)
 
 
-_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 PARAMS = _Params()
 
 

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from webhook import rules
 from webhook.api.fields import group_kind
 from webhook.api.pods import POD
 from webhook.cli import inputs, options, outputs, parser
-from webhook.engine.engine import Engine
 from webhook.placing import advice, placing
 from webhook.placing.scheduling.scores import Strategy
 from webhook.reports import placing_report
@@ -93,7 +91,7 @@ def command(
     """Place every pod, and write where each lands or, with --advise, how kinds of sharing compare."""
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
-    engine = Engine(inputs.load_policy(policy), rules.walk())
+    engine = inputs.engine(policy)
     target = inputs.Target(kubeconfig, context, None) if live else None
     known, unknown = inputs.known(facts, target, [engine.policy], whole=True)
     items = [item for path in paths for item in inputs.load_objects(path)]

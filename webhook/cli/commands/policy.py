@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from webhook.reports import formats, lint_report
 from webhook.scan.results import Report
 
 if TYPE_CHECKING:
+    from webhook.documents.documents import Document
+    from webhook.policy.model import Policy
     from webhook.reports.fleet import Line
 
 OWN = {"table": lint_report.table, "json": lint_report.write}
@@ -29,7 +32,7 @@ OWN = {"table": lint_report.table, "json": lint_report.write}
 
 
 def _name(_: click.Context, __: click.Parameter, text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+    if not re.fullmatch(parser.DNS_LABEL, text):
         raise click.BadParameter(f"{text!r} is not a name: use up to 63 of a-z, 0-9 and -, and no - at either end")
     return text
 
@@ -37,7 +40,7 @@ def _name(_: click.Context, __: click.Parameter, text: str) -> str:
 def _accelerators(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name for name in text.split(",") if name))
     for name in names:
-        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        if not re.fullmatch(parser.DNS_LABEL, name):
             raise click.BadParameter(f"{name!r} is no value of the label, such as nvidia-l4")
     return names
 
@@ -103,13 +106,14 @@ def lint(
     inputs.note_sample(policy, "PATH")
     day = (today or datetime.now(UTC)).date()
 
-    def found(path: str | None, known: Iterable[Object]) -> Report:
-        loaded, document = inputs.load_policy_with_document(path)
-        return lints.lint(loaded, document, Facts.of(known), day, timedelta(days=soon))
+    def found(own: "tuple[Policy, Document]", known: Iterable[Object]) -> Report:
+        return lints.lint(*own, Facts.of(known), day, timedelta(days=soon))
 
     if fleet:
         from webhook.reports.fleet import Line  # and batches: what one policy does not need
         from webhook.scan import batches
+
+        loaded = cache(inputs.load_policy_with_document)
 
         def of_member(member: fleets.Member) -> "tuple[Line, int]":
             read = batches.read([member.folder])
@@ -118,12 +122,12 @@ def lint(
             known = list(read.facts)
             if _LINTED.isdisjoint(map(group_kind, known)):
                 outputs.say([f"note: {member.folder}: no nodes or namespaces: {_SKIPPED}"])
-            report = found(member.own(policy), known)
+            report = found(loaded(member.own(policy)), known)
             return Line(member.name, lint_report.counts(report)), _status(fail_on, report)
 
         fleets.exclude(wanted)
         return fleets.run(fleet, "FleetLintReport", wanted, of_member)
-    report = found(policy, (item.value for item in inputs.load_facts(facts)))
+    report = found(inputs.load_policy_with_document(policy), (item.value for item in inputs.load_facts(facts)))
     if not facts:
         outputs.say([f"note: no --facts: {_SKIPPED}"])
     outputs.write(
@@ -242,16 +246,15 @@ def init(
 @options.facts()
 @click.option(
     "--as",
-    "form",
     type=parser.WordChoice(("nodeoverlay",)),
     required=True,
+    expose_value=False,  # there is only one
     help="nodeoverlay: Karpenter's, with the gate NodeOverlay",
 )
-def export(policy: str | None, facts: Sequence[str], form: str) -> None:
+def export(policy: str | None, facts: Sequence[str]) -> None:
     """Write the objects."""
     from webhook.deviceplugin import overlays  # which lint does not use
 
-    del form  # there is only one
     if not facts:
         raise click.UsageError("without --facts nothing says how many GPUs nodes offer; add it")
     inputs.note_sample(policy)

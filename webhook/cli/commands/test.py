@@ -1,7 +1,7 @@
 """`slicewarden test`: run a policy's tests."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,9 +83,11 @@ def command(
     watch: bool,
 ) -> int:
     """Run the cases and write their results. The exit status is that of the worst one."""
+    loaded = cache(inputs.engine)
     if fleet:
         fleets.exclude(wanted, PATH=paths, **{"--watch": watch})
-        return fleets.run(fleet, "FleetTestReport", wanted, partial(_of_member, policy=policy, named=named))
+        own = partial(_of_member, loaded=loaded, policy=policy, named=named)
+        return fleets.run(fleet, "FleetTestReport", wanted, own)
     paths = paths or ["policies" if Path("policies").is_dir() else "."]
     if watch:
         return options.again(lambda: _watched(paths, policy))
@@ -99,19 +101,21 @@ def command(
             ]
         )
         return options.UNUSABLE
-    result = _run(tests, problems, policy, named, paths[0])
+    result = _run(tests, problems, loaded, policy, named, paths[0])
     outputs.write(wanted, lambda name, look: suite_report.render(name, result, look))
     return _status(result)
 
 
-def _of_member(member: fleets.Member, policy: str | None, named: str | None) -> "tuple[Line, int]":
+def _of_member(
+    member: fleets.Member, loaded: Callable[[str], Engine], policy: str | None, named: str | None
+) -> "tuple[Line, int]":
     """Run the tests in the folder of a cluster, under its policy or the one that each test names."""
     from webhook.reports.fleet import Line  # which other runs do not need
 
     tests, problems = _tests([member.folder])
     if not tests and not problems:
         raise Unusable((Problem(member.folder, 0, "no PolicyTest in it"),))
-    result = _run(tests, problems, member.own(policy), named, member.folder)
+    result = _run(tests, problems, loaded, member.own(policy), named, member.folder)
     counts = {"failed": result.failed, "passed": len(result.outcomes) - result.failed}
     return Line(member.name, counts, result.problems), _status(result)
 
@@ -124,10 +128,15 @@ def _tests(paths: Sequence[str]) -> tuple[list[Document], list[Problem]]:
 
 
 def _run(
-    tests: Sequence[Document], problems: Sequence[Problem], policy: str | None, named: str | None, place: str
+    tests: Sequence[Document],
+    problems: Sequence[Problem],
+    loaded: Callable[[str], Engine],
+    policy: str | None,
+    named: str | None,
+    place: str,
 ) -> SuiteRun:
     """Run the cases of tests. Raises Unusable, at the place where they are from, if none has the name."""
-    loaders = suites.Loaders(_engine, inputs.load_objects)
+    loaders = suites.Loaders(loaded, cache(inputs.load_objects))
     result = suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
     if not result.outcomes and not result.problems:
         raise Unusable((Problem(place, 0, f"no case with {named} in its name"),))
@@ -150,7 +159,3 @@ def _watched(paths: Sequence[str], policy: str | None) -> Iterator[str]:
         named = [spec.get("policy"), *(spec.get("facts") or ())]
         for path in (str(folder / name) for name in named if isinstance(name, str)):
             yield from inputs.policy_files(path) if Path(path).is_dir() else [path]
-
-
-def _engine(path: str) -> Engine:
-    return Engine(inputs.load_policy(path), rules.walk())
