@@ -1,7 +1,8 @@
-"""An API server in memory, over plain HTTP: objects with resourceVersions, patches, the probe, and replicas' health.
+"""An API server in memory: objects with resourceVersions, patches, the probe, and replicas' health.
 
 It has what a controller of ours needs of one. `lost` ends the connection after a write was made, before its answer: to
-the controller that is to be killed there.
+the controller that is to be killed there. Its clients are answered without a connection, which would take most of the
+time; whoever opens one by other means, as for replicas' health, gets plain HTTP.
 """
 
 import json
@@ -10,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import urllib3
 from kubernetes import client
 
 from webhook.engine import filled, probe
@@ -212,6 +215,12 @@ def _merged(old: Any, patch: Any, *, by_name: bool) -> Any:
     return made
 
 
+def _asked(api: ApiInMemory, method: str, target: str, headers: Mapping[str, str], text: str | bytes | None) -> Answer:
+    url = urlsplit(target)
+    kind = headers.get("Content-Type") or ""
+    return api.answer(method, url.path, parse_qs(url.query), kind, json.loads(text) if text else None)
+
+
 @contextmanager
 def serving() -> Iterator[ApiInMemory]:
     """Serve one on loopback."""
@@ -222,11 +231,7 @@ def serving() -> Iterator[ApiInMemory]:
 
         def _answer(self) -> None:
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            url = urlsplit(self.path)
-            kind = self.headers.get("Content-Type") or ""
-            status, item, warnings = api.answer(
-                self.command, url.path, parse_qs(url.query), kind, json.loads(text) if text else None
-            )
+            status, item, warnings = _asked(api, self.command, self.path, dict(self.headers), text)
             if not status:
                 self.close_connection = True
                 return
@@ -252,9 +257,29 @@ def serving() -> Iterator[ApiInMemory]:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     api.url = f"http://127.0.0.1:{server.server_address[1]}"
+
+    class Pool(urllib3.HTTPConnectionPool):
+        def urlopen(  # type: ignore[override]
+            self, method: str, url: str, body: str | None = None, headers: Mapping[str, str] | None = None, **more: Any
+        ) -> urllib3.BaseHTTPResponse:
+            if f"http://{self.host}:{self.port}" != api.url:
+                return super().urlopen(method, url, body, headers, **more)
+            status, item, warnings = _asked(api, method, url, headers or {}, body)
+            if not status:
+                raise urllib3.exceptions.ProtocolError("Connection aborted.")
+            answered = urllib3.HTTPHeaderDict({"Content-Type": "application/json"})
+            for warning in warnings:
+                answered.add("Warning", warning)
+            data = json.dumps(item).encode()
+            return urllib3.HTTPResponse(data, answered, status, reason=HTTPStatus(status).phrase)
+
+    pools = urllib3.poolmanager.pool_classes_by_scheme
+    real = pools["http"]
+    pools["http"] = Pool
     try:
         yield api
     finally:
+        pools["http"] = real
         server.shutdown()
         server.server_close()
         thread.join()
