@@ -259,31 +259,49 @@ def test_without_arguments_the_list_of_commands_is_shown(capsys: pytest.CaptureF
 # Completion
 
 
-def offered(shell: str, *words: str) -> list[str]:
-    """Return what the command offers a shell for the last word, as the shell's script asks for it."""
-    asked = {
+def asked(shell: str, *words: str) -> dict[str, str]:
+    """The environment in which a shell's script asks for completions of the last word."""
+    return {
         "_SLICEWARDEN_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": shlex.join(("slicewarden", *(words if shell != "fish" else words[:-1]))),
         "COMP_CWORD": str(len(words)) if shell != "fish" else words[-1],
     }
-    command = [sys.executable, "-m", "webhook"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | asked, capture_output=True, text=True, check=True)
+
+
+def offered(shell: str, *words: str) -> list[str]:
+    """Return what the command offers a shell for the last word."""
+    command, environment = [sys.executable, "-m", "webhook"], os.environ | asked(shell, *words)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
-def test_commands_options_values_rules_and_files_are_completed() -> None:
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        (["ch"], ["plain,check"]),
+        (["rules", "multiple"], ["plain,multiple-slices"]),
+        (["policy", "lints", "empty-p"], ["plain,empty-pool"]),
+        (["help", "policy", "li"], ["plain,lint", "plain,lints"]),
+        (["check", "--fa"], ["plain,--facts", "plain,--fail-on"]),
+        (["check", "--format", "sar"], ["plain,sarif"]),
+        (["check", "--policy", "polic"], ["file,polic"]),
+        (["check", "polic"], ["file,polic"]),
+        (["check", "--facts", "a", "--live", "--form"], ["plain,--format"]),
+        (["policy", "li"], ["plain,lint", "plain,lints"]),
+    ],
+)
+def test_commands_options_values_rules_and_files_are_completed(
+    words: list[str], offers: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in asked("bash", *words).items():
+        monkeypatch.setenv(name, value)
+    assert cli.main([]) == 0
+    assert capsys.readouterr().out.splitlines() == offers
+
+
+def test_all_commands_and_rules_are_completed() -> None:
     assert {*offered("bash", "")} >= {f"plain,{name}" for name in COMMANDS}
-    assert offered("bash", "ch") == ["plain,check"]
-    assert offered("bash", "rules", "multiple") == ["plain,multiple-slices"]
     assert {*offered("bash", "rules", "")} >= {f"plain,{rule.id}" for rule in rules.walk()}
-    assert offered("bash", "policy", "lints", "empty-p") == ["plain,empty-pool"]
-    assert offered("bash", "help", "policy", "li") == ["plain,lint", "plain,lints"]
-    assert offered("bash", "check", "--fa") == ["plain,--facts", "plain,--fail-on"]
-    assert offered("bash", "check", "--format", "sar") == ["plain,sarif"]
-    assert offered("bash", "check", "--policy", "polic") == ["file,polic"]
-    assert offered("bash", "check", "polic") == ["file,polic"]
-    assert offered("bash", "check", "--facts", "a", "--live", "--form") == ["plain,--format"]
-    assert offered("bash", "policy", "li") == ["plain,lint", "plain,lints"]
     assert {*offered("bash", "certs", "")} >= {"plain,issue", "plain,keep"}
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from tests import ROOT
+from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.cli.commands import COMMANDS
 from webhook.cli.root import root
@@ -123,6 +125,17 @@ MORE = [
 ]
 
 
+@pytest.fixture
+def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the policy and the facts once for all formats."""
+    monkeypatch.setattr(inputs, "load_policy_with_document", READ_POLICY)
+    monkeypatch.setattr(inputs, "load_objects", READ_OBJECTS)
+
+
+READ_POLICY, READ_OBJECTS = cache(inputs.load_policy_with_document), cache(inputs.load_objects)
+
+
+@pytest.mark.usefixtures("parsed_once")
 @pytest.mark.parametrize(("command", "form", "more"), MORE)
 def test_no_format_prints_a_command_of_a_stranger(
     command: str, form: str, more: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
@@ -148,7 +161,9 @@ def test_an_error_of_ours_shows_no_command_of_a_stranger(
     assert harmful(printed.out + printed.err, "") == []
 
 
-@pytest.mark.parametrize("words", [["check", NAME], ["check", "--format", HOSTILE], [HOSTILE], ["check", ".", HOSTILE]])
+@pytest.mark.parametrize(
+    "words", [["check", NAME], ["check", "--format", HOSTILE], [HOSTILE], ["check", "policies", HOSTILE]]
+)
 def test_an_argument_begins_no_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     printed = capsys.readouterr()

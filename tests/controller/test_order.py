@@ -53,6 +53,7 @@ SEARCHED_IN_FULL = {
     *("a change of mind in audit mode", "a change of mind for a third"),
     *("off in the middle of a change", "an upgrade, and enforcement from then on", "no resourceVersion"),
     *("requests counted from the last write", "the old release is not withdrawn"),
+    *("back without a wait for API servers", "a change of mind after the second write"),
 }
 """Changes whose interleavings only `make fuzz` tries: `make test` tries others with the same steps."""
 

@@ -251,9 +251,13 @@ def pods() -> Iterator[tuple[Place, dict[str, Any]]]:
             yield ("spec", field, 0, name), {**pod, "spec": {**pod["spec"], field: [{**own, name: inner}]}}
 
 
-def test_each_place_of_a_pod_costs_each_entry_the_same(engine: Engine, sample_facts: Facts) -> None:
+@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.thorough)], ids=["some", "every"])
+def test_each_place_of_a_pod_costs_each_entry_the_same(engine: Engine, sample_facts: Facts, step: int) -> None:
+    """`make test` tries every sixth field, and those in which tenants write most."""
     found, seen = {}, set[Place]()
-    for field, item in pods():
+    for number, (field, item) in enumerate(pods()):
+        if number % step and field[-1] not in ("env", "volumes", "tolerations", "metadata"):
+            continue
         request = admission.decode(admission.wrap(item))
         cost(engine, sample_facts, request, item)
         for path, grow in growths(item):

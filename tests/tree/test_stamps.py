@@ -163,13 +163,13 @@ def test_a_suite_gets_no_stamp_if_an_input_changes_while_it_runs(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(stamps, "ROOT", checkout)
-    assert not stamps.main(["node", "--green"])
-    assert stamps.main(["node"]), "nobody asked before it ran"
-    (checkout / "tests/node/nvml.c").write_text("/* another */\n")
-    assert not stamps.main(["node", "--green"])
-    assert stamps.main(["node"])
-    assert not stamps.main(["node", "--green"])
-    assert not stamps.main(["node"])
+    assert not stamps.main(["image", "--green"])
+    assert stamps.main(["image"]), "nobody asked before it ran"
+    (checkout / "Dockerfile").write_text("FROM another\n")
+    assert not stamps.main(["image", "--green"])
+    assert stamps.main(["image"])
+    assert not stamps.main(["image", "--green"])
+    assert not stamps.main(["image"])
 
 
 def test_a_suite_gets_no_stamp_if_it_reads_what_none_covers(
@@ -177,13 +177,13 @@ def test_a_suite_gets_no_stamp_if_it_reads_what_none_covers(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(stamps, "ROOT", checkout)
-    assert stamps.main(["node"])
-    stamps.uncovered("node").write_text("bench/new.py\n")
-    assert not stamps.main(["node", "--green"])
-    assert "node gets no stamp: it reads bench/new.py, " in capsys.readouterr().out
-    assert stamps.main(["node"])
-    assert not stamps.main(["node", "--green"])
-    assert not stamps.main(["node"]), "the next run reads nothing of the kind"
+    assert stamps.main(["image"])
+    stamps.uncovered("image").write_text("bench/new.py\n")
+    assert not stamps.main(["image", "--green"])
+    assert "image gets no stamp: it reads bench/new.py, " in capsys.readouterr().out
+    assert stamps.main(["image"])
+    assert not stamps.main(["image", "--green"])
+    assert not stamps.main(["image"]), "the next run reads nothing of the kind"
 
 
 def test_each_folder_of_tests_that_needs_more_belongs_to_one_target() -> None:
