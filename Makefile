@@ -61,7 +61,7 @@ frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on 
 
 # MINUTES=60 goes on for so long; SEED=... gives the cases of another run again.
 fuzz: $(READY)  ## 120,000 hostile reviews, streams, configurations and policies; what they break is kept as a test
-	$(BIN)/pytest -n 2 -m thorough
+	EXAMPLES=50 $(BIN)/pytest -n 2 -m 'thorough or hypothesis'
 	$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY)  ## ruff, mypy, and the messages of commits

@@ -21,7 +21,7 @@ from webhook.rules import walk
 settings.register_profile(
     "slicewarden",
     deadline=None,
-    max_examples=50,
+    max_examples=int(os.environ.get("EXAMPLES", "20")),  # `make fuzz` tries more
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -209,7 +209,7 @@ def label_maps(keys: Iterable[str]) -> Iterator[dict[str, str]]:
         yield {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(requirements(), max_size=5))
 def test_requirements_contradict_each_other_exactly_when_no_labels_match_them_all(
     all_of: list[Requirement],

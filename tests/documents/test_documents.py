@@ -549,7 +549,7 @@ def test_json_with_many_lines_marks_every_value_on_its_own(value: Any) -> None:
     assert document.line(("after", 0)) == len(rows) - 2
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.one_of(st.text(), mutilated_yaml()), st.booleans())
 @example("\ud800", False)
 @example("a\u2028---\u2029b: 1", False)

@@ -717,7 +717,7 @@ def test_an_empty_value_of_the_wrong_type_is_no_way_around(webhook: Webhook, key
     assert (response.get("status", {}).get("code") == 422) is not isinstance(value, right)
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * settings().max_examples)
 @given(review=broken_reviews())
 @example(review=review_of(pod_of(affinity="")))
 @example(review=review_of(pod_of(affinity=[])))

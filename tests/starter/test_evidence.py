@@ -219,7 +219,7 @@ def accounts(items: list[Object]) -> set[str]:
 
 
 @given(attacks())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 def test_nothing_that_a_tenant_may_create_is_in_the_made_policy(attack: tuple[str, str, list[Object]]) -> None:
     name, space, items = attack
     policy = made(name, space, *items).policy
