@@ -15,7 +15,8 @@ from webhook.catalog.mig_profiles import MIGProfile
 from webhook.deviceplugin.cards import count as cards_of
 from webhook.documents.files import Item
 from webhook.model import Object
-from webhook.placing.placing import RISKS, Placing, Player
+from webhook.placing.placing import RISKS, Placing
+from webhook.placing.players import Player
 from webhook.placing.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInfo
 from webhook.placing.scheduling.play import play
 from webhook.placing.scheduling.scores import Strategy
