@@ -59,9 +59,9 @@ frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on 
 	$(BIN)/python -m tests.frameworks
 	$(BIN)/pytest -n 2 tests/frameworks
 
-# MINUTES=60 goes on for so long; SEED=... gives the cases of another run again.
+# MINUTES=60 goes on for so long; SEED=... gives the cases of another run again. Properties try more EXAMPLES than in make test.
 fuzz: $(READY)  ## 120,000 hostile reviews, streams, configurations and policies; what they break is kept as a test
-	EXAMPLES=50 $(BIN)/pytest -n 2 -m 'thorough or hypothesis'
+	EXAMPLES=$(or $(EXAMPLES),50) $(BIN)/pytest -n 2 -m 'thorough or hypothesis'
 	$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY)  ## ruff, mypy, and the messages of commits
