@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -111,22 +112,22 @@ class _Trees(Mapping[str, ast.Module]):
     """The syntax trees of modules by their names, each read when it is first asked for."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        self._files = {name_of(file): file for file in files}
+        self.files = {name_of(file): file for file in files}
         self._trees: dict[str, ast.Module] = {}
 
     def __getitem__(self, name: str) -> ast.Module:
         if name not in self._trees:
-            self._trees[name] = ast.parse(self._files[name].read_text("utf-8"))
+            self._trees[name] = ast.parse(self.files[name].read_text("utf-8"))
         return self._trees[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._files
+        return name in self.files
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
+        return iter(self.files)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.files)
 
 
 MODULES = _Trees(file for package in ("webhook", "certs") for file in sorted((ROOT / package).rglob("*.py")))
@@ -230,6 +231,21 @@ def test_no_two_classes_have_one_name() -> None:
             if isinstance(node, ast.ClassDef) and module.startswith("webhook."):
                 homes.setdefault(node.name, []).append(module)
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+ONE_FILE_EACH = {"webhook.rules", "webhook.cli.commands"}
+"""Packages that are a family: one file for each member, which reads by itself. They grow with what there is to do."""
+
+
+def test_no_package_is_too_large_to_survey() -> None:
+    """At most 3,500 lines that are not blank. A member of a family has at most 450."""
+    lines: Counter[str] = Counter()
+    for module, file in MODULES.files.items():
+        family = next((name for name in ONE_FILE_EACH if module.startswith(f"{name}.")), None)
+        written = sum(bool(line.strip()) for line in file.read_text("utf-8").splitlines())
+        lines[module if family else ".".join(module.split(".")[:2])] += written
+    assert {name: count for name, count in lines.items() if count > 3_500} == {}
+    assert {name: count for name, count in lines.items() if name.count(".") > 1 and count > 450} == {}
 
 
 # Homes
