@@ -35,17 +35,23 @@ def _half(policy: Policy, half: str) -> Sequence[Object]:
     return [hook for each in configurations(policy) if each["kind"].startswith(half) for hook in each["webhooks"]]
 
 
-@pytest.mark.parametrize("file", SPOKEN_OF, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_the_conditions_send_every_fixture_that_a_rule_flags(file: Path) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_the_conditions_send_every_fixture_that_a_rule_flags(rule: str) -> None:
+    for file in SPOKEN_OF:
+        if file.parent.name == rule:
+            is_sent(file)
+
+
+def is_sent(file: Path) -> None:
     document, _, _ = fixture(file)
     half = "Mutating" if verb(file) == "patch" else "Validating"
     heard = receivers(webhooks(file.parent.name, half), request_of(document.value))
     if REFUSED.search(file.read_text("utf-8")):
         return
     if NOT_SENT.search(file.read_text("utf-8")):
-        assert heard == [], "it is sent: remove the comment"
+        assert heard == [], f"{file.stem} is sent: remove the comment"
     else:
-        assert len(heard) == 1, f"{half}: the conditions in webhook/engine/conditions.py do not let it through"
+        assert len(heard) == 1, f"{file.stem}, {half}: webhook/engine/conditions.py does not let it through"
 
 
 @pytest.mark.parametrize("rule", RULES)

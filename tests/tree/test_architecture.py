@@ -133,7 +133,6 @@ class _Trees(Mapping[str, ast.Module]):
 MODULES = _Trees(file for package in ("webhook", "certs") for file in sorted((ROOT / package).rglob("*.py")))
 RULES = sorted(name for name in MODULES if name.startswith("webhook.rules."))
 
-each_module = pytest.mark.parametrize("module", MODULES)
 each_rule = pytest.mark.parametrize("rule", RULES)
 
 
@@ -181,14 +180,17 @@ def test_the_readme_lists_the_folders_of_the_tree() -> None:
     assert {line.partition("/")[0] for line in tree.splitlines()} == there
 
 
-@each_module
-def test_nothing_imports_upwards(module: str) -> None:
+def test_nothing_imports_upwards() -> None:
+    assert {module: wrong for module in MODULES if (wrong := upwards(module))} == {}
+
+
+def upwards(module: str) -> set[str]:
+    """The modules of webhook that a module imports from its own layer or above; certs is below all of them."""
     ours = {name for name in imported(MODULES[module]) if name.partition(".")[0] == "webhook"}
     if module.startswith("certs"):
-        assert not ours
-    else:
-        own = module.split(".")[:2]
-        assert not {name for name in ours if name.split(".")[:2] != own and layer(name) >= layer(module)}
+        return ours
+    own = module.split(".")[:2]
+    return {name for name in ours if name.split(".")[:2] != own and layer(name) >= layer(module)}
 
 
 def part_of_agent(module: str) -> str | None:
@@ -251,14 +253,15 @@ def test_no_package_is_too_large_to_survey() -> None:
 # Homes
 
 
-@each_module
-def test_packages_are_imported_at_home(module: str) -> None:
-    package = module.partition(".")[0]
+def test_packages_are_imported_at_home() -> None:
+    assert {module: wrong for module in MODULES if (wrong := abroad(module))} == {}
+
+
+def abroad(module: str) -> set[str]:
+    """The packages that a module imports without being their home."""
     tops = {name.partition(".")[0] for name in imported(MODULES[module])}
-    foreign = tops - sys.stdlib_module_names - {package, "_typeshed"}
-    if package == "certs":
-        assert "webhook" not in foreign
-    assert not {top for top in foreign if not any(_within(module, home) for home in HOMES.get(top, ()))}
+    foreign = tops - sys.stdlib_module_names - {module.partition(".")[0], "_typeshed"}
+    return {top for top in foreign if not any(_within(module, home) for home in HOMES.get(top, ()))}
 
 
 def _within(module: str, home: str) -> bool:
@@ -428,9 +431,8 @@ def _memoizes(node: ast.expr) -> bool:
     return False
 
 
-@pytest.mark.parametrize("module", REVIEWING)
-def test_nothing_of_an_object_outlives_its_review(module: str) -> None:
-    assert not list(caches(MODULES[module]))
+def test_nothing_of_an_object_outlives_its_review() -> None:
+    assert {module: found for module in REVIEWING if (found := [*caches(MODULES[module])])} == {}
 
 
 @pytest.mark.parametrize(
