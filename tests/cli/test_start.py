@@ -9,8 +9,9 @@ import pytest
 MODULES = """
 import sys
 from webhook.cli.main import main
-main(sys.argv[1:])
+status = main(sys.argv[1:])
 print(*{name.partition(".")[0] for name in sys.modules}, *sys.modules, file=sys.stderr)
+sys.exit(status)
 """
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n"
@@ -50,3 +51,14 @@ def test_a_command_imports_nothing_that_it_does_not_need(
     assert "click" in imported
     assert not imported & forbidden
     assert len([name for name in imported if name.startswith("webhook") and not name.startswith(FAMILIES)]) <= most
+
+
+def test_the_controller_does_not_import_the_agent_of_a_node(tmp_path: Path) -> None:
+    """The binding of NVML takes 12 MiB, and nothing of the controller uses it."""
+    command = ["controller", "--kubeconfig", "missing"]
+    run = subprocess.run([sys.executable, "-c", MODULES, *command], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2, run.stderr
+    imported = {*run.stderr.splitlines()[-1].split()}
+    assert "webhook.controller.controller" in imported
+    assert {name for name in imported if name.startswith("webhook.agent")} == {"webhook.agent", "webhook.agent.scrape"}
+    assert "pynvml" not in imported

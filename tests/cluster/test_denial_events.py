@@ -256,7 +256,7 @@ def test_an_event_that_cannot_be_written_is_counted_and_logged_once(
         writer(request(), Verdict((Result("r", Action.DENY, Finding((), note)),)))
     until(lambda: (counted(metrics, "failed"), counted(metrics, "written")) == (2, 1))
     (line,) = logged
-    assert (line["message"], line["error"]) == ("event not written", "403 Forbidden")
+    assert (line["message"], line["error"]) == ("event not written", "HTTP 403")
 
 
 def test_a_review_does_not_wait_for_an_api_server_that_is_silent(

@@ -24,11 +24,7 @@ HOMES = {
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},
     "jinja2": {"webhook.reports.formats.html", "webhook.starter.text"},
-    "kubernetes": {
-        "webhook.cluster.client",
-        "webhook.cluster.watch",
-        "webhook.cluster.events",
-    },
+    "kubernetes": {"webhook.cluster.client", "webhook.cluster.watch"},
     "markupsafe": {"webhook.reports.formats.html"},  # Jinja's own foundation, for text that is HTML already
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
     "uvloop": {"webhook.serving.worker"},

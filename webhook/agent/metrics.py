@@ -21,8 +21,6 @@ from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import ContainerRow, UseState
 from webhook.agent.turns.turns import FrozenTime
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 CONTAINER = ("namespace", "pod", "container", "gpu")
 
 

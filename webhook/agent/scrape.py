@@ -10,13 +10,14 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
 
-from webhook.agent.metrics import CONTENT_TYPE
 from webhook.http import listening
 from webhook.http.limits import OPEN
 from webhook.http.messages import HttpRequest, Reply
 from webhook.http.port import Port
 from webhook.telemetry.log import Log
 from webhook.telemetry.rate_limit import Bucket
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SILENT = 60.0
 """Seconds without a look after which the agent counts as hung. NVML may block for a while when a card is reset."""

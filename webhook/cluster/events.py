@@ -10,14 +10,13 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from kubernetes import client
-from kubernetes.client import EventsV1Api  # imported here so that forked workers share its memory
+from urllib.parse import quote
 
 from webhook.api import admission
+from webhook.cluster import client
 from webhook.model import Object, Request, Verdict
 from webhook.telemetry.log import Log
 from webhook.telemetry.rate_limit import Bucket
@@ -35,12 +34,8 @@ MAX_NOTE = 1024
 MAX_PENDING, MAX_KNOWN = 256, 1024
 """Maximum number of different denials that wait to be written, and of owners whose rate limit is remembered."""
 
-CONFLICT = 409
-
-CONTENT = {
-    "create_namespaced_event": "application/json",
-    "patch_namespaced_event": "application/merge-patch+json",
-}
+CONNECT_SECONDS, READ_SECONDS = 5, 10
+"""Seconds to connect to the API server, and seconds that it may be silent."""
 
 
 class Owner(NamedTuple):
@@ -149,8 +144,8 @@ class Backlog:
 class Events:
     """Writes Events in a thread. It is called with every verdict."""
 
-    def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None) -> None:
-        self._api = EventsV1Api(api)
+    def __init__(self, api: client.Api, log: Log, metrics: "Metrics | None" = None) -> None:
+        self._api = api
         self._log = log
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -200,7 +195,7 @@ class Events:
             self._write(denied, times)
         except Exception as error:  # an Event that cannot be written costs a log line and nothing else
             self._count("failed", times)
-            what = f"{error.status} {error.reason}" if isinstance(error, client.ApiException) else type(error).__name__
+            what = f"HTTP {error.status}" if isinstance(error, client.StatusError) else type(error).__name__
             if what != self._last_error:
                 self._last_error = what
                 self._log({"message": "event not written", "error": what, "namespace": denied.owner.namespace})
@@ -208,28 +203,33 @@ class Events:
         self._count("written", times)
 
     def _write(self, denied: EventNote, times: int) -> None:
-        """Create an Event, or update the count of the one that any replica has created. Raises ApiException."""
+        """Create an Event, or update the count of the one that any replica has created.
+
+        Raises StatusError and Unreachable.
+        """
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        namespace, name = _home(denied.owner), denied.event
+        path = f"/apis/events.k8s.io/v1/namespaces/{quote(_home(denied.owner))}/events"
         try:
-            self._send(self._api.create_namespaced_event, namespace, body(denied, times, now, self._instance))
-        except client.ApiException as error:
-            if error.status != CONFLICT:
+            self._ask("POST", path, body(denied, times, now, self._instance))
+        except client.StatusError as error:
+            if error.status != client.CONFLICT:
                 raise
             # With only the rights to create and patch, an empty patch is the only way to read.
-            known = self._send(self._api.patch_namespaced_event, name, namespace, {})
+            one = f"{path}/{quote(denied.event)}"
+            known = self._ask("PATCH", one, {})
             count = (known.get("series") or {"count": 1})["count"] + times
-            series = {"series": {"count": count, "lastObservedTime": now}}
-            self._send(self._api.patch_namespaced_event, name, namespace, series)
+            self._ask("PATCH", one, {"series": {"count": count, "lastObservedTime": now}})
 
-    def _send(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        response = ask(
-            *arguments, _content_type=CONTENT[ask.__name__], _preload_content=False, _request_timeout=(5, 10)
+    def _ask(self, method: str, path: str, sent: Object) -> Any:
+        return client.ask(
+            self._api,
+            path,
+            method=method,
+            body=sent,
+            patch=client.MERGE,
+            connect=CONNECT_SECONDS,
+            silence=READ_SECONDS,
         )
-        data = response.data
-        if not 200 <= response.status < 300:
-            raise client.ApiException(status=response.status, reason=response.reason)
-        return json.loads(data)
 
     def _count(self, outcome: str, times: int = 1) -> None:
         if self._metrics is not None:
