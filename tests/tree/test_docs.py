@@ -330,6 +330,13 @@ def test_the_index_leads_to_every_page() -> None:
     assert [page for page in sorted(ROOT.glob("docs/**/*.md")) if page != index and page not in linked] == []
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/first-hour.md"])
+def test_a_new_user_needs_no_command_that_the_controller_replaces(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert "kubectl apply -f policy.yaml" in text
+    assert re.findall(r"slicewarden (?:registration|certs|fallback)\b.*", text) == []
+
+
 # Who was denied
 
 
