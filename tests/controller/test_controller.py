@@ -14,10 +14,11 @@ from tests.support.api_in_memory import ADMISSION, CHECK, HALVES, LEASE, MAPS, P
 from tests.support.policies import POLICY
 from webhook import rules
 from webhook.cluster import client
-from webhook.controller import fallback, lease, trial
+from webhook.controller import fallback, lease, reach, trial
 from webhook.controller.agents import AGENTS
 from webhook.controller.controller import Controller, Round
 from webhook.controller.reading import PolicyRead, read_policy
+from webhook.controller.run import WAITING
 from webhook.controller.terms import Terms
 from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.fallback import policies as fallbacks
@@ -79,12 +80,15 @@ def install_fallback(api: ApiInMemory) -> None:
         )
 
 
+def terms_of(api: ApiInMemory) -> Terms:
+    address = api.url.removeprefix("http://")
+    return Terms(servers=(api.url,), replicas=(f"{address}/replica0", f"{address}/replica1"))
+
+
 def controller(api: ApiInMemory, step: float = 1.0, **more: Any) -> Controller:
     """A controller whose clock goes on by so many seconds whenever it is read."""
     ticks = count()
-    address = api.url.removeprefix("http://")
-    terms = Terms(servers=(api.url,), replicas=(f"{address}/replica0", f"{address}/replica1"))
-    return Controller(api.api(), terms, lambda _: None, clock=lambda: next(ticks) * step, **more)
+    return Controller(api.api(), terms_of(api), lambda _: None, clock=lambda: next(ticks) * step, **more)
 
 
 def settle(one: Controller, most: int = 200) -> list[str]:
@@ -240,6 +244,32 @@ def test_the_fallback_is_empty_during_a_change_and_that_of_the_new_policy_afterw
                 each["spec"].get("validations") for path, each in api.objects.items() if f"/{fallback.PLURAL}/" in path
             )
     assert "elsewhere" in str(api.objects[pods]["spec"]["matchConditions"])
+
+
+def test_a_server_that_was_frozen_has_a_second_to_forget_the_fallback_before_patches_change(
+    api: ApiInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_fallback(api)
+    put(api, policy())
+    settle(controller(api))
+    put(api, policy(leaveAlone=["elsewhere"]))
+    now, frozen, called = [100.0], [0.0], reach.called
+
+    def late(*given: Any) -> Iterator[str]:
+        now[0] += frozen.pop() if frozen else 0.0
+        return called(*given)
+
+    monkeypatch.setattr(reach, "called", late)
+    one = Controller(api.api(), terms_of(api), lambda _: None, clock=lambda: now[0])
+    while "just now" not in (look := one.look()).waits:
+        assert look.wrote
+    frozen.append(4.0)
+    assert "just now" in one.look().waits
+    assert (now, frozen) == ([104.0], [])
+    while not (look := one.look()).wrote:
+        now[0] += WAITING
+    assert look.wrote.startswith(MUTATE)
+    assert now[0] - 104.0 > 1  # API servers compile these policies once a second
 
 
 def test_a_replica_that_lacks_a_policy_stops_a_change_and_is_named(api: ApiInMemory) -> None:
@@ -677,3 +707,10 @@ def test_a_lease_is_taken_by_one_and_by_another_when_it_ends(api: ApiInMemory) -
     assert not lease.leads(api.api(), path, "b", now + timedelta(seconds=20))
     assert lease.leads(api.api(), path, "b", now + timedelta(seconds=26))
     assert not lease.leads(api.api(), path, "a", now + timedelta(seconds=27))
+
+
+def test_a_lease_that_was_taken_by_a_wrong_clock_ends_all_the_same(api: ApiInMemory) -> None:
+    now, path = datetime(2026, 1, 1, tzinfo=UTC), f"{LEASE}/slicewarden-controller"
+    assert lease.leads(api.api(), path, "ahead", now + timedelta(hours=1))
+    assert lease.leads(api.api(), path, "right", now)
+    assert not lease.leads(api.api(), path, "another", now + timedelta(seconds=5))

@@ -38,6 +38,12 @@ FALLBACK_SECONDS = 3.0
 It compiles policies once a second (apiserver pkg/admission/plugin/policy/generic/policy_source.go).
 """
 
+ANSWERS = 7
+"""Looks in which every API server has to answer after a change of the fallback.
+
+All but the first are half a second apart. So a server that was frozen in the meantime has run for two seconds in all.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -77,6 +83,7 @@ class Controller:
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
         self._constant: tuple[object, float] = (None, clock())
         self._fallback_at = clock()  # another controller may have changed it just before
+        self._answers = 0
         self._trial = Trial(partial(self._apply, dry=True), clock)
         self.replicas: list[Replica] = []
         """The replicas and API servers that the last look asked."""
@@ -255,7 +262,9 @@ class Controller:
             missing = ["no API server is known: EndpointSlice default/kubernetes has none"]
         if drained and (not place.validate or not place.digests <= held):
             missing = []  # a probe that no replica answers proves nothing, so only time helps
-        if not fallback.in_force(place, None) and now - self._fallback_at < FALLBACK_SECONDS:
+        self._answers = 0 if missing else self._answers + 1
+        changed = now - self._fallback_at < FALLBACK_SECONDS or self._answers < ANSWERS
+        if changed and not fallback.in_force(place, None):
             missing = [*missing, "the fallback was changed just now"]
         seen = Seen(held, releases, called=not missing, drained=drained)
         wanted = place.digests | ({target.digest} if target else set())
@@ -356,7 +365,7 @@ class Controller:
             return None
         name = body["metadata"]["name"]
         self._apply(f"{ADMISSION}/{fallback.PLURAL}/{name}", body)
-        self._fallback_at = self._clock()
+        self._fallback_at, self._answers = self._clock(), 0
         return Round(f"fallback {name}")
 
     def _installed_fallback(self) -> list[Object]:

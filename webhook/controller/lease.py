@@ -12,13 +12,16 @@ RENEW = 5.0
 
 
 def leads(api: client.Api, path: str, identity: str, now: datetime) -> bool:
-    """Take or renew the lease at a path. Returns whether this controller has it. Raises StatusError and Unreachable."""
+    """Take or renew the lease at a path. Returns whether this controller has it. Raises StatusError and Unreachable.
+
+    A lease from the future ends as well: the clock of its holder was wrong, and would keep it for as long.
+    """
     lease = client.ask(api, path)
     spec = lease.get("spec") or {}
     holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
     if holder and holder != identity and renewed:
         age = (now - datetime.fromisoformat(renewed)).total_seconds()
-        if age < spec.get("leaseDurationSeconds", SECONDS):
+        if abs(age) < spec.get("leaseDurationSeconds", SECONDS):
             return False
     mine = {
         "holderIdentity": identity,
