@@ -71,6 +71,15 @@ class Component:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze its process group until the block ends."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
+
     def tail(self) -> str:
         """The last lines of its log."""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-TAIL:])
@@ -300,11 +309,14 @@ def serving(
 
 
 @contextmanager
-def another_server(cluster: Cluster) -> Iterator[str]:
-    """Run a second API server on the same etcd, as `kube-apiserver-2`, until the block ends. Yields its URL."""
+def another_server(cluster: Cluster, flags: Sequence[str] = ()) -> Iterator[str]:
+    """Run a second API server on the same etcd, as `kube-apiserver-2`, until the block ends. Yields its URL.
+
+    `flags` are more of its own.
+    """
     with _reserved_port() as port:
         program = cluster.binaries / "kube-apiserver"
-        component = cluster.start("kube-apiserver-2", program, *_api_server_flags(port, ()))
+        component = cluster.start("kube-apiserver-2", program, *_api_server_flags(port, ()), *flags)
         url = f"https://127.0.0.1:{port}"
         try:
             cluster.wait_until(

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -32,8 +32,13 @@ from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import pod
 from tests.support.streams import Stream
 from webhook import rules
-from webhook.controller.terms import Terms
-from webhook.engine import filled
+from webhook.cluster import client
+from webhook.controller import reach
+from webhook.controller.controller import Controller, Round
+from webhook.controller.order import Place
+from webhook.controller.terms import CONFIGURATIONS, Terms
+from webhook.engine import filled, probe
+from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.memory import frameworks
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
@@ -49,7 +54,7 @@ DRAIN = 2.0
 class Relay:
     """A port whose connections go to some other ports in turn, as those of a Service, or to the one of a server.
 
-    `ready` says which of them may be asked.
+    `ready` says which of them may be asked. While the network is `parted`, nothing arrives; it arrives late.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class Relay:
         self._listener = socket.create_server((host, port))
         self._targets, self._ready, self._turn = targets, ready, count()
         self._open: list[socket.socket] = []
+        self._whole = threading.Event()
+        self._whole.set()
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -78,10 +85,24 @@ class Relay:
                 to.settimeout(None)
                 self._open += (came, to)
                 for one, other in ((came, to), (to, came)):
-                    threading.Thread(target=_copy, args=(one, other), daemon=True).start()
+                    threading.Thread(target=_copy, args=(one, other, self._whole), daemon=True).start()
                 break
             else:
                 came.close()
+
+    @property
+    def url(self) -> str:
+        """The URL of a server behind it."""
+        return f"https://127.0.0.1:{self.port}"
+
+    @contextmanager
+    def parted(self) -> Iterator[None]:
+        """Hold back all that is sent, in both directions, until the block ends."""
+        self._whole.clear()
+        try:
+            yield
+        finally:
+            self._whole.set()
 
     def close(self) -> None:
         """Accept nothing more, and end every connection."""
@@ -93,9 +114,10 @@ class Relay:
                 each.shutdown(socket.SHUT_RDWR)
 
 
-def _copy(one: socket.socket, other: socket.socket) -> None:
+def _copy(one: socket.socket, other: socket.socket, whole: threading.Event) -> None:
     try:
         while data := one.recv(1 << 16):
+            whole.wait()
             other.sendall(data)
     except OSError:
         pass
@@ -154,19 +176,24 @@ class Release:
             self.apply(value)
         assert eventually(lambda: self.ready(digest(value)))
 
-    def start_replica(self, number: int, *more: str, server: str = "", tree: Path | None = None) -> None:
-        """Start a replica, with more options. It reaches the API server at another URL, or is of another tree."""
+    def start_replica(
+        self, number: int, *more: str, server: str = "", environment: Mapping[str, str | Path] | None = None
+    ) -> None:
+        """Start a replica, with more options and variables. It may reach the API server at another URL."""
         account = self.cluster.kubeconfig_of_account("slicewarden", HOME)
         if server:
-            text = account.read_text("utf-8").replace(self.cluster.url, server)
-            account = account.with_suffix(f".{number}")
-            account.write_text(text, "utf-8")
-        command: list[str | Path] = ["/usr/bin/env", f"PYTHONPATH={tree}"] if tree else []
-        command += [sys.executable, "-m", "webhook", "serve", "--live", "--revisions", HOME, *more]
+            account = self._through(account, server, f".{number}")
+        command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--live", "--revisions", HOME, *more]
         command += ["--kubeconfig", account, "--workers", "1", "--listen", f"127.0.0.1:{self.reviews[number]}"]
         command += ["--health-listen", f"127.0.0.1:{self.health[number]}", "--stop-delay", "2"]
         command += ["--tls-cert", self.tls / "tls.crt", "--tls-key", self.tls / "tls.key"]
-        self.cluster.start(f"replica-{number}", *command, orphaned=signal.SIGTERM)
+        self.cluster.start(f"replica-{number}", *_variables(environment or {}), *command, orphaned=signal.SIGTERM)
+
+    def _through(self, account: Path, server: str, suffix: str) -> Path:
+        """A file by which an account reaches the API server at another URL."""
+        other = account.with_suffix(suffix)
+        other.write_text(account.read_text("utf-8").replace(self.cluster.url, server), "utf-8")
+        return other
 
     def health_of(self, number: int, page: str = "readyz") -> tuple[int, str]:
         """The status (0: none) and the text of a page of a replica's health port."""
@@ -210,15 +237,18 @@ class Release:
         """A file by which the controller's account reaches the API server."""
         return self.cluster.kubeconfig_of_account("slicewarden-controller", HOME)
 
-    def start_controller(self) -> None:
-        """Start a controller under a new name."""
-        name = f"controller-{next(self._controllers)}"
-        account = self.account_of_the_controller
+    def start_controller(
+        self, servers: Sequence[str] = (), environment: Mapping[str, str | Path] | None = None
+    ) -> None:
+        """Start a controller under a new name. It may reach the API servers at other URLs."""
+        name, account = f"controller-{next(self._controllers)}", self.account_of_the_controller
+        if servers:
+            account = self._through(account, servers[0], ".controller")
         command: list[str | Path] = [sys.executable, "-m", "webhook", "controller", "--kubeconfig", account]
         command += ["--identity", name, "--drain", str(self.drain), "--listen", f"127.0.0.1:{free_port()}"]
         command += [word for port in self.health for word in ("--replica", f"127.0.0.1:{port}")]
-        command += [word for url in self.servers for word in ("--api-server", url)]
-        self.cluster.start(name, *command, orphaned=signal.SIGTERM)
+        command += [word for url in servers or self.servers for word in ("--api-server", url)]
+        self.cluster.start(name, *_variables(environment or {}), *command, orphaned=signal.SIGTERM)
 
     def apply(self, value: Object) -> None:
         self.cluster.do("apply", "--filename=-", stdin=json.dumps(value))
@@ -239,12 +269,23 @@ class Release:
         of = not digest or status.get("digest") == digest
         return bool(seen and of and found["Ready"]["status"] == "True")
 
-    def named(self) -> tuple[str, str]:
+    def place(self) -> Place:
         """What `/validate` and `/mutate` name."""
         found = self.cluster.get(BOTH, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
         names = {each["kind"]: each for each in found if each["metadata"]["name"] == "slicewarden"}
-        kinds = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
-        return tuple(".".join(map(str, filled.named(names[kind]))) for kind in kinds)  # type: ignore[return-value]
+        validate, mutate = (filled.named(names[CONFIGURATIONS[half][0]]) for half in (VALIDATE, MUTATE))
+        return Place(validate, mutate)
+
+    def named(self) -> tuple[str, str]:
+        """What `/validate` and `/mutate` name, as their paths do."""
+        validate, mutate, _ = self.place()
+        return ".".join(map(str, validate)), ".".join(map(str, mutate))
+
+    def called(self) -> bool:
+        """Whether each API server calls what the registration names, and a replica answers it."""
+        with connected(self) as api:
+            lease = f"{self.terms.lease}/{probe.LEASE}"
+            return not [*reach.called(api, self.servers, lease, self.place())]
 
     def create(self, value: Object, server: int = 0, *options: str) -> str:
         """Create an object at an API server. Returns the error; empty for none."""
@@ -257,16 +298,47 @@ class Release:
         lines = [line for file in files for line in file.read_text("utf-8", "replace").splitlines()]
         return [json.loads(line)["now"] for line in lines if '"wrote"' in line]
 
-    def looks(self) -> float:
-        """The age of a lease tells that a controller works; its renewals are counted by the version."""
-        lease = self.cluster.get("lease", "slicewarden-controller", f"--namespace={HOME}")
-        return float(lease["metadata"]["resourceVersion"])
-
     def judged_by(self) -> list[str]:
         """The policies by which the replicas judged, of all reviews so far."""
         files = self.cluster.folder.glob("replica-*.log")
         lines = [line for file in files for line in file.read_text("utf-8", "replace").splitlines()]
         return [json.loads(line)["policy"] for line in lines if '"endpoint":"/validate"' in line]
+
+
+@contextmanager
+def connected(release: Release) -> Iterator[client.Api]:
+    """A connection by the controller's account, under its rights."""
+    api = client.connect(str(release.account_of_the_controller))
+    try:
+        yield api
+    finally:
+        api.rest_client.pool_manager.clear()
+
+
+def one_write(release: Release) -> str:
+    """Let a new controller look until it has written once, or nothing is left to do. Returns what it wrote."""
+    looks = list[Round]()
+    with connected(release) as api:
+        one = Controller(api, release.terms, lambda _: None)
+
+        def ends() -> bool:
+            looks.append(one.look())
+            return bool(looks[-1].wrote) or looks[-1] == Round()
+
+        assert eventually(ends), looks[-1].waits
+    return looks[-1].wrote
+
+
+def versions(release: Release) -> dict[str, str]:
+    """The versions of all objects that a controller writes, but for the status of policies."""
+    found = release.cluster.get(f"{BOTH},validatingadmissionpolicies")["items"]
+    found += release.cluster.get("configmaps,secrets", f"--namespace={HOME}")["items"]
+    return {f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
+
+
+def _variables(environment: Mapping[str, str | Path]) -> list[str]:
+    """The words before a command that give it more variables."""
+    return ["/usr/bin/env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
 
 
 def honest() -> Object:
@@ -336,6 +408,7 @@ class Load(Stream):
         self.honest, self.forbidden, self.unanswered = 0, 0, 0
         self._drain = release.drain
         self.refused: list[str] = []
+        """The honest pods that were refused: the name of each, and why."""
         self.admitted: tuple[list[bool], ...] = ([], [])
         """Whether the forbidden pods were admitted, by API server, in their order."""
         self._stack = ExitStack()
@@ -376,24 +449,25 @@ class Load(Stream):
         self.done.wait(PAUSE)
 
     def _ask(self, sender: sending.Sender, make: Callable[[], Object], admitted: list[bool]) -> None:
-        began = time.monotonic()
-        status, answer = sender.send("POST", f"/api/v1/namespaces/{TEAM}/pods?{sending.DRY}", make())
+        began, item = time.monotonic(), make()
+        status, answer = sender.send("POST", f"/api/v1/namespaces/{TEAM}/pods?{sending.DRY}", item)
         if make is honest and status != HTTPStatus.CREATED and time.monotonic() - began >= self._drain:
             self.unanswered += 1  # it took longer than a request may: on a busy machine a webhook was too late
         elif make is honest:
             self.honest += 1
-            self.refused += [] if status == HTTPStatus.CREATED else [answer.get("message", "")]
+            if status != HTTPStatus.CREATED:
+                self.refused.append(f"{item['metadata']['name']}: {answer.get('message', '')}")
         else:
             self.forbidden += 1
             admitted.append(status == HTTPStatus.CREATED)
 
 
 @contextmanager
-def releasing(folder: Path, programs: Path, drain: float = DRAIN) -> Iterator[Release]:
-    """Run a cluster of two API servers without anything of ours, until the block ends."""
+def releasing(folder: Path, programs: Path, drain: float = DRAIN, flags: Sequence[str] = ()) -> Iterator[Release]:
+    """Run a cluster of two API servers without anything of ours, until the block ends. `flags` are more of theirs."""
     with ExitStack() as stack:
-        cluster = stack.enter_context(control_plane.serving(folder, programs))
-        second = stack.enter_context(control_plane.another_server(cluster))
+        cluster = stack.enter_context(control_plane.serving(folder, programs, flags=flags))
+        second = stack.enter_context(control_plane.another_server(cluster, flags))
         for name in (TEAM, "gpu-operator"):
             cluster.do("create", "namespace", name)
         cluster.do("create", "serviceaccount", "default", f"--namespace={TEAM}")

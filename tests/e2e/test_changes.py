@@ -5,7 +5,7 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,33 +19,53 @@ import pytest
 import certs
 from certs import life
 from certs.read import blocks, certificates
+from tests.e2e import nightly
 from tests.e2e.control_plane import eventually
+from tests.e2e.objects import pod, template, workload
 from tests.e2e.release import (
+    ACCOUNT,
     BOTH,
     HOME,
+    TEAM,
     Load,
     Object,
     P,
     Q,
     Relay,
     Release,
+    connected,
     digest,
     forbidden,
+    honest,
+    one_write,
     policy,
     releasing,
+    versions,
 )
 from tests.node import product
 from webhook.cluster import client
 from webhook.cluster.cert_store import ClusterStore, ObjectNames
-from webhook.controller.controller import Controller, Round
+from webhook.controller.controller import Controller
+from webhook.engine.paths import MUTATE, VALIDATE, Manner
 
 ELSEWHERE = "elsewhere"
 """A namespace that only Q leaves alone."""
 
+REPLICAS = (0, 1, 2)
+
+PLAIN = (
+    pod("plain", TEAM, limits={}),
+    pod("counted", TEAM, limits={"cpu": 1}, volumes=[{"name": "scratch", "emptyDir": {}}]),
+    workload("Deployment", "plain", TEAM, template()),
+)
+"""Objects that are none of the policy's."""
+
 
 @pytest.fixture(scope="module")
 def release(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    with releasing(tmp_path_factory.mktemp("changes"), programs) as made:
+    folder = tmp_path_factory.mktemp("changes")
+    flags = [*nightly.audited(folder), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
+    with releasing(folder, programs, flags=flags) as made:
         made.cluster.do("create", "namespace", ELSEWHERE)
         made.cluster.do("create", "serviceaccount", "default", f"--namespace={ELSEWHERE}")
         yield made
@@ -57,35 +77,6 @@ def alone(release: Release) -> Release:
     release.in_force(P)
     release.cluster.stop(release.controller)
     return release
-
-
-@contextmanager
-def connected(release: Release) -> Iterator[client.Api]:
-    """A connection by the controller's account, under its rights."""
-    api = client.connect(str(release.account_of_the_controller))
-    yield api
-    api.rest_client.pool_manager.clear()
-
-
-def one_write(release: Release) -> str:
-    """Let a new controller live until it has written once. Returns what; empty if nothing is left to do."""
-    looks = list[Round]()
-    with connected(release) as api:
-        one = Controller(api, release.terms, lambda _: None)
-
-        def ends() -> bool:
-            looks.append(one.look())
-            return bool(looks[-1].wrote) or looks[-1] == Round()
-
-        assert eventually(ends), looks[-1].waits
-    return looks[-1].wrote
-
-
-def versions(release: Release) -> dict[str, str]:
-    """The versions of all objects that a controller writes, but for the status of policies."""
-    found = release.cluster.get(f"{BOTH},validatingadmissionpolicies")["items"]
-    found += release.cluster.get("configmaps,secrets", f"--namespace={HOME}")["items"]
-    return {f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
 
 
 def registered(release: Release) -> list[Object]:
@@ -133,6 +124,61 @@ def test_killed_after_each_write_other_controllers_finish_and_no_step_refuses_wh
     assert release.ready(q)
 
 
+@contextmanager
+def dead(release: Release) -> Iterator[None]:
+    """Kill all replicas, and start others when the block ends."""
+    for number in REPLICAS:
+        release.cluster.stop(f"replica-{number}")
+    yield
+    for number in REPLICAS:
+        release.start_replica(number)
+    assert eventually(lambda: all(serves(release, number) for number in REPLICAS))
+
+
+def written_until_ready(release: Release) -> Iterator[str]:
+    """Yield each write of a change, made by a controller of its own, and in the end nothing."""
+    while wrote := one_write(release):
+        yield wrote
+    yield ""
+
+
+def test_in_every_step_plain_pods_are_created_with_all_replicas_and_controllers_dead(alone: Release) -> None:
+    release, steps = alone, list[str]()
+    for value in (Q, policy("Off"), P):
+        release.apply(value)
+        for wrote in written_until_ready(release):
+            if wrote and not wrote.startswith((VALIDATE, MUTATE)):
+                continue
+            steps.append(wrote)
+            assert eventually(release.called), wrote
+            names = release.place().validate
+            denies = bool(names) and all(name.manner is Manner.ENFORCE for name in names)
+            with dead(release):
+                for server in (0, 1):
+                    for plain in PLAIN:
+                        assert release.create(plain, server, "--dry-run=server") == "", wrote
+                    assert bool(release.create(honest(), server, "--dry-run=server")) is denies, wrote
+        assert release.ready(digest(value))
+    p, q = digest(P), digest(Q)
+    assert steps == [
+        *(f"validate {p}.{q}", f"mutate {q}", f"validate {q}", "", "validate nothing", "mutate nothing", ""),
+        *(f"validate {p}-audit", f"mutate {p}-audit", f"validate {p}-audit.{p}", f"mutate {p}", f"validate {p}", ""),
+    ]
+
+
+def test_where_the_api_server_checks_owners_the_controller_has_no_policy_of_the_fallback_collected(
+    release: Release,
+) -> None:
+    release.in_force(P)
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "x"}
+    patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
+    words = ["patch", "validatingadmissionpolicy", "slicewarden-pods", "--type=merge", "--dry-run=server"]
+    tried = release.cluster.kubectl(*words, f"--patch={patch}", user=ACCOUNT)
+    assert "cannot set an ownerRef on a resource you can't delete" in tried.stderr
+    label = json.dumps({"metadata": {"annotations": {"example.com/note": "x"}}})
+    assert release.cluster.kubectl(*words, f"--patch={label}", user=ACCOUNT).returncode == 0
+
+
 def test_the_late_write_of_a_controller_that_was_frozen_is_refused(
     alone: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +204,37 @@ def test_the_late_write_of_a_controller_that_was_frozen_is_refused(
     assert alone.named() == (digest(Q), digest(Q))
 
 
+def refusal(release: Release) -> str:
+    """The name of an honest pod, and why it is refused; empty if it is admitted."""
+    made = honest()
+    why = release.create(made, 0, "--dry-run=server")
+    return f"{made['metadata']['name']}: {why}" if why else ""
+
+
+def test_an_outage_is_told_apart_from_a_wrong_order(release: Release) -> None:
+    release.in_force(Q)
+    release.cluster.stop(release.controller)
+    with ExitStack() as stack:
+        for each in release.cluster.components:
+            if each.name.startswith("replica-"):
+                stack.enter_context(each.frozen())
+        outage = [refusal(release) for _ in range(3)]
+    assert all(outage)
+    assert nightly.wrong(release, outage) == []
+    release.apply(P)
+    while one_write(release) != f"revision {digest(P)}":
+        pass
+    assert eventually(lambda: all(digest(P) in release.health_of(number, "policies")[1] for number in REPLICAS))
+    changed = release.cluster.do("get", "mutatingwebhookconfiguration", "slicewarden", "--output=json")
+    release.cluster.do("replace", "--filename=-", stdin=changed.replace(digest(Q), digest(P)))
+    assert eventually(release.called)
+    order = [refusal(release) for _ in range(3)]
+    assert all(order)
+    assert nightly.wrong(release, order) == order
+    release.start_controller()
+    assert eventually(lambda: release.ready(digest(P)))
+
+
 def answer(release: Release, number: int, path: str) -> int:
     """The status with which a replica answers a review by a path."""
     context = ssl.create_default_context()
@@ -181,7 +258,7 @@ def test_a_replica_that_lacks_a_policy_stops_a_change_is_named_and_answers_503(r
     release.in_force(P)
     way = Relay("127.0.0.1", 0, [urlsplit(release.cluster.url).port or 0])
     release.stop_replica(2)
-    release.start_replica(2, server=f"https://127.0.0.1:{way.port}")
+    release.start_replica(2, server=way.url)
     assert eventually(lambda: release.health_of(2)[0] == HTTPStatus.OK)
     way.close()
     release.apply(Q)
@@ -225,9 +302,9 @@ def test_another_release_waits_until_validate_forgives_and_no_pod_is_judged_wron
 
     def replaced(number: int, more: Mapping[str, Any]) -> None:
         release.stop_replica(number)
-        release.start_replica(number, *more.get("options", ()), tree=more.get("tree"))
+        release.start_replica(number, *more.get("options", ()), environment=more.get("environment"))
 
-    before: Mapping[str, Any] = {"options": ("--release", "before"), "tree": tree}
+    before: Mapping[str, Any] = {"options": ("--release", "before"), "environment": {"PYTHONPATH": tree}}
     with Load(release) as load:
         replaced(0, before)
         assert eventually(lambda: release.health_of(0) == (503, "release before is not admitted yet\n"))
