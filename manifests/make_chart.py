@@ -135,27 +135,6 @@ MONITORING = {
     )
 }
 
-ACCOUNT = "  - kind: ServiceAccount\n    name: {name}\n    namespace: slicewarden-system\n"
-
-
-def _within(role: str, account: str) -> dict[str, str]:
-    """Write a Role and its binding once for each of the sharing namespaces; they are the last of their file."""
-    return {
-        "---\n# Where the device plugin runs; one pair for each of the policy's sharing namespaces.\n": (
-            "{{- range .Values.sharingNamespaces }}\n---\n# Where the device plugin runs.\n"
-        ),
-        f"kind: Role\nmetadata:\n  name: {role}\n  namespace: gpu-operator\n": (
-            f"kind: Role\nmetadata:\n  name: {role}\n  namespace: {{{{ quote . }}}}\n"
-        ),
-        f"kind: RoleBinding\nmetadata:\n  name: {role}\n  namespace: gpu-operator\n": (
-            f"kind: RoleBinding\nmetadata:\n  name: {role}\n  namespace: {{{{ quote . }}}}\n"
-        ),
-        f"  kind: Role\n  name: {role}\nsubjects:\n{ACCOUNT.format(name=account)}": (
-            f"  kind: Role\n  name: {role}\nsubjects:\n{ACCOUNT.format(name=account)}{{{{- end }}}}\n"
-        ),
-    }
-
-
 INJECTED = (
     '  {{- if eq .Values.certificates "cert-manager" }}\n'
     "  annotations: {cert-manager.io/inject-ca-from: slicewarden-system/slicewarden}\n"
@@ -189,7 +168,7 @@ TEMPLATES = {
             ),
         },
     ),
-    "rbac.yaml": Template("base/rbac.yaml", replaced=_within("slicewarden", "slicewarden")),
+    "rbac.yaml": Template("base/rbac.yaml"),
     "service.yaml": Template("base/service.yaml"),
     "network.yaml": Template(
         "base/network.yaml",
@@ -231,9 +210,7 @@ TEMPLATES = {
             for half in ("Mutating", "Validating")
         },
     ),
-    "preview.yaml": Template(
-        "controller/preview.yaml", replaced=_within("slicewarden-preview", "slicewarden-controller")
-    ),
+    "preview.yaml": Template("controller/preview.yaml"),
     "guard.yaml": Template("controller/guard.yaml"),
     "fallback.yaml": Template(
         "controller/fallback.yaml", 'semverCompare ">=1.35.0-0" .Capabilities.KubeVersion.Version'

@@ -43,12 +43,12 @@ def files() -> Iterator[tuple[Path, str]]:
     """Make the files with the rights: where each lies, and its text. ValueError where a role is missing."""
     asked = Right(REVIEWS.group, REVIEWS.plural, "For grants with `rbac`; without one nothing is asked.")
     everywhere = _rules(_facts(Reach.EVERYWHERE), VERBS) + _rules([asked], ("create",))
-    yield WEBHOOK, _written(WEBHOOK, {"ClusterRole": everywhere, "Role": _rules(_facts(Reach.WITHIN), VERBS)})
+    within = _rules(_facts(Reach.WITHIN), VERBS)
+    yield WEBHOOK, _written(WEBHOOK, {"slicewarden": everywhere, "slicewarden-sharing": within})
     listed = _listed()
-    within = {Right(each.group, each.plural) for each in _facts(Reach.WITHIN)} - listed
     fallback = {each for each in listed if each.plural in POLICIES}
-    for file, some in ((AUDIT, listed), (PREVIEW, listed - fallback)):
-        yield file, _written(file, {"ClusterRole": _rules(some, ("list",)), "Role": _rules(within, ("list",))})
+    yield AUDIT, _written(AUDIT, {"slicewarden-audit": _rules(listed, ("list",))})
+    yield PREVIEW, _written(PREVIEW, {"slicewarden-preview": _rules(listed - fallback, ("list",))})
 
 
 def _listed() -> set[Right]:
@@ -82,11 +82,12 @@ def _list(key: str, values: Iterable[str]) -> str:
 
 
 def _written(file: Path, rules: Mapping[str, str]) -> str:
-    """Return the text of a file with the rules of its first role of each kind."""
+    """Return the text of a file with the rules of its ClusterRoles, by name."""
     text = file.read_text("utf-8")
-    for kind, lines in rules.items():
-        role = re.compile(rf"(^kind: {kind}\nmetadata:\n(?:  .*\n)+)rules:.*\n(?:  .*\n)*", re.MULTILINE)
+    for name, lines in rules.items():
+        head = rf"^kind: ClusterRole\nmetadata:\n  name: {name}\n(?:  .*\n)*"
+        role = re.compile(rf"({head})rules:.*\n(?:  .*\n)*", re.MULTILINE)
         text, count = role.subn(lambda found, lines=lines: f"{found[1]}{NOTE}{lines}", text, count=1)  # type: ignore[misc]
         if not count:
-            raise ValueError(f"{file.name} has no {kind}")
+            raise ValueError(f"{file.name} has no ClusterRole {name}")
     return text

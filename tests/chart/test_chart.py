@@ -210,14 +210,6 @@ def test_values_of_the_chart_reach_its_pods(run: Run) -> None:
     assert limited == {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "1Gi"}}
 
 
-def test_the_chart_makes_roles_in_the_sharing_namespaces(run: Run) -> None:
-    objects = template(run, "--set=sharingNamespaces={gpu-operator,nvidia}")
-    for kind in ("Role", "RoleBinding"):
-        found = [each["metadata"] for each in objects if each["kind"] == kind]
-        for name in ("slicewarden", "slicewarden-preview"):
-            assert [each["namespace"] for each in found if each["name"] == name] == ["gpu-operator", "nvidia"]
-
-
 @pytest.mark.parametrize(("who", "says"), [("self", False), ("cert-manager", False), ("provided", True)])
 def test_the_notes_have_the_next_command_and_what_is_still_to_provide(run: Run, who: str, says: bool) -> None:
     said = notes(run, f"--set=certificates={who}")

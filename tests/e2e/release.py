@@ -30,6 +30,7 @@ from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import pod
+from tests.support import policies
 from tests.support.streams import Stream
 from webhook import rules
 from webhook.cluster import client
@@ -470,6 +471,7 @@ def releasing(folder: Path, programs: Path, drain: float = DRAIN, flags: Sequenc
         second = stack.enter_context(control_plane.another_server(cluster, flags))
         for name in (TEAM, "gpu-operator"):
             cluster.do("create", "namespace", name)
+        cluster.do("apply", f"--filename={policies.SHARING}")
         cluster.do("create", "serviceaccount", "default", f"--namespace={TEAM}")
         number = int(cluster.url.rpartition(":")[2])  # an address of its own, where tests run side by side
         made = Release(cluster, second, f"127.{64 + number // 62500}.{number % 62500 // 250}.{number % 250 + 1}", drain)

@@ -16,6 +16,7 @@ from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import Object, pod
+from tests.support import policies
 from tests.support.go_programs import Missing
 from tests.support.manifests import commands
 from tests.support.policies import policy_of
@@ -26,14 +27,14 @@ from webhook.engine.paths import Path as EnginePath
 ROOT = MANIFESTS.parent
 BLOCKS = commands()
 SYSTEM = "--namespace=slicewarden-system"
-CONTROLLER = User("system:serviceaccount:slicewarden-system:slicewarden-controller", ("system:serviceaccounts",))
+GROUPS = ("system:serviceaccounts", "system:serviceaccounts:slicewarden-system")
+CONTROLLER = User("system:serviceaccount:slicewarden-system:slicewarden-controller", GROUPS)
 
 
 @pytest.fixture(scope="module")
 def cluster(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with control_plane.running(tmp_path_factory.mktemp("install"), programs) as started:
         started.add_nodes()
-        started.add_namespace("gpu-operator")
         yield started
 
 
@@ -42,11 +43,14 @@ Sh = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the commands read and write, with the reader's own `policy.yaml` in its top folder."""
+    """A copy of what the commands read and write, with the reader's own `policy.yaml` in its top folder.
+
+    It is the sample, with the right to read what it names.
+    """
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("manifests", "policies"):
         shutil.copytree(ROOT / name, folder / name)
-    shutil.copyfile(ROOT / "policies" / "sample.yaml", folder / "policy.yaml")
+    (folder / "policy.yaml").write_text(policies.sample(), "utf-8")
     return folder
 
 
@@ -108,17 +112,46 @@ def test_the_readme_has_these_commands() -> None:
         "In an emergency": 1,
         "Remove it": 2,
         "Replicas and rights": 1,
+        "Who may do what": 1,
     }
+
+
+def reads(cluster: Cluster, namespace: str) -> set[str]:
+    """Which of our accounts may list the ConfigMaps of a namespace."""
+    found = set()
+    for name in ("slicewarden", "slicewarden-controller"):
+        user = User(f"system:serviceaccount:slicewarden-system:{name}", GROUPS)
+        made = cluster.kubectl("auth", "can-i", "list", "configmaps", f"--namespace={namespace}", user=user)
+        found |= {name} if made.stdout.strip() == "yes" else set()
+    return found
+
+
+def test_two_commands_install_it_where_there_is_no_operator(cluster: Cluster, sh: Sh) -> None:
+    """Nothing is created in a namespace that does not exist."""
+    install, policy = BLOCKS["Two commands"]
+    apply, _ = policy.splitlines()
+    sh(install)
+    served(cluster, "gpusharingpolicies.slicewarden.dev")
+    sh("slicewarden facts --live > own.json; slicewarden policy init --facts own.json > own.yaml")
+    sh(apply.replace("policy.yaml", "own.yaml"))
+    sh("kubectl delete -f own.yaml")
 
 
 def test_two_commands_install_it_and_nothing_is_judged_before_the_controller_works(cluster: Cluster, sh: Sh) -> None:
     """No container runs here; test_controller has one that does, on what install.yaml is compared with."""
     install, policy = BLOCKS["Two commands"]
+    sh("kubectl create namespace gpu-operator")
     sh(install)
-    served(cluster, "gpusharingpolicies.slicewarden.dev")
     apply, wait = policy.splitlines()
+    assert reads(cluster, "gpu-operator") == set()
     assert wait.startswith("kubectl wait ")
     sh(apply)
+    assert eventually(lambda: reads(cluster, "gpu-operator") == {"slicewarden", "slicewarden-controller"})
+    assert reads(cluster, "default") == set()
+    sh("kubectl delete -f policies/sharing.yaml")
+    assert eventually(lambda: reads(cluster, "gpu-operator") == set())
+    sh(BLOCKS["Who may do what"][0])
+    assert eventually(lambda: reads(cluster, "gpu-operator") == {"slicewarden", "slicewarden-controller"})
     assert [each["metadata"]["name"] for each in cluster.get("gpusharingpolicies")["items"]] == ["sample"]
     assert hooks(cluster) == []
     assert not refused(cluster)

@@ -18,13 +18,12 @@ from webhook.cluster import watch as live
 WATCHER = User("slicewarden")
 
 
-def grant(cluster: Cluster, kind: str, *where: str) -> None:
+def grant(cluster: Cluster, kind: str, role: str, *where: str) -> None:
     """Give the watcher a role of the manifests."""
     rendered = cluster.do("kustomize", ROOT / "manifests" / "base")
-    parts = [part for part in rendered.split("\n---\n") if f"\nkind: {kind}\n" in f"\n{part}\n"]
+    parts = [part for part in rendered.split("\n---\n") if "\nkind: ClusterRole\n" in f"\n{part}\n"]
     cluster.do("apply", "--filename=-", stdin="\n---\n".join(parts))
-    role = f"--{kind.lower()}=slicewarden"
-    cluster.do("create", f"{kind.lower()}binding", "watcher", role, f"--user={WATCHER.name}", *where)
+    cluster.do("create", kind, "watcher", f"--clusterrole={role}", f"--user={WATCHER.name}", *where)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def watched(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         fast.setattr(live, "ABSENT_PAUSE", 0.5)
         fast.setattr(live, "HOLDERS_SECONDS", 0.5)
         cluster.add_nodes()
-        grant(cluster, "ClusterRole")
+        grant(cluster, "clusterrolebinding", "slicewarden")
         connection = connection_client.connect(str(cluster.kubeconfig(WATCHER)))
         followed = live.Cluster(connection, lambda _: None, ["gpu-operator"])  # which is not there yet
         followed.start()
@@ -95,7 +94,7 @@ def test_the_watch_finds_a_sharing_namespace_created_later(watched: tuple[Cluste
     cluster, followed = watched
     assert getattr(followed.facts(), "config_maps", None) == {}
     cluster.add_namespace("gpu-operator")
-    grant(cluster, "Role", "--namespace=gpu-operator")
+    grant(cluster, "rolebinding", "slicewarden-sharing", "--namespace=gpu-operator")
     cluster.do("create", "configmap", "plugin-config", "--from-literal=any=version: v1", "--namespace=gpu-operator")
     cluster.do("create", "configmap", "plugin-config", "--from-literal=any=x", "--namespace=default")
 
@@ -169,7 +168,7 @@ def test_the_roles_of_the_manifests_allow_exactly_what_the_webhook_reads_and_ask
     rights = {("authorization.k8s.io", "subjectaccessreviews", "create")}
     for read, more, role in (
         ((*live.READ, *live.READ_IF_NEEDED), rights, cluster.get("clusterrole", "slicewarden")),
-        (live.READ_WITHIN, set(), cluster.get("role", "slicewarden", "--namespace=gpu-operator")),
+        (live.READ_WITHIN, set(), cluster.get("clusterrole", "slicewarden-sharing")),
     ):
         reads = {(each.group, each.plural, verb) for each in read for verb in ("get", "list", "watch")}
         assert powers(role) == reads | more

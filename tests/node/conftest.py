@@ -20,6 +20,7 @@ from tests.node.carried import carried
 from tests.node.labels import label
 from tests.node.nodes import GPU_NODE, Bed, Node
 from tests.node.replicas import all_ready
+from tests.support import policies
 from tests.support.manifests import commands
 
 STAGES = ("audited", "enforced", "issued")
@@ -103,7 +104,7 @@ def labelled(shared: Cluster, gpu_node: Node) -> Cluster:
 def audited(labelled: Cluster, sh: Sh) -> Cluster:
     """The same with the product's own image and a policy that only records, installed by the README's commands."""
     policy = labelled.folder / "policy.yaml"
-    policy.write_text((ROOT / "policies" / "sample.yaml").read_text("utf-8"), "utf-8")
+    policy.write_text(policies.sample(), "utf-8")
     install, apply = commands()["Two commands"]
     sh(install)
     sh(apply, policy.parent)

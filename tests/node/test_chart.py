@@ -1,7 +1,6 @@
 """The chart by a real Helm on a real cluster, by the commands of its page: from the installation to the end of it."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from tests import ROOT
 from tests.e2e.control_plane import Cluster, eventually
 from tests.node.conftest import Sh
 from tests.node.replicas import BAD, CREATE, OURS, SYSTEM, all_ready, stream
+from tests.support import policies
 from tests.support.manifests import commands
 
 IMAGE = "registry.example.com/slicewarden@sha256:..."
@@ -31,7 +31,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the manifests and a policy of its reader's, which is the sample."""
     folder = tmp_path_factory.mktemp("clone")
     (folder / "manifests").symlink_to(ROOT / "manifests")
-    shutil.copy(ROOT / "policies" / "sample.yaml", folder / "policy.yaml")
+    (folder / "policy.yaml").write_text(policies.sample(), "utf-8")
     return folder
 
 

@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.support.clusters import large
-from tests.support.policies import POLICY, policy_of
+from tests.support.policies import POLICY, SHARING, policy_of
 from tests.support.starting import linted, made, objects, spec_of
 from webhook import rules
 from webhook.api import admission
 from webhook.catalog import node_labels
 from webhook.cli import main as cli
+from webhook.cluster import watch
+from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
@@ -586,3 +589,20 @@ def test_pods_with_variables_from_elsewhere_are_named_as_check_does() -> None:
     assert own.refused == ("fraud-detection/explore-0: unread-variables",)
     notebook["spec"]["containers"][0]["envFrom"][0]["prefix"] = "APP_"
     assert settled(items)[0].refused == ()
+
+
+@each_cluster
+def test_the_made_policy_brings_the_right_to_read_what_it_names(file: Path) -> None:
+    """It is applied in one command, so it may name no namespace that does not exist."""
+    items = objects(file)
+    own = made(items)
+    ((_, *bindings), problems) = read(own.text, "policy.yaml")
+    assert problems == []
+    assert [each.value["metadata"]["namespace"] for each in bindings] == [*watch.namespaces(own.policy)]
+    (sample,) = yaml.safe_load_all(SHARING.read_text("utf-8"))
+    existing = {item["metadata"]["name"] for item in items if item["kind"] == "Namespace"}
+    existing |= {item["metadata"].get("namespace", "") for item in items}
+    for each in bindings:
+        home = each.value["metadata"]["namespace"]
+        assert each.value == {**sample, "metadata": {"name": "slicewarden", "namespace": home}}
+        assert home in existing

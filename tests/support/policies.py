@@ -10,8 +10,15 @@ from webhook.policy.model import Policy
 from webhook.rules import walk
 
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
+SHARING = ROOT / "policies/sharing.yaml"
+"""The right to read the sharing configurations that the sample policy names."""
 OPTIONS = ("--policy", str(POLICY), "--facts", str(FACTS))
 RULES = [rule.id for rule in walk()]
+
+
+def sample() -> str:
+    """The sample policy with the right to read what it names, as `policy init` writes both into one file."""
+    return POLICY.read_text("utf-8") + "---\n" + SHARING.read_text("utf-8")
 
 
 def policy_of(source: str | Path, name: str = "p.yaml") -> Policy:

@@ -38,5 +38,6 @@ def linted(text: str, facts: Facts) -> list[tuple[str, Action]]:
 
 def spec_of(text: str) -> Any:
     """The spec of a policy as it is written."""
-    ((document,), _) = read(text, "policy.yaml")
+    ((document, *bindings), _) = read(text, "policy.yaml")
+    assert {each.value["kind"] for each in bindings} <= {"RoleBinding"}
     return document.value["spec"]

@@ -3,6 +3,7 @@
 import re
 import runpy
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from webhook.cluster import registered, watch
 from webhook.doctor.installation import REVIEWS
 from webhook.engine import registration
 from webhook.facts import kinds, rights
-from webhook.facts.kind import Reach
+from webhook.facts.kind import BIND, Reach
 from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import fallback
@@ -54,8 +55,12 @@ FILES = [*(file for file in sorted(BASE.glob("*.yaml")) if file.stem != "kustomi
 OBJECTS = [each for file in FILES for each in read(file)]
 
 
+SHARING = "slicewarden-sharing"
+
+
 def one(kind: str) -> Object:
-    (found,) = [each for each in OBJECTS if each["kind"] == kind and each["metadata"]["name"] != rights.ROLE]
+    bound = [each for each in OBJECTS if each["metadata"]["name"] not in (rights.ROLE, SHARING)]
+    (found,) = [each for each in bound if each["kind"] == kind]
     return found
 
 
@@ -95,14 +100,13 @@ def test_every_file_of_the_base_is_used() -> None:
     assert set(kustomization["resources"]) == files
 
 
-def test_everything_but_a_role_lives_in_the_namespace_or_in_none() -> None:
+def test_everything_lives_in_the_namespace_or_in_none() -> None:
     homes = {each["kind"]: each["metadata"].get("namespace") for each in OBJECTS}
     inside = {kind for kind, namespace in homes.items() if namespace == "slicewarden-system"}
     assert inside == {
         *("ServiceAccount", "Deployment", "PodDisruptionBudget", "Service"),
         *("NetworkPolicy", "ResourceQuota"),
     }
-    assert {homes.pop(kind) for kind in ("Role", "RoleBinding")} == {"gpu-operator"}
     assert {homes[kind] for kind in homes.keys() - inside} == {None}
 
 
@@ -218,18 +222,41 @@ def granted(role: Object) -> dict[tuple[str, str], set[str]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "read"),
-    [("ClusterRole", (*watch.READ, *watch.READ_IF_NEEDED)), ("Role", watch.READ_WITHIN)],
-    ids=["everywhere", "within"],
-)
-def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[Resource, ...]) -> None:
-    asks = {(REVIEWS.group, REVIEWS.plural): {"create"}} if kind == "ClusterRole" else {}
-    assert granted(one(kind)) == {**{(each.group, each.plural): READING for each in read}, **asks}
+def reading(read: Iterable[Resource]) -> dict[tuple[str, str], set[str]]:
+    return {(each.group, each.plural): READING for each in read}
+
+
+def test_the_role_reads_what_facts_are_made_of_and_nothing_else() -> None:
+    read = reading((*watch.READ, *watch.READ_IF_NEEDED))
+    assert granted(one("ClusterRole")) == {**read, (REVIEWS.group, REVIEWS.plural): {"create"}}
     account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
-    binding = one(f"{kind}Binding")
+    binding = one("ClusterRoleBinding")
     assert binding["subjects"] == [account]
-    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, one(kind)["metadata"]["name"])
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("ClusterRole", "slicewarden")
+
+
+def test_sharing_configurations_are_read_where_a_policy_brings_a_binding_and_nowhere_else(
+    sample_policy: Policy,
+) -> None:
+    """An installation makes nothing in a namespace that may not exist."""
+    (role,) = [each for each in OBJECTS if each["metadata"]["name"] == SHARING]
+    assert (role["kind"], granted(role)) == ("ClusterRole", reading(watch.READ_WITHIN))
+    for each in read(ROOT / "manifests" / "install.yaml"):
+        assert each["metadata"].get("namespace") in (None, "slicewarden-system", "default")
+        assert each.get("roleRef", {}).get("name") != SHARING
+    bindings = read(ROOT / "policies" / "sharing.yaml")
+    assert [each["metadata"]["namespace"] for each in bindings] == [*watch.namespaces(sample_policy)]
+    home = one("Deployment")["metadata"]["namespace"]
+    for each in bindings:
+        assert each["roleRef"] == {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": role["kind"],
+            "name": role["metadata"]["name"],
+        }
+        assert [subject["name"] for subject in each["subjects"]] == [f"system:serviceaccounts:{home}"]
+        name, role_of, group, space = BIND.rpartition("kubectl create rolebinding ")[2].split()
+        assert (name, role_of) == (each["metadata"]["name"], f"--clusterrole={SHARING}")
+        assert (group, space) == (f"--group=system:serviceaccounts:{home}", "--namespace=NAMESPACE")
 
 
 def test_the_role_for_trusted_accounts_gives_that_right_alone_and_nobody_has_it() -> None:
@@ -240,11 +267,6 @@ def test_the_role_for_trusted_accounts_gives_that_right_alone_and_nobody_has_it(
     assert rule["resourceNames"] == [rights.NAME]
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {rights.VERB}
     assert all(each["roleRef"]["name"] != rights.ROLE for each in OBJECTS if each["kind"].endswith("Binding"))
-
-
-def test_the_roles_are_where_the_sample_policy_looks(sample_policy: Policy) -> None:
-    homes = {each["metadata"]["namespace"] for each in OBJECTS if each["kind"] in ("Role", "RoleBinding")}
-    assert homes == set(watch.namespaces(sample_policy))
 
 
 def test_the_token_is_given_to_the_webhook_alone() -> None:

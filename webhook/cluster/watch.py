@@ -57,7 +57,7 @@ READ_IF_NEEDED = tuple(resource for resource in kinds.resources(Reach.EVERYWHERE
 """The resources that are read as well for some policies, in the same ClusterRole."""
 
 READ_WITHIN = kinds.resources(Reach.WITHIN)
-"""The resources that are read in the namespaces of sharing configurations, by a Role in each."""
+"""The resources that are read in the namespaces of sharing configurations, by a RoleBinding in each."""
 
 
 Keep = Callable[[Object], Object | None]

@@ -26,6 +26,7 @@ from webhook.controller.trial import REFUSALS, Trial, Wanted
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
 from webhook.engine.registration import API_VERSION, MADE_FROM, NAME, Made
+from webhook.facts.kind import BIND
 from webhook.memory import frameworks
 from webhook.model import Object
 from webhook.policy import revisions
@@ -191,7 +192,7 @@ class Controller:
         if decision is not Wait.REPLICAS or not found:
             return None
         what = ", ".join(sorted(found))
-        return Reason.FACTS_UNREADABLE, f"the webhook may not read {what}: bind the Role slicewarden there"
+        return Reason.FACTS_UNREADABLE, f"the webhook may not read {what}: {BIND}"
 
     def _listed(self) -> list[Object]:
         """List the policies, the oldest first. The oldest is the one in force."""

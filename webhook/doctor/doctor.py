@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from certs.read import Certificate, blocks, certificates, signed
 from webhook.doctor.installation import Installation, PolicyAnswers, ReadFailure, arguments
 from webhook.engine import registered
+from webhook.facts.kind import BIND
 from webhook.facts.snapshot import Facts
 from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
@@ -356,9 +357,7 @@ def permissions(of: Examined) -> Iterator[Check]:
     lacking = [power for power, held in powers.items() if held is False]
     if lacking:
         says = f"the service account slicewarden may not {listed(lacking, 3)}"
-        yield Check(
-            name, CheckState.ERROR, says, "apply the overlay's roles: one for each of the policy's sharing namespaces"
-        )
+        yield Check(name, CheckState.ERROR, says, f"apply the roles of this release again; {BIND}")
     else:
         yield Check(name, CheckState.OK, f"the service account has all {len(powers)} permissions that facts need")
 

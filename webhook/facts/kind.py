@@ -44,6 +44,12 @@ class Reach(Enum):
     """The webhook watches them in the whole cluster."""
 
 
+BIND = (
+    "bind its right in each namespace of the policy's `sharing`: kubectl create rolebinding slicewarden "
+    "--clusterrole=slicewarden-sharing --group=system:serviceaccounts:slicewarden-system --namespace=NAMESPACE"
+)
+"""How an administrator lets the webhook read what is WITHIN."""
+
 Read = Callable[[Object, str, str], Fact | None]
 """Returns the fact in an object, given its namespace (`default` if it has none) and name (empty if it has none)."""
 

@@ -89,6 +89,7 @@ def text_of(plan: StarterPlan, agents: Sequence[AgentWorkload] = (), said: Said 
         unsized=[pool.name for pool in pools if pool.group.uncapped],
         thin=[pool.name for pool in pools if _is_thin(pool.group)],
         alone=sorted({*plan.homes, *plan.systems} - {*ALONE}),
+        read=sorted({*plan.homes, *(namespace for namespace, _ in plan.config_maps)}),
         most=MAX_NAMED,
     )
 
