@@ -107,6 +107,19 @@ def test_user_data_that_shares_nothing_makes_a_pool_of_whole_cards(text: str) ->
     assert [pool["sharing"] for pool in pools(with_user_data(text)).values()] == ["none", "time-slicing", "none"]
 
 
+def test_a_nodepool_whose_class_is_not_among_the_facts_makes_no_pool_and_a_note() -> None:
+    """Its Bottlerocket may share the cards, which whole cards would not say."""
+    items = [item for item in objects(ZERO) if "userData" not in item.get("spec", {})]
+    found = made(items)
+    assert [pool.name for pool in found.policy.pools] == ["shared", "whole"]
+    (note,) = (each for each in found.notes if each.startswith("no pool is written"))
+    assert note.startswith("no pool is written for NodePool bottlerocket-shared: its EC2NodeClass")
+    for item in items:
+        if item["metadata"]["name"] == "bottlerocket-shared":
+            item["spec"]["template"]["spec"]["nodeClassRef"]["kind"] = "NodeClass"  # EKS Auto Mode
+    assert [pool["sharing"] for pool in pools(items).values()] == ["none", "time-slicing", "none"]
+
+
 def test_nodes_whose_configuration_is_not_known_get_no_pool_and_a_note() -> None:
     own = made(without(objects(ZERO), "ConfigMap"))
     assert [pool.name for pool in own.policy.pools] == ["shared"]

@@ -226,11 +226,60 @@ def test_a_pool_of_karpenters_nodes_selects_only_labels_that_they_have_from_the_
         "a10g-whole": {"matchLabels": {**gpu, "karpenter.sh/nodepool": "whole"}},
         "h100-80gb-whole": {
             "matchLabels": {
-                "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-                "nvidia.com/gpu.sharing-strategy": "none",
+                "node.kubernetes.io/instance-type": "p5.48xlarge",  # of a managed node group
             },
             "matchExpressions": [{"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "DoesNotExist"}],
         },
+    }
+
+
+def grown(name: str, machine: str, group: tuple[str, str], gpus: int = 1, **labels: str) -> Any:
+    """A node of a cloud's group of machines, with GPU Feature Discovery's labels."""
+    own = {f"nvidia.com/gpu.{key}": value for key, value in labels.items()}
+    metadata = {"name": name, "labels": {"node.kubernetes.io/instance-type": machine, **dict([group]), **own}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "status": {"allocatable": {"nvidia.com/gpu": str(gpus)}},
+    }
+
+
+GROUPS = sorted({*node_labels.SCALING} - {node_labels.KARPENTER})
+
+
+@pytest.mark.parametrize("key", GROUPS)
+def test_a_pool_that_an_autoscaler_may_grow_selects_no_label_that_appears_on_a_running_node(key: str) -> None:
+    """A pod that waits for a label of GPU Feature Discovery would make no node. Every autoscaler knows the machine."""
+    items = [
+        grown("a", "t4x1", (key, "shared"), 4, product="Tesla-T4-SHARED", count="1", replicas="4", present="true"),
+        grown("b", "t4x1", (key, "whole"), product="Tesla-T4", count="1", replicas="1", present="true"),
+        grown("c", "a100x8", (key, "mig"), 56, product="NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", present="true"),
+        grown("d", "h100x8", (key, "bare"), 8, present="true"),
+        grown("e", "t4x1", (key, "whole-2"), product="Tesla-T4", count="1", present="true"),
+    ]
+    own = made(items)
+    machine = "node.kubernetes.io/instance-type"
+    for pool in spec_of(own.text)["pools"]:
+        chosen = {*pool["nodes"].get("matchLabels", ()), *(e["key"] for e in pool["nodes"].get("matchExpressions", ()))}
+        assert machine in chosen
+        assert chosen <= {machine, key}
+    later = {"nvidia.com/gpu.present": "true", machine: "g5.xlarge", key: "new"}
+    assert own.policy.pool_of(later) is None, "a machine with another card falls into no pool"
+
+
+def test_pools_of_one_kind_are_named_by_their_groups() -> None:
+    key = "eks.amazonaws.com/nodegroup"
+    taint = {"spec": {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}}
+    items = [
+        grown("a", "g6.xlarge", (key, "open"), product="NVIDIA-L4"),
+        {**grown("b", "g6.xlarge", (key, "research"), product="NVIDIA-L4"), **taint},
+        grown("c", "g5.xlarge", (key, "other"), product="NVIDIA-A10G"),
+    ]
+    assert {pool["name"] for pool in spec_of(made(items).text)["pools"]} == {
+        "l4-whole",
+        "a10g-whole",
+        "l4-whole-research",
     }
 
 

@@ -226,7 +226,7 @@ def reading(read: Iterable[Resource]) -> dict[tuple[str, str], set[str]]:
     return {(each.group, each.plural): READING for each in read}
 
 
-def test_the_role_reads_what_facts_are_made_of_and_nothing_else() -> None:
+def test_the_roles_read_what_facts_are_made_of_and_nothing_else() -> None:
     read = reading((*watch.READ, *watch.READ_IF_NEEDED))
     assert granted(one("ClusterRole")) == {**read, (REVIEWS.group, REVIEWS.plural): {"create"}}
     account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}

@@ -59,13 +59,18 @@ INSTANCE_TYPES = ("node.kubernetes.io/instance-type",)
 KARPENTER = "karpenter.sh/nodepool"
 """The label of nodes that Karpenter makes (kubernetes-sigs/karpenter pkg/apis/v1/labels.go)."""
 
-GROUPS = (
-    "nvidia.com/device-plugin.config",  # chosen by administrators: k8s-device-plugin cmd/config-manager
-    *INSTANCE_TYPES,
+SCALING = (
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
     KARPENTER,
     "kubernetes.azure.com/agentpool",
+)
+"""Labels of the nodes of a group that an autoscaler may make more of (docs/autoscalers.md)."""
+
+GROUPS = (
+    "nvidia.com/device-plugin.config",  # chosen by administrators: k8s-device-plugin cmd/config-manager
+    *INSTANCE_TYPES,
+    *SCALING,
     "kubernetes.io/hostname",
 )
 """Labels that distinguish groups of nodes if no label describes their GPUs; the host name comes last."""

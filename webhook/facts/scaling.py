@@ -16,7 +16,8 @@ class ScaledNodes(NamedTuple):
 
     `labels` are those of each such node, and known in advance. `products` are the known cards that it may have, by any
     name of theirs; empty if none is named. `gpus` is the most cards of a node; None if unknown. `divided` is whether
-    nodes offer other resources than whole cards, in a way that is not known.
+    nodes offer other resources than whole cards, in a way that is not known. `node_class` names an EC2NodeClass:
+    classes of other kinds share no cards.
     """
 
     maker: str
@@ -51,9 +52,10 @@ def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
     if not (gpus or classed or products or any(taint.key == node_labels.GPU_TAINT for taint in taints)):
         return None
     counted = [integer(value) or 0 for key in node_labels.COUNTS for value in allowed.get(key, ())]
-    reference = string(mapping(spec.get("nodeClassRef")).get("name"))
+    reference = mapping(spec.get("nodeClassRef"))
+    of_ec2 = string(reference.get("name")) if reference.get("kind") in (None, "EC2NodeClass") else ""
     labels[node_labels.KARPENTER] = name
-    return ScaledNodes(f"NodePool {name}", labels, taints, products, max(counted, default=0) or None, reference)
+    return ScaledNodes(f"NodePool {name}", labels, taints, products, max(counted, default=0) or None, of_ec2)
 
 
 _GPU_OF, _MANUFACTURER = "-gpu-", "instance-gpu-manufacturer"
@@ -154,12 +156,15 @@ class NodeClassSharing(NamedTuple):
     renamed: bool
 
 
+WHOLE_CARDS = NodeClassSharing(1, renamed=False)
+"""Cards that are not shared by the class."""
+
 UNKNOWN_SHARING = NodeClassSharing(0, renamed=False)
 """Cards that are shared or divided in a way that is not read here, such as MPS and MIG."""
 
 
-def of_user_data(text: str) -> NodeClassSharing | None:
-    """Return how Bottlerocket shares cards, by the settings in its user data; None if it does not.
+def of_user_data(text: str) -> NodeClassSharing:
+    """Return how Bottlerocket shares cards, by the settings in its user data.
 
     The device plugin is a part of the system (bottlerocket.dev, settings.kubelet-device-plugins.nvidia). Text that is
     no TOML is a shell script or MIME parts, unless it names these settings.
@@ -167,14 +172,14 @@ def of_user_data(text: str) -> NodeClassSharing | None:
     try:
         found: Any = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-        return UNKNOWN_SHARING if SHARING_SETTINGS[1] in text else None
+        return UNKNOWN_SHARING if SHARING_SETTINGS[1] in text else WHOLE_CARDS
     for key in SHARING_SETTINGS:
         found = mapping(mapping(found).get(key))
     slicing = mapping(found.get("time-slicing"))
     replicas, renamed = slicing.get("replicas", 2), slicing.get("rename-by-default", True)
     sharing, division = found.get("device-sharing-strategy", "none"), found.get("device-partitioning-strategy", "none")
     if sharing == division == "none":
-        return None
+        return WHOLE_CARDS
     counted = isinstance(replicas, int) and not isinstance(replicas, bool) and 2 <= replicas <= MAX_REPLICAS
     if (sharing, division) != ("time-slicing", "none") or not counted:
         return UNKNOWN_SHARING

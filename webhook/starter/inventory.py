@@ -367,8 +367,8 @@ Values = Mapping[str, frozenset[str | None]]
 def _told_apart(found: Sequence[NodeGroup], *, by_product: bool) -> list[NodeGroup]:
     """Give each group requirements that exclude the nodes of every other group.
 
-    A group of Karpenter's nodes does not select labels that appear only on running nodes: Karpenter creates no node for
-    a pod that waits for such a label (karpenter.sh/docs/concepts/scheduling).
+    A group that an autoscaler may make larger does not select labels that appear only on running nodes: no node is made
+    for a pod that waits for such a label (karpenter.sh/docs/concepts/scheduling). Every autoscaler knows the machine.
     """
     values = [_values(group) for group in found]
     known = [_known_keys(value) for value in values]
@@ -376,9 +376,13 @@ def _told_apart(found: Sequence[NodeGroup], *, by_product: bool) -> list[NodeGro
     for value, keys in zip(values, needed, strict=True):
         if None not in value[node_labels.KARPENTER]:  # for any machine that it creates next
             keys.add(node_labels.KARPENTER)
-    for group, value, keys in zip(found, values, needed, strict=True):
+        elif _may_grow(value) and all(None in value[key] for key in keys):
+            keys |= {key for key in node_labels.INSTANCE_TYPES if None not in value[key]}
+    for group, value, keys, there in zip(found, values, needed, known, strict=True):
         if group.sharing == MIG:  # its cards may be whole again tomorrow
-            keys |= {key for key in (*node_labels.PARTITIONS, node_labels.REPLICAS[0]) if None not in value[key]}
+            keys |= {key for key in (*node_labels.PARTITIONS, node_labels.REPLICAS[0]) if None not in value[key]} & {
+                *there
+            }
     for index, one in enumerate(values):
         for other, another in enumerate(values[:index]):
             if not any(one[key].isdisjoint(another[key]) for key in needed[index] & needed[other]):
@@ -394,7 +398,11 @@ def _told_apart(found: Sequence[NodeGroup], *, by_product: bool) -> list[NodeGro
 
 def _known_keys(own: Values) -> Sequence[str]:
     """Return the labels by which a group may be selected: those that its autoscaler knows before a node exists."""
-    return _KEYS if None in own[node_labels.KARPENTER] else [key for key in _KEYS if not key.startswith(VENDOR)]
+    return [key for key in _KEYS if not key.startswith(VENDOR)] if _may_grow(own) else _KEYS
+
+
+def _may_grow(own: Values) -> bool:
+    return any(None not in own[key] for key in node_labels.SCALING)
 
 
 def _first(keys: Sequence[str], values: Iterable[Values], *, by_product: bool) -> set[str]:

@@ -1,8 +1,10 @@
 """Decides the content of a policy, from the objects of a cluster."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import NamedTuple
 
 from webhook.api.fields import group_kind
@@ -97,16 +99,31 @@ def _guard(nodes: Iterable[GPUNode]) -> Taint | None:
 
 
 def _names(groups: Sequence[NodeGroup]) -> Iterator[str]:
-    """Name the groups by how they share, with the product where there are several, and a number where it takes one."""
+    """Name the groups by how they share, with the product where there are several.
+
+    A name that is taken gets that of the autoscaler's group, or a number.
+    """
     kinds = {TIME_SLICING: "shared", MPS: "mps", MIG: "mig", WHOLE: "whole"}
     shares = Counter(group.sharing for group in groups)
     seen: Counter[str] = Counter()
+    taken: set[str] = set()
     for group in groups:
         name, products = kinds[group.sharing], group.products
         if shares[group.sharing] > 1 and len(products) == 1 and (short := node_labels.short(products[0])):
             name = f"{short}-{name}"
         seen[name] += 1
-        yield name if seen[name] == 1 else f"{name}-{seen[name]}"
+        numbers = (f"{name}-{number}" for number in count(max(2, seen[name])))
+        own = next(each for each in chain([name], _named_by(group, name), numbers) if each not in taken)
+        taken.add(own)
+        yield own
+
+
+def _named_by(group: NodeGroup, name: str) -> Iterator[str]:
+    """Yield the name with the autoscaler's name for the group's nodes, if they have one that a pool can have."""
+    for key in node_labels.SCALING:
+        values = {each.node.labels.get(key, "") for each in group.nodes}
+        if len(values) == 1 and re.fullmatch("[a-z0-9-]{1,30}", value := values.pop()):
+            yield f"{name}-{value}".strip("-")
 
 
 def _config_maps(objects: Iterable[Object], homes: Sequence[str]) -> list[tuple[str, str]]:

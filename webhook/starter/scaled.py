@@ -1,6 +1,6 @@
 """The nodes with GPUs that an autoscaler may make and that no pool has yet, as nodes that a policy can be made for."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.api.selectors import is_label_key, is_label_value
@@ -9,7 +9,7 @@ from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, SHARED
 from webhook.facts.kinds import ec2_node_class
 from webhook.facts.kinds.node import CONFIG_LABEL, Node
-from webhook.facts.scaling import UNKNOWN_SHARING, ScaledNodes, of_accelerator
+from webhook.facts.scaling import UNKNOWN_SHARING, WHOLE_CARDS, NodeClassSharing, ScaledNodes, of_accelerator
 from webhook.facts.snapshot import Facts
 from webhook.starter import inventory
 from webhook.starter.inventory import GPUNode
@@ -41,18 +41,26 @@ def to_come(
     unknown = [
         each.maker
         for each in absent
-        if _is_divided(each) or _has_unread_config(each, facts, places) or _has_unread_class(each, facts)
+        if _is_divided(each) or _has_unread_config(each, facts, places) or _class_of(each, facts) == UNKNOWN_SHARING
     ]
+    classless = {each.maker: each.node_class for each in absent if _class_of(each, facts) is None}
     invalid = [each.maker for each in absent if not _has_valid_labels(each)]
-    known = (each for each in absent if each.maker not in {*unknown, *invalid})
-    return NodesToCome(tuple(_distinct(each, facts, places) for each in known), tuple(_notes(unknown, invalid)))
+    known = (each for each in absent if each.maker not in {*unknown, *classless, *invalid})
+    notes = tuple(_notes(unknown, classless, invalid))
+    return NodesToCome(tuple(_distinct(each, facts, places) for each in known), notes)
 
 
-def _notes(unknown: Sequence[str], invalid: Sequence[str]) -> Iterator[str]:
+def _notes(unknown: Sequence[str], classless: Mapping[str, str], invalid: Sequence[str]) -> Iterator[str]:
     if unknown:
         yield (
             f"no pool is written for {listed(unknown, 3)}: only a node says how its cards are divided; "
             "take the facts while there is one"
+        )
+    if classless:
+        classes = listed(sorted({*classless.values()}), 3)
+        yield (
+            f"no pool is written for {listed([*classless], 3)}: its EC2NodeClass, which may share cards, is not among "
+            f"the facts; add {classes}"
         )
     if invalid:
         names = listed([shown(maker, quotes=False) for maker in invalid], 3)
@@ -75,8 +83,9 @@ def _has_unread_config(scaled: ScaledNodes, facts: Facts, places: Sequence[str])
     return key is not None and all(text is None for text in texts)
 
 
-def _has_unread_class(scaled: ScaledNodes, facts: Facts) -> bool:
-    return facts.table(ec2_node_class.TABLE).get(scaled.node_class) == UNKNOWN_SHARING
+def _class_of(scaled: ScaledNodes, facts: Facts) -> NodeClassSharing | None:
+    """Return how the class of such nodes shares cards; None if the facts do not have the class."""
+    return facts.table(ec2_node_class.TABLE).get(scaled.node_class) if scaled.node_class else WHOLE_CARDS
 
 
 def _there(scaled: ScaledNodes, existing: Iterable[GPUNode]) -> bool:
@@ -97,7 +106,8 @@ def _distinct(scaled: ScaledNodes, facts: Facts, places: Sequence[str]) -> GPUNo
     cards = [card for each in scaled.products if (card := node_labels.card_type(each))]
     smallest = min(cards, key=lambda card: card.memory, default=read.card)
     sharing, replicas, name = read.sharing, read.replicas, GPU
-    if own := facts.table(ec2_node_class.TABLE).get(scaled.node_class):
+    own = _class_of(scaled, facts)
+    if own and own != WHOLE_CARDS:
         sharing, replicas, name = inventory.TIME_SLICING, own.replicas, GPU + SHARED if own.renamed else GPU
     shown = Node(scaled.maker, dict(_selected(scaled)), {name: gpus})
     product = smallest.product if smallest and len({*cards}) <= 1 else ""

@@ -4,7 +4,7 @@ from webhook.api.lenient import mapping, string
 from webhook.api.resources import Resource
 from webhook.facts import scaling
 from webhook.facts.kind import Fact, Part, Table
-from webhook.facts.scaling import SHARING_SETTINGS, UNKNOWN_SHARING, NodeClassSharing
+from webhook.facts.scaling import SHARING_SETTINGS, UNKNOWN_SHARING, WHOLE_CARDS, NodeClassSharing
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -13,14 +13,14 @@ TABLE = Table[str, NodeClassSharing]("node_classes")
 
 
 def read(item: Object, _: str, name: str) -> Fact:
-    """Read the sharing; None if the user data says none, or is no text of Bottlerocket's."""
+    """Read the sharing; whole cards if the user data says none, or is no text of Bottlerocket's."""
     return TABLE.row(name, _sharing(item))
 
 
 def slim(item: Object, _: Policy) -> Part:
     """Keep the sharing, and nothing else of the user data, which may have secrets."""
     found = _sharing(item)
-    if found is None:
+    if found == WHOLE_CARDS:
         return {"spec": {}}
     table = ".".join(SHARING_SETTINGS)
     strategy = "unknown" if found == UNKNOWN_SHARING else "time-slicing"
@@ -34,5 +34,5 @@ def slim(item: Object, _: Policy) -> Part:
     return {"spec": {"userData": "\n".join(lines) + "\n"}}
 
 
-def _sharing(item: Object) -> NodeClassSharing | None:
+def _sharing(item: Object) -> NodeClassSharing:
     return scaling.of_user_data(string(mapping(item.get("spec")).get("userData")))
