@@ -460,8 +460,8 @@ def test_a_pod_that_would_be_refused_is_named() -> None:
     (pod,) = [item for item in items if item["metadata"]["name"] == "two"]
     pod["spec"] = {**pod["spec"], "hostPID": True}
     own = settled(items)[0]
-    assert own.refused == ("default/two: host-namespaces",)
-    assert "#   default/two: host-namespaces\n" in own.text
+    assert own.refused == ("default/two: host-namespaces; remove it",)
+    assert "#   default/two: host-namespaces; remove it\n" in own.text
     assert "1 pod with a GPU would be refused if created again: see the head of the policy" in own.notes
 
 
@@ -655,3 +655,24 @@ def test_the_made_policy_brings_the_right_to_read_what_it_names(file: Path) -> N
         home = each.value["metadata"]["namespace"]
         assert each.value == {**sample, "metadata": {"name": "slicewarden", "namespace": home}}
         assert home in existing
+
+
+def test_one_word_that_mends_a_pod_is_named_and_a_pod_of_a_deployment_by_its_name() -> None:
+    container: dict[str, Any] = {"name": "c", "image": "i", "volumeMounts": [{"name": "l", "mountPath": "/x"}]}
+    volumes = [{"name": "l", "hostPath": {"path": "/home/kubernetes/bin/nvidia/lib64"}}]
+
+    def running(name: str, **more: Any) -> dict[str, Any]:
+        spec = {"nodeName": "a", "containers": [{**container, **more}], "volumes": volumes}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "media"}, "spec": spec}
+
+    items = [
+        grown("a", "g6.xlarge", ("eks.amazonaws.com/nodegroup", "l4")),
+        running("train", resources={"limits": {"nvidia.com/gpu": 1}}),
+        running("jellyfin-7c9d4f6b8-xk2zp", securityContext={"privileged": True}),
+    ]
+    own = made(items)
+    assert own.refused == ("media/train: device-path; set readOnly: true on every mount of it",)
+    assert "# - name: media-jellyfin\n" in own.text
+    assert "7c9d4f6b8" not in own.text
+    items[1]["spec"]["containers"][0]["volumeMounts"][0]["readOnly"] = True
+    assert made(items).refused == ()

@@ -1,6 +1,7 @@
 """Finds the pods of a cluster that a policy would refuse, and the agents for GPUs among them."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ def agents_of(
     alone = left_alone(engine.policy)
     for item in sorted(objects, key=lambda item: group_kind(item) == POD):
         daemon_set = group_kind(item) == ("apps", "DaemonSet")
-        namespace, name = namespace_of(item), name_of(item)
+        namespace, name = namespace_of(item), name_of(item) if daemon_set else _without_hash(name_of(item))
         if not (daemon_set or group_kind(item) == POD) or namespace in alone:
             continue
         spec = _pod_spec(item)
@@ -60,6 +61,17 @@ def agents_of(
     return tuple(found[key] for key in sorted(found)), tuple(strangers[key] for key in sorted(strangers))
 
 
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""The letters of generated names (kubernetes apimachinery pkg/util/rand/rand.go)."""
+
+_HASHED = re.compile(f"-{_LETTERS}{{6,10}}-{_LETTERS}{{5}}$")
+
+
+def _without_hash(name: str) -> str:
+    """Return the name of the Deployment whose pod seems to have the name; facts keep no owners of pods."""
+    return _HASHED.sub("", name)
+
+
 def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
     """Whether a DaemonSet is made for nodes with GPUs: it selects, tolerates, mounts or names something of theirs.
 
@@ -75,14 +87,23 @@ def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
 
 
 def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
-    """List the pods that have a GPU today and would be refused, each with the rules that refuse it."""
+    """List the pods that have a GPU today and would be refused, each with the rules that refuse it.
+
+    A short way out is named: one word may be enough.
+    """
     alone = left_alone(engine.policy)
     for item in objects:
         namespace = namespace_of(item)
         workload = group_kind(item) in (POD, ("apps", "DaemonSet"))
         if workload and namespace not in alone and _asks(_pod_spec(item)) and (denied := _denied(item, engine, facts)):
             name = shown(f"{namespace}/{name_of(item)}", quotes=False)
-            yield f"{name}: {', '.join(denied)}"
+            ways = {way for each in denied.values() for way in each}
+            short = "".join(f"; {way}" for way in ways if len(ways) == 1 and 0 < len(way) <= _SHORT)
+            yield f"{name}: {', '.join(denied)}{short}"
+
+
+_SHORT = 60
+"""The longest way out, in characters, that a line about a pod has."""
 
 
 def moved_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
@@ -115,9 +136,12 @@ def _asks(spec: Mapping[str, Any]) -> bool:
     return any(name.startswith("nvidia.com/") for amounts in asked for name in amounts)
 
 
-def _denied(item: Object, engine: Engine, facts: Facts) -> list[str]:
-    """Return the rules that would refuse an object as it was created."""
-    return sorted({result.rule for result in engine.judge(_created(item), facts).having(Action.DENY)})
+def _denied(item: Object, engine: Engine, facts: Facts) -> dict[str, set[str]]:
+    """Return the rules that would refuse an object as it was created, sorted, each with the ways out it names."""
+    ways: dict[str, set[str]] = {}
+    for result in engine.judge(_created(item), facts).having(Action.DENY):
+        ways.setdefault(result.rule, set()).add(result.finding.message.partition("; ")[2])
+    return dict(sorted(ways.items()))
 
 
 def _created(item: Object) -> Request:
