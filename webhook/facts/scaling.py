@@ -59,7 +59,10 @@ def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
 
 
 _GPU_OF, _MANUFACTURER = "-gpu-", "instance-gpu-manufacturer"
-"""Parts of the providers' labels: karpenter.k8s.aws/instance-gpu-*, karpenter.azure.com/sku-gpu-*."""
+"""Parts of the providers' labels: karpenter.k8s.aws/instance-gpu-*, karpenter.azure.com/sku-gpu-*.
+
+(aws/karpenter-provider-aws pkg/apis/v1/labels.go; Azure/karpenter-provider-azure pkg/apis/v1beta1/labels.go)
+"""
 
 _GPU_CLASSES = {
     "karpenter.k8s.aws/instance-category": {"g", "gr", "p"},
@@ -68,6 +71,7 @@ _GPU_CLASSES = {
 }
 """The classes of machines that have GPUs, by the label that names a class.
 
+The labels are from the same files, where a family of Azure's is one letter.
 (docs.aws.amazon.com/ec2/latest/instancetypes/ac.html; learn.microsoft.com/azure/virtual-machines/sizes/overview)
 """
 

@@ -141,7 +141,8 @@ def _labellers(objects: Sequence[Object], namespaces: Mapping[str, Object], home
     """Return the accounts that write labels of nodes: the GPU Operator's, NFD's, Karpenter's, and OpenShift's.
 
     OpenShift's controllers copy the labels of a machine to its node (openshift/machine-api-operator pkg/controller/
-    nodelink). Their account counts where a MachineSet is in their own namespace.
+    nodelink; the account is in install/0000_30_machine-api-operator_09_rbac.yaml). Their account counts where a
+    MachineSet is in their own namespace.
     """
     found = set(_masters(objects))
     for place in inventory.operators(objects):
