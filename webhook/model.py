@@ -213,7 +213,7 @@ def dotted(path: Path) -> str:
     for key in path:
         if isinstance(key, int):
             written += f"[{key}]"
-        elif key and len(key) <= 80 and _PLAIN.issuperset(key):
+        elif len(key) <= 80 and ((key.isascii() and key.isalnum()) or (key and _PLAIN.issuperset(key))):
             written += f".{key}" if written else key
         else:
             written += f"[{shown(key, quotes=False)}]"

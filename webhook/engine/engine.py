@@ -204,18 +204,7 @@ class Engine:
                             yield from finding.fixes
 
     def _standing(self, case: "_Case") -> list[Result]:
-        return [
-            self._tolerated(result)
-            for review in self._reviews(case)
-            for result in self._results(review, case.request.operation)
-            if not _fixed_later(review.subject, result)
-        ]
-
-    def _tolerated(self, result: Result) -> Result:
-        """Warn of a patch that another replica did not make, if this engine is lenient."""
-        if not self._lenient or not result.finding.left_out or result.action is not Action.DENY:
-            return result
-        return result._replace(action=Action.WARN)
+        return [result for review in self._reviews(case) for result in self._results(review, case.request.operation)]
 
     def _reviews(self, case: "_Case") -> Iterator[Review[Any]]:
         """Yield one review for each subject of an object. The rules share what it computes."""
@@ -226,22 +215,32 @@ class Engine:
             yield review
 
     def _results(self, review: Review[Any], operation: str) -> Iterator[Result]:
+        """Yield the results of a review. What `mutate` will fix in the pods of a template is no fault of the template.
+
+        A lenient engine warns of a patch that another replica did not make.
+        """
+        template = isinstance(review.subject, Pod) and review.subject.template
         for rule, findings in self._findings(review, self._askable):
-            action, exemption = self._action(rule.id, review)
+            ruled, exemption = self._action(rule.id, review)
             for finding in findings:
+                action = Action.WARN if finding.advice and ruled is Action.DENY else ruled
+                if template and action is Action.DENY and finding.fixes:
+                    continue
                 message = finding.message
                 if finding.left_out:
-                    why = _why(action, finding, review.subject, operation)
+                    why = _why(ruled, finding, review.subject, operation)
                     message, finding = f"{message}; {why}", finding._replace(why=why)
+                    action = Action.WARN if self._lenient and action is Action.DENY else action
                 if (message := line(message)) != finding.message:
                     finding = finding._replace(message=message)
-                yield Result(rule.id, _eased(action, finding), finding, exemption)
+                yield Result(rule.id, action, finding, exemption)
 
     def _findings(
         self, review: Review[Any], rules: Callable[[Review[Any]], Iterable[Rule]]
     ) -> Iterator[tuple[Rule, list[Finding]]]:
         """Yield each rule that has findings, with the findings at their places in the object."""
         allowance, late, rule = review.allowance, review.allowance.late, None
+        elsewhere = review.subject if isinstance(review.subject, Pod) and review.subject.elsewhere else None
         try:
             for rule in rules(review):
                 if late():
@@ -252,7 +251,7 @@ class Engine:
                     if finding.fixes and rule not in self._menders(review):
                         # `/mutate` would not apply this fix, but `/validate` would rely on it.
                         raise TypeError("a fix from a rule without MENDS, or for a pod that cannot see a GPU")
-                    findings.append(_located(finding, review.subject))
+                    findings.append(_located(finding, elsewhere) if elsewhere else finding)
                 if findings:
                     yield rule, findings
         except TooLate:
@@ -306,11 +305,9 @@ def _is_first(request: Request) -> bool:
     return asked in ((CREATE, ""), (UPDATE, "ephemeralcontainers"))
 
 
-def _located(finding: Finding, subject: Subject) -> Finding:
+def _located(finding: Finding, pod: Pod) -> Finding:
     """Return a finding with its path in the object. A finding inside a text also says where in the text it is."""
-    if not isinstance(subject, Pod) or not subject.elsewhere:
-        return finding
-    path, within = subject.located(finding.path)
+    path, within = pod.located(finding.path)
     return finding._replace(path=path, message=f"{dotted(within)}: {finding.message}" if within else finding.message)
 
 
@@ -333,17 +330,7 @@ def _why(action: Action, finding: Finding, subject: Subject, operation: str) -> 
     return _LEFT_OUT[action]
 
 
-def _fixed_later(subject: Subject, result: Result) -> bool:
-    """Return whether `mutate` will fix this in the template's pods, so the template has no fault."""
-    template = isinstance(subject, Pod) and subject.template
-    return template and result.action is Action.DENY and bool(result.finding.fixes)
-
-
 def _may_be_repaired(result: Result) -> bool:
     return not (result.exemption or result.finding.advice) and (
         result.action is not Action.DENY or bool(result.finding.fixes)
     )
-
-
-def _eased(action: Action, finding: Finding) -> Action:
-    return Action.WARN if finding.advice and action is Action.DENY else action

@@ -1,7 +1,7 @@
 """Finds the results that an update adds. Only these count, so a stricter policy does not block what already runs."""
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 
 from webhook.allowance import Allowance
@@ -15,17 +15,20 @@ def added(
     results: Iterable[Result], item: Object, old_results: Iterable[Result], old: Object, allowance: Allowance
 ) -> list[Result]:
     """Return the results that have at least one part which the old object did not have. Raises TooLate."""
-    known = Counter[Mark]()
+    known = defaultdict[Mark, int](int)
     for result in old_results:
         allowance.look()
-        known.update(_marks(result, old))
+        for mark in _marks(result, old):
+            known[mark] += 1
     fresh = []
     for result in results:
         allowance.look()
-        marks = Counter(_marks(result, item))
-        if any(count > known[mark] for mark, count in marks.items()):
+        new = False
+        for mark in _marks(result, item):
+            known[mark] -= 1  # each old fault excuses only one new result
+            new = new or known[mark] < 0
+        if new:
             fresh.append(result)
-        known.subtract(marks)  # each old fault excuses only one new result
     return fresh
 
 

@@ -3,15 +3,19 @@
 import json
 import re
 from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii
 
 
 def shown(value: object, *, quotes: bool = True) -> str:
     """Show a tenant's value in a message: one line of printable ASCII, at most 80 characters."""
-    if isinstance(value, (dict, list)):  # which may be nested without limit
+    if isinstance(value, str):
+        text = encode_basestring_ascii(value)
+        if not quotes:
+            text = text[1:-1]
+    elif isinstance(value, (dict, list)):  # which may be nested without limit
         return "a map" if isinstance(value, dict) else "a list"
-    text = _JSON.encode(value)
-    if isinstance(value, str) and not quotes:
-        text = text[1:-1]
+    else:
+        text = _JSON.encode(value)
     text = text if len(text) <= 80 else text[:77] + "..."
     return quelled(text) if "##" in text else text
 
@@ -59,7 +63,8 @@ def one_line(text: str) -> str:
 
 def line(text: str) -> str:
     """Return a message as one line of at most 1,000 characters (see `one_line`)."""
-    text = one_line(text)
+    if not text.isprintable() or "##" in text or "::" in text:  # few of the thousands that a review may have
+        text = one_line(text)
     return text if len(text) <= 1000 else text[:997] + "..."
 
 
