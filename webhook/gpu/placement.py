@@ -208,7 +208,10 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
             return Placement(asked, claimed.in_(pool), pool, waits=not fits(pod, pool, facts, asked))
     if pools := right or too_small:
         return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
-    if nowhere := [resource for resource in asked if not any(resource in p.resources for p in policy.pools)]:
+    nowhere = list(asked)
+    for pool in policy.pools:
+        nowhere = [resource for resource in nowhere if resource not in pool.resources]
+    if nowhere:
         refusals: tuple[str, ...] = (f"no pool offers {listed(nowhere, NAMED)}",)
     else:
         refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)

@@ -45,7 +45,7 @@ class GPUResources:
     def __contains__(self, resource: str) -> bool:
         if resource in self.named:
             return not resource.startswith(gpu_requests.IMPLICIT) or resource not in self.others
-        return resource in _NVIDIAS and resource not in self.others
+        return resource.startswith(_NVIDIAS) and resource not in self.others
 
 
-_NVIDIAS = Names((gpu_requests.NVIDIA_RESOURCES,))
+_NVIDIAS = gpu_requests.NVIDIA_RESOURCES.removesuffix("*")

@@ -45,26 +45,34 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
     ):
         return
     taken: dict[str, Pool] = {}
+    messages = {"": ""}
     for request in claim.requests:
-        path, name = (*request.path, "deviceClassName"), request.device_class
-        sort = sort_of(name, policy, facts) if name else Class.OTHER
-        if sort is Class.OTHER:
-            continue
-        if pools := policy.pools_of_class(name):
-            pool, refusals = claims.opens(claim, pools, policy, facts)
-            if pool is None:
-                yield Finding(path, f"class {shown(name)} is refused: {', '.join(refusals)}; {_way(review)}")
-            else:
-                taken[name] = pool
-        elif sort is Class.GPU:
-            yield Finding(path, _closed(review, name))
-        else:
-            message = (
-                f"class {shown(name)} is not known, and may be for GPUs; ask an administrator to list "
-                "it under gpus.otherDeviceClasses, or under gpus.deviceClasses if it is for GPUs"
-            )
-            yield Finding(path, message)
+        name = request.device_class
+        if name not in messages:
+            messages[name] = _refused(review, name, taken)
+        if message := messages[name]:
+            yield Finding((*request.path, "deviceClassName"), message)
     yield from _too_many(claim.requests, taken, policy)
+
+
+def _refused(review: Review[DeviceClaim], name: str, taken: dict[str, Pool]) -> str:
+    """Say why the claim may not request a class; empty if it may. A pool that gives it is added to `taken`."""
+    claim, policy, facts = review.subject, review.policy, review.facts
+    sort = sort_of(name, policy, facts)
+    if sort is Class.OTHER:
+        return ""
+    if pools := policy.pools_of_class(name):
+        pool, refusals = claims.opens(claim, pools, policy, facts)
+        if pool is None:
+            return f"class {shown(name)} is refused: {', '.join(refusals)}; {_way(review)}"
+        taken[name] = pool
+        return ""
+    if sort is Class.GPU:
+        return _closed(review, name)
+    return (
+        f"class {shown(name)} is not known, and may be for GPUs; ask an administrator to list "
+        "it under gpus.otherDeviceClasses, or under gpus.deviceClasses if it is for GPUs"
+    )
 
 
 def _too_many(requests: tuple[DeviceRequest, ...], taken: dict[str, Pool], policy: Policy) -> Iterator[Finding]:

@@ -123,9 +123,11 @@ def _marks(review: PodReview) -> tuple[Path, ...]:
 
 def _foreign(placement: Placement, policy: Policy) -> str:
     """Say that the policy has no pool of the only GPUs that a pod asks for, which are of another maker; else empty."""
-    makers = {foreign_vendor(name, policy) for name in placement.totals}
-    if "" in makers:
-        return ""
+    makers = set()
+    for name in placement.totals:  # a pod may request thousands
+        if not (maker := foreign_vendor(name, policy)):
+            return ""
+        makers.add(maker)
     some = " and ".join(sorted(makers))
     domains = " and ".join(sorted({f"{name.partition('/')[0]}/*" for name in placement.totals}))
     return (
