@@ -196,14 +196,19 @@ class Watched(tuple[Any, ...]):
             yield entry
 
 
-def watched(entries: Iterable[Any], allowance: Allowance) -> tuple[Any, ...]:
-    """Return the entries as a tuple. If there are many, iterating over it checks the clock."""
+def watched(entries: Iterable[Any], allowance: Allowance, cost: int = 0) -> tuple[Any, ...]:
+    """Return the entries as a tuple. If they are many, or `cost` much, iterating over it checks the clock."""
     listed = tuple(entries)
-    if len(listed) <= FEW:
+    if max(len(listed), cost) <= FEW:
         return listed
     many = Watched(listed)
     many.allowance = allowance
     return many
+
+
+def alike(watching: tuple[Any, ...], entries: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the entries as a tuple that checks the clock if another one does."""
+    return watched(entries, watching.allowance, FEW + 1) if isinstance(watching, Watched) else tuple(entries)
 
 
 FEW = 16

@@ -6,11 +6,12 @@ A view reads an object as the API server stores it. It raises Malformed for a wr
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
-from webhook.allowance import Allowance, watched
+from webhook.allowance import Allowance, alike, watched
 from webhook.api.fields import as_map, entries, items, maps, section, text
-from webhook.api.selectors import Requirement
+from webhook.api.selectors import Requirement, by_key, equals, satisfiable
 from webhook.model import Malformed, Object, Path, Request, Requester, immutable
 
 POD = ("", "Pod")
@@ -127,6 +128,13 @@ class NodeAffinityTerm(NamedTuple):
     fields: tuple[Requirement, ...] = ()
 
 
+class PossibleTerm(NamedTuple):
+    """A term that some node could match, with its conditions by label. Those of the pod's node selector are added."""
+
+    term: NodeAffinityTerm
+    by_key: Mapping[str, list[Requirement]]
+
+
 class Elsewhere(NamedTuple):
     """Where a part of a view is in its object. If the part is a `text`, all places below it are inside that text."""
 
@@ -209,6 +217,25 @@ class Pod:
     """Where parts of the view are in the object, if they are not at their own paths."""
     update: Update | None = None
     """The update of the whole object; None for a new object."""
+
+    @cached_property
+    def chosen_keys(self) -> frozenset[str]:
+        """The keys of all labels that the node selector and the terms of the node affinity name."""
+        terms = (term.expressions or () for term in self.node_terms or ())
+        return frozenset(chain(self.node_selector, (each.key for expressions in terms for each in expressions)))
+
+    @cached_property
+    def possible_terms(self) -> tuple[PossibleTerm, ...]:
+        """The terms of the node affinity that the pod's node selector, and the terms themselves, leave possible."""
+        found = []
+        for term in self.node_terms or ():
+            if term.expressions is not None:
+                groups = by_key(term.expressions)
+                for own in equals({key: self.node_selector[key] for key in groups if key in self.node_selector}):
+                    groups[own.key].append(own)
+                if all(map(satisfiable, groups.values())):
+                    found.append(PossibleTerm(term, groups))
+        return alike(self.node_terms or (), found)
 
     def located(self, path: Path) -> tuple[Path, Path]:
         """Return where a path of the view is in the object.
@@ -319,11 +346,11 @@ def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[NodeAffin
             return None
         required = section(required, key, (*at, *REQUIRED_AFFINITY[1 : depth + 1]))
     path = (*at, *REQUIRED_AFFINITY[1:])
-    terms = (
+    terms = [
         _term(as_map(term, (*path, index)), (*path, index))
         for index, term in enumerate(items(required, REQUIRED_AFFINITY[-1], path[:-1]))
-    )
-    return watched(terms, allowance)
+    ]
+    return watched(terms, allowance, cost=sum(1 + len(term.expressions or ()) for term in terms))
 
 
 def _term(term: Object, path: Path) -> NodeAffinityTerm:

@@ -111,6 +111,11 @@ class Selector:
         """The conditions of `matchLabels` and `matchExpressions` together."""
         return equals(self.labels) + self.expressions
 
+    @cached_property
+    def by_key(self) -> Mapping[str, list[Requirement]]:
+        """The same conditions by their label key."""
+        return by_key(self.requirements)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether these labels satisfy every condition."""
         return all(r.matches(labels) for r in self.requirements)
@@ -133,28 +138,34 @@ def contradiction(requirements: Iterable[Requirement]) -> str | None:
     Labels are independent of each other: a matching node can exist exactly if each key has a possible value, or can
     be absent.
     """
-    by_key: dict[str, list[Requirement]] = {}
+    return next((key for key, group in by_key(requirements).items() if not satisfiable(group)), None)
+
+
+def by_key(requirements: Iterable[Requirement]) -> dict[str, list[Requirement]]:
+    """Group requirements by their label key."""
+    groups: dict[str, list[Requirement]] = {}
     for requirement in requirements:
-        by_key.setdefault(requirement.key, []).append(requirement)
-    return next((key for key, group in by_key.items() if not _satisfiable(group)), None)
+        groups.setdefault(requirement.key, []).append(requirement)
+    return groups
 
 
-def _satisfiable(group: list[Requirement]) -> bool:
+def satisfiable(group: list[Requirement]) -> bool:
     """Return whether some value of one label, or its absence, satisfies all requirements. Runs in linear time."""
-    if all(r.operator in ("NotIn", "DoesNotExist") for r in group):
-        return True  # an absent label satisfies all
-    if any(r.operator == "DoesNotExist" for r in group):
+    operators = {r.operator for r in group}
+    if operators <= _BY_ABSENCE:
+        return True
+    if not operators <= _BY_PRESENCE:
         return False
+    if operators == _ONE_OF:
+        return bool(frozenset.intersection(*[r.values for r in group]))
     low, high = -MAX_INTEGER - 1, MAX_INTEGER
-    for r in group:
+    bounded = not operators.isdisjoint(("Gt", "Lt"))
+    for r in group if bounded else ():
         if r.operator in ("Gt", "Lt"):
             bound = integer(next(iter(r.values), ""))
             if bound is None:
                 return False
             low, high = (max(low, bound + 1), high) if r.operator == "Gt" else (low, min(high, bound - 1))
-        elif r.operator not in ("In", "NotIn", "Exists"):
-            return False
-    bounded = any(r.operator in ("Gt", "Lt") for r in group)
     excluded = frozenset[str]().union(*(r.values for r in group if r.operator == "NotIn"))
     if allowed := [r.values for r in group if r.operator == "In"]:
         left = frozenset.intersection(*allowed) - excluded
@@ -164,6 +175,12 @@ def _satisfiable(group: list[Requirement]) -> bool:
     numbers = {n for n in map(integer, excluded) if n is not None}
     return high - low + 1 > sum(low <= n <= high for n in numbers)
 
+
+_BY_ABSENCE = frozenset(("NotIn", "DoesNotExist"))
+"""The operators that an absent label satisfies."""
+_BY_PRESENCE = frozenset(("In", "NotIn", "Exists", "Gt", "Lt"))
+"""The operators that a label with some value satisfies."""
+_ONE_OF = frozenset(("In",))
 
 MAX_INTEGER = 2**63 - 1
 

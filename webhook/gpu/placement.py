@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.api.fields import group_kind
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
-from webhook.api.selectors import Requirement, contradiction, equals
+from webhook.api.selectors import Requirement, contradiction, equals, satisfiable
 from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
@@ -194,7 +194,7 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     right = [p for p in fitting if p.shared == share] or fitting
     waiting = None
     for pool in right:  # for nearly every pod it is the first pool
-        if clash(pod, pool) is None:
+        if not _excludes(pod, pool):
             if fits(pod, pool, facts, asked):
                 return Placement(asked, claimed.in_(pool), pool)
             waiting = waiting or pool
@@ -204,7 +204,7 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
         (p for p in willing if p not in fitting), key=lambda p: (p.shared != share, -(p.max_request or 0))
     )
     for pool in too_small:
-        if clash(pod, pool) is None:
+        if not _excludes(pod, pool):
             return Placement(asked, claimed.in_(pool), pool, waits=not fits(pod, pool, facts, asked))
     if pools := right or too_small:
         return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
@@ -254,12 +254,12 @@ def _leads(pod: Pod, pool: Pool, key: str, value: str) -> bool:
         term._replace(expressions=term.expressions and tuple(r for r in term.expressions if r.key != key))
         for term in pod.node_terms
     )
-    return clash(replace(pod, node_selector={**pod.node_selector, key: value}, node_terms=terms), pool) is None
+    return not _excludes(replace(pod, node_selector={**pod.node_selector, key: value}, node_terms=terms), pool)
 
 
 def selected(pod: Pod, policy: Policy) -> Pool | None:
     """Return the first pool whose nodes a pod selects by a label of that pool; None if there is none."""
-    return next((pool for pool in policy.pools if _chosen(pod, pool) and clash(pod, pool) is None), None)
+    return next((pool for pool in policy.pools if _chosen(pod, pool) and not _excludes(pod, pool)), None)
 
 
 def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
@@ -300,7 +300,7 @@ def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, 
     """
     found: dict[str, None] = {}
     for pool in policy.pools:
-        if pool is excluded or _closed(pool, pod, claimed, facts) or not _chosen(pod, pool) or clash(pod, pool):
+        if pool is excluded or _closed(pool, pod, claimed, facts) or not _chosen(pod, pool) or _excludes(pod, pool):
             continue
         on_nodes = _names_on_nodes(policy, facts).get(pool.name)
         found |= dict.fromkeys(on_nodes or pool.resources.patterns)
@@ -309,9 +309,7 @@ def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, 
 
 def _chosen(pod: Pod, pool: Pool) -> bool:
     """Return whether a pod's node selection uses a label that selects the pool's nodes."""
-    keys = {requirement.key for requirement in pool.nodes.requirements}
-    terms = (term.expressions or () for term in pod.node_terms or ())
-    return not keys.isdisjoint(pod.node_selector) or any(r.key in keys for expressions in terms for r in expressions)
+    return not pod.chosen_keys.isdisjoint(pool.nodes.by_key)
 
 
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
@@ -347,21 +345,33 @@ def clash(pod: Pod, pool: Pool) -> Clash | None:
 
     A selection that contradicts itself is not a clash: it selects no node in any pool.
     """
-    needed, labels = pool.nodes.requirements, pod.node_selector
-    if pod.node_terms is None and all(r.matches(labels) for r in needed if r.key in labels):
-        return None  # nearly every pod, before and after it is steered
+    if not _excludes(pod, pool):
+        return None
+    needed = pool.nodes.requirements
     own = _selected(pod, needed)
     if contradiction(own + needed) is not None:
         return _clash(pod.at("spec", "nodeSelector"), own, needed)
-    terms = [
-        (term.path, (*_selected(pod, (*term.expressions, *needed)), *term.expressions))
-        for term in pod.node_terms or ()
-        if term.expressions is not None
-    ]
-    terms = [(path, own) for path, own in terms if contradiction(own) is None]
-    if not terms or any(contradiction(own + needed) is None for _, own in terms):
-        return None
-    return _clash(*terms[0], needed)
+    term = pod.possible_terms[0].term
+    expressions = term.expressions or ()
+    return _clash(term.path, (*_selected(pod, (*expressions, *needed)), *expressions), needed)
+
+
+def _excludes(pod: Pod, pool: Pool) -> bool:
+    """Return whether a pod's own node selection excludes every node of a pool.
+
+    A policy has up to 250 pools, and a pod thousands of terms, so only the labels by which the pool selects are looked
+    at, and the terms look at the clock. Raises TooLate.
+    """
+    needed, labels = pool.nodes.requirements, pod.node_selector
+    if pod.node_terms is None and all(r.matches(labels) for r in needed if r.key in labels):
+        return False  # nearly every pod, before and after it is steered
+    if contradiction(_selected(pod, needed) + needed) is not None:
+        return True
+    groups = pool.nodes.by_key.items()
+    return bool(pod.possible_terms) and not any(
+        all(key not in term.by_key or satisfiable([*term.by_key[key], *group]) for key, group in groups)
+        for term in pod.possible_terms
+    )
 
 
 def _selected(pod: Pod, requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
