@@ -145,6 +145,37 @@ def test_a_pool_that_allows_host_ipc_allows_it_to_its_own_pods_only(evaluator: E
     assert [name for name, denied in found.items() if not denied] == ["its own", "its own, not patched"]
 
 
+def test_a_message_names_only_what_is_refused(evaluator: Evaluator) -> None:
+    """A container that asks for a GPU may set what another may not, and the pods of a pool may share IPC."""
+    sample = policy_of(ROOT / "policies" / "sample.yaml")
+    policy = replace(sample, pools=tuple(replace(pool, host_ipc=pool.name == "shared") for pool in sample.pools))
+    tolerations = [{"key": "slicewarden.dev/pool", "value": "shared", "effect": "NoSchedule"}]
+    containers = [
+        {"name": "asking", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}, "env": [ASKING]},
+        {"name": "other", "image": "x", "env": [ASKING]},
+    ]
+    spec = {
+        "containers": containers,
+        "tolerations": tolerations,
+        "nodeSelector": dict(policy.pools[0].nodes.labels),
+        "hostIPC": True,
+        "hostPID": True,
+    }
+    metadata = {"name": "x", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}}
+    request = request_for({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    denied = evaluator.judge(evaluator.compiled(fallback(policy, walk())), request, facts_of(FACTS)).denied
+    (variable,) = (message for message in denied if message.startswith("visible-devices:"))
+    (namespace,) = (message for message in denied if message.startswith("host-namespaces:"))
+    assert f"container other: env {ASKING['name']}" in variable
+    assert "asking" not in variable
+    assert "spec.hostPID" in namespace
+    assert "spec.hostIPC" not in namespace
+
+
+ASKING = {"name": "NVIDIA_GDS", "value": "enabled"}
+"""A variable that a container may set which asks for a GPU."""
+
+
 def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> None:
     policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
     scope = Scope(frozenset({"vision"}), None, frozenset())

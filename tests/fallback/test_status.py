@@ -65,14 +65,14 @@ def installed(policy: Policy | None) -> list[dict[str, Any]]:
 
 def test_what_the_controller_fills_is_current() -> None:
     found = standing(SAMPLE, RULES, installed(SAMPLE))
-    assert (found.differences, found.actions, found.waits) == ([], "ByRule", False)
+    assert (found.differences, found.actions, found.value["empty"]) == ([], "ByRule", False)
     assert found.denied == standing(SAMPLE, RULES, fallback(SAMPLE, RULES, ValidationActions.BY_RULE)).denied
 
 
 def test_what_the_controller_has_not_filled_waits() -> None:
     found = standing(SAMPLE, RULES, installed(None))
     assert (found.installed, found.waits, found.differences, found.denied) == (True, True, (), [])
-    assert not found.value["current"]
+    assert (found.value["current"], found.value["empty"]) == (False, True)
     (line,) = found.lines
     assert line.startswith("fallback: empty, so only the webhook enforces the policy")
 

@@ -42,6 +42,7 @@ class FallbackStatus:
         """All of it, as JSON."""
         return {
             "installed": self.installed,
+            "empty": self.waits,
             "current": self.installed and not self.waits and not self.differences,
             "differences": [*self.differences],
             "actions": self.actions,

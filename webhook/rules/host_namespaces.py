@@ -71,6 +71,6 @@ def _clause(ipc: str, asked: tuple[RequestKind, ...]) -> Clause:
         "hostPID or hostIPC lets the pod reach the processes or the shared memory of all pods on its node's GPUs; "
         "remove it",
         "['hostPID', 'hostIPC'].filter(f, f == 'hostPID' ? object.spec.?hostPID.orValue(false) : "
-        f"{_IPC}).map(f, 'spec.' + f).join(' and ')",
+        f"{ipc}).map(f, 'spec.' + f).join(' and ')",
         asked=asked,
     )

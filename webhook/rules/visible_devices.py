@@ -43,20 +43,19 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 def fallback(_: Policy) -> Iterator[Clause]:
     """Exact."""
-    opens, said = [], []
+    opens = []
     for each in DEVICE_VARIABLES.values():
         if each.harmless is not None:
             harmless = f"(!has(e.valueFrom) && e.?value.orValue('') in {array(sorted(each.harmless))})"
             asking = " || size(variables.asks[i]) > 0" if each.asking else ""
             opens.append(f"(e.name == {text(each.name)} && !({harmless}{asking}))")
-            said.append(f"(e.name == {text(each.name)} && !{harmless})")
-    # Most variables have no name of the table: one look tells.
-    one, named = (f"e.name in {array(DEVICE_VARIABLES)} && {any_of(some)}" for some in (opens, said))
+    one = f"e.name in {array(DEVICE_VARIABLES)} && {any_of(opens)}"  # most variables have no name of the table
+    opened = f"c.?env.orValue([]).exists(e, {one})"
     yield Clause(
-        f"!variables.containers.exists(i, c, c.?env.orValue([]).exists(e, {one}))",
+        f"!variables.containers.exists(i, c, {opened})",
         f"a variable such as {VISIBLE} gives a container devices past the device plugin; remove it, and request GPUs "
         "in resources.limits",
-        f"'container ' + variables.containers.filter(c, c.?env.orValue([]).exists(e, {named}))"
-        f".map(c, c.name + ': env ' + c.env.filter(e, {named}).map(e, e.name).join(', ')).join('; ')",
+        f"'container ' + variables.containers.transformList(i, c, {opened}, "
+        f"c.name + ': env ' + c.env.filter(e, {one}).map(e, e.name).join(', ')).join('; ')",
         asked=ANY_POD,
     )
