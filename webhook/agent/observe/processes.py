@@ -8,6 +8,9 @@ from typing import NamedTuple
 from webhook.agent.observe import places
 from webhook.agent.observe.places import ContainerCgroup
 
+AGAIN = 4
+"""Looks after which the container of a running process is read again, because a process may be moved."""
+
 PROC = Path("/proc")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -33,21 +36,27 @@ class Process(NamedTuple):
 
 
 class Processes:
-    """Finds processes, and remembers the running ones, so a look reads only one file for each."""
+    """Finds processes, and remembers the running ones, so most looks read only one file for each."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = str(proc)  # text, because joining 50 paths with pathlib would be the slowest part of a look
         self._known: dict[int, Process] = {}
+        self._looks = 0
 
     def find(self, pids: Iterable[int]) -> Mapping[int, Process]:
-        """Return the processes with these PIDs that have not ended. Forgets all other processes."""
+        """Return the processes with these PIDs that have not ended. Forgets all other processes.
+
+        A process outside any container is read at each look, because who starts one there often moves it into one.
+        """
+        self._looks += 1
         found: dict[int, Process] = {}
         for pid in pids:
             name, start = self._stat(pid)
             if not start:
                 continue
             known = self._known.get(pid)
-            if known is not None and known.start == start:
+            same = known is not None and known.start == start
+            if known is not None and same and known.place is not None and (self._looks + pid) % AGAIN:
                 found[pid] = known
             elif (text := self._text(pid, "cgroup")) is not None:
                 found[pid] = Process(pid, start, name, places.place(text))
