@@ -1,9 +1,12 @@
 """The allowance of a container: the webhook's own sums, which a tenant can lower and never raise."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import ROOT
 from webhook.agent.observe.admitted import UNKNOWN, admitted
@@ -52,7 +55,7 @@ def allowed(item: dict[str, Any], container: str = "main", known: Facts | None =
 
 
 @pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.parent.name + "/" + file.stem)
-def test_the_allowance_is_the_cap_and_the_context_that_explain_caps_prints(file: Path) -> None:
+def test_the_allowance_is_the_cap_and_the_context_that_explain_caps_prints_unless_mps_has_its_own(file: Path) -> None:
     policy = inputs.load_policy(str(file))
     cards = 0
     for pool in policy.pools:
@@ -68,7 +71,8 @@ def test_the_allowance_is_the_cap_and_the_context_that_explain_caps_prints(file:
             continue
         context, cap = map(int, printed[-3:-1])
         item = pod(resource=next(name for name in pool.resources.patterns if not name.endswith("*")))
-        assert admitted(item, "main", policy, known, known.nodes[0]).allowance == context + cap
+        allowance = 23028 // 4 if pool.sharing == "mps" else context + cap
+        assert admitted(item, "main", policy, known, known.nodes[0]).allowance == allowance
         cards += 1
     assert cards or not any(pool.sharing in policy.capped_sharing for pool in policy.pools)
 
@@ -78,6 +82,22 @@ def test_a_slice_is_a_part_of_the_card_less_its_reserve() -> None:
     assert card is not None
     reserve = budget(card, SAMPLE).reserve
     assert allowed(pod()) == (23028 - reserve) // 4
+
+
+@given(memory=st.integers(1024, 200_000), replicas=st.integers(2, 48))
+def test_a_client_of_mps_may_use_what_nvidias_plugin_allows_it_and_no_more(memory: int, replicas: int) -> None:
+    shared = {"nvidia.com/gpu.memory": str(memory), "nvidia.com/gpu.replicas": str(replicas)}
+    known = facts({**LABELS, **shared, "nvidia.com/gpu.sharing-strategy": "mps"})
+    pools = tuple(replace(pool, sharing="mps") if pool.shared else pool for pool in SAMPLE.pools)
+    policy = replace(SAMPLE, pools=pools)
+    node = replace(known.nodes[0], labels={**known.nodes[0].labels, **next(p for p in pools if p.shared).nodes.labels})
+    card = card_of(node)
+    assert card is not None
+    limit = memory // replicas
+    assert admitted(pod(), "main", policy, known, node).allowance == limit
+    assert limit >= budget(card, policy).slice
+    small = admitted(pod(gpu_memory="64Mi"), "main", policy, known, node).allowance
+    assert small == min(limit, 64 + budget(card, policy).context)
 
 
 def test_gpu_memory_lowers_it_by_what_the_frameworks_may_take_and_their_contexts_come_on_top() -> None:

@@ -72,6 +72,9 @@ def _requests(review: PodReview, container: Container) -> bool | None:
 def _allowance(review: PodReview, container: Container, node: Node) -> int | None:
     """Return the MiB of a container's slices, CUDA contexts included, as NVML counts them.
 
+    A client of MPS may use what NVIDIA's plugin has the MPS daemon allow it: the card's memory divided by its replicas
+    (k8s-device-plugin cmd/mps-control-daemon/mps/daemon.go), which is more than our slice. In a time-sliced pool the
+    slices leave a reserve.
     The annotation `slicewarden.dev/gpu-memory` can only lower it, because a tenant may change the annotations of a
     running pod. `slicewarden.dev/memory-caps` is only a note for people.
     """
@@ -84,7 +87,8 @@ def _allowance(review: PodReview, container: Container, node: Node) -> int | Non
     share = budget(card, review.policy)
     if share.unified:
         return None
-    most = share.slice * max(int(request.counted) for request in own)
+    each = share.card.memory // share.card.replicas if pool.sharing == "mps" else share.slice
+    most = each * max(int(request.counted) for request in own)
     asked = _wish(review.subject)
     if asked.memory is None:
         return most
