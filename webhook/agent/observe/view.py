@@ -11,6 +11,7 @@ from webhook.agent.observe.nvml import CardReading, Cards, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
 from webhook.policy.model import API_VERSION, Over
 from webhook.text import tables
+from webhook.text.words import shown
 
 
 class UseState(StrEnum):
@@ -102,7 +103,7 @@ def _card(card: CardUse) -> Iterator[str]:
     memory = "memory unknown" if reading.used is None else f"{reading.used} of {reading.total} MiB in use"
     other = "" if missing is None else f", {max(missing, 0)} of them outside any container"
     busy = "" if reading.busy is None else f", busy {reading.busy} %"
-    yield f"{reading.number} {reading.name} {reading.uuid}: {memory}{other}{busy}"
+    yield f"{' '.join(filter(None, (reading.number, reading.name, reading.uuid)))}: {memory}{other}{busy}"
     yield from (f"  {error}" for error in reading.errors)
 
 
@@ -119,7 +120,7 @@ def _cells(row: ContainerRow, slack: int) -> tuple[str, ...]:
 
 def _host(card: CardUse) -> Iterator[tuple[str, ...]]:
     for each in card.host:
-        what = f"{each.process.name} {each.process.pid}"
+        what = f"{shown(each.process.name, quotes=False)} {each.process.pid}"  # a process may give itself any name
         yield card.reading.number, "(no pod)", what, _number(each.mib), "-", _number(each.sm), "host"
 
 
