@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.card.state import State
+from tests.support.card.state import LOST, NO_EVENTS, NO_MPS, State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG, until
 from webhook.agent.agent import AGAIN, NodeAgent, build
@@ -60,6 +60,27 @@ def test_once_writes_json_for_programs_and_only_once_does(card: State) -> None:
     assert (seen["usedMiB"], [each["pid"] for each in seen["host"]]) == (3000, [os.getpid()])
     done = subprocess.run([*COMMAND, "-o", "json"], env=card.environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.startswith("error: --format: needs --once")) == (2, True)
+
+
+def test_once_shows_all_that_an_older_driver_reports_and_names_what_it_lacks(card: State) -> None:
+    card.set(missing=NO_MPS | NO_EVENTS)
+    card.hold(os.getpid(), 3000, sm=12)
+    done = once(card.environment)
+    assert done.returncode == 0
+    assert "3000 of 24576 MiB in use" in done.stdout
+    assert done.stderr.splitlines() == [
+        "driver 615.10 has no nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "driver 615.10 has no nvmlEventSetCreate",
+    ]
+
+
+def test_once_shows_a_card_that_is_lost_and_the_others(card: State) -> None:
+    State(card.file, 2)
+    card.set(1, fault=LOST)
+    done = once(card.environment)
+    assert done.returncode == 0
+    assert "1 index 1: memory unknown\n  nvmlDeviceGetHandleByIndex: GPU is lost\n" in done.stdout
+    assert done.stdout.startswith("0 Pretended Card")
 
 
 def test_without_a_driver_it_says_so_in_one_line(card: State) -> None:

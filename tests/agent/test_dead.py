@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.support.card.state import LOST, State
+from tests.support.card.state import LOST, NO_MPS, State
 from webhook.agent.agent import AGAIN, NodeAgent, build
 from webhook.agent.limits import dead
 from webhook.agent.limits.dead import DeadCards
@@ -108,7 +110,7 @@ def test_a_lost_card_is_dead_while_nvml_has_it_not_and_alive_when_it_is_back(
     card.set(fault=LOST)
     now[0] = AGAIN
     one.round()
-    one.round()  # a fresh start of NVML, which leaves the lost card out
+    one.round()  # a fresh start of NVML, which cannot open the lost card
     assert f'slicewarden_node_card_dead{{gpu="{CARD}",index="",model=""}} 1.0' in text()
     card.set(fault=0)
     one.round()
@@ -118,6 +120,82 @@ def test_a_lost_card_is_dead_while_nvml_has_it_not_and_alive_when_it_is_back(
     assert f'slicewarden_node_card_dead{{gpu="{CARD}",index="0",model="Pretended Card"}} 0.0' in text()
     assert [each.owner.kind for each in written.all] == ["Node"]
     one.close()
+
+
+def test_a_card_that_was_lost_before_the_start_is_dead_and_comes_back(
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
+) -> None:
+    one, written, text = watched
+    now = [0.0]
+    one.clock = one.metrics.clock = lambda: now[0]
+    card.set(fault=LOST)
+    one.round()
+    assert 'slicewarden_node_card_dead{gpu="index 0",index="",model=""} 1.0' in text()
+    assert [each.note.partition(";")[0] for each in written.all] == ["GPU index 0 is dead: it has fallen off its bus"]
+    card.set(fault=0)
+    now[0] = AGAIN
+    one.round()
+    one.round()
+    assert f'slicewarden_node_card_dead{{gpu="{CARD}",index="0",model="Pretended Card"}} 0.0' in text()
+    assert "index 0" not in text()
+    one.close()
+
+
+def test_mig_devices_that_are_made_under_a_running_agent_are_seen(
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
+) -> None:
+    one, _, text = watched
+    now = [0.0]
+    one.clock = one.metrics.clock = lambda: now[0]
+    one.round()
+    card.set(instances=2)
+    now[0] = AGAIN
+    one.round()
+    one.round()
+    assert 'slicewarden_node_card_used_bytes{gpu="MIG-' in text()
+    assert f'slicewarden_node_card_used_bytes{{gpu="{CARD}"' not in text()
+    one.close()
+
+
+def test_an_older_driver_is_named_in_the_log_once(card: State) -> None:
+    card.set(missing=NO_MPS)
+    lines: list[dict[str, object]] = []
+    one = build(dict, Over, lambda line: lines.append(dict(line)))
+    one.round()
+    one.round()
+    one.close()
+    assert lines == [
+        {"message": "an old driver", "error": "driver 615.10 has no nvmlDeviceGetMPSComputeRunningProcesses_v3"}
+    ]
+
+
+readings_of_a_look = st.lists(
+    st.tuples(st.sampled_from(["here", "lost", "unopened"]), st.booleans()), min_size=3, max_size=3
+)
+
+
+@given(st.lists(readings_of_a_look, max_size=6))
+def test_as_many_cards_are_dead_as_are_lost_or_failed_whether_nvml_can_open_them_or_not(
+    looks: list[list[tuple[str, bool]]],
+) -> None:
+    state, fatal = dead.NONE, set[int]()
+    for look in looks:
+        seen, events = list[CardReading](), list[NvmlEvent]()
+        for number, (how, fails) in enumerate(look):
+            uuid = f"GPU-{number}"
+            if how == "unopened":
+                seen.append(reading(f"index {number}", lost=True)._replace(opened=False))
+                continue
+            seen.append(reading(uuid, lost=how == "lost"))
+            if fails:
+                fatal.add(number)
+                events.append(NvmlEvent(uuid, "XID 79", fatal=True))
+        state = dead.update(state, seen, events)
+        lost = {number for number, (how, _) in enumerate(look) if how != "here"}
+        assert {*state.cards} >= {f"GPU-{number}" for number in fatal}
+        assert len(state.cards) >= len(lost)
+        if not lost:
+            assert {*state.cards} == {f"GPU-{number}" for number in fatal}
 
 
 def test_an_event_of_a_node_lies_in_the_namespace_default_and_names_no_namespace(

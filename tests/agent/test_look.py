@@ -4,24 +4,27 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pynvml
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.card.library import SOURCES
-from tests.support.card.state import LOST, MIB, State, start_of
+from tests.support.card.state import LOST, MIB, NO_EVENTS, NO_MPS, NO_SAMPLES, State, start_of
 from webhook.agent.observe import look, nvml
 from webhook.agent.observe.look import CardUse, join
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlProcess
 from webhook.agent.observe.places import ContainerCgroup
-from webhook.agent.observe.processes import Process, Processes
+from webhook.agent.observe.processes import AGAIN, Process, Processes
 
 UIDS = [f"0000000{n}-2222-3333-4444-555555555555" for n in range(3)]
 IDS = [f"{n:064x}" for n in range(3)]
+SECOND = 1_000_000
+"""In microseconds, as NVML stamps samples."""
 
 
 class Proc:
@@ -107,11 +110,34 @@ def test_a_pid_that_has_a_new_owner_counts_for_the_new_owners_container(proc: Pr
     assert not processes.alive(first)
 
 
-def test_a_process_that_moves_no_more_is_read_once_and_forgotten_when_it_holds_nothing(proc: Proc) -> None:
+def test_a_process_outside_any_container_that_is_moved_into_one_is_seen_there_at_once(proc: Proc) -> None:
+    processes = Processes(proc.folder)
+    proc.add(7, "0::/user.slice\n", start=100)
+    assert processes.find([7])[7].place is None
+    proc.add(7, cgroup(0), start=100)
+    moved = processes.find([7])[7].place
+    assert moved is not None
+    assert moved.container == IDS[0]
+
+
+@given(st.integers(1, 2**22), st.lists(st.sampled_from([0, 1, 2]), max_size=12))
+def test_a_process_that_is_moved_from_one_container_to_another_is_seen_there_within_a_few_looks(
+    pid: int, moves: list[int]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        proc = Proc(Path(folder))
+        processes = Processes(proc.folder)
+        for container in moves:
+            proc.add(pid, cgroup(container), start=100)
+            looks = [processes.find([pid])[pid].place for _ in range(AGAIN)]
+            assert looks[-1] is not None
+            assert looks[-1].container == IDS[container]
+
+
+def test_a_process_that_holds_nothing_any_more_is_forgotten(proc: Proc) -> None:
     processes = Processes(proc.folder)
     proc.add(7, cgroup(0), start=100)
     first = processes.find([7])[7]
-    assert processes.find([7])[7] is first
     processes.find([])
     assert processes.find([7])[7] is not first
 
@@ -134,21 +160,78 @@ def test_a_list_that_grows_at_every_question_loses_one_looks_value_and_not_the_l
     assert not reading.errors  # and `Not Found` of a card without samples is no fault
 
 
-def test_samples_above_100_percent_of_unknown_processes_or_older_than_the_last_are_dropped(
-    card: State, cards: Cards
-) -> None:
+def shares(cards: Cards, *pids: int) -> list[int | None]:
+    (reading,) = cards.look()
+    found = {each.pid: each.sm for each in reading.processes}
+    return [found[pid] for pid in pids]
+
+
+def test_samples_above_100_percent_are_dropped(card: State, cards: Cards) -> None:
     mine = os.getpid()
-    second = 1_000_000
-    slot = card.hold(mine, 100, sm=40, stamp=5 * second)
+    slot = card.hold(mine, 100, sm=40, stamp=5 * SECOND)
     card.set(garbage=3)
-    (reading,) = cards.look()
-    assert [each.sm for each in reading.processes] == [40]
-    card.hold(mine, 100, sm=70, stamp=3 * second, slot=slot)
-    (reading,) = cards.look()
-    assert [each.sm for each in reading.processes] == [0]
-    card.hold(mine, 100, sm=101, stamp=7 * second, slot=slot)
-    (reading,) = cards.look()
-    assert [each.sm for each in reading.processes] == [0]
+    assert shares(cards, mine) == [40]
+    card.hold(mine, 100, sm=101, stamp=7 * SECOND, slot=slot)
+    assert shares(cards, mine) == [0]
+
+
+def test_a_possible_sample_of_a_process_that_is_not_on_the_card_changes_nothing(card: State, cards: Cards) -> None:
+    mine = os.getpid()
+    slot = card.hold(mine, 100, sm=40, stamp=5 * SECOND)
+    card.set(garbage=1, garbage_sm=50, garbage_stamp=10**6 * SECOND)
+    assert shares(cards, mine) == [40]
+    card.set(garbage=0)
+    card.hold(mine, 100, sm=60, stamp=6 * SECOND, slot=slot)
+    assert shares(cards, mine) == [60]
+
+
+def test_a_sample_far_ahead_of_the_clock_hides_no_later_one(card: State, cards: Cards, two: list[int]) -> None:
+    slots = [card.hold(pid, 100, sm=40, stamp=10**6 * SECOND) for pid in two]
+    assert shares(cards, *two) == [40, 40]
+    for at, slot in enumerate(slots):
+        card.sample(slot, 60 + at, (5 + at) * SECOND)
+    assert shares(cards, *two) == [60, 61]
+
+
+def test_a_process_that_was_sampled_more_than_a_period_before_the_newest_is_idle(
+    card: State, cards: Cards, two: list[int]
+) -> None:
+    slots = [card.hold(pid, 100, sm=40, stamp=5 * SECOND) for pid in two]
+    assert shares(cards, *two) == [40, 40]
+    card.sample(slots[0], 50, 6 * SECOND + 1)
+    assert shares(cards, *two) == [50, 0]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 10_000 * SECOND),
+            st.lists(st.integers(1, 100), min_size=2, max_size=2),
+            st.sampled_from([(0,), (1,), (0, 1)]),
+            st.tuples(st.integers(0, 2), st.integers(1, 200), st.integers(1, 2**63)),
+        ),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda step: step[0],
+    )
+)
+def test_no_step_of_the_clock_and_no_garbage_hides_a_new_sample(
+    card: State, two: list[int], steps: list[tuple[int, list[int], tuple[int, ...], tuple[int, int, int]]]
+) -> None:
+    slots = [card.hold(pid, 100) for pid in two]
+    cards = Cards()
+    try:
+        for stamp, percent, sampled, (count, sm, ahead) in steps:
+            card.set(garbage=count, garbage_sm=sm, garbage_stamp=ahead)
+            for each in sampled:
+                card.sample(slots[each], percent[each], stamp)
+            seen = shares(cards, *two)
+            assert [seen[each] for each in sampled] == [percent[each] for each in sampled]
+    finally:
+        cards.close()
+        for slot in slots:
+            card.free(slot)
 
 
 def test_a_pid_of_garbage_or_with_more_than_the_card_has_is_dropped(card: State, cards: Cards, proc: Proc) -> None:
@@ -193,6 +276,63 @@ def test_a_driver_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CARD_STATE", f"{card.file}-missing")
     with pytest.raises(nvml.Unavailable, match="Driver Not Loaded"):
         Cards()
+
+
+def test_a_card_that_was_lost_before_the_start_is_read_as_lost(card: State) -> None:
+    card.set(fault=LOST)
+    cards = Cards()
+    (reading,) = cards.look()
+    assert (reading.uuid, reading.number, reading.lost, reading.opened) == ("index 0", "0", True, False)
+    assert cards.whole == ()
+    assert not cards.stale
+    card.set(fault=0)
+    assert cards.stale
+    cards.close()
+
+
+def test_mig_devices_that_are_made_or_removed_meanwhile_make_a_session_stale(card: State, cards: Cards) -> None:
+    assert not cards.stale
+    card.set(instances=2)
+    assert cards.stale
+    later = Cards()
+    assert (len(later.look()), later.stale) == (2, False)
+    later.close()
+    card.set(instances=0)
+    assert not cards.stale
+
+
+@pytest.mark.parametrize(
+    ("lacks", "names"),
+    [
+        (NO_MPS, {"nvmlDeviceGetMPSComputeRunningProcesses_v3"}),
+        (NO_EVENTS, {"nvmlEventSetCreate"}),
+        (NO_SAMPLES, {"nvmlDeviceGetProcessUtilization"}),
+        (NO_MPS | NO_EVENTS | NO_SAMPLES, None),
+    ],
+)
+def test_an_older_driver_costs_what_it_lacks_and_no_more(card: State, lacks: int, names: set[str] | None) -> None:
+    mine = os.getpid()
+    card.set(missing=lacks, busy=90)
+    card.hold(mine, 300, sm=40)
+    cards = Cards()
+    (reading,) = cards.look()
+    assert (reading.used, reading.busy, reading.errors) == (300, 90, ())
+    assert reading.processes == (NvmlProcess(mine, 300, None if lacks & NO_SAMPLES else 40),)
+    assert cards.events() == ()
+    assert len(cards.missing) == 3 if names is None else cards.missing == names
+    cards.close()
+
+
+@pytest.mark.parametrize("name", ["Tesla\nT4", "T4\x1b[2J", "T4\u202e", "T4\udcff"])
+def test_the_name_of_a_card_is_one_line_of_printable_ascii(tmp_path: Path, card: State, name: str) -> None:
+    del card  # it has found the library, and reads the file that is made again
+    State(tmp_path / "card", name=name)
+    cards = Cards()
+    (reading,) = cards.look()
+    cards.close()
+    assert reading.name
+    assert reading.name.isascii()
+    assert reading.name.isprintable()
 
 
 def test_every_call_of_the_agent_has_an_answer_in_the_pretended_library() -> None:

@@ -114,6 +114,22 @@ def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() 
     )
 
 
+@given(st.text(max_size=20))
+def test_no_name_of_a_process_adds_a_line_or_a_control_character_to_the_table(name: str) -> None:
+    reading = CardReading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, 80, ())
+    text = view.table([CardUse(reading, (), (ProcessUse(Process(11, 1, name, None), 5, None),))], {})
+    assert text.count("\n") == 4
+    assert text.isascii()
+    assert text.replace("\n", "").isprintable()
+    json.loads(view.write([CardUse(reading, (), (ProcessUse(Process(11, 1, name, None), 5, None),))], {}))
+
+
+def test_a_card_that_cannot_be_opened_is_a_line_with_its_index_and_the_error() -> None:
+    error = "nvmlDeviceGetHandleByIndex: GPU is lost"
+    reading = CardReading("index 1", "1", "", None, None, None, (), errors=(error,), opened=False)
+    assert view.table([CardUse(reading, ())], {}) == f"1 index 1: memory unknown\n  {error}\n"
+
+
 def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -> None:
     reading = CardReading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, None, (), errors=("nvmlX: Unknown Error",))
     other = use(None, None, "cd" * 32)

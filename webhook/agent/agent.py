@@ -23,7 +23,10 @@ from webhook.policy.model import EVICT, KILL, Over
 from webhook.telemetry.log import Log
 
 AGAIN = 10.0
-"""Seconds until NVML is started again after it failed, and between restarts while a card is lost."""
+"""Seconds until NVML is started again after it failed, and between restarts while a card is lost.
+
+Also the seconds between two checks that NVML still has the same cards and MIG devices.
+"""
 
 REPORTER = "slicewarden.dev/agent"
 
@@ -76,8 +79,14 @@ class NodeAgent:
             self._record(watcher.look(seen, now))
         seconds = self.clock() - begin
         self.metrics.saw(LastLook(seen.cards, seen.rows, begin, seconds, seen.rules.slack, seen.events))
-        if any(watcher.restart_nvml for watcher in self.watchers) and begin - self._opened >= AGAIN:
-            self._leave()
+        lacks = (
+            f"driver {self._nvml.driver} has no {', '.join(sorted(self._nvml.missing))}" if self._nvml.missing else ""
+        )
+        self._conditions.set("an old driver", lacks)
+        if begin - self._opened >= AGAIN:
+            self._opened = begin
+            if any(watcher.restart_nvml for watcher in self.watchers) or self._nvml.stale:
+                self._leave()
         return max(min((watcher.period for watcher in self.watchers), default=PERIOD) - seconds, 0.0)
 
     def close(self) -> None:

@@ -180,7 +180,8 @@ def _cards(seen: LastLook, dead_cards: Collection[str]) -> Iterator[Metric]:
     busy = gauge("busy_ratio", "Share of NVML's last sample period in which a kernel ran on a card.")
     unrequested = gauge("unrequested_containers", "Containers on a card that request no GPU.")
     dead = gauge("dead", "1 for a card that is dead after an event of NVML, or has fallen off the bus, else 0.")
-    for card in seen.cards:
+    opened = [card for card in seen.cards if card.reading.opened]
+    for card in opened:
         reading = card.reading
         labels = (reading.uuid, reading.number, reading.name)
         dead.add_metric(labels, int((reading.parent or reading.uuid) in dead_cards))
@@ -194,7 +195,7 @@ def _cards(seen: LastLook, dead_cards: Collection[str]) -> Iterator[Metric]:
         ):
             if value is not None:
                 family.add_metric(labels, value * unit)
-    answering = {card.reading.parent or card.reading.uuid for card in seen.cards}
+    answering = {card.reading.parent or card.reading.uuid for card in opened}
     for uuid in sorted({*dead_cards} - answering):
         dead.add_metric((uuid, "", ""), 1)
     yield from (used, total, rest, busy, unrequested, dead)

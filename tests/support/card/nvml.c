@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, SMALL = 7,
-       DRIVER_NOT_LOADED = 9, OPERATING_SYSTEM = 17, TIMEOUT = 10 };
+       DRIVER_NOT_LOADED = 9, TIMEOUT = 10, FUNCTION_NOT_FOUND = 13, LOST = 15, OPERATING_SYSTEM = 17 };
+enum { NO_MPS = 1, NO_EVENTS = 2, NO_SAMPLES = 4 }; /* bits of a card's `missing` */
 enum { INSTANCES = 4 };
 
 struct handle { unsigned card, instance; }; /* instance 0 is the whole card */
@@ -55,13 +56,14 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = CARD_CUD
 int nvmlDeviceGetCount_v2(unsigned *count) { return *count = (unsigned)state->cards, OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     if (index >= state->cards) return INVALID;
+    if (state->card[index].fault == LOST) return LOST;
     return *device = &handles[index][0], OK;
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) { (void)bus; return nvmlDeviceGetHandleByIndex_v2(0, device); }
 int nvmlDeviceGetName(void *device, char *text, unsigned n) { return snprintf(text, n, "%s", of(device)->name), OK; }
 int nvmlDeviceGetUUID(void *device, char *text, unsigned n) {
     struct handle *handle = device;
-    if (of(device)->fault == 15) return 15; /* lost */
+    if (of(device)->fault == LOST) return LOST;
     if (handle->instance) snprintf(text, n, "MIG-00000000-0000-0000-0000-%06u%06u", handle->card, handle->instance);
     else snprintf(text, n, "%s", of(device)->uuid);
     return OK;
@@ -95,6 +97,7 @@ int nvmlDeviceGetUtilizationRates(void *device, unsigned rates[2]) {
 static int processes(void *device, unsigned *count, struct process *list, int mps) {
     struct card *card = of(device);
     if (card->fault) return (int)card->fault;
+    if (mps == 1 && card->missing & NO_MPS) return FUNCTION_NOT_FOUND;
     if (card->small && list) return SMALL;
     unsigned n = 0, room = *count;
     for (int i = 0; i < SLOTS; i++) {
@@ -115,6 +118,7 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *d, unsigned *count, struct pr
 int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned *count, unsigned long long since) {
     struct card *card = of(device);
     if (card->fault) return (int)card->fault;
+    if (card->missing & NO_SAMPLES) return FUNCTION_NOT_FOUND;
     if (!whole(device) || card->instances) return NOT_SUPPORTED;
     unsigned n = 0, room = *count;
     for (int i = 0; i < SLOTS; i++) {
@@ -124,8 +128,11 @@ int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsign
         if (samples && n < room) samples[n] = (struct sample){(unsigned)pid, slot->stamp, (unsigned)slot->sm, 0, 0, 0};
         n++;
     }
-    for (unsigned g = 0; g < card->garbage; g++, n++) /* entries of no process, over 100 % (nvtop#110) */
-        if (samples && n < room) samples[n] = (struct sample){4294967295u, since + 1, 4000000u, 0, 0, 0};
+    for (unsigned g = 0; g < card->garbage; g++, n++) /* unless chosen, of no process and over 100 % (nvtop#110) */
+        if (samples && n < room)
+            samples[n] = (struct sample){card->garbage_pid ? (unsigned)card->garbage_pid : 4294967295u,
+                                         card->garbage_stamp ? card->garbage_stamp : since + 1,
+                                         card->garbage_sm ? (unsigned)card->garbage_sm : 4000000u, 0, 0, 0};
     *count = n;
     return n == 0 ? NOT_FOUND : n > room || !samples ? SMALL : OK;
 }
@@ -149,7 +156,7 @@ int nvmlDeviceSetMemoryLimits_v1(void *device, struct limits *limits) {
 }
 
 static char set;
-int nvmlEventSetCreate(void **events) { return *events = &set, OK; }
+int nvmlEventSetCreate(void **events) { return state->card[0].missing & NO_EVENTS ? NOT_SUPPORTED : (*events = &set, OK); }
 int nvmlEventSetFree(void *events) { (void)events; return OK; }
 int nvmlDeviceGetSupportedEventTypes(void *device, unsigned long long *types) { (void)device; return *types = 0x8 | 0x2, OK; }
 int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *events) { (void)device, (void)types, (void)events; return OK; }

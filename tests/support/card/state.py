@@ -14,6 +14,7 @@ WORDS, LOCK = struct.Struct("=7Q"), struct.Struct("hhqqi4x")
 SLOT, LIMIT = struct.Struct("=10Q256s"), struct.Struct("=512sQQ")
 FIELDS = (
     *("present", "total", "reserved", "busy", "fault", "instances", "small", "limits", "xid", "garbage"),
+    *("garbage_pid", "garbage_sm", "garbage_stamp", "missing"),
     *("peak", "refused"),
 )
 SM, QUEUED = 3 * 8, 8 * 8
@@ -27,6 +28,9 @@ SIZE = HEAD + CARD * CARDS
 MIB = 2**20
 
 LOST = 15
+
+NO_MPS, NO_EVENTS, NO_SAMPLES = 1, 2, 4
+"""What an older driver lacks: bits of a card's `missing`."""
 
 NAME = "Pretended Card"
 
@@ -65,7 +69,9 @@ class State:
             self.set(card, total=mib * MIB, present=1)
             at = self._card(card) + WORD * len(FIELDS)
             texts = (uuids[card] if uuids else uuid(card)), name
-            self._map[at : at + 2 * TEXT] = struct.pack(f"={TEXT}s{TEXT}s", *(text.encode() for text in texts))
+            self._map[at : at + 2 * TEXT] = struct.pack(
+                f"={TEXT}s{TEXT}s", *(text.encode("utf-8", "surrogateescape") for text in texts)
+            )
 
     @classmethod
     def opened(cls, file: Path) -> "State":

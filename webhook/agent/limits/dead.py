@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from webhook.agent.observe.nvml import CardReading, NvmlEvent
+from webhook.agent.observe.nvml import INDEX, CardReading, NvmlEvent
 
 LOST = "it has fallen off its bus"
 
@@ -25,17 +25,24 @@ def update(before: DeadCards, readings: Iterable[CardReading], events: Iterable[
     """Return the dead cards after a look.
 
     A lost card is dead until it answers again. After a fatal event a card may still answer, so it stays dead until the
-    agent is restarted: nothing in NVML proves that it was repaired.
+    agent is restarted: nothing in NVML proves that it was repaired. A lost card that NVML cannot open has no UUID. It
+    counts as one of the dead cards that NVML does not show, if there is one, else under its index.
     """
     seen = [*readings]
-    lost = {each.parent or each.uuid for each in seen if each.lost}
-    answering = {each.parent or each.uuid for each in seen} - lost
-    cards = {card: why for card, why in before.cards.items() if why != LOST or card not in answering}
+    lost = {each.parent or each.uuid for each in seen if each.lost and each.opened}
+    present = {each.parent or each.uuid for each in seen if each.opened}
+    cards = {
+        card: why
+        for card, why in before.cards.items()
+        if not card.startswith(INDEX) and (why != LOST or card not in present - lost)
+    }
     for event in events:
         if event.fatal:
             cards[event.uuid] = cards.get(event.uuid, event.what)
     for card in lost:
         cards.setdefault(card, LOST)
+    unopened = sorted(each.uuid for each in seen if each.lost and not each.opened)
+    cards |= dict.fromkeys(unopened[len(cards.keys() - present) :], LOST)
     return DeadCards(cards, tuple(sorted(cards.keys() - before.cards.keys())))
 
 

@@ -4,11 +4,13 @@ Source of every call: nvml.h 13, and NVIDIA's binding nvidia-ml-py. `GetUtilizat
 period in which any kernel ran; it does not report how many of the card's cores were used.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from ctypes import c_char_p
 from typing import Any, NamedTuple, TypeVar
 
 import pynvml
+
+from webhook.text.words import shown
 
 MIB = 2**20
 TRIES = 3
@@ -41,7 +43,7 @@ class CardReading(NamedTuple):
 
     `number` is the card's index in NVML; a MIG device adds a colon and its own index. `busy` is the percent of NVML's
     last sample period in which a kernel ran. `errors` are the calls that failed, with the reason. `parent` is the UUID
-    of a MIG device's card.
+    of a MIG device's card. `opened` is whether NVML gave a handle of the card. If it did not, `uuid` is `index N`.
     """
 
     uuid: str
@@ -54,6 +56,7 @@ class CardReading(NamedTuple):
     mig: bool = False
     errors: tuple[str, ...] = ()
     parent: str = ""
+    opened: bool = True
 
     @property
     def lost(self) -> bool:
@@ -62,6 +65,9 @@ class CardReading(NamedTuple):
 
 
 LOST = "GPU is lost"
+
+INDEX = "index "
+"""The beginning of the name of a card whose UUID is unknown, because NVML cannot open it."""
 
 
 class NvmlEvent(NamedTuple):
@@ -91,19 +97,36 @@ class _NvmlDevice(NamedTuple):
     name: str
     mig: bool
     parent: str = ""
+    error: str = ""
+    """Why the card cannot be opened; then it has no handle."""
+
+
+class _Samples(NamedTuple):
+    """The samples of a card's processes at the last look, in NVML's time of day (microseconds).
+
+    `newest` is the newest stamp. `stamps` has the last stamp of each process.
+    """
+
+    newest: int = 0
+    stamps: Mapping[int, int] = {}
 
 
 class Cards:
-    """A session of NVML with the cards of this node. Raises Unavailable if NVML cannot be used."""
+    """A session of NVML with the cards of this node. Raises Unavailable if NVML cannot be used.
+
+    `missing` has the functions of NVML that this driver lacks, as far as they were needed. The answers to them are
+    missing; all others are used.
+    """
 
     def __init__(self) -> None:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise Unavailable(_why(error)) from error
-        self._since: dict[str, int] = {}
+        self._samples: dict[str, _Samples] = {}
+        self.missing: set[str] = set()
         try:
-            self._cards = tuple(self._found())
+            self._cards = tuple(_found())
             self.driver = _text(pynvml.nvmlSystemGetDriverVersion())
             self._events = self._listen()
         except pynvml.NVMLError as error:
@@ -121,6 +144,14 @@ class Cards:
         """Read every card."""
         return tuple(self._read(card) for card in self._cards)
 
+    @property
+    def stale(self) -> bool:
+        """Whether NVML has other cards or MIG devices now than at the start of the session."""
+        try:
+            return [(each.number, each.uuid) for each in _found()] != [(each.number, each.uuid) for each in self._cards]
+        except pynvml.NVMLError:
+            return True
+
     def events(self) -> tuple[NvmlEvent, ...]:
         """Return the events since the last call. Never waits."""
         found: list[NvmlEvent] = []
@@ -137,9 +168,13 @@ class Cards:
         return tuple(found)
 
     def _listen(self) -> Any:
-        """Register for the events of all cards. None if no card supports events."""
+        """Register for the events of all cards. None if the driver or no card supports events."""
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
-        events, registered = pynvml.nvmlEventSetCreate(), False
+        try:
+            events, registered = pynvml.nvmlEventSetCreate(), False
+        except pynvml.NVMLError:
+            self.missing.add("nvmlEventSetCreate")
+            return None
         for number in range(pynvml.nvmlDeviceGetCount()):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(number)
@@ -154,7 +189,7 @@ class Cards:
     @property
     def whole(self) -> tuple[str, ...]:
         """The UUIDs of the cards without MIG devices."""
-        return tuple(card.uuid for card in self._cards if not card.mig)
+        return tuple(card.uuid for card in self._cards if not card.mig and not card.error)
 
     def limit(self, uuid: str, cgroup: str, mib: int | None) -> str:
         """Limit the memory of a card that all processes of a cgroup may use together, in MiB; None removes the limit.
@@ -174,36 +209,29 @@ class Cards:
             return _why(error)
         return ""
 
-    def _found(self) -> Iterator[_NvmlDevice]:
-        """Yield the cards. A lost card is left out until NVML is restarted."""
-        for number in range(pynvml.nvmlDeviceGetCount()):
-            try:
-                yield from _devices(number)
-            except pynvml.NVMLError:
-                continue
-
     def _read(self, card: _NvmlDevice) -> CardReading:
+        if card.error:
+            return CardReading(card.uuid, card.number, "", None, None, None, (), errors=(card.error,), opened=False)
         errors: list[str] = []
-        memory = _ask(errors, pynvml.nvmlDeviceGetMemoryInfo, card.handle)
+        memory = self._ask(errors, pynvml.nvmlDeviceGetMemoryInfo, card.handle)
         total = None if memory is None else memory.total // MIB
-        rates = None if card.mig else _ask(errors, pynvml.nvmlDeviceGetUtilizationRates, card.handle)
+        rates = None if card.mig else self._ask(errors, pynvml.nvmlDeviceGetUtilizationRates, card.handle)
         busy = rates.gpu if rates is not None and rates.gpu <= _PERCENT else None
-        shares = None if busy is None else self._shares(errors, card)
-        clients = {
-            each.pid for each in _ask(errors, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, card.handle) or ()
-        }
+        clients = self._ask(errors, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, card.handle) or ()
+        listed = [
+            *(self._ask(errors, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, card.handle) or ()),
+            *(self._ask(errors, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, card.handle) or ()),
+            *clients,
+        ]
+        of_mps = {each.pid for each in clients}
+        shares = None if busy is None else self._shares(errors, card, {each.pid for each in listed})
         found: dict[int, NvmlProcess] = {}
-        for ask in (
-            pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
-            pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
-            pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
-        ):
-            for process in _ask(errors, ask, card.handle) or ():
-                mib = None if process.usedGpuMemory is None else process.usedGpuMemory // MIB
-                if mib is not None and total is not None and mib > total:
-                    continue  # with some drivers, older bindings mix up the fields (nvitop#75)
-                sm = None if shares is None else shares.get(process.pid, 0)
-                found.setdefault(process.pid, NvmlProcess(process.pid, mib, sm, process.pid in clients))
+        for process in listed:
+            mib = None if process.usedGpuMemory is None else process.usedGpuMemory // MIB
+            if mib is not None and total is not None and mib > total:
+                continue  # with some drivers, older bindings mix up the fields (nvitop#75)
+            sm = None if shares is None else shares.get(process.pid, 0)
+            found.setdefault(process.pid, NvmlProcess(process.pid, mib, sm, process.pid in of_mps))
         return CardReading(
             card.uuid,
             card.number,
@@ -217,22 +245,65 @@ class Cards:
             card.parent,
         )
 
-    def _shares(self, errors: list[str], card: _NvmlDevice) -> dict[int, int] | None:
+    def _shares(self, errors: list[str], card: _NvmlDevice, pids: Collection[int]) -> dict[int, int] | None:
         """Return each process's latest share of the SMs' time since the last look, in percent; None if unknown.
 
-        Some drivers return samples above 100 percent (nvtop#110); they are dropped.
+        Some drivers return samples above 100 percent, or of processes that are not on the card (nvtop#110). They are
+        dropped, and change nothing. NVML stamps samples with the time of day, which may be set back. So if no sample
+        is new, all are read once, and one with another stamp than before is new.
         """
-        since = self._since.get(card.uuid, 0)
-        samples = _ask(errors, pynvml.nvmlDeviceGetProcessUtilization, card.handle, since, nothing=())
+        before = self._samples.get(card.uuid, _Samples())
+        samples = self._newest(errors, card, max(before.newest - LONGEST_SAMPLE, 0), pids)
         if samples is None:
             return None
-        newest: dict[int, tuple[int, int]] = {}
+        new = {pid: each for pid, each in samples.items() if before.stamps.get(pid) != each.timeStamp}
+        newest = before.newest
+        if not new and newest:
+            every = self._newest(errors, card, 0, pids) or {}
+            new = {pid: each for pid, each in every.items() if before.stamps.get(pid) != each.timeStamp}
+            newest = 0
+        if new:  # processes are sampled at different times, so the last period is read again
+            newest = max(newest, *(each.timeStamp for each in new.values()))
+            stamps = {pid: stamp for pid, stamp in before.stamps.items() if pid in pids}
+            self._samples[card.uuid] = _Samples(newest, stamps | {pid: each.timeStamp for pid, each in new.items()})
+        else:
+            newest = before.newest
+        current = {pid: each for pid, each in samples.items() if newest - LONGEST_SAMPLE < each.timeStamp <= newest}
+        return {pid: each.smUtil for pid, each in (current | new).items()}
+
+    def _newest(self, errors: list[str], card: _NvmlDevice, since: int, pids: Collection[int]) -> dict[int, Any] | None:
+        """Return the newest possible sample of each of these processes after a time; None if there are none by NVML."""
+        samples: Sequence[Any] | None = self._ask(
+            errors, pynvml.nvmlDeviceGetProcessUtilization, card.handle, since, nothing=()
+        )
+        if samples is None:
+            return None
+        found: dict[int, Any] = {}
         for sample in samples:
-            if sample.smUtil <= _PERCENT and sample.timeStamp > max(since, newest.get(sample.pid, (0, 0))[0]):
-                newest[sample.pid] = sample.timeStamp, sample.smUtil
-        if newest:  # processes are sampled at different times, so the last period is read again
-            self._since[card.uuid] = max(since, max(at for at, _ in newest.values()) - LONGEST_SAMPLE)
-        return {pid: share for pid, (_, share) in newest.items()}
+            if sample.pid in pids and sample.smUtil <= _PERCENT and sample.timeStamp > since:
+                found[sample.pid] = max(found.get(sample.pid, sample), sample, key=lambda each: each.timeStamp)
+        return found
+
+    def _ask(self, errors: list[str], call: Callable[..., T], *arguments: Any, nothing: Any = None) -> T | None:
+        """Call NVML, and record a failure with the name of the call. Returns `nothing` if NVML has found nothing."""
+        for _ in range(TRIES):
+            try:
+                return call(*arguments)
+            except pynvml.NVMLError as error:
+                match error.value:
+                    case pynvml.NVML_ERROR_NOT_FOUND:
+                        return nothing  # type: ignore[no-any-return]
+                    case pynvml.NVML_ERROR_NOT_SUPPORTED:
+                        return None
+                    case pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                        self.missing.add(call.__name__)
+                        return None
+                    case pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                        continue
+                errors.append(f"{call.__name__}: {_why(error)}")
+                return None
+        errors.append(f"{call.__name__}: the list grew {TRIES} times")
+        return None
 
 
 _PERCENT = 100
@@ -240,16 +311,39 @@ _NO_LIMIT = 2**64 - 1
 """NVML_DEVICE_MEMORY_LIMIT_MAX of nvml.h 13.5."""
 
 
-def _devices(number: int) -> Iterator[_NvmlDevice]:
-    """Yield a card, or the MIG devices on it. Raises NVMLError."""
+def _found() -> Iterator[_NvmlDevice]:
+    """Yield the cards, and the MIG devices on them. A card that cannot be opened has an error. Raises NVMLError."""
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            yield from _devices(number)
+        except pynvml.NVMLError as error:
+            why = f"nvmlDeviceGetHandleByIndex: {_why(error)}"
+            yield _NvmlDevice(None, f"{INDEX}{number}", str(number), "", mig=False, error=why)
+
+
+def _devices(number: int) -> list[_NvmlDevice]:
+    """Return a card, or the MIG devices on it. Raises NVMLError."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-    card, name = _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle))
-    instances = list(_instances(handle))
-    if not instances:
-        yield _NvmlDevice(handle, card, str(number), name, mig=False)
-    for index, instance in instances:
-        uuid = _text(pynvml.nvmlDeviceGetUUID(instance))
-        yield _NvmlDevice(instance, uuid, f"{number}:{index}", f"{name} MIG", mig=True, parent=card)
+    card, name = _text(pynvml.nvmlDeviceGetUUID(handle)), _name(handle)
+    return [
+        _NvmlDevice(
+            instance,
+            _text(pynvml.nvmlDeviceGetUUID(instance)),
+            f"{number}:{index}",
+            f"{name} MIG",
+            mig=True,
+            parent=card,
+        )
+        for index, instance in _instances(handle)
+    ] or [_NvmlDevice(handle, card, str(number), name, mig=False)]
+
+
+def _name(handle: Any) -> str:
+    """Return a card's model in printable ASCII. Raises NVMLError."""
+    try:
+        return shown(_text(pynvml.nvmlDeviceGetName(handle)), quotes=False)
+    except UnicodeDecodeError:  # from the binding, which decodes the name itself
+        return "unknown"
 
 
 def _instances(card: Any) -> Iterator[tuple[int, Any]]:
@@ -265,23 +359,6 @@ def _instances(card: Any) -> Iterator[tuple[int, Any]]:
             yield index, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)
         except pynvml.NVMLError:  # no device has this index
             continue
-
-
-def _ask(errors: list[str], call: Callable[..., T], *arguments: Any, nothing: Any = None) -> T | None:
-    """Call NVML, and record a failure with the name of the call. Returns `nothing` if NVML has found nothing."""
-    for _ in range(TRIES):
-        try:
-            return call(*arguments)
-        except pynvml.NVMLError as error:
-            if error.value == pynvml.NVML_ERROR_NOT_FOUND:
-                return nothing  # type: ignore[no-any-return]
-            if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED:
-                return None
-            if error.value != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-                errors.append(f"{call.__name__}: {_why(error)}")
-                return None
-    errors.append(f"{call.__name__}: the list grew {TRIES} times")
-    return None
 
 
 def _why(error: pynvml.NVMLError) -> str:

@@ -163,6 +163,7 @@ def _looked(follow: "tuple[NodeWatch, Any] | None", *, as_json: bool) -> str:
     cards = nvml.Cards()
     try:
         seen = look.look(cards, Processes())
+        outputs.say([f"driver {cards.driver} has no {name}" for name in sorted(cards.missing)])
     finally:
         cards.close()
     if follow is None:
