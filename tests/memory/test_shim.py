@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cost import calls
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
@@ -17,7 +18,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.images import LIST, config_map
 from webhook.facts.snapshot import Facts
 from webhook.memory import annotation
-from webhook.memory.shim import delivery
+from webhook.memory.shim import delivery, flags
 from webhook.memory.shim.delivery import CHOICE, CODE, FOLDER, IMAGE_PATH, VOLUME, code
 from webhook.model import Action, Verdict
 from webhook.policy.model import Policy, PythonPath
@@ -269,6 +270,20 @@ DEFEATS: dict[str, Item] = {
     "-S after an option with a value": {"command": ["python", "-Wignore", "-S", "x.py"]},
     "-I after a value of its own": {"command": ["python", "-X", "importtime", "-uI", "x.py"]},
     "-S after a warning about a module": {"command": ["python", "-Wcommon", "-S", "x.py"]},
+    "tini": {"command": ["/usr/bin/tini", "-g", "-e", "143", "--", "python", "-I", "x.py"]},
+    "dumb-init": {"command": ["dumb-init", "-r", "15:2", "python3", "-S", "x.py"]},
+    "timeout": {"command": ["timeout", "-k", "5", "--signal", "INT", "60", "python3", "-S", "x.py"]},
+    "nice": {"command": ["nice", "-n", "5", "ionice", "-c2", "python", "-E", "x.py"]},
+    "env": {"command": ["/usr/bin/env", "A=b", "python", "-I", "x.py"]},
+    "env -S": {"command": ["env", "-S", "python -I x.py"]},
+    "env -S in one word": {"command": ["env", "-SA=b python -I", "x.py"]},
+    "env -i": {"command": ["env", "-i", "PATH=/bin", "python", "x.py"]},
+    "env -u": {"command": ["env", "-u", "PYTHONPATH", "python", "x.py"]},
+    "env -i and a shell": {"command": ["env", "-i", "sh", "-c", "python x.py"]},
+    "a shell": {"command": ["sh", "-c", "exec python -I x.py"]},
+    "a shell after others": {"command": ["bash", "-lec", "cd /app && A=b /usr/bin/python3.12 -I x.py"]},
+    "a shell with args": {"command": ["sh", "-c"], "args": ["if true; then exec timeout 60 'python' \"-I\" x.py; fi"]},
+    "a shell in a shell": {"command": ["sh", "-c", "bash -c 'python -E x.py'"]},
     "another home": {"env": [{"name": "PYTHONHOME", "value": "/x"}]},
 }
 
@@ -291,6 +306,15 @@ def test_what_keeps_python_from_reading_it_is_warned_of_or_refused(name: str) ->
         ["python", "-mEIS"],
         ["python", "--check-hash-based-pycs", "always", "-"],
         ["bash", "-ES"],
+        ["tini", "--", "train", "python", "-I"],
+        ["timeout", "60", "python", "x.py", "-I"],
+        ["env", "-u", "HOME", "python", "x.py"],
+        ["env", "-i", "PYTHONPATH=/slicewarden", "python", "x.py"],
+        ["sh", "-c", "echo 'python -I'; python x.py -I"],
+        ["sh", "-c", "echo python -I"],
+        ["sh", "-c"],
+        ["env", "-S"],
+        ["timeout"],
         [],
     ],
 )
@@ -298,6 +322,36 @@ def test_other_words_are_no_defeat(command: list[str]) -> None:
     verdict = judged(mutated(pod({"command": command}, python_path=""), STRICT), STRICT)
     assert verdict.allowed
     assert not [result for result in verdict.results if "shim" in result.text]
+
+
+@pytest.mark.parametrize("name", DEFEATS)
+def test_the_record_lists_no_shim_that_python_does_not_read(name: str) -> None:
+    record = json.loads(mutated(pod(DEFEATS[name], python_path=""))["metadata"]["annotations"][annotation.KEY])
+    assert "shim" not in record
+    (entry,) = [entry for entry in record["uncapped"] if "shim" in entry]
+    assert entry.endswith(" does not read it")
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["env", "-S", "-i", "timeout", "sh", "-c", "python", "-I", "tini", "--", "'", '"', "\\", ";", "5"]
+        )
+        | st.text(max_size=8),
+        max_size=12,
+    )
+)
+def test_no_command_line_raises(words: list[str]) -> None:
+    flags.unread(words)
+    flags.unread(["sh", "-c", " ".join(words)])
+
+
+@pytest.mark.parametrize("part", ["'", '"', '\\"', "env -S ", "sh -c '", "a;", "$(", "python "])
+def test_the_work_is_linear_in_a_script(part: str) -> None:
+    def work(count: int) -> int:
+        return calls(lambda: flags.unread(["sh", "-c", part * count]))
+
+    assert work(20_000) < 12 * work(2_000)
 
 
 def test_a_tenants_volume_of_our_name_is_refused() -> None:

@@ -195,7 +195,7 @@ def start(reference: str, words: Sequence[str]) -> Start | None:
     """
     if program := started(words):
         return Start(program, words, ARGS, clearly=True)
-    script = _script(words)
+    script = _SCRIPT_WORDS.split(inline_script(words))
     if program := _started_in(script):
         named = {word.rpartition("/")[2] for word in script}
         command = next((each for each in program.commands if each in named), program.name)
@@ -226,12 +226,12 @@ _SCRIPT_WORDS = re.compile(r"[\s;&|()\"'`]+")
 """The separators of a script's words. The script is only searched for words, not parsed as a shell would."""
 
 
-def _script(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of the script that a command gives to a shell by `-c`; none if it gives no script."""
+def inline_script(words: Sequence[str]) -> str:
+    """Return the script that a command gives to a shell by `-c`; empty if it gives no script."""
     if not words or words[0].rpartition("/")[2] not in _SHELLS:
-        return ()
+        return ""
     at = next((index for index, word in enumerate(words) if _INLINE.fullmatch(word)), len(words))
-    return _SCRIPT_WORDS.split(next((word for word in words[at + 1 :] if word != "--"), ""))
+    return next((word for word in words[at + 1 :] if word != "--"), "")
 
 
 def _started_in(script: Sequence[str]) -> Program | None:

@@ -89,7 +89,7 @@ def _by_shim(part: ContainerPlan, plan: CapPlan) -> Iterator[Capped]:
     cap = plan.cap
     wanted = [f.shimmed for f in frameworks.walk() if f.shimmed and cap.policy.caps(f.name)]
     lacking = {name for f in frameworks.walk() for name in f.uncapped(cap._replace(shim=False))}
-    given = part.shim is not None and part.shim.given
+    given = part.shim is not None and part.shim.caps
     why, way = ("", "") if given else _no_shim(part, plan)
     for name in wanted:
         if name in lacking:
@@ -99,6 +99,8 @@ def _by_shim(part: ContainerPlan, plan: CapPlan) -> Iterator[Capped]:
 
 def _no_shim(part: ContainerPlan, plan: CapPlan) -> tuple[str, str]:
     """Say why a container has no shim, and which line turns it on."""
+    if part.shim is not None and part.shim.unread:
+        return f"no shim: {part.shim.unread} does not read it", f"remove {part.shim.unread.rpartition(' ')[2]}"
     if part.shim is not None:
         return f"no shim: {part.shim.note.partition(f'; say {IMAGE_PATH}')[0]}", f'{IMAGE_PATH}: "PATH"'
     if plan.budget.unified:

@@ -152,9 +152,10 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     lists = _lists(containers, cap)
     if before is not None and before.lowered:
         lists["lowered"][:0] = before.still({past.entry for part in containers for past in part.lowered_before})
-    given = lists["shim"]
-    shimmed = cap._replace(shim=True) if given and len(given) == len(containers) else cap
+    read = lists["shim"]
+    shimmed = cap._replace(shim=True) if read and len(read) == len(containers) else cap
     record = annotation.of(pool, shimmed, **lists)
+    given = any(part.shim is not None and part.shim.given for part in containers)
     lacking = tuple(delivery.pod_findings(pod)) if given else ()
     return CapPlan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
 
@@ -177,7 +178,9 @@ def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]
         if part.shim is not None:
             if part.shim.note:
                 lists["uncapped"].append(f"{part.shown}: no shim: {part.shim.note}")
-            if part.shim.given:
+            if part.shim.unread:
+                lists["uncapped"].append(f"{part.shown}: no shim: {part.shim.unread} does not read it")
+            if part.shim.caps:
                 lists["shim"].append(f"{part.shown}: {delivery.CAPS}")
     return lists
 

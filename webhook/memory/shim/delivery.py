@@ -6,9 +6,8 @@ when the annotation changes (kubernetes/website, "Expose Pod Information to Cont
 
 import pkgutil
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from webhook.api.fields import entries, text
@@ -16,6 +15,7 @@ from webhook.api.pods import Container, EnvVar, Pod
 from webhook.facts.images import ImageSetting, is_path
 from webhook.memory import frameworks
 from webhook.memory.budget import Budget, InvalidAnnotation
+from webhook.memory.shim import flags
 from webhook.memory.steps import fraction, natural
 from webhook.model import Finding, Fix
 from webhook.policy.model import Policy
@@ -73,12 +73,19 @@ def mounts() -> list[dict[str, Any]]:
 class Delivery(NamedTuple):
     """How one container gets the shim: `findings` with their fixes, and a `note` if it does not get it.
 
-    `given` is whether the container has the shim once the fixes are applied.
+    `given` is whether the container has the shim once the fixes are applied. `unread` is what keeps its Python from
+    reading it, as far as the pod shows that.
     """
 
     given: bool
     findings: tuple[Finding, ...] = ()
     note: str = ""
+    unread: str = ""
+
+    @property
+    def caps(self) -> bool:
+        """Whether the container has the shim, and nothing in the pod shows that Python does not read it."""
+        return self.given and not self.unread
 
 
 def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
@@ -161,8 +168,14 @@ def deliver(
             "Slicewarden's mutating webhook did not run, or another webhook undid its changes"
         )
         refused.append(Finding(path, message, tuple(fixes), parts=tuple(missing)))
-    refused += _skipped(container, env.get(PYTHONHOME) is not None, strict=strict)
-    return Delivery(given=True, findings=tuple(refused))
+    unread = PYTHONHOME if PYTHONHOME in env else shown(flags.unread(container.words), quotes=False)
+    if unread == PYTHONHOME:
+        message = f"{PYTHONHOME} may name a Python that does not read the memory shim; remove it"
+        refused.append(Finding((*container.path, "env"), message, advice=not strict, parts=(message,)))
+    elif unread:
+        message = f"{unread} reads no memory shim, so there is no cap; remove the flag"
+        refused.append(Finding((*container.path, "command"), message, advice=not strict, parts=(message,)))
+    return Delivery(given=True, findings=tuple(refused), unread=unread)
 
 
 def _within(value: str, budget: Budget, name: str) -> bool:
@@ -186,38 +199,6 @@ def _mounts(container: Container, refused: list[Finding]) -> Iterator[dict[str, 
             refused.append(Finding((*at, index, "mountPath"), message))
             there.append(place)
     yield from (mount for place, mount in ours.items() if place not in there)
-
-
-def _skipped(container: Container, home: bool, *, strict: bool) -> Iterator[Finding]:
-    """Yield the reasons, visible in the pod, why Python would not read the shim."""
-    if home:
-        message = f"{PYTHONHOME} may name a Python that does not read the memory shim; remove it"
-        yield Finding((*container.path, "env"), message, advice=not strict, parts=(message,))
-    flag = _ignoring(container.words)
-    if flag:
-        message = f"python {shown(flag, quotes=False)} reads no memory shim, so there is no cap; remove the flag"
-        yield Finding((*container.path, "command"), message, advice=not strict, parts=(message,))
-
-
-def _ignoring(words: Sequence[str]) -> str:
-    """Return the flags that keep a Python command from reading PYTHONPATH or sitecustomize: -I, -E, -S."""
-    if not words or not words[0].rpartition("/")[2].startswith("python"):
-        return ""
-    value = False  # whether the word is the value of -W or -X
-    for word in words[1:]:
-        if value:
-            value = False
-        elif not word.startswith("-") or word in ("-", "--"):
-            return ""
-        elif not word.startswith("--"):
-            letters = "".join(takewhile(lambda letter: letter not in "cmWX", word[1:]))
-            if set(letters) & set("IES"):
-                return word
-            last = word[len(letters) + 1 : len(letters) + 2]
-            if last in ("c", "m"):  # all later words belong to the program
-                return ""
-            value = bool(last) and len(word) == len(letters) + 2
-    return ""
 
 
 def pod_findings(pod: Pod) -> Iterator[Finding]:
