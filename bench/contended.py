@@ -5,7 +5,7 @@ here was measured on a card. The planner is the agent's own; its looks, NVML's s
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tests.agent.literal import manage
@@ -16,8 +16,30 @@ from webhook.policy.model import FIRST_COME, Contention
 TABLE_1 = {1: 11.30, 2: 23.84, 3: 35.46, 5: 58.97, 10: 117.09}
 """The study's result: seconds until the last of this many containers has ended, all running at once."""
 
-START, COPY, KERNEL, END = 0.083, 0.106, 10.7946, 0.3185
-"""Seconds that a single container needs: on the host, the copy engine, the card, and the host again."""
+SIDE = 13312
+"""The side of the matrices of Table 1."""
+
+
+@dataclass
+class Job:
+    """The work that a container still has to do, in seconds of each stage, and whether it is frozen.
+
+    The stages are on the host, the copy engine, the card, and the host again. The defaults are for Table 1.
+    """
+
+    start: float = 0.083
+    copy: float = 0.106
+    kernel: float = 10.7946
+    end: float = 0.3185
+    frozen: bool = False
+    ended: float | None = None
+
+
+def sized(side: int) -> Job:
+    """Return the work for matrices of another side: kernels grow by its cube, copies by its square."""
+    part, job = side / SIDE, Job()
+    return Job(job.start, job.copy * part**2, job.kernel * part**3, job.end * part**2)
+
 
 SWITCH = 0.0735
 """Part of the card's time that is lost while kernels of several containers take turns by time-slicing."""
@@ -35,25 +57,13 @@ class Ends(NamedTuple):
     mean: float
 
 
-@dataclass
-class Job:
-    """The work that a container still has to do, in seconds of each stage, and whether it is frozen."""
-
-    start: float = START
-    copy: float = COPY
-    kernel: float = KERNEL
-    end: float = END
-    frozen: bool = False
-    ended: float | None = None
-
-
 Manager = Callable[[float, int, dict[str, Job], dict[str, int]], None]
 """Freezes and thaws containers, given the time, the card's use, and the remaining containers with their use."""
 
 
-def together(count: int) -> Ends:
+def together(count: int, work: Job | None = None) -> Ends:
     """Run all containers at once."""
-    return _run(count, lambda *_: None)
+    return _run(count, lambda *_: None, work)
 
 
 def one_after_the_other(count: int) -> Ends:
@@ -62,25 +72,25 @@ def one_after_the_other(count: int) -> Ends:
     return Ends(count * alone, alone * (count + 1) / 2)
 
 
-def managed(count: int) -> Ends:
-    """Let the agent's planner freeze the waiting containers."""
+def managed(count: int, rules: Contention = RULES, work: Job | None = None) -> Ends:
+    """Let the agent's planner freeze the waiting containers. Their probes tolerate the policy's `longestSeconds`."""
     state = plan.TurnState(found=frozenset())
 
     def look(now: float, busy: int, left: dict[str, Job], shares: dict[str, int]) -> None:
         nonlocal state
         here = tuple(
-            plan.Candidate(key, frozenset("A"), int(key), shares.get(key, 0), RULES.longest) for key in sorted(left)
+            plan.Candidate(key, frozenset("A"), int(key), shares.get(key, 0), rules.longest) for key in sorted(left)
         )
-        state, actions = plan.plan(state, plan.PlanInput(now, {"A": plan.CardLoad(busy, 0, 1)}, here), RULES)
+        state, actions = plan.plan(state, plan.PlanInput(now, {"A": plan.CardLoad(busy, 0, 1)}, here), rules)
         for act in actions:
             if act.container in left:
                 left[act.container].frozen = act.verb == FREEZE
 
-    return _run(count, look)
+    return _run(count, look, work)
 
 
 def to_the_letter(count: int) -> Ends:
-    """Use the study's algorithm as published (tests/agent/literal.py)."""
+    """Use the study's algorithm as published, with one reading of the card's use for its inner loop (literal.py)."""
     running = 0
 
     def look(_now: float, busy: int, left: dict[str, Job], _shares: dict[str, int]) -> None:
@@ -93,9 +103,9 @@ def to_the_letter(count: int) -> Ends:
     return _run(count, look)
 
 
-def _run(count: int, manager: Manager) -> Ends:
+def _run(count: int, manager: Manager, work: Job | None = None) -> Ends:
     """Simulate this many containers that start together, and the manager that observes them."""
-    jobs = {f"{number:03d}": Job() for number in range(count)}
+    jobs = {f"{number:03d}": replace(work or Job()) for number in range(count)}
     now, worked, since = 0.0, dict[str, float](), 0.0
     busy, shares, looked = 0, dict[str, int](), -1.0
     while left := {key: job for key, job in jobs.items() if job.ended is None}:
