@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.gpu.tables import Unmeasurable
 from webhook.agent.observe.cgroups import mount
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -17,8 +18,8 @@ PATIENCE = 10.0
 """Seconds until a cgroup has to be gone."""
 
 
-class Unwritable(Exception):
-    """Why there can be no cgroup, in one line."""
+class Unwritable(Unmeasurable):
+    """Why there can be no cgroup or program, in one line."""
 
 
 class Program:
@@ -67,15 +68,20 @@ class Program:
 
 
 class Containers:
-    """Makes containers in its own folder, each in its own pod. Programs get `environment`, by default ours."""
+    """Makes containers in its own folder, each in its own pod. Programs get `environment`, by default ours.
 
-    def __init__(self, root: Path, environment: Mapping[str, str] | None) -> None:
+    Without a `root` there is no cgroup to write to, so its programs are in no container.
+    """
+
+    def __init__(self, root: Path | None, environment: Mapping[str, str] | None) -> None:
         self.root, self.environment = root, environment
         self.folders: list[Path] = []
         self.programs: list[Program] = []
 
-    def make(self) -> Path:
-        """Make a container's folder."""
+    def make(self) -> Path | None:
+        """Make a container's folder; None without a cgroup to write to."""
+        if self.root is None:
+            return None
         number = len(self.folders)
         folder = self.root / f"pod{pod_uid(number)}" / container_id(number)
         folder.mkdir(parents=True)
@@ -100,24 +106,37 @@ def container_id(number: int) -> str:
 
 @contextmanager
 def containers(
-    environment: Mapping[str, str] | None = None, name: str = "kubepods-slicewarden"
+    environment: Mapping[str, str] | None = None, name: str = "kubepods-slicewarden", *, needed: bool = True
 ) -> Iterator[Containers]:
-    """Make containers until the block ends, and leave nothing. Raises Unwritable."""
-    at = mount()
-    if at is None or not os.access(at, os.W_OK):
-        raise Unwritable("no cgroup v2 that this user may write to")
+    """Make containers until the block ends, and leave nothing.
+
+    Without a cgroup v2 that may be written to it raises Unwritable, or makes none if they are not `needed`.
+    """
     try:
-        root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=at))
-    except OSError as error:
-        raise Unwritable(f"no cgroup v2 that this user may write to: {error.strerror}") from error
+        root = _root(name)
+    except Unwritable:
+        if needed:
+            raise
+        root = None
     made = Containers(root, environment)
     try:
         yield made
     finally:
         for program in made.programs:
             program.end()
-        for folder in (*reversed(made.folders), *{each.parent for each in made.folders}, root):
+        for folder in (*reversed(made.folders), *{each.parent for each in made.folders}, *filter(None, [root])):
             _remove(folder)
+
+
+def _root(name: str) -> Path:
+    """Make the folder of all containers. Raises Unwritable."""
+    at = mount()
+    if at is None or not os.access(at, os.W_OK):
+        raise Unwritable("no cgroup v2 that this user may write to")
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=at))
+    except OSError as error:
+        raise Unwritable(f"no cgroup v2 that this user may write to: {error.strerror}") from error
 
 
 def _remove(folder: Path) -> None:

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import version
 from typing import NamedTuple
 
 CHUNK = 16 * 2**20
@@ -72,7 +71,7 @@ def cupy() -> Source:
     """CuPy's default pool."""
     library = import_module("cupy")
     return Source(
-        version("cupy-cuda12x"),
+        library.__version__,
         lambda size: library.empty(size, dtype=library.uint8),
         library.cuda.memory.OutOfMemoryError,
         "Out of memory",

@@ -2,7 +2,7 @@
 
 from bench.gpu.containers import Program, containers
 from bench.gpu.nvml import Card
-from bench.gpu.tables import table
+from bench.gpu.tables import Measured
 from webhook.agent.observe.nvml import Cards
 
 LIMIT, CHUNK = 2048, 64
@@ -11,30 +11,31 @@ LIMIT, CHUNK = 2048, 64
 HEAD = ("limit (MiB)", "two processes took", "NVML tells", "a neighbour took", "after the limit's end", "verdict")
 
 
-def run(card: Card) -> tuple[str, bool]:
-    """Return the table, and whether the limit worked or is not supported. Raises Unwritable and Unavailable."""
+def run(_: Card) -> Measured:
+    """Return the table. It is good if the limit worked or is not supported. Raises Unwritable and Unavailable."""
     with containers() as made:
         cards = Cards()
         try:
             held, free = made.make(), made.make()
-            if why := cards.limit(cards.whole[0], str(held), LIMIT):
-                return table(card, HEAD, [(f"{LIMIT}", "", "", "", "", f"not tried: {why}")]), True
+            cgroup = str(held)
+            if why := cards.limit(cards.whole[0], cgroup, LIMIT):
+                return Measured(HEAD, [(f"{LIMIT}", "", "", "", "", f"not tried: {why}")])
             try:
                 one, two, other = made.run(held), made.run(held), made.run(free)
-                took = _fill((one, two))
+                took = fill((one, two))
                 told = _told(cards, {one.pid, two.pid})
-                neighbour = _fill((other,))
+                neighbour = fill((other,))
             finally:
-                cards.limit(cards.whole[0], str(held), None)
-            after = _fill((one,), CHUNK)
+                cards.limit(cards.whole[0], cgroup, None)
+            after = fill((one,), CHUNK)
         finally:
             cards.close()
     good = 0 < took <= LIMIT and neighbour > LIMIT and after == CHUNK
     verdict = "held, and nobody else" if good else "**not held**" if took > LIMIT else "**wrong**"
-    return table(card, HEAD, [(str(LIMIT), str(took), told, str(neighbour), f"{after} more", verdict)]), good
+    return Measured(HEAD, [(str(LIMIT), str(took), told, str(neighbour), f"{after} more", verdict)], good)
 
 
-def _fill(programs: tuple[Program, ...], most: int = LIMIT + 8 * CHUNK) -> int:
+def fill(programs: tuple[Program, ...], most: int = LIMIT + 8 * CHUNK) -> int:
     """Make programs allocate in turn until none gets more, with a maximum for each. Returns the MiB of each."""
     took = 0
     for _ in range(most // CHUNK):

@@ -1,13 +1,14 @@
 """A program on a card: allocates memory and computes by commands on its standard input, and answers each with a line.
 
 `take MIB` answers with CUDA's error (0, or 2 for out of memory), `give` frees what was taken last, `work ROUNDS` queues
-a kernel of so many rounds, and `wait` answers when all that was queued is done. `steps COUNT ROUNDS` does both so
-often, as a training does that reads its loss. Run as a file by any Python, on a machine with NVIDIA's driver; it
-imports nothing of ours, and needs no CUDA toolkit.
+a kernel of so many rounds, and `wait` answers when all that was queued is done. `steps COUNT ROUNDS [MICROSECONDS]`
+does both so often, as a training does that reads its loss, and waits so long on the host after each. Run as a file by
+any Python, on a machine with NVIDIA's driver; it imports nothing of ours, and needs no CUDA toolkit.
 """
 
 import ctypes
 import sys
+import time
 
 KERNEL = b"""
 .version 6.0
@@ -76,6 +77,7 @@ for line in sys.stdin:
     elif word == "steps":
         for _ in range(int(numbers[0])):
             error = error or launch(int(numbers[1])) or cuda.cuCtxSynchronize()
+            time.sleep(int(numbers[2]) / 1e6 if numbers[2:] else 0)
     elif word == "wait":
         error = cuda.cuCtxSynchronize()
     print(error, flush=True)

@@ -1,13 +1,27 @@
 """Writes the tables of bench/gpu. Each names the measured card and the software, or says that nothing was measured."""
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
+from typing import NamedTuple
 
 from bench.gpu.nvml import Card
 from bench.tables import markdown
 
 DRY = "DRY RUN on a pretended card: no figure here is a measurement"
+
+
+class Unmeasurable(Exception):
+    """Why a part cannot be measured here, in one line."""
+
+
+class Measured(NamedTuple):
+    """A table of one part. `good` is whether all that was measured is as it should be; `notes` are lines below it."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    good: bool = True
+    notes: Sequence[str] = ()
 
 
 def about(card: Card) -> str:
@@ -19,8 +33,10 @@ def about(card: Card) -> str:
     return "; ".join((*((f"**{DRY}**",) if card.pretended else ()), *parts))
 
 
-def table(card: Card, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(card: Card, measured: Measured) -> str:
     """Write a table. On a simulated card each row says that it is no measurement, so nobody can quote it as one."""
-    if not card.pretended:
-        return markdown(head, rows)
-    return markdown(("", *head), [("dry run", *row) for row in rows])
+    if card.pretended:
+        written = markdown(("", *measured.head), [("dry run", *row) for row in measured.rows])
+    else:
+        written = markdown(measured.head, measured.rows)
+    return "\n\n".join((written, *measured.notes))

@@ -1,12 +1,12 @@
 """Tests whether the agent reports the use of a real card correctly, with programs of known sizes in cgroups."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bench.gpu.containers import Program, containers
 from bench.gpu.nvml import Card
-from bench.gpu.tables import table
+from bench.gpu.tables import Measured
 from webhook.agent.observe import look
 from webhook.agent.observe.nvml import Cards
 from webhook.agent.observe.processes import Processes
@@ -26,17 +26,20 @@ class Told(NamedTuple):
     mib: int
 
 
-def run(card: Card) -> tuple[str, bool]:
-    """Return the table, and whether every report was correct. Raises Unwritable and Unavailable."""
-    with containers() as made:
+def run(_: Card) -> Measured:
+    """Return the table. It is good if every report was correct. Raises Unwritable and Unavailable.
+
+    Without a cgroup to write to, reports are checked by the PID alone.
+    """
+    with containers(needed=False) as made:
         cards, processes = Cards(), Processes()
         try:
             places = [*(made.make() for _ in SIZES[:-1]), None]
             groups = [[made.run(place) for _ in sizes] for place, sizes in zip(places, SIZES, strict=True)]
             for programs, sizes in zip(groups, SIZES, strict=True):
                 if not all(program.take(size) for program, size in zip(programs, sizes, strict=True)):
-                    return table(card, HEAD, [("", "", "", "", "", "**the card has not enough free memory**")]), False
-            told, rows, right = _told(cards, processes), [], True
+                    return Measured(HEAD, [("", "", "", "", "", "**the card has not enough free memory**")], good=False)
+            told, rows, right = _told(cards, processes), list[Sequence[str]](), True
             for place, programs, sizes in zip(places, groups, SIZES, strict=True):
                 found = [told.get(program.pid) for program in programs]
                 known = sum(each.mib for each in found if each)
@@ -56,7 +59,8 @@ def run(card: Card) -> tuple[str, bool]:
                 )
         finally:
             cards.close()
-    return table(card, HEAD, rows), right
+    notes = [] if made.root else ["no cgroup v2 that this user may write to: by the PID alone"]
+    return Measured(HEAD, rows, right, notes)
 
 
 def _told(cards: Cards, processes: Processes) -> Mapping[int, Told]:

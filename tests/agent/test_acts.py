@@ -261,6 +261,7 @@ def test_a_kill_that_failed_is_tried_again_after_another_grace(
 def test_a_neighbour_whose_allocation_failed_gets_its_memory_after_the_kill(made: Containers) -> None:
     """Real processes of CUDA on the pretended card; the seconds are those of the wall, with a grace of one."""
     hog, neighbour = made.run(made.make()), made.run(made.make())
+    assert made.root is not None
     assert hog.take(20000)
     assert not neighbour.take(6000)
     folders = CgroupFolders(made.root)

@@ -68,6 +68,7 @@ def test_a_limit_of_the_driver_holds_all_processes_of_a_container_together_and_n
 def test_a_limit_also_holds_what_runs_in_cgroups_below_the_containers(card: State, made: Containers) -> None:
     card.set(limits=1)
     folder = made.make()
+    assert folder is not None
     below = folder / "own"
     below.mkdir()
     made.folders.append(below)

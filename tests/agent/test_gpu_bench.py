@@ -1,6 +1,8 @@
-"""`python -m bench.gpu truth` and `limits` on the pretended card: nobody can take their figures for measured ones."""
+"""Each part of `python -m bench.gpu` on the pretended card: nobody can take their figures for measured ones."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,11 +12,13 @@ from types import ModuleType
 import pynvml
 import pytest
 
-from bench.gpu import limits, nvml, truth
-from bench.gpu.containers import Containers
-from bench.gpu.tables import DRY, about
+from bench.gpu import caps, contention, limits, mps, nvml, readings, shim, truth
+from bench.gpu.__main__ import EVERY, _seen
+from bench.gpu.containers import Containers, Program, containers
+from bench.gpu.tables import DRY, Measured, Unmeasurable, about, table
 from tests import ROOT
-from tests.support.card.library import library
+from tests.support.card import clock
+from tests.support.card.library import SOURCES, library
 from tests.support.card.state import State
 from webhook.agent.observe.nvml import Cards
 
@@ -31,7 +35,8 @@ def bench(card: State, made: Containers, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def body(written: str) -> list[list[str]]:
-    _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines()]
+    lines = [line for line in written.splitlines() if line.startswith("|")]
+    _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return rows
 
 
@@ -42,15 +47,15 @@ def test_the_first_line_and_every_row_of_a_dry_run_say_that_it_is_none(card: Sta
     card.set(limits=1)
     modules: list[ModuleType] = [truth, limits]
     for module in modules:
-        rows = body(module.run(bench)[0])
+        rows = body(table(bench, module.run(bench)))
         assert rows
         assert {row[0] for row in rows} == {"dry run"}
 
 
 def test_what_containers_take_is_told_in_its_place_and_gone_with_them(bench: nvml.Card) -> None:
-    written, right = truth.run(bench)
-    assert right
-    assert [(row[2], row[3], row[4], row[6]) for row in body(written)] == [
+    found = truth.run(bench)
+    assert found.good
+    assert [(row[1], row[2], row[3], row[5]) for row in found.rows] == [
         ("256 + 512", "768", "0", "told, in its place"),
         ("1024", "1024", "0", "told, in its place"),
         ("128", "128", "0", "told, in its place"),
@@ -59,24 +64,233 @@ def test_what_containers_take_is_told_in_its_place_and_gone_with_them(bench: nvm
 
 def test_memory_that_is_told_in_another_place_is_found_out(bench: nvml.Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.agent.observe.processes.places.place", lambda _: None)
-    written, right = truth.run(bench)
-    assert (right, [row[6] for row in body(written)]) == (False, ["**wrong**", "**wrong**", "told, in its place"])
+    found = truth.run(bench)
+    assert (found.good, [row[5] for row in found.rows]) == (False, ["**wrong**", "**wrong**", "told, in its place"])
 
 
 def test_a_limit_is_tried_where_the_driver_has_one_and_found_out_where_it_does_not_hold(
     card: State, bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written, right = limits.run(bench)
-    assert (right, body(written)[0][6]) == (True, "not tried: Not Supported")
+    found = limits.run(bench)
+    assert (found.good, found.rows[0][5]) == (True, "not tried: Not Supported")
     card.set(limits=1)
-    written, right = limits.run(bench)
-    assert right
-    assert body(written)[0][1:4] == ["2048", "2048", "2048"]
-    assert body(written)[0][5:] == ["64 more", "held, and nobody else"]
+    found = limits.run(bench)
+    assert found.good
+    assert found.rows[0][:3] == ("2048", "2048", "2048")
+    assert found.rows[0][4:] == ("64 more", "held, and nobody else")
     assert card.limits() == {}
     monkeypatch.setattr(Cards, "limit", lambda *_: "")
-    written, right = limits.run(bench)
-    assert (right, body(written)[0][6]) == (False, "**not held**")
+    found = limits.run(bench)
+    assert (found.good, found.rows[0][5]) == (False, "**not held**")
+
+
+# Where no cgroup can be written to
+
+
+@pytest.fixture
+def no_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.gpu.containers.mount", lambda: None)
+
+
+def test_without_a_cgroup_what_programs_take_is_checked_by_their_pids(bench: nvml.Card, no_cgroup: None) -> None:
+    del no_cgroup
+    found = truth.run(bench)
+    assert found.good
+    assert {row[0] for row in found.rows} == {"no container"}
+    assert found.notes == ["no cgroup v2 that this user may write to: by the PID alone"]
+
+
+def test_without_a_cgroup_turns_are_given_by_signals(card: State, bench: nvml.Card, no_cgroup: None) -> None:
+    del no_cgroup
+    with clock.running(card):
+        found = contention.run(bench, [2], 0.5)
+    assert found.good
+    assert found.notes[0].startswith("FirstCome by SIGSTOP")
+
+
+# What a real card does
+
+
+def test_a_first_launch_that_compiles_is_not_taken_for_a_step(card: State, bench: nvml.Card) -> None:
+    card.set(compile=200_000)
+    with clock.running(card):
+        found = contention.run(bench, [2], 0.5)
+    assert found.good
+    _, _, after, *_ = found.rows[0]
+    last, mean = (float(each.strip().rstrip(" s")) for each in after.split("/"))
+    assert 0.25 <= mean < last
+
+
+def test_work_that_is_too_short_to_be_contended_is_no_measurement(
+    card: State, bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contention, "rounds_of", lambda _: 1)
+    with clock.running(card):
+        found = contention.run(bench, [2], 600)
+    assert not found.good
+    assert found.rows[0][-1].startswith("**too short")
+
+
+def test_contexts_are_there_before_any_program_computes(
+    card: State, bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del bench
+    order: list[str] = []
+    ask = Program.ask
+
+    def recorded(one: Program, line: str) -> int:
+        order.append(line)
+        return ask(one, line)
+
+    monkeypatch.setattr(Program, "ask", recorded)
+    card.set(context=100_000)
+    with clock.running(card), containers() as made:
+        programs = contention._started(made, 2)
+        contention._ends(programs, "steps 3 1000000")
+    assert order[:4] == ["take 256", "take 256", "steps 1 1", "steps 1 1"]
+    assert order[4:] == ["steps 3 1000000"] * 2
+
+
+def test_nvmls_use_is_read_for_loops_that_leave_the_card_partly_idle(card: State, bench: nvml.Card) -> None:
+    with clock.running(card):
+        found = readings.run(bench, 0.5)
+    assert [row[0].partition(" (")[0] for row in found.rows] == [
+        "a look at 3 programs",
+        *(f"busy of a loop with a gap of {gap} %" for gap in readings.GAPS),
+    ]
+    assert all(int(row[4]) > 0 for row in found.rows)
+
+
+CONTROL = """#!/bin/sh
+[ "$1" = -d ] && exit 0
+while read -r word first second; do
+    case $word in
+    set_default_device_pinned_mem_limit) echo "${second%M}" > "$CUDA_MPS_PIPE_DIRECTORY/limit" ;;
+    quit) rm -f "$CUDA_MPS_PIPE_DIRECTORY/limit" ;;
+    esac
+done
+"""
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on PATH with a stand-in for the control program of MPS."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    file = folder / mps.CONTROL
+    file.write_text(CONTROL)
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return file
+
+
+def test_a_client_of_mps_is_refused_at_its_limit_and_reported_as_one(bench: nvml.Card, control: Path) -> None:
+    found = mps.run(bench, 4)
+    assert found.good
+    assert found.rows[0] == ("6144", "6144", "6144", "yes", "refused at its limit, and within its allowance")
+    control.write_text("#!/bin/sh\ncat >/dev/null\n")  # a daemon that limits nothing
+    found = mps.run(bench, 4)
+    assert not found.good
+
+
+def test_without_the_control_program_mps_is_not_measured(bench: nvml.Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Unmeasurable, match="no nvidia-cuda-mps-control"):
+        mps.run(bench, 4)
+
+
+# Frameworks
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with a `torch` that uses the pretended card, and a CuPy that breaks."""
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    shutil.copy(SOURCES / "pretended_torch.py", packages / "torch.py")
+    (packages / "cupy.py").write_text("raise ImportError('libnvrtc.so.13: cannot open shared object file')\n")
+    return folder / "bin" / "python"
+
+
+def test_a_framework_that_breaks_is_a_row_and_the_others_are_measured(bench: nvml.Card, python: Path) -> None:
+    found = caps.run(bench, [str(python)], 4)
+    assert not found.good
+    assert [(row[0], row[1], row[5]) for row in found.rows] == [
+        ("pytorch", "2.11.0", "each stopped at its cap, all fit"),
+        ("cupy", "", "**broke**: ImportError: libnvrtc.so.13: cannot open shared object file"),
+    ]
+
+
+def test_the_shim_is_tried_with_and_without_a_flag_that_skips_it(bench: nvml.Card, python: Path) -> None:
+    found = shim.run(bench, [str(python)], 4)
+    assert found.good
+    assert [(row[0], row[4]) for row in found.rows] == [
+        ("python", "stopped at its cap"),
+        ("python -I", "not capped, as the page says"),
+    ]
+
+
+@pytest.mark.thorough
+def test_a_dry_run_of_all_does_each_part_and_writes_down_what_it_saw(
+    card: State, bench: nvml.Card, python: Path, control: Path, tmp_path: Path
+) -> None:
+    del bench
+    settings = "contention.COUNTS, contention.ALONE, readings.SECONDS = (2,), 0.5, 0.5"
+    program = (
+        f"import sys; from bench.gpu import contention, readings; {settings}; from bench.gpu.__main__ import main; "
+        "sys.exit(main())"
+    )
+    file = tmp_path / "seen.json"
+    path = f"{control.parent}{os.pathsep}{os.environ['PATH']}"
+    with clock.running(card):
+        ran = subprocess.run(
+            [sys.executable, "-c", program, "all", "--python", str(python), "--json", str(file)],
+            cwd=ROOT,
+            env={**card.environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    seen = json.loads(file.read_text())
+    assert seen["pretended"]
+    assert seen["about"].startswith(f"**{DRY}**")
+    assert [part["part"] for part in seen["parts"]] == [*EVERY]
+    assert [part["part"] for part in seen["parts"] if not part["good"]] == ["caps"], ran.stdout  # the broken CuPy
+    assert {row[0] for row in body(ran.stdout) if row[0] not in ("", "---")} == {"dry run"}
+    assert ran.returncode == 1
+
+
+def test_one_command_installs_wheels_that_were_carried_along_and_measures(card: State, tmp_path: Path) -> None:
+    card.set(limits=1)
+    wheels, results, programs = (tmp_path / name for name in ("wheels", "results", "programs"))
+    for folder in (wheels, results, programs):
+        folder.mkdir()
+    (wheels / "slicewarden-0.1.0-py3-none-any.whl").touch()
+    stand_in = f'#!/bin/sh\n[ "$2" = pip ] && exec echo "$@" >{tmp_path}/pip\nexec {sys.executable} "$@"\n'
+    (programs / "python3").write_text(stand_in)
+    (programs / "python3").chmod(0o755)
+    environment = {**card.environment, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    command = ["sh", "bench/gpu/lease.sh", str(wheels), str(results), "limits", "--slices", "2"]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (tmp_path / "pip").read_text().rstrip().endswith(f"{wheels}/slicewarden-0.1.0-py3-none-any.whl")
+    assert ran.stdout == (results / "bench.md").read_text()
+    (seen,) = json.loads((results / "bench.json").read_text())["parts"]
+    assert (seen["part"], seen["good"], seen["rows"][0][-1]) == ("limits", True, "held, and nobody else")
+
+
+def test_a_part_that_breaks_ends_no_other_one(
+    bench: nvml.Card, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(_: nvml.Card) -> Measured:
+        raise OSError("the card is gone")
+
+    found = _seen(bench, "limits", breaks)
+    assert (found["part"], found["good"], found["error"]) == ("limits", False, "OSError: the card is gone")
+    assert capsys.readouterr().err == "limits: nothing measured: OSError: the card is gone\n"
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert _seen(bench, "mps", lambda card: mps.run(card, 4))["good"]  # it is not possible here
 
 
 def test_without_a_card_it_says_so_in_one_line_and_measures_nothing() -> None:

@@ -28,10 +28,10 @@ struct limit {
 /* In bytes. `fault` is an error of NVML, `small` makes its lists too small, `limits` says whether the driver has limits
    (1), or refuses them (2). `garbage` is a count of samples of a process that is not on the card; its PID, percent and
    stamp may be chosen. `missing` says what an older driver lacks: the function of MPS (1), events (2), the samples of
-   processes (4). `peak` and `refused` are counted. */
+   processes (4). `context` and `compile` are the microseconds that a context and a process's first kernel take. `peak` and `refused` are counted. */
 struct card {
     uint64_t present, total, reserved, busy, fault, instances, small, limits, xid, garbage;
-    uint64_t garbage_pid, garbage_sm, garbage_stamp, missing;
+    uint64_t garbage_pid, garbage_sm, garbage_stamp, missing, context, compile;
     _Atomic uint64_t peak, refused;
     char uuid[64], name[64];
     struct slot slots[SLOTS];

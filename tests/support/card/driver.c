@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
 
@@ -118,6 +119,7 @@ int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     (void)device;
+    if (own_card() && own_card()->context) usleep((useconds_t)own_card()->context);
     *context = &thing;
     return 0;
 }
@@ -296,7 +298,8 @@ NOTHING(cuMemSetAccess)
    none. A copy takes none. */
 
 int cuModuleLoadData(void **module, const void *image) {
-    (void)image;
+    (void)image; /* compiled here, for the first kernel */
+    if (own_card() && own_card()->compile) usleep((useconds_t)own_card()->compile);
     *module = &thing;
     return 0;
 }

@@ -75,14 +75,28 @@ static int fits(const struct card *card, const struct slot *slot) {
     return 1;
 }
 
+/* The limit of a client of MPS in bytes, which a test's control program writes down in MiB; 0 for one that is no client. */
+static uint64_t mps_limit(void) {
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[512];
+    unsigned long mib = 0;
+    snprintf(path, sizeof path, "%s/limit", folder ? folder : "");
+    FILE *file = folder ? fopen(path, "re") : NULL;
+    if (file && fscanf(file, "%lu", &mib) != 1) mib = 0;
+    if (file) fclose(file);
+    return (uint64_t)mib << 20;
+}
+
 /* Take first and look then, without a lock: whoever is frozen or killed in between holds nobody up. */
 static int charge(size_t bytes) {
     struct card *card = own_card();
     struct slot *slot = card ? own_slot() : NULL;
     if (!slot) return 0;
     find_cgroup(slot);
+    uint64_t limit = mps_limit();
+    slot->mps = limit != 0;
     slot->memory += bytes;
-    if (!fits(card, slot)) {
+    if ((limit && slot->memory > limit) || !fits(card, slot)) {
         slot->memory -= bytes;
         card->refused++;
         return 0;

@@ -14,7 +14,7 @@ WORDS, LOCK = struct.Struct("=7Q"), struct.Struct("hhqqi4x")
 SLOT, LIMIT = struct.Struct("=10Q256s"), struct.Struct("=512sQQ")
 FIELDS = (
     *("present", "total", "reserved", "busy", "fault", "instances", "small", "limits", "xid", "garbage"),
-    *("garbage_pid", "garbage_sm", "garbage_stamp", "missing"),
+    *("garbage_pid", "garbage_sm", "garbage_stamp", "missing", "context", "compile"),
     *("peak", "refused"),
 )
 SM, QUEUED = 3 * 8, 8 * 8
