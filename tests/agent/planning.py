@@ -77,6 +77,16 @@ def a_newcomer_while_others_run(planner: Any) -> None:
     assert scene.look(8.0, 40, "c1", "c2", "c3") == ["+c3"]
 
 
+def a_card_that_is_nearly_busy(planner: Any) -> None:
+    """From `busy` percent on, a newcomer waits as on a card that is used all the time."""
+    for busy, use, lets in ((100, 99, True), (90, 90, False), (90, 89, True)):
+        scene = Scene(planner, PAPER._replace(busy=busy))
+        assert scene.look(0, use, "c1") == []
+        assert scene.look(1, use, "c1", "c2") == ["-c2"]
+        assert scene.look(3.5, use, "c1", "c2") == (["+c2"] if lets else [])
+        assert scene.look(9, use, "c1", "c2") == []
+
+
 def an_input_stage(planner: Any) -> None:
     """While the first one reads its input, the card is idle, and the others wait until it used it or patience ends."""
     scene = Scene(planner)
@@ -298,6 +308,7 @@ def starvation(planner: Any) -> None:
 SCENES: tuple[Callable[[Any], None], ...] = (
     three_that_arrive_together,
     a_newcomer_while_others_run,
+    a_card_that_is_nearly_busy,
     an_input_stage,
     full_memory,
     an_agent_that_starts_among_running_ones,

@@ -64,9 +64,10 @@ def test_what_a_pool_says_of_turns_is_read_and_the_rest_is_as_the_schema_says(tm
         "settleMilliseconds": 500,
         "patienceSeconds": 8,
         "fullPercent": 90,
+        "busyPercent": 95,
     }
     read = policy(tmp_path, {"contention": words}).pools[0].contention
-    assert read == Contention("Turns", "All", "PriorityClass", 5, 30, 7, 0.5, 8, 90)
+    assert read == Contention("Turns", "All", "PriorityClass", 5, 30, 7, 0.5, 8, 90, 95)
     assert policy(tmp_path, {"contention": {"mode": "FirstCome"}}).pools[0].contention == Contention("FirstCome")
     text = (ROOT / "webhook" / "policy" / "policy.schema.json").read_text("utf-8")
     (schema,) = [found for found in inner(json.loads(text)) if {"mode", "turnSeconds"} <= found.keys()]
@@ -81,6 +82,7 @@ def test_what_a_pool_says_of_turns_is_read_and_the_rest_is_as_the_schema_says(tm
         ({"mode": "Sometimes"}, "mode"),
         ({"mode": "Turns", "longestSeconds": 4}, "longestSeconds"),
         ({"mode": "Turns", "turn": "10s"}, "turn"),
+        ({"mode": "Turns", "busyPercent": 0}, "busyPercent"),
         ({"mode": False}, "mode"),
     ],
 )

@@ -289,6 +289,7 @@ def _contention(value: Object) -> Contention:
         value["settleMilliseconds"] / 1000 if "settleMilliseconds" in value else usual.settle,
         value.get("patienceSeconds", usual.patience),
         value.get("fullPercent", usual.full),
+        value.get("busyPercent", usual.busy),
     )
 
 

@@ -16,9 +16,6 @@ from typing import NamedTuple
 from webhook.agent.actions import FREEZE, THAW, NodeAction
 from webhook.policy.model import OFF, TURNS, Contention
 
-BUSY = 100
-"""Percent of NVML's sample period in which a kernel ran on a busy card."""
-
 LONG_AGO = float("-inf")
 
 
@@ -192,7 +189,7 @@ class _Draft:
                 rest = max(self._rules.rest, self._frozen[key].rest)
                 self._release(key, LONGEST)
                 self._rest(key, rest)
-        calm = all(busy < BUSY for busy, _ in known)
+        calm = all(busy < self._rules.busy for busy, _ in known)
         room = all(100 * look.used <= self._rules.full * look.total for _, look in known)
         ready = bool(running) and all(
             key in self._shown or self._now - self._running[key] >= self._rules.patience for key in running
