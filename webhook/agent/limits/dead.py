@@ -37,8 +37,8 @@ def update(before: DeadCards, readings: Iterable[CardReading], events: Iterable[
         if not card.startswith(INDEX) and (why != LOST or card not in present - lost)
     }
     for event in events:
-        if event.fatal:
-            cards[event.uuid] = cards.get(event.uuid, event.what)
+        if event.fatal and cards.get(event.uuid, LOST) == LOST:
+            cards[event.uuid] = event.what
     for card in lost:
         cards.setdefault(card, LOST)
     unopened = sorted(each.uuid for each in seen if each.lost and not each.opened)
