@@ -653,7 +653,7 @@ def test_the_made_policy_brings_the_right_to_read_what_it_names(file: Path) -> N
     existing |= {item["metadata"].get("namespace", "") for item in items}
     for each in bindings:
         home = each.value["metadata"]["namespace"]
-        assert each.value == {**sample, "metadata": {"name": "slicewarden", "namespace": home}}
+        assert each.value == {**sample, "metadata": {"name": "slicewarden-sharing", "namespace": home}}
         assert home in existing
 
 

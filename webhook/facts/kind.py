@@ -45,7 +45,7 @@ class Reach(Enum):
 
 
 BIND = (
-    "bind its right in each namespace of the policy's `sharing`: kubectl create rolebinding slicewarden "
+    "bind its right in each namespace of the policy's `sharing`: kubectl create rolebinding slicewarden-sharing "
     "--clusterrole=slicewarden-sharing --group=system:serviceaccounts:slicewarden-system --namespace=NAMESPACE"
 )
 """How an administrator lets the webhook read what is WITHIN."""
