@@ -45,6 +45,13 @@ RESOURCES = (
     "k8s.amazonaws.com/vgpu*",
     "tke.cloud.tencent.com/qgpu-*",
     "vke.volcengine.com/mgpu-*",
+    # Baidu's cGPU: NAME_cgpu, NAME_cgpu_core, NAME_cgpu_memory for each model of card (intl.cloud.baidu.com, CCE,
+    # "Description of GPU Exclusive and Shared Instances")
+    "baidu.com/*",
+    # smarter-project/smarter-device-manager README.md: a resource for each file of /dev that its configuration matches
+    "smarter-devices/dri*",
+    "smarter-devices/kfd*",
+    "smarter-devices/nvidia*",
     "tensor-fusion.ai/index*",  # NexusGPU/tensor-fusion pkg/constants
     # Project-HAMi/HAMi pkg/device and charts/hami values.yaml; whole cards by the vendors' own device plugins
     "birentech.com/*",
