@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -701,16 +701,31 @@ def test_nothing_is_written_while_nothing_changes(api: ApiInMemory) -> None:
 
 
 def test_a_lease_is_taken_by_one_and_by_another_when_it_ends(api: ApiInMemory) -> None:
-    now, path = datetime(2026, 1, 1, tzinfo=UTC), f"{LEASE}/slicewarden-controller"
-    assert lease.leads(api.api(), path, "a", now)
-    assert lease.leads(api.api(), path, "a", now + timedelta(seconds=10))
-    assert not lease.leads(api.api(), path, "b", now + timedelta(seconds=20))
-    assert lease.leads(api.api(), path, "b", now + timedelta(seconds=26))
-    assert not lease.leads(api.api(), path, "a", now + timedelta(seconds=27))
+    """The clocks of the two differ by an hour, and only the time in which no renewal is seen counts."""
+    path, now = f"{LEASE}/slicewarden-controller", [0.0]
+    ours, later = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=UTC)
+    one, other = (lease.Lease(api.api(), path, identity, lambda: now[0]) for identity in "ab")
+    assert one.leads(later)
+    assert not other.leads(ours)
+    now[0] = 10
+    assert one.leads(later)
+    for now[0] in (14, 16, 28):
+        assert not other.leads(ours)
+    now[0] = 29
+    assert other.leads(ours)
+    assert not one.leads(later)
 
 
-def test_a_lease_that_was_taken_by_a_wrong_clock_ends_all_the_same(api: ApiInMemory) -> None:
-    now, path = datetime(2026, 1, 1, tzinfo=UTC), f"{LEASE}/slicewarden-controller"
-    assert lease.leads(api.api(), path, "ahead", now + timedelta(hours=1))
-    assert lease.leads(api.api(), path, "right", now)
-    assert not lease.leads(api.api(), path, "another", now + timedelta(seconds=5))
+def test_a_controller_that_leads_again_waits_as_if_another_had_changed_anything_just_before(api: ApiInMemory) -> None:
+    install_fallback(api)
+    put(api, policy())
+    settle(controller(api))
+    now = [100.0]
+    one, other = (Controller(api.api(), terms_of(api), lambda _: None, clock=lambda: now[0]) for _ in range(2))
+    for now[0] in range(100, 120):
+        assert not one.look().wrote
+    put(api, policy(leaveAlone=["elsewhere"]))
+    while "just now" not in (look := other.look()).waits:
+        assert look.wrote
+    one.begin()
+    assert "just now" in one.look().waits

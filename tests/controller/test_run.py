@@ -30,6 +30,10 @@ class Failing:
 
     def __init__(self, ended: threading.Event) -> None:
         self.errors, self.ended = [*ERRORS], ended
+        self.begun = 0
+
+    def begin(self) -> None:
+        self.begun += 1
 
     def look(self) -> Round:
         if self.errors:
@@ -87,3 +91,24 @@ def test_a_controller_that_does_not_lead_waits_whatever_has_changed() -> None:
     one = cast("Controller", Failing(ended))
     run.run(one, lambda: False, changed, ended, ControllerMetrics(), lambda _: None)
     assert waits == [(False, lease.RENEW)]
+
+
+def test_a_controller_begins_whenever_it_leads_again() -> None:
+    class Changed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return timeout is not None
+
+    class Idle(Failing):
+        def look(self) -> Round:
+            return Round()
+
+    def leads() -> bool:
+        ours = turns.pop(0)
+        if not turns:
+            ended.set()
+        return ours
+
+    turns, ended = [True, True, False, True], threading.Event()
+    one = Idle(ended)
+    run.run(cast("Controller", one), leads, Changed(), ended, ControllerMetrics(), lambda _: None)
+    assert one.begun == 2

@@ -82,15 +82,19 @@ class Controller:
         self._policies: dict[str, tuple[str, Policy]] = {}
         self._made: dict[tuple[str, Names], list[Object]] = {}
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
-        self._constant: tuple[object, float] = (None, clock())
-        self._fallback_at = clock()  # another controller may have changed it just before
-        self._answers = 0
+        self.begin()
         self._trial = Trial(partial(self._apply, dry=True), clock)
         self.replicas: list[Replica] = []
         """The replicas and API servers that the last look asked."""
         self.standing: Standing | None = None
         """The digest of the policy that is in force, or will be next."""
         self._certificates = CertificateKeeper(api, terms, log, clock)
+
+    def begin(self) -> None:
+        """Begin to lead: another controller may have changed anything just before, so each pause starts now."""
+        self._constant: tuple[object, float] = (None, self._clock())
+        self._fallback_at = self._clock()
+        self._answers = 0
 
     def look(self) -> Round:
         """Make the write that is due. Raises StatusError, Unreachable, and the errors of the certificates' store."""

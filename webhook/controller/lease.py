@@ -1,5 +1,7 @@
 """The lease with which one of several controllers leads. If two lead, one of their writes is refused."""
 
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from webhook.cluster import client
@@ -11,31 +13,42 @@ RENEW = 5.0
 """Seconds between two renewals."""
 
 
-def leads(api: client.Api, path: str, identity: str, now: datetime) -> bool:
-    """Take or renew the lease at a path. Returns whether this controller has it. Raises StatusError and Unreachable.
+class Lease:
+    """A lease as one controller sees it.
 
-    A lease from the future ends as well: the clock of its holder was wrong, and would keep it for as long.
+    The lease of another ends when this controller has seen no renewal for its duration, by its own monotonic clock. So
+    the clocks of two controllers need not agree (client-go tools/leaderelection does the same).
     """
-    lease = client.ask(api, path)
-    spec = lease.get("spec") or {}
-    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-    if holder and holder != identity and renewed:
-        age = (now - datetime.fromisoformat(renewed)).total_seconds()
-        if abs(age) < spec.get("leaseDurationSeconds", SECONDS):
+
+    def __init__(self, api: client.Api, path: str, identity: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._path, self._identity, self._clock = api, path, identity, clock
+        self._version = ""
+        self._since = 0.0
+        """When this controller first saw this version of another's lease."""
+
+    def leads(self, now: datetime) -> bool:
+        """Take or renew the lease. Returns whether this controller has it. Raises StatusError and Unreachable."""
+        lease = client.ask(self._api, self._path)
+        spec, version = lease.get("spec") or {}, lease["metadata"]["resourceVersion"]
+        holder = spec.get("holderIdentity")
+        if holder and holder != self._identity:
+            if self._version != version:
+                self._version, self._since = version, self._clock()
+            if self._clock() - self._since < spec.get("leaseDurationSeconds", SECONDS):
+                return False
+        mine = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": SECONDS,
+            "renewTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        if holder != self._identity:
+            mine["acquireTime"] = mine["renewTime"]
+            mine["leaseTransitions"] = spec.get("leaseTransitions", 0) + 1
+        body = {"metadata": {"resourceVersion": version}, "spec": mine}
+        try:
+            client.ask(self._api, self._path, method="PATCH", body=body, patch=client.MERGE)
+        except client.StatusError as error:
+            if error.status != client.CONFLICT:
+                raise
             return False
-    mine = {
-        "holderIdentity": identity,
-        "leaseDurationSeconds": SECONDS,
-        "renewTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-    }
-    if holder != identity:
-        mine["acquireTime"] = mine["renewTime"]
-        mine["leaseTransitions"] = spec.get("leaseTransitions", 0) + 1
-    body = {"metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]}, "spec": mine}
-    try:
-        client.ask(api, path, method="PATCH", body=body, patch=client.MERGE)
-    except client.StatusError as error:
-        if error.status != client.CONFLICT:
-            raise
-        return False
-    return True
+        return True

@@ -33,11 +33,14 @@ def run(
 
     A look that fails is logged, whatever the error, and comes again: soon at first, and later with pauses.
     """
-    said, due, again, failures = "", 0.0, 0, 0
+    said, due, again, failures, led = "", 0.0, 0, 0, False
     while not ended.is_set():
         pause = WAITING
         try:
             ours = leads()
+            if ours and not led:
+                controller.begin()
+            led = ours
             if ours and (changed.is_set() or time.monotonic() >= due):
                 changed.clear()
                 look = controller.look()
@@ -90,11 +93,12 @@ def _wait(changed: threading.Event, ended: threading.Event, seconds: float) -> N
 def leader(api: client.Api, leases: str, identity: str) -> Callable[[], bool]:
     """Return a function that tells whether this controller leads. It renews the lease after a third of its time."""
     last = [-lease.RENEW, False]
+    own = lease.Lease(api, f"{leases}/slicewarden-controller", identity)
 
     def leads() -> bool:
         if time.monotonic() - last[0] >= lease.RENEW or not last[1]:
             last[0] = time.monotonic()
-            last[1] = lease.leads(api, f"{leases}/slicewarden-controller", identity, datetime.now(UTC))
+            last[1] = own.leads(datetime.now(UTC))
         return bool(last[1])
 
     return leads
