@@ -657,6 +657,17 @@ def test_the_made_policy_brings_the_right_to_read_what_it_names(file: Path) -> N
         assert home in existing
 
 
+@pytest.mark.parametrize("group", ["eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"])
+def test_kinds_of_sharing_in_one_node_group_are_told_apart_by_no_name_of_a_node(group: str) -> None:
+    whole = grown("a", "g4dn.xlarge", (group, "g1"), product="Tesla-T4", count="1", replicas="1")
+    shared = grown("b", "g4dn.xlarge", (group, "g1"), 4, product="Tesla-T4-SHARED", count="1", replicas="4")
+    for item in (whole, shared):
+        item["metadata"]["labels"]["kubernetes.io/hostname"] = item["metadata"]["name"]
+    pools = made([whole, shared]).policy.pools
+    assert len(pools) == 2
+    assert "hostname" not in str([pool.nodes for pool in pools])
+
+
 def test_one_word_that_mends_a_pod_is_named_and_a_pod_of_a_deployment_by_its_name() -> None:
     container: dict[str, Any] = {"name": "c", "image": "i", "volumeMounts": [{"name": "l", "mountPath": "/x"}]}
     volumes = [{"name": "l", "hostPath": {"path": "/home/kubernetes/bin/nvidia/lib64"}}]

@@ -57,7 +57,8 @@ def agents_of(
         account = string(spec.get("serviceAccountName")) or "default"
         before = chosen.get((namespace, account), AgentWorkload(namespace, account, (), ("",)))
         some = () if gpus or not before.rules else tuple(sorted({*denied, *filter(None, before.rules)}))
-        chosen[namespace, account] = before._replace(names=(*before.names, name), rules=some)
+        names = before.names if name in before.names else (*before.names, name)
+        chosen[namespace, account] = before._replace(names=names, rules=some)
     return tuple(found[key] for key in sorted(found)), tuple(strangers[key] for key in sorted(strangers))
 
 

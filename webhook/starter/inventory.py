@@ -386,7 +386,7 @@ def _told_apart(found: Sequence[NodeGroup], *, by_product: bool) -> list[NodeGro
     for index, one in enumerate(values):
         for other, another in enumerate(values[:index]):
             if not any(one[key].isdisjoint(another[key]) for key in needed[index] & needed[other]):
-                both = [key for key in known[index] if key in known[other]]
+                both = [key for key in known[index] if key in known[other] and key != _HOST]  # one node is no group
                 key = next(key for key in (*both, *_KEYS) if one[key].isdisjoint(another[key]))
                 needed[index].add(key)
                 needed[other].add(key)
