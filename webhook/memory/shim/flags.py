@@ -62,9 +62,11 @@ _NESTED = 4
 def unread(words: Sequence[str]) -> str:
     """Return what keeps the Python that a command starts from reading the shim, such as `python -I`; else empty.
 
-    These are Python's flags -I, -E and -S, and `env -i` or `env -u PYTHONPATH` before it.
+    These are Python's flags -I, -E and -S, and `env -i` or `env -u PYTHONPATH` before it. If a script starts several
+    commands of Python and one of them reads the shim, the others count as its helpers.
     """
-    return next((found for command in _commands(words, _NESTED) if (found := _of_python(command))), "")
+    found = [_of_python(command) for command in _commands(words, _NESTED)]
+    return found[0] if found and all(found) else ""
 
 
 def _commands(words: Sequence[str], nested: int) -> Iterator[Sequence[str]]:
@@ -120,7 +122,7 @@ def _clears(options: Sequence[str]) -> list[str]:
     for word, after in pairwise([*options, ""]):
         if word in ("-", "-i", "--ignore-environment"):
             return [f"env {word}"]
-        if word == "--unset=PYTHONPATH" or (word in ("-u", "--unset") and after == "PYTHONPATH"):
+        if word in ("--unset=PYTHONPATH", "-uPYTHONPATH") or (word in ("-u", "--unset") and after == "PYTHONPATH"):
             return ["env --unset=PYTHONPATH"]
     return []
 
