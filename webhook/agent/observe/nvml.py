@@ -5,6 +5,7 @@ period in which any kernel ran; it does not report how many of the card's cores 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from ctypes import c_char_p
 from typing import Any, NamedTuple, TypeVar
 
@@ -125,6 +126,7 @@ class Cards:
             raise Unavailable(_why(error)) from error
         self._samples: dict[str, _Samples] = {}
         self.missing: set[str] = set()
+        self._events: Any = None
         try:
             self._cards = tuple(_found())
             self.driver = _text(pynvml.nvmlSystemGetDriverVersion())
@@ -135,10 +137,11 @@ class Cards:
 
     def close(self) -> None:
         """End the session."""
-        try:
+        with suppress(pynvml.NVMLError):
+            if self._events:
+                pynvml.nvmlEventSetFree(self._events)
+        with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
-        except pynvml.NVMLError:
-            return
 
     def look(self) -> tuple[CardReading, ...]:
         """Read every card."""
@@ -184,7 +187,11 @@ class Cards:
                     registered = True
             except pynvml.NVMLError:  # the card is lost, or too old
                 continue
-        return events if registered else None
+        if registered:
+            return events
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlEventSetFree(events)
+        return None
 
     @property
     def whole(self) -> tuple[str, ...]:
