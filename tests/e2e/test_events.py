@@ -58,7 +58,7 @@ def test_without_the_component_nothing_is_written_and_nothing_else_suffers(telle
     before = len(failures(teller))
     create(teller.cluster, owned("refused", namespace))
     assert eventually(lambda: len(failures(teller)) > before)
-    assert failures(teller)[-1]["error"] == "403 Forbidden"
+    assert failures(teller)[-1]["error"] == "HTTP 403"
     assert events(teller.cluster, namespace) == []
 
 
