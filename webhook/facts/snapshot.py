@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
 
-from webhook.api.devices import TEMPLATE, DeviceRequest
+from webhook.api.devices import TEMPLATE
 from webhook.facts import kinds
 from webhook.facts.installations import PluginInstallation, Texts
 from webhook.facts.kind import Fact, Table
@@ -23,6 +23,7 @@ from webhook.facts.kinds import (
 from webhook.facts.kinds.device_class import DeviceClass
 from webhook.facts.kinds.node import Node
 from webhook.facts.kinds.pod import Holder
+from webhook.facts.kinds.resource_claim import ClaimedRequest
 from webhook.facts.kinds.resource_slice import Device
 from webhook.facts.queues import Queues, leading
 from webhook.facts.rights import UNREAD, Account, GrantedRight, Rights
@@ -66,7 +67,7 @@ class Facts:
     holders: tuple[Holder, ...] = _values()
     device_classes: Mapping[str, DeviceClass] = _mapping()
     """The DeviceClasses by name."""
-    claimed: Mapping[tuple[str, str, str], tuple[DeviceRequest, ...]] = _mapping()
+    claimed: Mapping[tuple[str, str, str], tuple[ClaimedRequest, ...]] = _mapping()
     """The requests of claims and their templates, by kind, namespace and name."""
     devices: tuple[Device, ...] = _values(lambda table: tuple(chain.from_iterable(table.values())))
     """The devices of all ResourceSlices."""
@@ -97,7 +98,7 @@ class Facts:
         """Return the facts of a kind whose table fills no field."""
         return self.tables.get(table.name, {})
 
-    def requested(self, kind: str, namespace: str, name: str) -> tuple[DeviceRequest, ...] | None:
+    def requested(self, kind: str, namespace: str, name: str) -> tuple[ClaimedRequest, ...] | None:
         """Return what a claim or a template requests; None if it is not among the facts.
 
         A template that a ComputeDomain names is known even before the driver has made it.

@@ -7,6 +7,7 @@ from webhook.api.devices import TEMPLATE, DeviceClaim, DeviceRequest, source
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Container, Pod
 from webhook.catalog.gpu_requests import IMPLICIT
+from webhook.facts.kinds.resource_claim import ClaimedRequest
 from webhook.facts.snapshot import Facts
 from webhook.gpu.placement import TrustRequest, closed
 from webhook.model import Object, Path
@@ -63,7 +64,7 @@ def opens(claim: DeviceClaim, pools: Iterable[Pool], policy: Policy, facts: Fact
     return None, refusals
 
 
-def counted(requests: Iterable[DeviceRequest], policy: Policy) -> Mapping[str, int]:
+def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) -> Mapping[str, int]:
     """Return the maximum number of devices that some requests take of each class that a pool offers.
 
     The scheduler takes one alternative of each request. Requests whose devices must be on different cards count as the
@@ -109,7 +110,7 @@ class ClaimUse(NamedTuple):
     path: Path
     kind: str
     name: str
-    requests: tuple[DeviceRequest, ...]
+    requests: tuple[ClaimedRequest, ...]
     containers: tuple[Container, ...]
 
     @property

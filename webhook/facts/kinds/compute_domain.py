@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from webhook.api.devices import DeviceRequest
 from webhook.api.lenient import mapping, string
 from webhook.api.resources import Resource
 from webhook.facts.kind import Fact, Table
+from webhook.facts.kinds.resource_claim import ClaimedRequest
 from webhook.model import Object
 
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 """The device class of these channels (dra-driver-nvidia-gpu deployments/helm, templates/deviceclass-*.yaml)."""
 
-CHANNEL = DeviceRequest((), CHANNEL_CLASS, everything=False, admin=False, selectors=())
+CHANNEL = ClaimedRequest(CHANNEL_CLASS)
 """The devices that a claim of that template requests."""
 
 RESOURCES = (Resource("resource.nvidia.com", "v1beta1", "computedomains", "ComputeDomain", namespaced=True),)
-TABLE = Table[tuple[str, str], tuple[DeviceRequest, ...]]("channels")
+TABLE = Table[tuple[str, str], tuple[ClaimedRequest, ...]]("channels")
 
 
 def read(item: Object, namespace: str, _: str) -> Fact:

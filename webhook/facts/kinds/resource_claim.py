@@ -1,25 +1,51 @@
 """ResourceClaims and their templates: the devices that each requests."""
 
-import json
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from webhook.api.devices import CLAIM, DEVICES, GROUP, TEMPLATE, DeviceRequest, device_requests
 from webhook.api.lenient import mapping
 from webhook.api.resources import Resource
 from webhook.facts import parts
 from webhook.facts.kind import Fact, Part, Reach, Table
-from webhook.model import Malformed, Object, Path
+from webhook.model import Malformed, Object
+
+
+class ClaimedRequest(NamedTuple):
+    """The part of a `DeviceRequest` that rules read of a stored claim. `mib` is its memory; None if it names none.
+
+    A claim can have a megabyte of selectors, and anybody may create many claims. So nothing else is kept of them.
+    """
+
+    device_class: str
+    number: int = 1
+    mib: int | None = None
+    place: int = 0
+    admin: bool = False
+    distinct: bool = False
+
+
+MAX_REQUESTS = 32 * 8
+"""Maximum requests of a claim, with all alternatives (k8s.io/api resource/v1 types.go, DeviceRequestsMaxSize and
+FirstAvailableDeviceRequestMaxSize). A claim with more counts as unknown; no API server stores one."""
+
+MAX_NAME = 253
+"""Maximum characters of a class's name, a DNS subdomain. A claim with a longer one counts as unknown."""
+
+MAX_ALIKE = 8
+"""Maximum requests of a claim that shares them with claims that request the same."""
 
 RESOURCES = (
     Resource(GROUP, "v1", "resourceclaims", CLAIM, namespaced=True),
     Resource(GROUP, "v1", "resourceclaimtemplates", TEMPLATE, namespaced=True),
 )
-TABLE = Table[tuple[str, str, str], tuple[DeviceRequest, ...]]("claimed")
+TABLE = Table[tuple[str, str, str], tuple[ClaimedRequest, ...]]("claimed")
 REACH = Reach.EVERYWHERE
 
 
 def read(item: Object, namespace: str, name: str) -> Fact:
-    """Read what a claim or a template requests, with all alternatives; None if it has a wrong shape."""
+    """Read what a claim or a template requests, with all alternatives; None if it has a wrong shape or is too large."""
     return TABLE.row((item["kind"], namespace, name), _claimed(item["kind"], item))
 
 
@@ -28,32 +54,31 @@ def kept(item: Object) -> Part:
     return {"spec": parts.without_config(mapping(item.get("spec")))}
 
 
-def _claimed(kind: str, item: Object) -> tuple[DeviceRequest, ...] | None:
+def _claimed(kind: str, item: Object) -> tuple[ClaimedRequest, ...] | None:
     base = DEVICES[GROUP, kind]
     devices = item
     for key in base:
         devices = mapping(devices.get(str(key)))
     try:
-        text = json.dumps({key: devices.get(key) for key in _READ}, sort_keys=True)
-    except (TypeError, ValueError, RecursionError):  # only in files: no API server stores such a value
-        return _requests(devices, base)
-    return _alike(text, base) if len(text) <= MAX_ALIKE else _requests(devices, base)
+        requests = _reduced(device_requests(devices, base))
+    except Malformed:
+        return None
+    if len(requests) > MAX_REQUESTS or any(len(one.device_class) > MAX_NAME for one in requests):
+        return None
+    return _alike(requests) if len(requests) <= MAX_ALIKE else requests
 
 
-_READ = ("requests", "constraints")
-"""The parts of a claim's `devices` that define what it requests."""
-
-MAX_ALIKE = 2048
-"""Maximum characters of requests, as JSON, whose parsed form is shared between claims."""
+def _reduced(requests: Iterable[DeviceRequest]) -> tuple[ClaimedRequest, ...]:
+    """Return the requests that name a class, each once. Requests for one class share its name."""
+    names: dict[str, str] = {}
+    found = (
+        ClaimedRequest(names.setdefault(name, name), one.number, one.mib, one.place, one.admin, one.distinct)
+        for one in requests
+        if (name := one.device_class)
+    )
+    return tuple(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=1024)  # a template makes a claim for each pod, and all of them request the same
-def _alike(text: str, base: Path) -> tuple[DeviceRequest, ...] | None:
-    return _requests(json.loads(text), base)
-
-
-def _requests(devices: Object, base: Path) -> tuple[DeviceRequest, ...] | None:
-    try:
-        return tuple(one for one in device_requests(devices, base) if one.device_class)
-    except Malformed:
-        return None
+def _alike(requests: tuple[ClaimedRequest, ...]) -> tuple[ClaimedRequest, ...]:
+    return requests
