@@ -513,6 +513,26 @@ def test_one_change_of_one_object_reads_one(
     assert reads[resource.kind] == MANY + 2
 
 
+@pytest.mark.parametrize("resource", WATCHED, ids=lambda one: one.kind)
+def test_objects_that_tenants_create_are_listed_in_small_pages(
+    server: Server, follow: Callable[..., Cluster], resource: Resource
+) -> None:
+    """Each can have over a megabyte, so a page of many would fill the webhook's memory."""
+    small = resource.kind in ("Pod", "ResourceClaim", "ResourceClaimTemplate")
+    limit, tokens = (cluster.SMALL_PAGE, ["c1", ""]) if small else (connection.PAGE, [""])
+    known = [saying(resource, number, number + 1) for number in range(MANY)]
+    pages = [known[at : at + limit] for at in range(0, MANY, limit)]
+    server.lists[resource.path] = [
+        {"metadata": {"resourceVersion": "9", "continue": token}, "items": page}
+        for page, token in zip(pages, tokens, strict=True)
+    ]
+    until(follow(read=(*cluster.READ, *cluster.READ_IF_NEEDED)), lambda facts: size(facts) == MANY)
+    asked = [(query["limit"], query.get("continue", "")) for query in server.of(resource.path, watch=False)]
+    assert asked == [(str(limit), token) for token in ("", *tokens[:-1])]
+    waiting_for(lambda: bool(server.of(resource.path, watch=True)))
+    assert server.of(resource.path, watch=True)[0]["resourceVersion"] == "9"
+
+
 def size(facts: Facts) -> int:
     """How much a snapshot says, of all kinds."""
     parts = (facts.namespaces, facts.nodes, facts.config_maps, facts.installations, facts.holders)

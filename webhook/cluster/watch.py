@@ -50,6 +50,9 @@ ABSENT_PAUSE = 60.0
 MAX_REASON = 300
 """Characters of an API server's message in a log line."""
 
+SMALL_PAGE = 25
+"""Objects per page of a list of all namespaces. Tenants create these objects, and each can have over a megabyte."""
+
 READ = kinds.usual(Reach.EVERYWHERE)
 """The resources that are read in the whole cluster for every policy. `make chart` writes the ClusterRole for them."""
 
@@ -293,20 +296,24 @@ class Cluster:
     def _list(self, resource: Resource) -> str:
         """List a resource in pages. Returns the resourceVersion from which to watch."""
         known: dict[Name, CachedObject] = {}
-        token = ""
-        while True:
-            with self._get(resource, **{"limit": PAGE, "continue": token}) as response:
-                page = orjson.loads(response.data)
-            for item in page["items"]:
-                if one := self._of(resource, item):
-                    known[_name(item)] = one
-            token = page["metadata"].get("continue")
-            if not token:
-                break
+        metadata = self._read_page(resource, "", known)
+        while token := metadata.get("continue"):
+            metadata = self._read_page(resource, token, known)
         self._replace(resource, known)
         self._hear(resource)
-        version: str = page["metadata"]["resourceVersion"]
+        version: str = metadata["resourceVersion"]
         return version
+
+    def _read_page(self, resource: Resource, token: str, known: dict[Name, CachedObject]) -> Mapping[str, Any]:
+        """Add the objects of a page. Returns the list's metadata; nothing else of the page stays in memory."""
+        limit = SMALL_PAGE if resource.namespaced and not resource.namespace else PAGE
+        with self._get(resource, **{"limit": limit, "continue": token}) as response:
+            page = orjson.loads(response.data)
+        for item in page["items"]:
+            if one := self._of(resource, item):
+                known[_name(item)] = one
+        metadata: Mapping[str, Any] = page["metadata"]
+        return metadata
 
     def _replace(self, resource: Resource, known: dict[Name, CachedObject]) -> None:
         with self._lock:
