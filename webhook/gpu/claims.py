@@ -1,16 +1,20 @@
 """The pools of device claims: a claim belongs to a pool by its device class, and has trust as a pod has."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
+from webhook.allowance import Allowance
 from webhook.api.devices import TEMPLATE, DeviceClaim, DeviceRequest, source
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Container, Pod
 from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.kinds.resource_claim import ClaimedRequest
 from webhook.facts.snapshot import Facts
+from webhook.gpu.device_classes import Class, sort_of
 from webhook.gpu.placement import TrustRequest, closed
-from webhook.model import Object, Path
+from webhook.model import Object, Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
 
@@ -100,17 +104,94 @@ def _pools(grants: Iterable[Grant], policy: Policy) -> frozenset[str]:
     return frozenset(name for grant in grants for name in grant.pools or policy.pool_names)
 
 
+@immutable
+class ClaimContents:
+    """What a claim or a template requests that is among the facts.
+
+    `classes` has the class of each request, and `others` is true if all are known not to be for GPUs. `pooled` are the
+    classes that pools offer, each once. `numbers` is how many devices it takes of them (`counted`), and `memory` the
+    smallest amount that a request for the class names, in MiB.
+    """
+
+    classes: tuple[str, ...]
+    others: bool
+    pooled: tuple[str, ...]
+    numbers: Mapping[str, int]
+    memory: Mapping[str, int]
+
+
+class ClaimEntry(NamedTuple):
+    """A pod's entry for a claim. `contents` is None if the claim is unknown."""
+
+    path: Path
+    entry: Object
+    contents: ClaimContents | None
+
+    @property
+    def others(self) -> bool:
+        """Whether the claim is known, and only for devices that are known not to be GPUs."""
+        return self.contents is not None and self.contents.others
+
+
+def claim_entries(pod: Pod, policy: Policy, facts: Facts, allowance: Allowance) -> Iterator[ClaimEntry]:
+    """Yield the pod's entries for claims. Raises TooLate."""
+    reader = _reader(policy, facts)
+    for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
+        allowance.look()
+        named = source(entry)
+        contents = reader[named[0], pod.namespace, named[1]] if named else None
+        yield ClaimEntry(pod.at("spec", "resourceClaims", index), entry, contents)
+
+
+class _ClaimReader(dict[tuple[str, str, str], ClaimContents | None]):
+    """The claims of a snapshot that have been read, by kind, namespace and name; None if unknown.
+
+    Thousands of a pod's entries may name one claim, so each claim is read once.
+    """
+
+    def __init__(self, policy: Policy, facts: Facts) -> None:
+        super().__init__()
+        self._policy, self._facts = policy, facts
+
+    def __missing__(self, claim: tuple[str, str, str]) -> ClaimContents | None:
+        requests = self._facts.requested(*claim)
+        if requests is None:
+            return None
+        self[claim] = read = _contents(requests, self._policy, self._facts)
+        return read
+
+
+_reader = lru_cache(maxsize=2)(_ClaimReader)  # once per snapshot
+
+
+def _contents(requests: tuple[ClaimedRequest, ...], policy: Policy, facts: Facts) -> ClaimContents:
+    names = dict.fromkeys(request.device_class for request in requests)
+    pooled = [name for name in names if policy.pools_of_class(name)]
+    offered = frozenset(pooled)
+    memory: dict[str, int] = {}
+    for request in requests:
+        if request.device_class in offered and (mib := request.mib) is not None:
+            memory[request.device_class] = min(memory.get(request.device_class, mib), mib)
+    return ClaimContents(
+        classes=tuple(request.device_class for request in requests),
+        others=bool(names) and all(sort_of(name, policy, facts) is Class.OTHER for name in names),
+        pooled=tuple(pooled),
+        numbers=counted(requests, policy),
+        memory=memory,
+    )
+
+
 class ClaimUse(NamedTuple):
     """A pod's use of a claim that is among the facts and requests devices of pools.
 
     `path` is the pod's entry for it. `kind` and `name` are those of the claim, or of the template that makes it.
-    `containers` are those that get its devices.
+    `containers` are those that get its devices; entries of one name have the same tuple.
     """
 
     path: Path
     kind: str
     name: str
-    requests: tuple[ClaimedRequest, ...]
+    contents: ClaimContents
     containers: tuple[Container, ...]
 
     @property
@@ -126,49 +207,39 @@ class Slice(NamedTuple):
     by: str
 
 
-def uses(pod: Pod, policy: Policy, facts: Facts) -> tuple[ClaimUse, ...]:
-    """Return the known claims of a pod for devices of pools; none if the policy lets the pod claim any device."""
-    if not pod.spec.get("resourceClaims") or not pod.namespace or free(pod, policy, facts):
-        return ()
-    return tuple(_uses(pod, policy, facts))
-
-
 def free(pod: Pod, policy: Policy, facts: Facts) -> bool:
     """Return whether the policy lets a pod claim any device (`gpus.claims`)."""
     labels = facts.namespaces.get(pod.namespace)
     return any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims)
 
 
-def unknown(pod: Pod, facts: Facts) -> Iterator[tuple[Path, Object]]:
-    """Yield the pod's entries for unknown claims, with their paths."""
-    for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
-        named = source(entry)
-        if named is None or facts.requested(named[0], pod.namespace, named[1]) is None:
-            yield pod.at("spec", "resourceClaims", index), entry
-
-
-def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[ClaimUse]:
-    at = pod.at("spec")
+def uses(pod: Pod, listed: Iterable[ClaimEntry]) -> Iterator[ClaimUse]:
+    """Yield the known claims of a pod for devices of pools."""
     using: dict[str, list[Container]] = {}
     for container in pod.containers:
         resources = section(container.spec, "resources", container.path)
         place = (*container.path, "resources")
         for index, one in entries(resources, "claims", place):
             using.setdefault(text(one, "name", (*place, "claims", index)), []).append(container)
-    for index, entry in entries(pod.spec, "resourceClaims", at):
-        path, known = (*at, "resourceClaims", index), source(entry)
-        requests = facts.requested(known[0], pod.namespace, known[1]) if known else None
-        requests = tuple(one for one in requests or () if policy.pools_of_class(one.device_class))
-        if known and requests:
-            yield ClaimUse(path, *known, requests, tuple(using.get(text(entry, "name", path), ())))
+    containers = {name: tuple(several) for name, several in using.items()}
+    for path, entry, contents in listed:
+        named = source(entry)
+        if named and contents and contents.pooled:
+            yield ClaimUse(path, *named, contents, containers.get(text(entry, "name", path), ()))
 
 
-def totals(used: Iterable[ClaimUse], policy: Policy) -> Mapping[str, int]:
+def containers_of(used: Iterable[ClaimUse]) -> Mapping[Path, Container]:
+    """Return the containers that get devices by some claims, by their paths."""
+    different = {id(use.containers): use.containers for use in used}  # thousands of entries may have one name
+    return {one.path: one for containers in different.values() for one in containers}
+
+
+def totals(used: Iterable[ClaimUse]) -> Mapping[str, int]:
     """Return how many devices some claims take of each class, by the class's implicit resource."""
     found: dict[str, int] = {}
-    for use in used:
-        for name, number in counted(use.requests, policy).items():
-            found[IMPLICIT + name] = found.get(IMPLICIT + name, 0) + number
+    for contents, times in Counter(use.contents for use in used).items():
+        for name, number in contents.numbers.items():
+            found[IMPLICIT + name] = found.get(IMPLICIT + name, 0) + times * number
     return found
 
 
@@ -177,10 +248,11 @@ def slice_of(used: Iterable[ClaimUse], pool: Pool) -> Slice | None:
 
     The containers that use a claim share it. The smallest of several alternatives counts.
     """
+    different = {(use.contents, len(use.containers)): use for use in used}
     found = [
-        Slice(request.mib // max(1, len(use.containers)), use.words)
-        for use in used
-        for request in use.requests
-        if request.device_class in pool.device_classes and request.mib is not None
+        Slice(mib // max(1, number), use.words)
+        for (contents, number), use in different.items()
+        for name, mib in contents.memory.items()
+        if name in pool.device_classes
     ]
     return min(found, default=None)

@@ -1,15 +1,13 @@
 """Decides which device classes are for GPUs: by the policy, by the facts, by known names."""
 
 import re
+from collections.abc import Mapping
 from enum import Enum
+from functools import lru_cache
 
-from webhook.api.devices import source
-from webhook.api.fields import entries
-from webhook.api.pods import Pod
 from webhook.catalog import gpu_requests
 from webhook.facts.kinds.resource_slice import Device
 from webhook.facts.snapshot import Facts
-from webhook.model import Object
 from webhook.policy.model import Policy
 
 
@@ -59,7 +57,7 @@ def drivers_of(name: str, facts: Facts) -> frozenset[str]:
     A class that names none of these drivers may select any device, unless it requires a driver without devices.
     """
     known = facts.device_classes.get(name)
-    drivers = frozenset(device.driver for device in facts.devices)
+    drivers = frozenset(_drivers(facts))
     if known is not None and (only := _ONLY.match(known.selectors)) and not _LOOSE.search(known.selectors):
         return drivers & {only["driver"]}
     named = {each for each in drivers if known is not None and _is_named(each, known.selectors)}
@@ -74,23 +72,14 @@ def devices_of(name: str, facts: Facts) -> tuple[Device, ...]:
 
 def uncounted(name: str, facts: Facts) -> bool:
     """Return whether a claim for a class may share a device without using up any of its memory."""
-    return any(device.uncounted for device in devices_of(name, facts))
+    drivers = _drivers(facts)
+    return any(drivers[driver] for driver in drivers_of(name, facts))
 
 
-def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str, ...]:
-    """Return the classes that a pod's claim requests; none if the claim or its template is not among the facts."""
-    named = source(claim) if claim is not None else None
-    requests = facts.requested(named[0], namespace, named[1]) if named else None
-    return tuple(one.device_class for one in requests or ())
-
-
-def claims_others(claim: Object | None, namespace: str, policy: Policy, facts: Facts) -> bool:
-    """Return whether a pod's claim is among the facts and is only for devices that are known not to be GPUs."""
-    classes = classes_of(claim, namespace, facts)
-    return bool(classes) and all(sort_of(name, policy, facts) is Class.OTHER for name in classes)
-
-
-def may_claim_gpu(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Return whether a pod has a claim that may be for a GPU."""
-    claims = entries(pod.spec, "resourceClaims", pod.at("spec"))
-    return any(not claims_others(claim, pod.namespace, policy, facts) for _, claim in claims)
+@lru_cache(maxsize=2)  # once per snapshot, which may have ten thousand devices
+def _drivers(facts: Facts) -> Mapping[str, bool]:
+    """Return the drivers of the known devices, and for each whether one of its devices is `uncounted`."""
+    found: dict[str, bool] = {}
+    for device in facts.devices:
+        found[device.driver] = found.get(device.driver, False) or device.uncounted
+    return found

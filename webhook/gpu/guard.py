@@ -5,7 +5,6 @@ from functools import lru_cache
 
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
-from webhook.gpu.device_classes import may_claim_gpu
 from webhook.gpu.requests import ResourceEntry
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -54,11 +53,10 @@ def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
     return found
 
 
-def names_gpu(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Return whether a pod names a runtime class that gives GPUs, or claims devices that may be GPUs."""
+def names_runtime(pod: Pod, policy: Policy) -> bool:
+    """Return whether a pod names a runtime class that gives GPUs."""
     runtime = pod.spec.get("runtimeClassName")
-    named = isinstance(runtime, str) and runtime in policy.forms.runtime_classes
-    return named or may_claim_gpu(pod, policy, facts)
+    return isinstance(runtime, str) and runtime in policy.forms.runtime_classes
 
 
 def kept_off(pod: Pod, named: Iterable[ResourceEntry], policy: Policy, facts: Facts) -> bool:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+from webhook.allowance import watched
 from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims, exposure, guard, placement, requests
-from webhook.gpu.claims import ClaimUse
+from webhook.gpu.claims import ClaimEntry, ClaimUse
 from webhook.gpu.exposure import Exposure, Way
 from webhook.gpu.placement import Placement, TrustRequest
 from webhook.gpu.requests import GPURequest, ResourceEntry
@@ -76,9 +77,18 @@ class PodReview(Review[Pod]):
         return tuple(requests.marked(self.subject, self.policy))
 
     @shared
+    def claim_entries(self) -> tuple[ClaimEntry, ...]:
+        """The pod's entries for claims. Raises TooLate."""
+        found = claims.claim_entries(self.subject, self.policy, self.facts, self.allowance)
+        return watched(found, self.allowance)
+
+    @shared
     def claims(self) -> tuple[ClaimUse, ...]:
-        """The pod's known claims for devices of pools."""
-        return claims.uses(self.subject, self.policy, self.facts)
+        """The pod's known claims for devices of pools; none if the policy lets the pod claim any device."""
+        pod = self.subject
+        if not pod.spec.get("resourceClaims") or not pod.namespace or claims.free(pod, self.policy, self.facts):
+            return ()
+        return tuple(claims.uses(pod, self.claim_entries))
 
     @shared
     def asks(self) -> tuple[Path, ...]:
@@ -93,7 +103,7 @@ class PodReview(Review[Pod]):
     @shared
     def sharing_containers(self) -> frozenset[Path]:
         """The paths of the containers that get a GPU, by a request or by a claim."""
-        return self.gpu_containers | {one.path for use in self.claims for one in use.containers}
+        return self.gpu_containers.union(claims.containers_of(self.claims))
 
     @shared
     def trust_request(self) -> TrustRequest:
@@ -106,7 +116,7 @@ class PodReview(Review[Pod]):
         if not self.asks:
             return None
         asked = dict(requests.totals(self.requests))
-        for name, number in claims.totals(self.claims, self.policy).items():
+        for name, number in claims.totals(self.claims).items():
             asked[name] = asked.get(name, 0) + number
         return placement.place(self.subject, self.policy, self.facts, asked, self.trust_request) if asked else None
 
@@ -120,7 +130,8 @@ class PodReview(Review[Pod]):
         """Whether the pod may see a GPU: it requests one, names one, or nothing keeps it off the nodes with GPUs."""
         return (
             bool(self.requests)
-            or guard.names_gpu(self.subject, self.policy, self.facts)
+            or guard.names_runtime(self.subject, self.policy)
+            or not all(each.others for each in self.claim_entries)
             or bool(self.exposure.variables)
             or not guard.kept_off(self.subject, self.extended_resources, self.policy, self.facts)
         )

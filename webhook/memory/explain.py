@@ -225,8 +225,7 @@ def _reasons(review: PodReview, placement: Placement) -> Iterator[str]:
 def _by_claim(review: PodReview, placement: Placement) -> Iterator[str]:
     """Name the claim that gives a pod devices: its own, or one that the scheduler makes for a resource of a class."""
     for use in review.claims:
-        classes = listed(list(dict.fromkeys(request.device_class for request in use.requests)), 3)
-        sized = [request.mib for request in use.requests if request.mib is not None]
+        classes, sized = listed(use.contents.pooled, 3), use.contents.memory.values()
         memory = f", {min(sized)} MiB of a device" if sized else ""
         yield f"by {shown(use.words, quotes=False)} for class {shown(classes, quotes=False)}{memory}"
     for name, known in review.facts.device_classes.items():

@@ -10,7 +10,7 @@ from webhook.allowance import LETTERS, Allowance
 from webhook.api.pods import Container, EnvVar, Pod
 from webhook.facts import images
 from webhook.facts.images import ImageSetting
-from webhook.gpu.claims import slice_of
+from webhook.gpu.claims import containers_of, slice_of
 from webhook.gpu.review import PodReview
 from webhook.gpu.selection import Selection
 from webhook.memory import annotation, command_line, environment, frameworks, hami
@@ -140,7 +140,7 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
         return cap
     before = _before(pod, pool, cap)
     asking = {request.container.path: request.container for request in review.requests}
-    asking |= {container.path: container for use in review.claims for container in use.containers}
+    asking |= containers_of(review.claims)
     try:
         shim = _shim(review, pool, cap)
     except InvalidAnnotation as error:

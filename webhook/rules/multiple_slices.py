@@ -86,7 +86,7 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
         "second slice buys nothing: ask for 1 in all containers together"
     )
     large = [request.path for request in review.requests if request.counted > 1]
-    large += [use.path for use in review.claims if sum(claims.counted(use.requests, review.policy).values()) > 1]
+    large += [use.path for use in review.claims if sum(use.contents.numbers.values()) > 1]
     for path in large:
         yield Finding(path, message)
     if not large:

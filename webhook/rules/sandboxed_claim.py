@@ -14,10 +14,8 @@ Way out: remove `runtimeClassName`, or request a GPU by a resource of the device
 
 from collections.abc import Iterator
 
-from webhook.api.fields import entries
 from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.gpu import claims
-from webhook.gpu.device_classes import claims_others, classes_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Path
 from webhook.text.words import shown
@@ -33,13 +31,11 @@ def check(review: PodReview) -> Iterator[Finding]:
     runtime = pod.spec.get("runtimeClassName")
     if not isinstance(runtime, str) or runtime not in policy.forms.sandboxes:
         return
-    for index, claim in entries(pod.spec, "resourceClaims", pod.at("spec")):
-        if not claims_others(claim, pod.namespace, policy, facts):
-            unknown = not classes_of(claim, pod.namespace, facts)
-            path = pod.at("spec", "resourceClaims", index)
-            yield _finding(
-                path, "the claim may be for a GPU", runtime, advice=unknown and claims.free(pod, policy, facts)
-            )
+    free = bool(review.claim_entries) and claims.free(pod, policy, facts)
+    for each in review.claim_entries:
+        if not each.others:
+            unknown = each.contents is None or not each.contents.classes
+            yield _finding(each.path, "the claim may be for a GPU", runtime, advice=unknown and free)
     standing = {known.resource for known in facts.device_classes.values()}
     for request in review.requests:
         if request.resource.startswith(IMPLICIT) or request.resource in standing:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from webhook.cel.clauses import Clause
 from webhook.cel.write import all_of, array, text
-from webhook.gpu.claims import free, unknown
+from webhook.gpu.claims import free
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, frameworks
 from webhook.memory.plan import CapPlan, CapRefusal, ContainerPlan, plan
@@ -79,8 +79,10 @@ def _unsized(review: PodReview) -> Iterator[Finding]:
         return
     advice = pod.template or not policy.strict
     way = "add it or its template to the facts" if advice else "create it or its template first, and try again"
-    for path, _ in unknown(pod, review.facts):
-        yield Finding(path, f"the claim is not known here, so its containers get no memory cap; {way}", advice=advice)
+    message = f"the claim is not known here, so its containers get no memory cap; {way}"
+    for each in review.claim_entries:
+        if each.contents is None:
+            yield Finding(each.path, message, advice=advice)
 
 
 def _recorded(findings: list[Finding], planned: CapPlan) -> Iterator[Finding]:

@@ -25,10 +25,11 @@ from webhook.cel.policies import covers
 from webhook.cel.write import any_of
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims
-from webhook.gpu.device_classes import Class, claims_others, classes_of, sort_of
+from webhook.gpu.claims import ClaimContents, ClaimEntry
+from webhook.gpu.device_classes import Class, sort_of
 from webhook.gpu.placement import foreign_vendor
 from webhook.gpu.review import PodReview
-from webhook.model import Finding, Object, Path
+from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
 
@@ -40,33 +41,42 @@ LOOKS_AT = ("claim",)
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag claims of pods that the policy does not let claim devices. One that is known to hold no GPU only warns."""
     pod, policy = review.subject, review.policy
-    places = list(_claims(pod))
+    places = list(_claims(review))
     if not places or not pod.namespace:  # of a cluster-scoped object: its pods are judged where they are created
         return
     covered = claims.free(pod, policy, review.facts)
     if covered and (review.exposed or not _reaches_out(review)):
         return
     judged = _judged_elsewhere(pod, policy, review.facts)
-    for path, claim in places:
-        classes = classes_of(claim, pod.namespace, review.facts)
-        named = listed([shown(name, quotes=False) for name in classes], 3)
-        if claims_others(claim, pod.namespace, policy, review.facts):
-            way = (
-                "judges the pod as one with a GPU; exempt its account"
-                if covered
-                else "denies the pod until an administrator lists the namespace under gpus.claims"
-            )
-            message = f"the claim is for {named}, which is no GPU; the webhook does not see claims, and {way}"
-            yield Finding(path, message, advice=True)
-        elif not covered and judged and _readable(claim) and _of_pools(classes, policy, review.facts):
-            continue
-        elif not covered:
-            what = f"the claim is for {named}, and pods" if classes else "pods"
-            yield Finding(
-                path,
-                f"{what} in namespace {shown(pod.namespace)} may not use ResourceClaims ({_why(policy, judged)}); "
-                f"{_way(classes, policy)}",
-            )
+    messages: dict[tuple[ClaimContents | None, bool], str] = {}  # thousands of entries may name one claim
+    for path, claim, contents in places:
+        # A template of the cluster (KEP-5978), for example, is not sent here, and so not judged when it is written.
+        case = contents, judged and source(claim) is not None
+        if case not in messages:
+            review.allowance.look()
+            messages[case] = _message(review, contents, covered=covered, judged=judged, passes=case[1])
+        if message := messages[case]:
+            yield Finding(path, message, advice=contents is not None and contents.others)
+
+
+def _message(review: PodReview, contents: ClaimContents | None, *, covered: bool, judged: bool, passes: bool) -> str:
+    """Say what is wrong with a claim; empty if nothing is. If it `passes`, claims for devices of pools are allowed."""
+    policy, namespace = review.policy, shown(review.subject.namespace)
+    classes = contents.classes if contents else ()
+    named = listed([shown(name, quotes=False) for name in classes], 3)
+    if contents is not None and contents.others:
+        way = (
+            "judges the pod as one with a GPU; exempt its account"
+            if covered
+            else "denies the pod until an administrator lists the namespace under gpus.claims"
+        )
+        return f"the claim is for {named}, which is no GPU; the webhook does not see claims, and {way}"
+    if covered or (passes and _of_pools(classes, policy, review.facts)):
+        return ""
+    what = f"the claim is for {named}, and pods" if classes else "pods"
+    return (
+        f"{what} in namespace {namespace} may not use ResourceClaims ({_why(policy, judged)}); {_way(classes, policy)}"
+    )
 
 
 def _way(classes: tuple[str, ...], policy: Policy) -> str:
@@ -84,14 +94,6 @@ def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
     if any(scope.reaches(pod.namespace, labels) for scope in policy.forms.claims):
         return False
     return claims.account_may(pod, policy, facts)
-
-
-def _readable(claim: Object | None) -> bool:
-    """Whether a pod's entry names a claim or a template of its namespace, which are judged when they are written.
-
-    A template of the cluster (KEP-5978), for example, is not sent here.
-    """
-    return claim is not None and source(claim) is not None
 
 
 def _of_pools(classes: tuple[str, ...], policy: Policy, facts: Facts) -> bool:
@@ -112,20 +114,20 @@ def _reaches_out(review: PodReview) -> bool:
     return chosen or bool(found.privileges or found.host_paths)
 
 
-def _claims(pod: Pod) -> Iterator[tuple[Path, Object | None]]:
+def _claims(review: PodReview) -> Iterator[ClaimEntry]:
     """The pod's claims, and claims that only its containers name: their source is unknown."""
-    at, known = pod.at("spec"), set()
-    for index, claim in entries(pod.spec, "resourceClaims", at):
-        known.add(text(claim, "name", (*at, "resourceClaims", index)))
-        yield (*at, "resourceClaims", index), claim
-    for container in pod.containers:
+    known = set()
+    for each in review.claim_entries:
+        known.add(text(each.entry, "name", each.path))
+        yield each
+    for container in review.subject.containers:
         resources = section(container.spec, "resources", container.path)
         if resources.get("claims") is None:
             continue
         place = (*container.path, "resources")
         for index, claim in entries(resources, "claims", place):
             if text(claim, "name", (*place, "claims", index)) not in known:
-                yield (*place, "claims", index), None
+                yield ClaimEntry((*place, "claims", index), {}, None)
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
