@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.fixtures import settings
 from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
 from webhook.api.admission import decode, wrap
@@ -98,6 +99,8 @@ def test_a_claim_of_the_same_run_is_read(sample_policy: Policy, kind: str, name:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "lab"}, "spec": spec}
     (found,) = results(sample_policy, pod, claim(kind, name))
     assert (found.action, name in found.finding.message) == (action, True)
+    unknown = "a webhook that does not know the claim denies the pod; create the claim or its template before the pod"
+    assert (unknown in found.finding.message) is (action is Action.WARN)
     (unseen,) = results(sample_policy, pod)
     assert (unseen.action, "may not use ResourceClaims" in unseen.finding.message) == (Action.DENY, True)
 
@@ -146,6 +149,16 @@ def test_a_pod_that_claims_another_device_is_judged_as_one_without_a_gpu(
     facts = Facts.of([claim("ResourceClaimTemplate", name)])
     verdict = engine.judge(decode(wrap(pod_with("a", **spec))), facts)
     assert ("privileged-container" in {result.rule for result in verdict.having(Action.DENY)}) is denied
+
+
+def test_where_claims_are_judged_a_check_says_how_the_webhook_judges_a_pod_with_an_unknown_one() -> None:
+    policy = settings("unsized-claim")[0]
+    (found,) = results(policy, pod_with("a"), claim("ResourceClaimTemplate", "mrdma.google.com"))
+    assert (found.action, "does not know the claim judges the pod as one" in found.finding.message) == (
+        Action.WARN,
+        True,
+    )
+    assert results(policy, pod_with("a")) == []
 
 
 def test_where_claims_are_allowed_a_check_says_what_the_webhook_does_not_see(sample_policy: Policy) -> None:

@@ -65,12 +65,15 @@ def _message(review: PodReview, contents: ClaimContents | None, *, covered: bool
     classes = contents.classes if contents else ()
     named = listed([shown(name, quotes=False) for name in classes], 3)
     if contents is not None and contents.others:
-        way = (
-            "judges the pod as one with a GPU; exempt its account"
-            if covered
-            else "denies the pod until an administrator lists the namespace under gpus.claims"
+        unknown, way = (
+            ("judges the pod as one with a GPU", "exempt its account")
+            if covered or passes
+            else ("denies the pod", "ask an administrator to list the namespace under gpus.claims")
         )
-        return f"the claim is for {named}, which is no GPU; the webhook does not see claims, and {way}"
+        return (
+            f"the claim is for {named}, which is no GPU; a webhook that does not know the claim {unknown}; create the "
+            f"claim or its template before the pod, or {way}"
+        )
     if covered or (passes and _of_pools(classes, policy, review.facts)):
         return ""
     what = f"the claim is for {named}, and pods" if classes else "pods"
