@@ -161,7 +161,9 @@ class _ClaimReader(dict[tuple[str, str, str], ClaimContents | None]):
         return read
 
 
-_reader = lru_cache(maxsize=2)(_ClaimReader)  # once per snapshot
+@lru_cache(maxsize=2)  # once per snapshot: it has claims among the facts, and nothing of a pod
+def _reader(policy: Policy, facts: Facts) -> _ClaimReader:
+    return _ClaimReader(policy, facts)
 
 
 def _contents(requests: tuple[ClaimedRequest, ...], policy: Policy, facts: Facts) -> ClaimContents:
