@@ -1,5 +1,6 @@
 """The table of workloads: every place is found, a policy adds kinds, and what is not there is no fault."""
 
+import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ import yaml
 
 from tests import ROOT
 from tests.support.policies import POLICY, policy_of
+from webhook.allowance import UNITS, TooLarge
 from webhook.api import admission
 from webhook.api.fields import group_kind
 from webhook.api.objects import unpaid
@@ -263,6 +265,31 @@ def test_values_of_parameters_are_filled_in() -> None:
 def test_parameters_do_not_make_a_text_grow_without_end() -> None:
     text = "${X}" * 1000
     assert of_openshift({"image": text}, X="x" * 1000).containers[0].spec == {"image": text}
+
+
+def test_a_text_that_parameters_make_too_long_is_never_made() -> None:
+    """A Template of 44 kB took 135 MiB of a worker, and one of 106 kB took 693 MiB."""
+    tracemalloc.start()
+    try:
+        of_openshift({"image": "${X}" * 5_000}, X="x" * 5_000)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000  # the text would have 25 million characters
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("written", ["${X}", "${{X}}"])
+@pytest.mark.parametrize("length", [100, 4_000])
+def test_the_texts_of_one_template_are_bounded_together(length: int, written: str) -> None:
+    """Each is short enough, but a Template of 100 kB has ten thousand."""
+
+    def filled(texts: int) -> int:
+        (container,) = of_openshift({"args": [written] * texts}, X="x" * length).containers
+        return sum(map(len, container.words))
+
+    most = 20 * UNITS // length
+    assert filled(most // 2) == most // 2 * length
+    with pytest.raises(TooLarge, match="entries in texts with parameters come to"):
+        filled(most + 1)
 
 
 def test_annotations_that_stand_alone_are_those_of_the_pods() -> None:

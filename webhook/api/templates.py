@@ -104,7 +104,7 @@ def _each_pod(
     defaults = _defaults(item, workload)
     for place in workload.objects:
         for path, value in found(item, (), place):
-            whole = _filled(value, defaults) if workload.parameters else value
+            whole = _filled(value, defaults, allowance) if workload.parameters else value
             yield from _moved(_object(request, item, as_map(whole, path), workloads, allowance, depth, path), path)
     for place in workload.files:
         for path, name in found(item, (), place):
@@ -180,21 +180,34 @@ def _defaults(item: Object, workload: Workload) -> Mapping[str, str]:
     return {string(each.get("name")): value for each in listed if (value := string(each.get("value")))}
 
 
-def _filled(value: Any, defaults: Mapping[str, str], depth: int = MAX_NESTED) -> Any:
+def _filled(value: Any, defaults: Mapping[str, str], allowance: Allowance, depth: int = MAX_NESTED) -> Any:
     """Fill in parameters: `${{NAME}}` is a value, and `${NAME}` part of a text (openshift template.go).
 
-    The paths of the values stay as they are.
+    The paths of the values stay as they are. A text is measured and paid for before it is made: a few names can make it
+    ten thousand times as long. Raises TooLarge and TooLate.
     """
     if isinstance(value, dict) and depth:
-        return {key: _filled(each, defaults, depth - 1) for key, each in value.items()}
+        return {key: _filled(each, defaults, allowance, depth - 1) for key, each in value.items()}
     if isinstance(value, list) and depth:
-        return [_filled(each, defaults, depth - 1) for each in value]
+        return [_filled(each, defaults, allowance, depth - 1) for each in value]
     if not isinstance(value, str) or "${" not in value:
         return value
     if whole := _WHOLE.fullmatch(value):
-        return plain(defaults[whole[1]]) if whole[1] in defaults else None
-    text = _PART.sub(lambda part: defaults.get(part[1], part[0]), value)
-    return text if len(text) < _LONGEST else value
+        text = defaults.get(whole[1])
+        if text is None:
+            return None
+        _pay_for_filled(len(text), allowance)
+        return plain(text)
+    named = (part for part in _PART.finditer(value) if part[1] in defaults)
+    length = len(value) + sum(len(defaults[part[1]]) - len(part[0]) for part in named)
+    if length >= _LONGEST:
+        return value
+    _pay_for_filled(length, allowance)
+    return _PART.sub(lambda part: defaults.get(part[1], part[0]), value)
+
+
+def _pay_for_filled(length: int, allowance: Allowance) -> None:
+    allowance.spend("texts with parameters", 1, length // _CHARACTERS)
 
 
 _WHOLE = re.compile(r"\$\{\{([A-Za-z0-9_]+)\}\}")
@@ -202,6 +215,9 @@ _PART = re.compile(r"\$\{([A-Za-z0-9_]+)\}")
 
 _LONGEST = 4096
 """Letters of a text that parameters are filled into."""
+
+_CHARACTERS = 20
+"""Characters per unit of a text that parameters are filled into, or that has an object."""
 
 
 def _of_text(
@@ -222,7 +238,7 @@ def _of_text(
         raise Malformed(path, "must be a string")
     if not text.strip():
         return
-    allowance.spend("pod templates", 1, TEMPLATE + len(text) // 20)
+    allowance.spend("pod templates", 1, TEMPLATE + len(text) // _CHARACTERS)
     if _PARAMETER.fullmatch(text.strip()):
         yield _unread(request, item, path, PARAMETER, allowance)
         return
