@@ -13,6 +13,7 @@ from webhook.api.selectors import (
     NodeSelectorTerm,
     Requirement,
     Selector,
+    Values,
     contradiction,
     equals,
     integer,
@@ -220,6 +221,17 @@ def test_requirements_contradict_each_other_exactly_when_no_labels_match_them_al
     if key is not None:
         alone = [one for one in all_of if one.key == key]
         assert not any(all(one.matches(labels) for one in alone) for labels in label_maps({key}))
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(st.lists(requirements(), max_size=5), st.lists(requirements(), max_size=5))
+def test_values_that_are_read_apart_meet_exactly_if_the_requirements_are_possible_together(
+    some: list[Requirement], more: list[Requirement]
+) -> None:
+    ours, theirs = ([each._replace(key="k") for each in group] for group in (some, more))
+    possible = any(all(one.matches(labels) for one in (*ours, *theirs)) for labels in label_maps({"k"}))
+    one, other = Values.of(ours), Values.of(theirs)
+    assert one.meet(other) is other.meet(one) is possible
 
 
 @given(st.lists(requirements(), max_size=4), st.lists(requirements(), max_size=4))

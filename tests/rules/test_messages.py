@@ -116,7 +116,7 @@ def test_a_value_is_offered_only_if_the_rest_of_the_selection_leads_to_its_nodes
 
 @pytest.mark.parametrize(("terms", "offered"), [(MAX_CHOICES, True), (MAX_CHOICES + 1, False)])
 def test_no_value_is_searched_for_a_pod_with_too_many_terms(sample_policy: Policy, terms: int, offered: bool) -> None:
-    """Each value of each pool would be tried with each term."""
+    """Each pool would be tried with each term."""
     whole = next(pool for pool in sample_policy.pools if "nvidia.com/gpu" in pool.resources and not pool.shared)
     pools = (replace(whole, nodes=Selector({"product": "A"})),)
     field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, alike, watched
 from webhook.api.fields import as_map, entries, items, maps, section, text
-from webhook.api.selectors import Requirement, by_key, equals, satisfiable
+from webhook.api.selectors import NOWHERE, NodeSelectorTerm, Requirement, Values, by_key, equals
 from webhook.model import Malformed, Object, Path, Request, Requester, immutable
 
 POD = ("", "Pod")
@@ -127,12 +127,20 @@ class NodeAffinityTerm(NamedTuple):
     expressions: tuple[Requirement, ...] | None
     fields: tuple[Requirement, ...] = ()
 
+    @property
+    def written(self) -> int:
+        """How much is written in it, in terms, conditions on labels, and values of these."""
+        return 1 + sum(1 + len(each.values) for each in self.expressions or ())
+
 
 class PossibleTerm(NamedTuple):
-    """A term that some node could match, with its conditions by label. Those of the pod's node selector are added."""
+    """A term that some node could match, with what it leaves of each label that it names.
+
+    The conditions of the pod's node selector are added.
+    """
 
     term: NodeAffinityTerm
-    by_key: Mapping[str, list[Requirement]]
+    values: Mapping[str, Values]
 
 
 class Elsewhere(NamedTuple):
@@ -233,9 +241,17 @@ class Pod:
                 groups = by_key(term.expressions)
                 for own in equals({key: self.node_selector[key] for key in groups if key in self.node_selector}):
                     groups[own.key].append(own)
-                if all(map(satisfiable, groups.values())):
-                    found.append(PossibleTerm(term, groups))
+                values = {key: Values.of(group) for key, group in groups.items()}
+                if all(each.possible for each in values.values()):
+                    found.append(PossibleTerm(term, values))
         return alike(self.node_terms or (), found)
+
+    @cached_property
+    def read_terms(self) -> tuple[NodeSelectorTerm, ...]:
+        """The terms of the node affinity as the scheduler reads them. One that it cannot read matches no node."""
+        terms = (each for each in self.node_terms or () if each.expressions is not None)
+        read = (NodeSelectorTerm(each.expressions or (), each.fields) for each in terms)
+        return tuple(term if term.readable else NOWHERE for term in read)
 
     def located(self, path: Path) -> tuple[Path, Path]:
         """Return where a path of the view is in the object.
@@ -350,7 +366,7 @@ def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[NodeAffin
         _term(as_map(term, (*path, index)), (*path, index))
         for index, term in enumerate(items(required, REQUIRED_AFFINITY[-1], path[:-1]))
     ]
-    return watched(terms, allowance, cost=sum(1 + len(term.expressions or ()) for term in terms))
+    return watched(terms, allowance, cost=sum(term.written for term in terms))
 
 
 def _term(term: Object, path: Path) -> NodeAffinityTerm:

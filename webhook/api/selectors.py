@@ -1,7 +1,8 @@
 """Label selectors and node selector terms: what they match, and whether several can be true together."""
 
 import re
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -112,9 +113,9 @@ class Selector:
         return equals(self.labels) + self.expressions
 
     @cached_property
-    def by_key(self) -> Mapping[str, list[Requirement]]:
-        """The same conditions by their label key."""
-        return by_key(self.requirements)
+    def values(self) -> "Mapping[str, Values]":
+        """What the same conditions leave of each label that they name."""
+        return {key: Values.of(group) for key, group in by_key(self.requirements).items()}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether these labels satisfy every condition."""
@@ -149,38 +150,110 @@ def by_key(requirements: Iterable[Requirement]) -> dict[str, list[Requirement]]:
     return groups
 
 
-def satisfiable(group: list[Requirement]) -> bool:
-    """Return whether some value of one label, or its absence, satisfies all requirements. Runs in linear time."""
-    operators = {r.operator for r in group}
-    if operators <= _BY_ABSENCE:
-        return True
-    if not operators <= _BY_PRESENCE:
-        return False
-    if operators == _ONE_OF:
+def satisfiable(group: Collection[Requirement]) -> bool:
+    """Return whether some value of one label, or its absence, satisfies all requirements."""
+    if group and all(r.operator == "In" for r in group):  # nearly always, and a policy compares each two of its pools
         return bool(frozenset.intersection(*[r.values for r in group]))
-    low, high = -MAX_INTEGER - 1, MAX_INTEGER
-    bounded = not operators.isdisjoint(("Gt", "Lt"))
-    for r in group if bounded else ():
-        if r.operator in ("Gt", "Lt"):
-            bound = integer(next(iter(r.values), ""))
-            if bound is None:
-                return False
-            low, high = (max(low, bound + 1), high) if r.operator == "Gt" else (low, min(high, bound - 1))
-    excluded = frozenset[str]().union(*(r.values for r in group if r.operator == "NotIn"))
-    if allowed := [r.values for r in group if r.operator == "In"]:
-        left = frozenset.intersection(*allowed) - excluded
-        return any(not bounded or ((n := integer(value)) is not None and low <= n <= high) for value in left)
-    if not bounded:
-        return True  # any value that no requirement names satisfies all
-    numbers = {n for n in map(integer, excluded) if n is not None}
-    return high - low + 1 > sum(low <= n <= high for n in numbers)
+    return Values.of(group).possible
+
+
+@immutable
+class Values:
+    """What requirements leave of one label: its absence, and some of its values.
+
+    The values of many requirements are read once, and then compared with those of each pool.
+    """
+
+    absent: bool = True
+    """Whether the label may be absent."""
+    present: bool = True
+    """Whether the label may have a value."""
+    numbers: range | None = None
+    """The integers between which the value must be; None if it need not be an integer."""
+    listed: frozenset[str] | None = None
+    """The only values that are left, if requirements list them. All are among `numbers`, and none is `excluded`."""
+    excluded: frozenset[str] = frozenset()
+    """The values that the label may not have."""
+
+    @classmethod
+    def of(cls, group: Collection[Requirement]) -> "Values":
+        """Read the requirements on one label."""
+        operators = {r.operator for r in group}
+        absent, present = operators <= _BY_ABSENCE, operators <= _BY_PRESENCE
+        bounds = [(r.operator, integer(next(iter(r.values), ""))) for r in group if r.operator in _BOUNDS]
+        above = [bound + 1 for operator, bound in bounds if operator == "Gt" and bound is not None]
+        below = [bound for operator, bound in bounds if operator == "Lt" and bound is not None]
+        if len(above) + len(below) < len(bounds):
+            present = False  # no value compares with a bound that is no integer
+        numbers = range(max(above, default=-MAX_INTEGER - 1), min(below, default=MAX_INTEGER + 1)) if bounds else None
+        excluded = frozenset[str]().union(*(r.values for r in group if r.operator == "NotIn"))
+        lists = [r.values for r in group if r.operator == "In"]
+        left = frozenset.intersection(*lists) - excluded if lists else None
+        if left and numbers is not None:
+            left = frozenset(value for value in left if (n := integer(value)) is not None and n in numbers)
+        return cls(absent, present, numbers, left, excluded)
+
+    @property
+    def possible(self) -> bool:
+        """Whether a value, or the absence of the label, is left."""
+        return self.meet(_ANY)
+
+    def meet(self, other: "Values") -> bool:
+        """Return whether a value, or the absence of the label, is left by both.
+
+        Once the integers of both are sorted, this costs only what the side with fewer values has.
+        """
+        if self.absent and other.absent:
+            return True
+        if not (self.present and other.present):
+            return False
+        if self.listed is not None:
+            return other._has_one_of(self) if other.listed is None else not self.listed.isdisjoint(other.listed)
+        if other.listed is not None:
+            return self._has_one_of(other)
+        numbers = _common(self.numbers, other.numbers)
+        if numbers is None:
+            return True  # any value that no requirement names satisfies all
+        few, many = sorted((self._excluded_integers, other._excluded_integers), key=len)
+        lost = _count(many, numbers) + sum(n in numbers and not _count(many, range(n, n + 1)) for n in few)
+        return numbers.stop - numbers.start > lost
+
+    def _has_one_of(self, other: "Values") -> bool:
+        """Return whether a value that the other lists is left. Each look but the last meets an excluded value."""
+        if self.numbers is None:
+            return any(value not in self.excluded for value in other.listed or ())
+        integers = other._listed_integers
+        first, end = (bisect_left(integers, (bound, "")) for bound in (self.numbers.start, self.numbers.stop))
+        return any(integers[at][1] not in self.excluded for at in range(first, end))
+
+    @cached_property
+    def _listed_integers(self) -> list[tuple[int, str]]:
+        return sorted((n, value) for value in self.listed or () if (n := integer(value)) is not None)
+
+    @cached_property
+    def _excluded_integers(self) -> list[int]:
+        return sorted({n for n in map(integer, self.excluded) if n is not None})
+
+
+_ANY = Values()
+
+
+def _common(one: range | None, other: range | None) -> range | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return range(max(one.start, other.start), min(one.stop, other.stop))
+
+
+def _count(integers: list[int], numbers: range) -> int:
+    """Return how many of the sorted integers are among the numbers."""
+    return bisect_left(integers, numbers.stop) - bisect_left(integers, numbers.start) if numbers else 0
 
 
 _BY_ABSENCE = frozenset(("NotIn", "DoesNotExist"))
 """The operators that an absent label satisfies."""
 _BY_PRESENCE = frozenset(("In", "NotIn", "Exists", "Gt", "Lt"))
 """The operators that a label with some value satisfies."""
-_ONE_OF = frozenset(("In",))
+_BOUNDS = frozenset(("Gt", "Lt"))
 
 MAX_INTEGER = 2**63 - 1
 

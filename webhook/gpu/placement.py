@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.api.fields import group_kind
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
-from webhook.api.selectors import Requirement, contradiction, equals, satisfiable
+from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
@@ -235,26 +235,30 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
     written = sum(1 + len(term.expressions or ()) for term in pod.node_terms or ())
     if placement.clash is None or placement.pool is None or written > MAX_CHOICES:
         return ()
+    key, rest = placement.clash.key, _without(pod, placement.clash.key)
     found: dict[str, None] = {}
     for pool in _willing(pod, policy, facts, placement.totals, claimed):
         small = pool.max_request is None or placement.count <= pool.max_request
-        if small and pool.shared == placement.pool.shared:
-            for requirement in pool.nodes.requirements:
-                if requirement.key == placement.clash.key and requirement.operator == "In":
+        if small and pool.shared == placement.pool.shared and key in pool.nodes.values and not _excludes(rest, pool):
+            conditions = [each for each in pool.nodes.requirements if each.key == key]
+            for requirement in conditions:
+                if requirement.operator == "In":
                     known = known_nodes(pool, facts)
-                    having = {n.labels.get(requirement.key) for n in known if offered(n, placement.totals.items())}
+                    having = {n.labels.get(key) for n in known if offered(n, placement.totals.items())}
                     values = sorted(requirement.values & having if known else requirement.values)
-                    found |= dict.fromkeys(value for value in values if _leads(pod, pool, requirement.key, value))
+                    leading = (value for value in values if all(each.matches({key: value}) for each in conditions))
+                    found |= dict.fromkeys(leading)
     return tuple(found)
 
 
-def _leads(pod: Pod, pool: Pool, key: str, value: str) -> bool:
-    """Return whether a pod that selects a value, and nothing else by that label, excludes no node of a pool."""
+def _without(pod: Pod, key: str) -> Pod:
+    """Return a pod without all that it selects by a label."""
     terms = pod.node_terms and tuple(
         term._replace(expressions=term.expressions and tuple(r for r in term.expressions if r.key != key))
         for term in pod.node_terms
     )
-    return not _excludes(replace(pod, node_selector={**pod.node_selector, key: value}, node_terms=terms), pool)
+    selector = {name: value for name, value in pod.node_selector.items() if name != key}
+    return replace(pod, node_selector=selector, node_terms=terms)
 
 
 def selected(pod: Pod, policy: Policy) -> Pool | None:
@@ -309,7 +313,7 @@ def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, 
 
 def _chosen(pod: Pod, pool: Pool) -> bool:
     """Return whether a pod's node selection uses a label that selects the pool's nodes."""
-    return not pod.chosen_keys.isdisjoint(pool.nodes.by_key)
+    return not pod.chosen_keys.isdisjoint(pool.nodes.values)
 
 
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
@@ -367,9 +371,9 @@ def _excludes(pod: Pod, pool: Pool) -> bool:
         return False  # nearly every pod, before and after it is steered
     if contradiction(_selected(pod, needed) + needed) is not None:
         return True
-    groups = pool.nodes.by_key.items()
+    left = pool.nodes.values.items()
     return bool(pod.possible_terms) and not any(
-        all(key not in term.by_key or satisfiable([*term.by_key[key], *group]) for key, group in groups)
+        all(key not in term.values or term.values[key].meet(values) for key, values in left)
         for term in pod.possible_terms
     )
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
-from webhook.api.selectors import NOWHERE, NodeSelectorTerm, Requirement
+from webhook.api.selectors import NodeSelectorTerm, Requirement
 from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
@@ -64,8 +64,7 @@ def _terms(pod: Pod, pool: Pool) -> frozenset[NodeSelectorTerm] | None:
     """Return a pod's node selector terms; None without any, and if all nodes of the pool satisfy one."""
     if pod.node_terms is None:
         return None
-    terms = [NodeSelectorTerm(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None]
-    own = [_own(term, pool) if term.readable else NOWHERE for term in terms]
+    own = [_own(term, pool) for term in pod.read_terms]
     return frozenset(own) if all(map(any, own)) else None
 
 
