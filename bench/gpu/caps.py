@@ -11,11 +11,14 @@ from pathlib import Path
 from threading import Timer
 from typing import IO, Any, NamedTuple
 
+import webhook
 from bench.gpu import nvml
 from bench.gpu.injected import Denied, injected
 from bench.gpu.tables import Measured, Unmeasurable
 
 GREEDY = Path(__file__).with_name("greedy.py")
+OWN = Path(webhook.__file__).resolve().parents[1]
+"""The folder that our packages are imported from."""
 MODULES = {"pytorch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cupy": "cupy"}
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 PAGE = 2
@@ -98,8 +101,10 @@ def installed(python: str) -> list[str]:
 
 
 def _plain() -> dict[str, str]:
-    """Return our environment without what the bench itself needs: the frameworks' Python stays as it is."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """Return our environment without the folder of our own packages: the frameworks' Python stays as it is."""
+    folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    others = os.pathsep.join(each for each in folders if Path(each).resolve() != OWN)
+    return {**os.environ, "PYTHONPATH": others}
 
 
 def _measure(python: str, framework: str, env: Mapping[str, str], card: nvml.Card, slices: int) -> Row:
