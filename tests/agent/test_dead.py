@@ -100,12 +100,19 @@ def test_a_dead_card_is_told_once_at_the_node_and_at_the_pods_on_it(
     one.close()
 
 
+@pytest.fixture
+def now(watched: tuple[NodeAgent, Written, Callable[[], str]]) -> list[float]:
+    """The agent's time, which only a test moves."""
+    one, *_ = watched
+    time = [0.0]
+    one.clock = one.metrics.clock = lambda: time[0]
+    return time
+
+
 def test_a_lost_card_is_dead_while_nvml_has_it_not_and_alive_when_it_is_back(
-    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]], now: list[float]
 ) -> None:
     one, written, text = watched
-    now = [0.0]
-    one.clock = one.metrics.clock = lambda: now[0]
     one.round()
     card.set(fault=LOST)
     now[0] = AGAIN
@@ -123,11 +130,9 @@ def test_a_lost_card_is_dead_while_nvml_has_it_not_and_alive_when_it_is_back(
 
 
 def test_a_card_that_was_lost_before_the_start_is_dead_and_comes_back(
-    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]], now: list[float]
 ) -> None:
     one, written, text = watched
-    now = [0.0]
-    one.clock = one.metrics.clock = lambda: now[0]
     card.set(fault=LOST)
     one.round()
     assert 'slicewarden_node_card_dead{gpu="index 0",index="",model=""} 1.0' in text()
@@ -142,11 +147,9 @@ def test_a_card_that_was_lost_before_the_start_is_dead_and_comes_back(
 
 
 def test_mig_devices_that_are_made_under_a_running_agent_are_seen(
-    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]]
+    card: State, watched: tuple[NodeAgent, Written, Callable[[], str]], now: list[float]
 ) -> None:
     one, _, text = watched
-    now = [0.0]
-    one.clock = one.metrics.clock = lambda: now[0]
     one.round()
     card.set(instances=2)
     now[0] = AGAIN
