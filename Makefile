@@ -51,7 +51,7 @@ soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memor
 	$(BIN)/python -m tests.faults.soak $(or $(MINUTES),20)
 
 nightly:  ## all of .ci/run whatever was green before, the agent's tests, new cases of the fuzzer, the soak, and faults during changes
-	ALL=1 .ci/run
+	CI= ALL=1 .ci/run
 	$(MAKE) agent fuzz soak
 	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
 

@@ -13,14 +13,14 @@ from tests.conformance.configs import FAMILY, families
 from tests.conformance.device_plugin import DevicePlugin
 from tests.conformance.record import Verdicts, asked, recorded
 from tests.conformance.rule import UNREAD, engine, findings
-from tests.support.records import generated
+from tests.support.records import trying
 from webhook.policy.model import Policy
 
 EXAMPLES = 5_000
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # a family's, which would hide its failure
-@generated(EXAMPLES // FAMILY)
+@trying(EXAMPLES // FAMILY)
 @given(families())
 def test_the_rule_agrees_with_the_device_plugin(
     device_plugin: DevicePlugin, sample_policy: Policy, family: list[str | bytes]

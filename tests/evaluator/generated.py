@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from tests.support import strategies
@@ -15,14 +14,6 @@ Way = Callable[[st.DrawFn, Object], None]
 
 POLICIES = ("sample.yaml", "cloud/policy.yaml", "inference/policy.yaml", "lab/policy.yaml", "university/policy.yaml")
 """The policies for which pods are generated."""
-
-generating = settings(
-    derandomize=False,  # others in every run
-    database=None,
-    deadline=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
 
 PATHS = (
     "/data",

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.evaluator import generated
 from tests.evaluator.evaluator import Compared, Comparison, Evaluator, request_for
-from tests.evaluator.generated import POLICIES, generating
+from tests.evaluator.generated import POLICIES
 from tests.support.fixtures import FILES, FOLDERS, REFUSED, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
+from tests.support.records import trying
 from webhook.catalog.names import Names
 from webhook.cel.clauses import Clause
 from webhook.facts.snapshot import Facts
@@ -77,13 +78,13 @@ def test_no_generated_pod_is_denied_that_the_engine_allows(evaluator: Evaluator,
     policy, facts = policy_of(file), facts_of(file.parent / "facts.yaml" if "/" in name else FACTS)
     into, comparison = Compared(), Comparison(evaluator, policy, facts)
 
-    @settings(generating, max_examples=PODS)
+    @trying(PODS)
     @given(generated.pods(policy, facts))
     def created(pod: Any) -> None:
         comparison.add("pod", request_for(pod), into)
         assert (into.wrong, into.differing) == ([], [])
 
-    @settings(generating, max_examples=UPDATES)
+    @trying(UPDATES)
     @given(generated.changes(policy, facts))
     def updated(change: Any) -> None:
         what, old, new = change
@@ -102,7 +103,7 @@ def compared(evaluator: Evaluator, policy: Policy, facts: Facts, pods: st.Search
     """Judge pods by the fallback and by the engine, print the counts, and assert that the fallback is no stricter."""
     into, comparison = Compared(), Comparison(evaluator, policy, facts)
 
-    @settings(generating, max_examples=PODS)
+    @trying(PODS)
     @given(pods)
     def created(pod: Any) -> None:
         comparison.add("pod", request_for(pod), into)

@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests import ROOT
 from tests.evaluator import generated
 from tests.evaluator.evaluator import Changed, Evaluator, request_for
-from tests.evaluator.generated import POLICIES, generating
+from tests.evaluator.generated import POLICIES
 from tests.support.fixtures import FOLDERS, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
+from tests.support.records import trying
 from webhook import rules
 from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
@@ -140,7 +141,7 @@ def test_generated_pods_are_changed_as_the_engine_changes_them(evaluator: Evalua
     policy, facts = policy_of(file), facts_of(file.parent / "facts.yaml" if "/" in name else FACTS)
     both = Both(evaluator, policy, facts)
 
-    @settings(generating, max_examples=PODS)
+    @trying(PODS)
     @given(generated.pods(policy, facts))
     def created(pod: Any) -> None:
         both.add(request_for(pod))
@@ -171,7 +172,7 @@ def test_caps_are_written_where_all_cards_of_a_pool_are_of_one_size(evaluator: E
     assert set(cappings(policy, Facts())) == {"shared"}
     both = Both(evaluator, policy, replace(facts_of(FACTS), nodes=()))
 
-    @settings(generating, max_examples=PODS)
+    @trying(PODS)
     @given(generated.pods(policy, both.facts))
     def created(pod: Any) -> None:
         both.add(request_for(pod))

@@ -4,14 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.evaluator import generated
 from tests.evaluator.evaluator import Compared, Comparison, Evaluator, request_for
-from tests.evaluator.generated import POLICIES, generating
+from tests.evaluator.generated import POLICIES
 from tests.support.policies import FACTS, facts_of, policy_of
+from tests.support.records import trying
 from webhook.facts import rights
 from webhook.facts.rights import Account, GrantedRight
 from webhook.facts.snapshot import Facts
@@ -88,7 +89,7 @@ def _item(kind: str, name: str, namespace: str) -> Object:
 def test_roles_and_bindings_are_read_as_kubernetes_reads_them(evaluator: Evaluator) -> None:
     seen = {True: 0, False: 0}
 
-    @settings(generating, max_examples=RIGHTS)
+    @trying(RIGHTS)
     @given(roles_and_bindings())
     def alike(objects: list[Object]) -> None:
         answers = evaluator.held(objects, ACCOUNTS)
@@ -121,7 +122,7 @@ def test_no_pod_is_denied_that_the_engine_allows_where_rbac_gives_trust(evaluato
     policy, facts = by_rbac(policy_of(file)), facts_of(file.parent / "facts.yaml" if "/" in name else FACTS)
     into = Compared()
 
-    @settings(generating, max_examples=PODS)
+    @trying(PODS)
     @given(generated.pods(policy, facts), st.data())
     def created(pod: Any, data: st.DataObject) -> None:
         objects = data.draw(roles_here(pod["metadata"]["namespace"]))

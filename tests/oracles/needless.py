@@ -21,16 +21,16 @@ def let_through(oracle: Oracle, judge: Engine, pod: dict[str, Any], facts: Facts
 
 
 def needless(oracle: Oracle, judge: Engine, pod: dict[str, Any], facts: Facts) -> list[tuple[Path, str]]:
-    """Return what is refused, and alone would give the containers nothing; not what is refused on purpose."""
+    """Return what is refused although only it, as /mutate leaves it, gives nothing; not what is refused on purpose."""
     pod = mutated(judge, pod, facts)
     found = findings(judge, pod, facts)
+
+    def given(removed: Iterable[Path]) -> frozenset[Given]:
+        return past_requests(oracle, mutated(judge, _without(pod, removed), facts))
+
     doubted = [each for each in found.items() if not on_purpose(pod, *each)]
-    harmless = past_requests(oracle, _without(pod, found)) if doubted else frozenset()
-    return [
-        (path, rule)
-        for path, rule in doubted
-        if past_requests(oracle, _without(pod, found.keys() - {path})) == harmless
-    ]
+    harmless = given(found) if doubted else frozenset()
+    return [(path, rule) for path, rule in doubted if given(found.keys() - {path}) == harmless]
 
 
 def on_purpose(pod: dict[str, Any], path: Path, rule: str) -> bool:

@@ -11,13 +11,14 @@ from tests.oracles.manifests import Files, compared
 from tests.oracles.programs import Oracle
 from tests.oracles.record import ANSWERS
 from tests.oracles.record import asked as asked_now
+from tests.support.records import SAME
 from webhook.policy.model import Policy
 
 FILES, AT_A_TIME = 50_000, 500
 
 
 def test_what_kubectl_would_create_is_judged_or_an_error(kubectl: Oracle, sample_policy: Policy) -> None:
-    seed = os.urandom(4).hex()
+    seed = "first" if SAME else os.urandom(4).hex()
     files = Files(Random(seed))  # noqa: S311 - no secret
     outcomes = Counter[tuple[bool, bool]]()
     for _ in range(FILES // AT_A_TIME):

@@ -22,11 +22,11 @@ from tests.oracles.choices import (
 from tests.oracles.programs import Oracle
 from tests.oracles.record import ANSWERS
 from tests.oracles.record import asked as asked_now
-from tests.support.records import generated
+from tests.support.records import trying
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
-asked = generated(2_000)
+asked = trying(2_000)
 
 
 @asked

@@ -11,14 +11,14 @@ from tests.oracles.pods import pods
 from tests.oracles.programs import Oracle
 from tests.oracles.record import ANSWERS
 from tests.oracles.record import asked as asked_now
-from tests.support.records import generated
+from tests.support.records import trying
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
 EXAMPLES = 1_500
 
 
-@generated(EXAMPLES)
+@trying(EXAMPLES)
 @given(pods())
 def test_the_rules_agree_with_the_container_toolkit(
     toolkit: Oracle, sample_policy: Policy, sample_facts: Facts, pod: dict[str, Any]
