@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.layers import LAYERS
+from webhook.proving.ways import WAYS
 from webhook.reports import formats
 from webhook.text import tables
 
 ROOT = Path(__file__).resolve().parent.parent
-CONTRIBUTING, CHECK = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "check.md"
-PACKAGES, FORMATS = "packages", "formats"
+CONTRIBUTING, CHECK, PROVE = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "check.md", ROOT / "docs" / "prove.md"
+PACKAGES, FORMATS, THE_WAYS = "packages", "formats", "ways"
 
 
 def pages() -> dict[Path, str]:
@@ -18,6 +19,7 @@ def pages() -> dict[Path, str]:
     return {
         CONTRIBUTING: marked(CONTRIBUTING.read_text("utf-8"), PACKAGES, packages()),
         CHECK: marked(CHECK.read_text("utf-8"), FORMATS, _formats()),
+        PROVE: marked(PROVE.read_text("utf-8"), THE_WAYS, _ways()),
     }
 
 
@@ -48,6 +50,12 @@ def _package(name: str) -> tuple[str, str]:
     file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     page = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
     return f"{name}/" if folder.is_dir() else file.name, page.partition("\n")[0]
+
+
+def _ways() -> str:
+    shut = {False: "a denial", True: "a patch"}
+    rows = [(f"`{way.name}`", way.says, f"`{way.rule}`", shut[way.patched]) for way in WAYS]
+    return "".join(f"{line}\n" for line in tables.markdown(("way", "the pod has", "rule", "shut by"), rows))
 
 
 def _formats() -> str:

@@ -83,7 +83,7 @@ ARGUMENTS = {
 }
 """What each command with formats is given, besides the format."""
 
-OF_A_CLUSTER = {"agent", "audit", "doctor"}
+OF_A_CLUSTER = {"agent", "audit", "doctor", "prove"}
 """Commands that need more than files; their reports are made of the same parts."""
 
 

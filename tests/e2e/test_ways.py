@@ -1,14 +1,18 @@
 """The ways on a real API server: shut or harmless by whatever call they are tried, and honest neighbours let by."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import Space
 from tests.e2e.control_plane import Cluster, User, eventually
-from tests.e2e.guard import Guard
+from tests.e2e.guard import MUTATE, Guard, policy_of
 from tests.e2e.objects import TRUST, TRUSTED, Object, pod, template, workload
+from webhook.proving.ways import WAYS
 
 TENANT = User("tenant")
 """Has the cluster's ordinary role `edit` in a namespace of their own."""
@@ -49,42 +53,42 @@ def mounted(path: str) -> Object:
 
 # Shut
 
-WAYS: dict[str, tuple[str, Object, Object]] = {
-    "variable": ("visible-devices", {}, {"env": [{"name": VISIBLE, "value": "all"}]}),
-    "variables": ("unread-variables", {}, {"envFrom": [{"secretRef": {"name": "mine"}}]}),
-    "privileged": ("privileged-container", {}, {"securityContext": {"privileged": True}}),
-    "capability": ("privileged-container", {}, {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
-    "another capability": (
-        "privileged-container",
-        {},
-        {"securityContext": {"capabilities": {"add": ["DAC_READ_SEARCH"]}}},
-    ),
-    "path": ("device-path", mounted("/dev/nvidia0"), {}),
-    "what the node starts": ("device-path", mounted("/opt/cni/bin"), {}),
-    "mount": (
-        "device-mount",
-        {"volumes": [{"name": "v", "emptyDir": {}}]},
-        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]},
-    ),
-    "mount without a slash": (
-        "device-mount",
-        {"volumes": [{"name": "v", "emptyDir": {}}]},
-        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devicesall"}]},
-    ),
-    "card of KubeVirt's": ("unsteered-pod", {}, {"resources": {"limits": {"nvidia.com/GA102GL_A10": 1}}}),
-    "processes": ("host-namespaces", {"hostPID": True}, {}),
-    "node": ("chosen-node", {"nodeName": "a100-exclusive"}, {}),
-    "toleration": ("broad-toleration", {"tolerations": [{"operator": "Exists"}]}, {}),
-    "claim": ("unlisted-claim", {"resourceClaims": [{"name": "r", "resourceClaimName": "r"}]}, {}),
-}
+
+def proved(guarded: Guard, namespace: str) -> tuple[int, dict[str, set[str]]]:
+    """Run `slicewarden prove` in a namespace: its status, and the names of the probes by their outcome."""
+    policy = guarded.cluster.folder / "proved.yaml"
+    policy.write_text(policy_of(guarded.cluster), "utf-8")
+    command: list[str | Path] = [sys.executable, "-m", "webhook", "prove", "--policy", policy]
+    command += ["--namespace", namespace, "--kubeconfig", guarded.cluster.kubeconfig(), "--format", "json"]
+    command += ["--as", tenant(guarded.cluster, namespace).name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    found: dict[str, set[str]] = {}
+    for target in json.loads(done.stdout)["targets"]:
+        assert target["namespace"] == namespace
+        for each in target["ways"]:
+            found.setdefault(each["outcome"], set()).add(each["way"])
+    return done.returncode, found
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_pod_that_opens_a_door_to_gpus_is_denied(guarded: Guard, strangers: str, way: str) -> None:
-    rule, spec, container = WAYS[way]
-    item = opened("way", strangers, spec, container)
-    assert f"{rule}:" in refusal(guarded.cluster, "apply", "--filename=-", item=item)
-    assert guarded.cluster.kubectl("get", "pod", "way", f"--namespace={strangers}").returncode
+TRIED = {way.name for way in WAYS if not way.unearned}
+"""The ways that a namespace with a grant can try."""
+
+
+def test_every_way_of_a_new_pod_is_shut(guarded: Guard, team: str) -> None:
+    status, found = proved(guarded, team)
+    assert (status, found) == (0, {"shut": {"honest pod", *TRIED}})
+    assert guarded.cluster.get("pods", f"--namespace={team}")["items"] == []
+
+
+def test_without_the_validating_webhook_only_what_is_patched_is_shut(guarded: Guard, team: str) -> None:
+    patched = {way.name for way in WAYS if way.patched}
+    try:
+        guarded.without("pods.slicewarden.dev", lambda: guarded.reached_by(pod("probe", "default")) == [MUTATE])
+        status, found = proved(guarded, team)
+    finally:
+        guarded.register()
+    assert (status, found) == (1, {"shut": {"honest pod", *patched}, "open": TRIED - patched})
 
 
 @pytest.mark.parametrize(

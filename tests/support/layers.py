@@ -14,7 +14,7 @@ LAYERS = (
     ("rules",),
     ("engine",),
     ("fallback",),
-    ("agent", "doctor", "policytests", "scan", "serving"),
+    ("agent", "doctor", "policytests", "proving", "scan", "serving"),
     ("starter",),
     ("placing",),
     ("lints", "reports"),

@@ -65,6 +65,7 @@ NOT_RUN = {
     r"slicewarden facts --live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",
     r"slicewarden serve": "does not end; the last test of this page ends one",
     r"slicewarden demo": "make demo takes the tour; tests/serving/test_webhook.py looks at it",
+    r"slicewarden prove": "needs a cluster; tests/cli/test_prove.py has one that is pretended",
     r"slicewarden doctor": "needs a cluster; tests/doctor/test_doctor.py has one that is pretended",
     r"slicewarden fallback .*--live": "needs a cluster; tests/e2e/test_fallback.py has one",
     r"ca=": "is of a CA of the reader's",

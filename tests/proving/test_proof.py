@@ -1,0 +1,190 @@
+"""Each way that `slicewarden prove` tries is shut by its own rule, and by no other."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests import ROOT
+from tests.evaluator.generated import POLICIES
+from tests.proving.pretended import admitting
+from tests.support.fixtures import WAYS as RULES_OF_WAYS
+from tests.support.policies import FACTS, RULES, facts_of, policy_of
+from webhook import rules
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Object
+from webhook.policy.model import Policy
+from webhook.proving.probes import ProbeTarget, Untried, probe, targets
+from webhook.proving.proof import CREATED, DryRun, Outcome, ProofRun, Tried, prove
+from webhook.proving.ways import WAYS
+from webhook.reports import proof_report
+
+SHIPPED = [ROOT / "policies" / name for name in POLICIES]
+LATER = {"unread-variables"}
+"""Rules that a policy which is shipped only warns by."""
+
+
+def engine_of(policy: Policy, *, without: str = "") -> Engine:
+    return Engine(policy, [rule for rule in rules.walk() if rule.id != without])
+
+
+@pytest.fixture(params=SHIPPED, ids=lambda file: f"{file.parent.name}/{file.name}")
+def setting(request: pytest.FixtureRequest) -> tuple[Policy, Facts]:
+    file = request.param
+    return policy_of(file), facts_of(FACTS if file.parent.name == "policies" else file.parent / "facts.yaml")
+
+
+def tried(policy: Policy, facts: Facts, by: Engine) -> list[Tried]:
+    """Try the ways of a policy against an API server that judges by an engine."""
+    found = targets(engine_of(policy), facts)
+    return [prove(policy, each, admitting(by, facts), RULES) for each in found if isinstance(each, ProbeTarget)]
+
+
+def open_ways(of: Tried) -> set[str]:
+    assert [each for each in of.shown if each.outcome is Outcome.UNKNOWN] == []
+    return {each.way.name for each in of.shown if each.way and each.outcome is Outcome.OPEN}
+
+
+def test_every_pool_is_tried_with_each_of_its_levels_of_trust(setting: tuple[Policy, Facts]) -> None:
+    policy, facts = setting
+    found = [*targets(engine_of(policy), facts)]
+    assert [each for each in found if isinstance(each, Untried)] == []
+    assert [(each.pool, each.trust) for each in found] == [
+        (p, trust) for p in policy.pools for trust in sorted(p.trust)
+    ]
+
+
+def test_every_way_is_shut_by_its_own_rule(setting: tuple[Policy, Facts]) -> None:
+    policy, facts = setting
+    for each in tried(policy, facts, engine_of(policy)):
+        warned = {way.name for way in WAYS if policy.action(way.rule) is not Action.DENY}
+        assert open_ways(each) == warned
+        assert all(
+            shown.by in (shown.way.rule, "NVIDIA_VISIBLE_DEVICES=void")
+            for shown in each.shown
+            if shown.by and shown.way
+        )
+
+
+@pytest.mark.parametrize("rule", sorted({way.rule for way in WAYS}))
+def test_without_a_rule_exactly_its_own_ways_are_open(sample_policy: Policy, sample_facts: Facts, rule: str) -> None:
+    found = tried(sample_policy, sample_facts, engine_of(sample_policy, without=rule))
+    assert len(found) > 3
+    for each in found:
+        assert open_ways(each) == {shown.way.name for shown in each.shown if shown.way and shown.way.rule == rule}
+    assert any(map(open_ways, found))
+
+
+def test_without_enforcement_every_way_is_open(sample_policy: Policy, sample_facts: Facts) -> None:
+    records = engine_of(replace(sample_policy, actions={"*": Action.AUDIT}))
+    for each in tried(sample_policy, sample_facts, records):
+        assert open_ways(each) == {shown.way.name for shown in each.shown if shown.way}
+
+
+def test_every_rule_that_closes_a_way_has_a_probe() -> None:
+    assert {way.rule for way in WAYS} >= RULES_OF_WAYS
+    assert len({way.name for way in WAYS}) == len(WAYS)
+
+
+def test_a_namespace_that_is_exempt_or_never_judged_is_passed_over(sample_policy: Policy, sample_facts: Facts) -> None:
+    engine = engine_of(sample_policy)
+    for namespace in ("kube-system", "gpu-operator", "of-nobody"):
+        found = [*targets(engine, sample_facts, namespace)]
+        trusted = [each for each in found if each.trust == "trusted"]
+        assert all(isinstance(each, Untried) for each in trusted), namespace
+
+
+@pytest.fixture
+def first(sample_policy: Policy, sample_facts: Facts) -> ProbeTarget:
+    target = next(targets(engine_of(sample_policy), sample_facts))
+    assert isinstance(target, ProbeTarget)
+    return target
+
+
+DENIED = 'admission webhook "pods.slicewarden.dev" denied the request: '
+BY_POLICY = "ValidatingAdmissionPolicy '{}' with binding 'b' denied request: no"
+ANSWERS: dict[str, tuple[DryRun, Outcome, str]] = {
+    "a rule": (DryRun(403, f"{DENIED}device-path: spec.volumes[0]: no"), Outcome.SHUT, "device-path"),
+    "several": (DryRun(403, f"{DENIED}2 findings: - device-path: a: b - device-mount: c"), Outcome.SHUT, "device-path"),
+    "the fallback": (DryRun(422, BY_POLICY.format("slicewarden-pods")), Outcome.SHUT, "fallback"),
+    "Pod Security": (DryRun(403, 'violates PodSecurity "baseline:latest"'), Outcome.SHUT, "Pod Security"),
+    "another's policy": (DryRun(422, BY_POLICY.format("other")), Outcome.UNKNOWN, ""),
+    "another's webhook": (DryRun(403, DENIED.replace("slicewarden", "x") + "device-path: no"), Outcome.UNKNOWN, ""),
+    "no right": (DryRun(403, 'pods is forbidden: User "u" cannot create resource "pods"'), Outcome.UNKNOWN, ""),
+    "no webhook": (DryRun(500, "failed calling webhook: context deadline exceeded"), Outcome.UNKNOWN, ""),
+    "no answer": (DryRun(0, "connection refused"), Outcome.UNKNOWN, ""),
+    "admitted": (DryRun(CREATED, "", {"spec": {"containers": [{}]}}), Outcome.OPEN, ""),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_only_a_denial_that_names_a_rule_shuts_a_way(sample_policy: Policy, first: ProbeTarget, name: str) -> None:
+    answer, outcome, by = ANSWERS[name]
+    honest, *ways = prove(sample_policy, first, lambda _: answer, RULES).shown
+    assert {(each.outcome, each.by) for each in ways} == {(outcome, by)}
+    assert honest.outcome is (Outcome.SHUT if answer.status == CREATED else Outcome.UNKNOWN)
+
+
+def test_a_container_without_the_variable_leaves_a_way_open(sample_policy: Policy, first: ProbeTarget) -> None:
+    void = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+
+    def admitted(**more: object) -> set[Outcome]:
+        spec = {"containers": [void], **more}
+        shown = prove(sample_policy, first, lambda _: DryRun(CREATED, "", {"spec": spec}), RULES).shown
+        return {each.outcome for each in shown if each.way and each.way.patched}
+
+    assert admitted() == {Outcome.SHUT}
+    assert admitted(initContainers=[void, {"env": None}]) == {Outcome.OPEN}
+
+
+def test_a_probe_requests_what_its_way_says(sample_policy: Policy, first: ProbeTarget) -> None:
+    def limits(name: str) -> object:
+        way = next((way for way in WAYS if way.name == name), None)
+        return probe(sample_policy, first, way)["spec"]["containers"][0].get("resources")
+
+    assert limits("") == {"limits": {first.resource: 1}}
+    assert limits("slices") == {"limits": {first.resource: 2}}
+    assert limits("privileged") is None
+
+
+# Reports
+
+
+@pytest.fixture
+def proof(sample_policy: Policy, sample_facts: Facts, first: ProbeTarget) -> ProofRun:
+    """A proof with a way that is open, one that was not shown, and a pool that was not tried."""
+    answers: Callable[[Object], DryRun] = admitting(engine_of(sample_policy, without="chosen-node"), sample_facts)
+
+    def ask(pod: Object) -> DryRun:
+        paths = [each.get("hostPath", {}).get("path") for each in pod["spec"].get("volumes", ())]
+        return DryRun(500, "lost\n::error::FORGED \x1b[31m") if "/" in paths else answers(pod)
+
+    shown = prove(sample_policy, first, ask, RULES)
+    untried = Untried(sample_policy.pools[1], "trusted", "no node of the pool is known")
+    return ProofRun(sample_policy, "v1.37.1", datetime(2026, 1, 1, tzinfo=UTC), (shown,), (untried,))
+
+
+def test_the_table_has_what_is_not_shut(proof: ProofRun) -> None:
+    text = proof_report.render("table", proof)
+    assert "pool shared, trusted, namespace vision: 38 shut, 1 open, 1 not shown" in text
+    assert "  open       node: nodeName of a node with GPUs was admitted; rule chosen-node shuts this way" in text
+    assert "  not shown  path-root: lost ::error::FORGED" in text
+    assert "  not shown  all ways: no node of the pool is known" in text
+    assert "\x1b" not in text
+
+
+def test_json_and_junit_have_every_way(proof: ProofRun) -> None:
+    value = json.loads(proof_report.render("json", proof))
+    ways = {each["way"]: each for each in value["targets"][0]["ways"]}
+    assert set(ways) == {"honest pod", *(way.name for way in WAYS)}
+    assert (ways["node"]["outcome"], ways["variable"]["by"]) == ("open", "visible-devices")
+    assert value["summary"] == {"shut": 39, "open": 1, "not shown": 2}
+    suites = ET.fromstring(proof_report.render("junit", proof))  # noqa: S314 - our own
+    assert [(each.get("tests"), each.get("failures"), each.get("errors")) for each in suites] == [
+        (str(len(WAYS) + 1), "1", "1"),
+        ("1", "0", "1"),
+    ]

@@ -1,0 +1,136 @@
+"""`slicewarden prove`: try each way to a GPU on a live cluster, by dry runs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli import inputs, options, outputs, parser
+from webhook.cli.outputs import Wanted
+from webhook.facts.snapshot import Facts
+from webhook.model import Object, Problem, Requester, Unusable
+from webhook.policy.model import Policy
+from webhook.reports import proof_report
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Api
+    from webhook.proving.proof import DryRun
+
+OPEN = 1
+
+STATUS = {
+    "0": "every way was tried, and is shut",
+    "1": "a way is open",
+    "2": "a way could not be tried, and none is open",
+}
+
+
+def _user(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not (value and value.isascii() and value.isprintable()):
+        raise click.BadParameter("name a user by printable ASCII characters", context, parameter)
+    return value
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.HelpEpilog(
+        (
+            "slicewarden prove --policy policies/",
+            "slicewarden prove --as ada@example.com --namespace vision",
+            "slicewarden prove --format json --output proof.json --format junit --output proof.xml",
+        ),
+        STATUS,
+        environment=parser.KUBECONFIG | parser.LOOK,
+    ),
+    help="Try each way to a GPU on a live cluster, in each pool and with each level of trust, and report which are "
+    "shut, and by which rule. The API server judges the pods as dry runs, so nothing starts and nothing is stored. It "
+    "needs the right to create pods in the namespaces that it names, and to list what `slicewarden facts` lists.",
+)
+@options.policy()
+@options.cluster
+@options.namespace("try the ways only in this namespace; default: for each pool, the first whose pods may use it")
+@click.option(
+    "--as",
+    "as_",
+    callback=_user,
+    metavar="USER",
+    help="try the ways as this user, as kubectl's --as does; default: yourself. Rules do not bind everyone alike, so "
+    "name a tenant, or a service account: system:serviceaccount:NAMESPACE:NAME",
+)
+@options.report(proof_report.FORMATS, fail_on=())
+def command(
+    policy: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    as_: str | None,
+    wanted: Sequence[Wanted],
+) -> int:
+    """Plan the probes by the policy and the facts, send them, and write the outcomes."""
+    from webhook.cluster import client, listing  # 30 MiB, which only a live cluster needs
+    from webhook.proving import probes, proof
+
+    inputs.note_sample(policy)
+    engine = inputs.engine(policy)
+    api = listing.connect(kubeconfig, context)
+    try:
+        version = client.ask(api, "/version")
+    except (client.StatusError, client.Unreachable) as error:
+        raise Unusable((Problem("cluster", 0, str(error)),)) from error
+    objects, unknown = listing.facts(api, [engine.policy], namespace, holders=False)
+    if unknown:
+        raise Unusable(unknown)
+    now = datetime.now(UTC)
+    facts = replace(Facts.of(objects), today=now.date())
+    sender = listing.connect(kubeconfig, context)
+    if as_:
+        sender.default_headers["Impersonate-User"] = as_
+    outputs.say(_unbound(sender, engine.policy))
+    tried: list[proof.Tried] = []
+    untried: list[probes.Untried] = []
+    for target in probes.targets(engine, facts, namespace):
+        if isinstance(target, probes.Untried):
+            untried.append(target)
+        else:
+            tried.append(proof.prove(engine.policy, target, partial(_dry_run, sender), (r.id for r in engine.rules)))
+    result = proof.ProofRun(engine.policy, str(version.get("gitVersion", "")), now, tuple(tried), tuple(untried))
+    outputs.write(wanted, lambda name, look: proof_report.render(name, result, look))
+    if result.count(proof.Outcome.OPEN):
+        return OPEN
+    return options.UNUSABLE if result.count(proof.Outcome.UNKNOWN) else 0
+
+
+def _unbound(api: "Api", policy: Policy) -> Iterable[str]:
+    """Yield a note if the rules do not bind whoever sends the probes as they bind a tenant."""
+    from webhook.cluster import client
+
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        answer = client.ask(api, "/apis/authentication.k8s.io/v1/selfsubjectreviews", method="POST", body=review)
+    except (client.StatusError, client.Unreachable) as error:
+        yield f"note: the API server does not say who sends the probes: {error}"
+        return
+    info = (answer.get("status") or {}).get("userInfo") or {}
+    requester = Requester(str(info.get("username", "")), frozenset(map(str, info.get("groups") or ())))
+    if policy.administrators.include(requester) or policy.schedulers.include(requester):
+        yield (
+            f"note: the policy lists {requester.username} as an administrator or a scheduler, who may do more than a "
+            "tenant; name a tenant with --as"
+        )
+
+
+def _dry_run(api: "Api", pod: Object) -> "DryRun":
+    """Create a pod as a dry run."""
+    from webhook.cluster import client
+    from webhook.proving.proof import CREATED, DryRun
+
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+    try:
+        return DryRun(CREATED, "", client.ask(api, path, {"dryRun": "All"}, method="POST", body=pod))
+    except client.StatusError as error:
+        return DryRun(error.status, str(error))
+    except client.Unreachable as error:
+        return DryRun(0, str(error))

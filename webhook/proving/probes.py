@@ -1,0 +1,162 @@
+"""Plans the probes of a cluster: for each pool and level of trust, a pod for each way, and one that is honest."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from webhook.api import admission
+from webhook.api.selectors import Requirement
+from webhook.engine import registration
+from webhook.engine.engine import Engine, Seen
+from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
+from webhook.model import Object, Verdict
+from webhook.policy.model import Policy, Pool
+from webhook.proving.ways import IMAGE, NODE, WAYS, GPUWay
+from webhook.review import Review
+
+NAME = "slicewarden-probe"
+
+JUDGED_BY = next(way for way in WAYS if way.name == "variable")
+"""The way that shows whether a namespace's pods are judged at all."""
+
+
+class ProbeTarget(NamedTuple):
+    """Where ways are tried: a pool, a level of trust, and a namespace whose pods have it.
+
+    `resource` is what the pool offers, and `node` one of its nodes; each is empty if it is not known.
+    """
+
+    pool: Pool
+    trust: str
+    namespace: str
+    resource: str
+    node: str
+    gpus: int = 1
+    """How many GPUs an honest pod requests. A trusted pod with one belongs to a pool that shares GPUs, if any does."""
+    account: str = ""
+    """The service account of the pods; empty for the namespace's default."""
+    without_grant: str = ""
+    """A namespace that has no grant of the trust; empty if there is none, or if the pool takes pods without trust."""
+
+
+class Probe(NamedTuple):
+    """A pod to send, and the way that it tries; None for the honest one."""
+
+    way: GPUWay | None
+    pod: Object
+
+
+class Untried(NamedTuple):
+    """A pool and a level of trust that no probe reaches, and why."""
+
+    pool: Pool
+    trust: str
+    why: str
+
+
+def targets(engine: Engine, facts: Facts, namespace: str | None = None) -> Iterator[ProbeTarget | Untried]:
+    """Yield where to try the ways: each pool of the policy, with each of its levels of trust.
+
+    A namespace is chosen by the engine: its honest pod comes into the pool, and a pod with a way is denied. So one is
+    passed over that is exempt, is never judged, or has no grant. With `namespace`, only that one is looked at.
+    """
+    known = sorted(facts.namespaces) if namespace is None else [namespace]
+    names = [name for name in known if name not in registration.left_alone(engine.policy)]
+    for pool in engine.policy.pools:
+        node = next((each for each in facts.nodes if pool.nodes.matches(each.labels)), None) if pool.has_nodes else None
+        named = [*(node.resources if node else ()), *(each for each in pool.resources.patterns if "*" not in each)]
+        resource = next((each for each in named if each in pool.resources), "")
+        for trust in sorted(pool.trust):
+            at = ProbeTarget(pool, trust, "", resource, node.name if node else "")
+            wanted = [
+                at._replace(namespace=name, account=account, gpus=gpus)
+                for gpus in (1, 2)
+                for name in (names if resource else ())
+                for account in _accounts(engine.policy, facts, name)
+            ]
+            found = next((each for each in wanted if _fits(engine, facts, each)), None)
+            if found is not None:
+                yield found._replace(without_grant=_without_grant(engine, facts, found, names))
+            elif not resource:
+                yield Untried(pool, trust, "no node of the pool is known that offers a resource of it")
+            else:
+                among = f"namespace {namespace} is none" if namespace else "there is no namespace"
+                yield Untried(pool, trust, f"{among} whose pods are judged, have this trust, and belong to the pool")
+
+
+def probes(policy: Policy, target: ProbeTarget) -> Iterator[Probe]:
+    """Yield the pods to send for a target, the honest one first. A way that does not apply there is left out."""
+    yield Probe(None, probe(policy, target, None))
+    for way in WAYS:
+        lacks_node = NODE in way.spec.values() and not target.node
+        lacks_place = way.unearned and not target.without_grant
+        if not lacks_node and not lacks_place and (target.pool.shared or not way.shared):
+            at = target._replace(namespace=target.without_grant, account="") if way.unearned else target
+            yield Probe(way, probe(policy, at, way))
+
+
+def probe(policy: Policy, target: ProbeTarget, way: GPUWay | None) -> Object:
+    """Return a pod that may run on the nodes of the target's pool, and tries a way; without one, the honest pod."""
+    pool, gpus = target.pool, target.gpus if way is None or way.gpus == 1 else way.gpus
+    container: dict[str, Any] = {"name": "probe", "image": IMAGE}
+    if gpus:
+        container["resources"] = {"limits": {target.resource: gpus}}
+    spec: dict[str, Any] = {"restartPolicy": "Never", "tolerations": [*pool.tolerations]}
+    if policy.guard is not None and policy.guard.taint:
+        spec["tolerations"].append({"key": policy.guard.taint, "operator": "Exists"})
+    if pool.has_nodes:
+        terms = [{"key": r.key, "operator": r.operator, **_values(r)} for r in pool.nodes.requirements]
+        selected = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selected}}
+    modest = way is not None and way.unearned and way.gpus
+    if target.account:
+        spec["serviceAccountName"] = target.account
+    annotations: dict[str, str] = {} if modest else {policy.annotation: target.trust}
+    if way is not None:
+        container |= way.container
+        spec |= {key: target.node if value == NODE else value for key, value in way.spec.items()}
+        annotations |= way.annotations
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": NAME, "namespace": target.namespace, "annotations": annotations},
+        "spec": {**spec, "containers": [container]},
+    }
+
+
+def _accounts(policy: Policy, facts: Facts, namespace: str) -> list[str]:
+    """Return the service accounts of a namespace that may have trust: its default, and those that grants name."""
+    grants = policy.grants_reaching(namespace, facts.namespaces.get(namespace))
+    return ["", *sorted({each for grant in grants for each in grant.scope.service_accounts})]
+
+
+def _values(requirement: Requirement) -> Object:
+    return {"values": sorted(requirement.values)} if requirement.values else {}
+
+
+def _fits(engine: Engine, facts: Facts, target: ProbeTarget) -> bool:
+    pools: list[Pool] = []
+
+    def seen(review: Review[Any]) -> None:
+        if isinstance(review, PodReview) and review.placement is not None and review.placement.pool is not None:
+            pools.append(review.placement.pool)
+
+    honest = _judged(engine, facts, target, None, seen).allowed
+    return honest and target.pool in pools and not _judged(engine, facts, target, JUDGED_BY).allowed
+
+
+def _without_grant(engine: Engine, facts: Facts, target: ProbeTarget, names: Iterable[str]) -> str:
+    """Return a namespace whose pods are judged, and have no grant for a pool that demands trust; empty without one."""
+    if engine.policy.default_trust in target.pool.trust:
+        return ""
+    for name in names:
+        at = target._replace(namespace=name, account="")
+        granted = engine.policy.grants_reaching(name, facts.namespaces.get(name))
+        if not granted and not _judged(engine, facts, at, JUDGED_BY).allowed:
+            return name
+    return ""
+
+
+def _judged(engine: Engine, facts: Facts, target: ProbeTarget, way: GPUWay | None, seen: Seen | None = None) -> Verdict:
+    pod = admission.decode(admission.wrap(probe(engine.policy, target, way)))
+    return engine.judge(pod, facts, seen=seen)
