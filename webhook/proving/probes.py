@@ -19,6 +19,17 @@ NAME = "slicewarden-probe"
 JUDGED_BY = next(way for way in WAYS if way.name == "variable")
 """The way that shows whether a namespace's pods are judged at all."""
 
+PLAIN = next(way for way in WAYS if way.name == "image")
+"""The way whose pod has nothing but its image. The others without a request add to this pod."""
+
+_SECURITY: Object = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What Pod Security's level `restricted` demands of each container, so that it refuses only the ways."""
+
 
 class ProbeTarget(NamedTuple):
     """Where ways are tried: a pool, a level of trust, and a namespace whose pods have it.
@@ -116,11 +127,13 @@ def probe(policy: Policy, target: ProbeTarget, way: GPUWay | None) -> Object:
         container |= way.container
         spec |= {key: target.node if value == NODE else value for key, value in way.spec.items()}
         annotations |= way.annotations
+    lists = {"initContainers": spec.get("initContainers", ()), "containers": [container]}
+    secured = {key: [{"securityContext": _SECURITY, **each} for each in value] for key, value in lists.items() if value}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": NAME, "namespace": target.namespace, "annotations": annotations},
-        "spec": {**spec, "containers": [container]},
+        "metadata": {"generateName": f"{NAME}-", "namespace": target.namespace, "annotations": annotations},
+        "spec": {**spec, **secured},
     }
 
 

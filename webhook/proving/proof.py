@@ -10,7 +10,7 @@ from typing import NamedTuple
 from webhook.catalog.device_variables import VISIBLE, VOID
 from webhook.model import Object
 from webhook.policy.model import Policy
-from webhook.proving.probes import Probe, ProbeTarget, Untried, probes
+from webhook.proving.probes import PLAIN, ProbeTarget, Untried, probes
 from webhook.proving.ways import GPUWay
 
 CREATED = 201
@@ -35,8 +35,9 @@ Ask = Callable[[Object], DryRun]
 
 
 class Outcome(StrEnum):
-    """What a probe showed. A way is shut, or open; or the probe showed neither."""
+    """What a probe showed. The honest pod is admitted. A way is shut, or open. Or the probe showed none of these."""
 
+    ADMITTED = "admitted"
     SHUT = "shut"
     OPEN = "open"
     UNKNOWN = "not shown"
@@ -53,7 +54,7 @@ class Shown(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """All probes of a target, the honest one first. Without an admitted honest pod, a denial shows little."""
+    """All probes of a target, the honest one first."""
 
     target: ProbeTarget
     shown: tuple[Shown, ...]
@@ -77,39 +78,64 @@ class ProofRun:
 
 def prove(policy: Policy, target: ProbeTarget, ask: Ask, rules: Iterable[str]) -> Tried:
     """Send the probes of a target, one after another. `rules` are the ids of all rules."""
-    refusal = re.compile(rf'^admission webhook "[a-z.-]*{DOMAIN}" denied the request: .*?\b({"|".join(rules)}): ')
-    return Tried(target, tuple(_shown(each, ask(each.pod), refusal) for each in probes(policy, target)))
+    naming = re.compile(rf"(?:^|^\d+ findings: - | - )({'|'.join(rules)}): ")
+    shown: list[Shown] = []
+    admitted: set[bool] = set()  # whether the pods without a way, with a request and without one, were admitted
+    for way, pod in probes(policy, target):
+        answer, requests = ask(pod), way is None or way.gpus > 0
+        if way in (None, PLAIN) and answer.status == CREATED:
+            admitted.add(requests)
+        twin = requests in admitted and not (way and way.unearned)
+        outcome, by = _outcome(way, answer, naming, twin=twin)
+        shown.append(Shown(way, pod["metadata"]["namespace"], outcome, by, " ".join(answer.message.split())))
+    return Tried(target, tuple(shown))
 
 
-FALLBACK = re.compile(r"ValidatingAdmissionPolicy 'slicewarden-[^']*'")
-"""How the API server begins a denial by the fallback (apiserver pkg/admission/plugin/policy/validating)."""
+_REFUSED = re.compile(
+    rf'(?:admission webhook "[a-z-]+{DOMAIN}" denied the request'
+    '|pods "[^"]*" is forbidden: '
+    "ValidatingAdmissionPolicy 'slicewarden-[^']*'(?: with binding '[^']*')? denied request"
+    "): (.*)",
+    re.DOTALL,
+)
+"""How the API server begins a denial by the webhook (apiserver pkg/admission/plugin/webhook/errors), or by the
+fallback (pkg/admission/plugin/policy/validating).
+"""
 
-POD_SECURITY = "violates PodSecurity"
+_POD_SECURITY = re.compile(r'pods "[^"]*" is forbidden: violates PodSecurity "')
 """How the API server denies a pod by Pod Security (kubernetes staging/src/k8s.io/pod-security-admission)."""
 
 
-def _shown(probe: Probe, answer: DryRun, refusal: re.Pattern[str]) -> Shown:
-    outcome, by = _outcome(probe.way, answer, refusal)
-    return Shown(probe.way, probe.pod["metadata"]["namespace"], outcome, by, " ".join(answer.message.split()))
+def _outcome(way: GPUWay | None, answer: DryRun, naming: re.Pattern[str], *, twin: bool) -> tuple[Outcome, str]:
+    """Return the outcome of a probe, and what shut its way.
 
-
-def _outcome(way: GPUWay | None, answer: DryRun, refusal: re.Pattern[str]) -> tuple[Outcome, str]:
+    A denial by the way's own rule shuts it. Another denial does only if the same pod without the way (its `twin`) was
+    admitted: otherwise it may be for something that an author can mend, and the way is not its reason.
+    """
     if way is None:  # the honest pod
-        return (Outcome.SHUT, "") if answer.status == CREATED else (Outcome.UNKNOWN, "")
+        return (Outcome.ADMITTED if answer.status == CREATED else Outcome.UNKNOWN), ""
     if answer.status == CREATED:
         guarded = way.patched and answer.pod is not None and blind(answer.pod)
         return (Outcome.SHUT, f"{VISIBLE}={VOID}") if guarded else (Outcome.OPEN, "")
-    if found := refusal.search(answer.message):
-        return Outcome.SHUT, found[1]
-    if FALLBACK.search(answer.message):
-        return Outcome.SHUT, "fallback"
-    if POD_SECURITY in answer.message:
+    refused = _REFUSED.match(answer.message)
+    named = naming.findall(refused[1]) if refused else []
+    if way.rule in named:
+        return Outcome.SHUT, way.rule
+    if twin and named:
+        return Outcome.SHUT, named[0]
+    if twin and _POD_SECURITY.match(answer.message):
         return Outcome.SHUT, "Pod Security"
     return Outcome.UNKNOWN, ""
 
 
 def blind(pod: Object) -> bool:
-    """Return whether every container of an admitted pod is told to see no GPU, whatever its image or sources say."""
+    """Return whether every container of an admitted pod is told to see no GPU, whatever its image or sources say.
+
+    The last one counts of several variables with the same name.
+    """
     spec = pod["spec"]
-    containers = [*spec.get("initContainers", ()), *spec["containers"]]
-    return all({"name": VISIBLE, "value": VOID} in (each.get("env") or ()) for each in containers)
+    return all(_visible(each) == [VOID] for each in [*spec.get("initContainers", ()), *spec["containers"]])
+
+
+def _visible(container: Object) -> list[object]:
+    return [each.get("value") for each in container.get("env") or () if each["name"] == VISIBLE][-1:]

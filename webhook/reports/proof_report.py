@@ -10,6 +10,7 @@ from webhook.reports.formats import junit
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line
 
+_COUNTED = (Outcome.SHUT, Outcome.OPEN, Outcome.UNKNOWN)
 _STYLES = {Outcome.SHUT: "allowed", Outcome.OPEN: "denied", Outcome.UNKNOWN: "warned"}
 _WIDTH = len(Outcome.UNKNOWN) + 2
 
@@ -22,11 +23,11 @@ def table(proof: ProofRun, look: Look) -> str:
     lines: list[str] = []
     for tried in proof.tried:
         target, counts = tried.target, Counter(each.outcome for each in tried.shown if each.way)
-        counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _COUNTED if counts[outcome])
         head = f"pool {target.pool.name}, {target.trust}, namespace {target.namespace}: {counted}"
         lines += look.wrap(head, "")
         for each in tried.shown:
-            if each.outcome is not Outcome.SHUT:
+            if each.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
                 lines += _row(each.outcome, _name(each.way), _why(each), look)
     for lacking in proof.untried:
         lines += look.wrap(f"pool {lacking.pool.name}, {lacking.trust}", "")
@@ -49,7 +50,7 @@ def _why(shown: Shown) -> str:
 
 
 def _summary(proof: ProofRun) -> str:
-    counts = ", ".join(f"{proof.count(outcome)} {outcome}" for outcome in Outcome)
+    counts = ", ".join(f"{proof.count(outcome)} {outcome}" for outcome in _COUNTED)
     return f"policy {proof.policy.name}, Kubernetes {proof.kubernetes}: {counts}"
 
 
@@ -62,7 +63,7 @@ def to_json(proof: ProofRun, _: Look) -> str:
         "method": "dry run",
         "targets": [_target(each) for each in proof.tried],
         "untried": [{"pool": each.pool.name, "trust": each.trust, "why": each.why} for each in proof.untried],
-        "summary": {outcome.value: proof.count(outcome) for outcome in Outcome},
+        "summary": {outcome.value: proof.count(outcome) for outcome in _COUNTED},
     }
     return parts.document("ProofReport", fields)
 

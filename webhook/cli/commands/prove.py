@@ -129,7 +129,8 @@ def _dry_run(api: "Api", pod: Object) -> "DryRun":
 
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
     try:
-        return DryRun(CREATED, "", client.ask(api, path, {"dryRun": "All"}, method="POST", body=pod))
+        made = client.ask(api, path, {"dryRun": "All"}, method="POST", body=pod)
+        return DryRun(CREATED, "", made) if made.get("kind") == "Pod" else DryRun(0, "the answer is no Pod")
     except client.StatusError as error:
         return DryRun(error.status, str(error))
     except client.Unreachable as error:
