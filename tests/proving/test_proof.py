@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,16 +17,17 @@ from tests.support.policies import FACTS, RULES, facts_of, policy_of
 from webhook import rules
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.model import Action, Object
+from webhook.model import Action, Object, Verdict
+from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy
+from webhook.policy.scopes import Scope
 from webhook.proving.probes import ProbeTarget, Untried, probe, targets
 from webhook.proving.proof import CREATED, DryRun, Outcome, ProofRun, Shown, Tried, prove
 from webhook.proving.ways import WAYS
 from webhook.reports import proof_report
 
+EVERYWHERE = Scope(frozenset(), None, frozenset(), everywhere=True)
 SHIPPED = [ROOT / "policies" / name for name in POLICIES]
-LATER = {"unread-variables"}
-"""Rules that a policy which is shipped only warns by."""
 
 
 def engine_of(policy: Policy, *, without: str = "") -> Engine:
@@ -96,6 +98,33 @@ def test_a_namespace_that_is_exempt_or_never_judged_is_passed_over(sample_policy
         found = [*targets(engine, sample_facts, namespace)]
         trusted = [each for each in found if each.trust == "trusted"]
         assert all(isinstance(each, Untried) for each in trusted), namespace
+
+
+def test_more_namespaces_of_a_kind_are_not_judged(sample_policy: Policy, sample_facts: Facts) -> None:
+    """Judging one takes a millisecond, and a cluster may have ten thousand without a grant."""
+    judged: list[object] = []
+
+    class Counting(Engine):
+        def judge(self, *arguments: Any, **options: Any) -> Verdict:
+            judged.append(arguments[0])
+            return super().judge(*arguments, **options)
+
+    def cost(more: int) -> int:
+        names = [f"{place}{number}" for number in range(more) for place in "az"]
+        namespaces = {**sample_facts.namespaces, **{name: {"kubernetes.io/metadata.name": name} for name in names}}
+        judged.clear()
+        found = [*targets(Counting(sample_policy, rules.walk()), replace(sample_facts, namespaces=namespaces))]
+        assert all(isinstance(each, ProbeTarget) for each in found)
+        return len(judged)
+
+    assert cost(1000) <= cost(1)
+
+
+def test_a_pool_that_no_namespace_may_use_is_given_up(sample_policy: Policy, sample_facts: Facts) -> None:
+    exempt = replace(sample_policy, exemptions=(Exemption("all", EVERYWHERE, frozenset(), None),))
+    namespaces: dict[str, dict[str, str]] = {f"a{number}": {} for number in range(2000)}
+    found = [*targets(engine_of(exempt), replace(sample_facts, namespaces=namespaces))]
+    assert all(isinstance(each, Untried) for each in found)
 
 
 @pytest.fixture

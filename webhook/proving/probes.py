@@ -1,6 +1,7 @@
 """Plans the probes of a cluster: for each pool and level of trust, a pod for each way, and one that is honest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from webhook.api import admission
@@ -10,7 +11,8 @@ from webhook.engine.engine import Engine, Seen
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
 from webhook.model import Object, Verdict
-from webhook.policy.model import Policy, Pool
+from webhook.policy.model import UNTRUSTED, Policy, Pool
+from webhook.policy.scopes import Grant
 from webhook.proving.ways import IMAGE, NODE, WAYS, GPUWay
 from webhook.review import Review
 
@@ -29,6 +31,10 @@ _SECURITY: Object = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 """What Pod Security's level `restricted` demands of each container, so that it refuses only the ways."""
+
+
+MOST = 32
+"""The most service accounts that are looked at for a pool, in all namespaces: the engine judges pods of each."""
 
 
 class ProbeTarget(NamedTuple):
@@ -71,23 +77,25 @@ def targets(engine: Engine, facts: Facts, namespace: str | None = None) -> Itera
     A namespace is chosen by the engine: its honest pod comes into the pool, and a pod with a way is denied. So one is
     passed over that is exempt, is never judged, or has no grant. With `namespace`, only that one is looked at.
     """
+    policy, alone = engine.policy, frozenset(registration.left_alone(engine.policy))
     known = sorted(facts.namespaces) if namespace is None else [namespace]
-    names = [name for name in known if name not in registration.left_alone(engine.policy)]
-    for pool in engine.policy.pools:
+    names = _ranked(policy, facts, [name for name in known if name not in alone])
+    granted = {name: policy.grants_reaching(name, facts.namespaces.get(name)) for name in names}
+    for pool in policy.pools:
         node = next((each for each in facts.nodes if pool.nodes.matches(each.labels)), None) if pool.has_nodes else None
         named = [*(node.resources if node else ()), *(each for each in pool.resources.patterns if "*" not in each)]
         resource = next((each for each in named if each in pool.resources), "")
         for trust in sorted(pool.trust):
             at = ProbeTarget(pool, trust, "", resource, node.name if node else "")
-            wanted = [
-                at._replace(namespace=name, account=account, gpus=gpus)
-                for gpus in (1, 2)
-                for name in (names if resource else ())
-                for account in _accounts(engine.policy, facts, name)
-            ]
+            may = (name for name in names if resource and _may(policy, facts, at, name, granted[name]))
+            pods = (
+                at._replace(namespace=name, account=account) for name in may for account in _accounts(granted[name])
+            )
+            first = [*islice(pods, MOST)]
+            wanted = (each._replace(gpus=gpus) for gpus in (1, 2) for each in first)
             found = next((each for each in wanted if _fits(engine, facts, each)), None)
             if found is not None:
-                yield found._replace(without_grant=_without_grant(engine, facts, found, names))
+                yield found._replace(without_grant=_without_grant(engine, facts, found, granted))
             elif not resource:
                 yield Untried(pool, trust, "no node of the pool is known that offers a resource of it")
             else:
@@ -137,9 +145,35 @@ def probe(policy: Policy, target: ProbeTarget, way: GPUWay | None) -> Object:
     }
 
 
-def _accounts(policy: Policy, facts: Facts, namespace: str) -> list[str]:
+def _ranked(policy: Policy, facts: Facts, names: Iterable[str]) -> list[str]:
+    """Return namespaces in the order in which they are looked at: first one of each kind, and then the others.
+
+    The policy's grants, exemptions and overrides make the kinds.
+    """
+    kinds: dict[tuple[int, ...], str] = {}
+    others = []
+    for name in names:
+        labels = facts.namespaces.get(name)
+        exempt = (each for each in policy.exemptions_by_namespace.near(name) if each.scope.reaches(name, labels))
+        eased = (each for each in policy.overrides if each.scope is not None and each.scope.reaches(name, labels))
+        kind = tuple(map(id, (*policy.grants_reaching(name, labels), *exempt, *eased)))
+        if kinds.setdefault(kind, name) != name:
+            others.append(name)
+    return [*kinds.values(), *others]
+
+
+def _may(policy: Policy, facts: Facts, target: ProbeTarget, namespace: str, grants: Iterable[Grant]) -> bool:
+    """Return whether a namespace's pods may have the target's trust and pool, as far as tenants and grants say."""
+    pool = target.pool
+    if pool.tenants is not None and not pool.tenants.reaches(namespace, facts.namespaces.get(namespace)):
+        return False
+    if target.trust in (policy.default_trust, UNTRUSTED):
+        return True
+    return any(UNTRUSTED in pool.trust or not grant.pools or pool.name in grant.pools for grant in grants)
+
+
+def _accounts(grants: Iterable[Grant]) -> list[str]:
     """Return the service accounts of a namespace that may have trust: its default, and those that grants name."""
-    grants = policy.grants_reaching(namespace, facts.namespaces.get(namespace))
     return ["", *sorted({each for grant in grants for each in grant.scope.service_accounts})]
 
 
@@ -158,16 +192,13 @@ def _fits(engine: Engine, facts: Facts, target: ProbeTarget) -> bool:
     return honest and target.pool in pools and not _judged(engine, facts, target, JUDGED_BY).allowed
 
 
-def _without_grant(engine: Engine, facts: Facts, target: ProbeTarget, names: Iterable[str]) -> str:
+def _without_grant(engine: Engine, facts: Facts, target: ProbeTarget, granted: Mapping[str, tuple[Grant, ...]]) -> str:
     """Return a namespace whose pods are judged, and have no grant for a pool that demands trust; empty without one."""
     if engine.policy.default_trust in target.pool.trust:
         return ""
-    for name in names:
-        at = target._replace(namespace=name, account="")
-        granted = engine.policy.grants_reaching(name, facts.namespaces.get(name))
-        if not granted and not _judged(engine, facts, at, JUDGED_BY).allowed:
-            return name
-    return ""
+    at = (target._replace(namespace=name, account="") for name, grants in granted.items() if not grants)
+    judged = (each.namespace for each in islice(at, MOST) if not _judged(engine, facts, each, JUDGED_BY).allowed)
+    return next(judged, "")
 
 
 def _judged(engine: Engine, facts: Facts, target: ProbeTarget, way: GPUWay | None, seen: Seen | None = None) -> Verdict:
