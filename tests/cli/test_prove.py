@@ -30,6 +30,8 @@ class Server:
         self.sent: list[tuple[dict[str, list[str]], Any]] = []
         self.as_: set[str | None] = set()
         self.user: dict[str, Any] = {"username": "ada"}
+        self.annotations = {"slicewarden.dev/policy": engine.policy.digest}
+        """Those of the webhook configurations."""
         self.refused: dict[str, int] = {}
         """The status by the path that is refused."""
         self._create = admitting(engine, facts)
@@ -41,6 +43,8 @@ class Server:
         status, value = 200, {"metadata": {}, "items": self._lists.get(url.path, []), "groups": [], "resources": []}
         if url.path == "/version":
             value = {"gitVersion": "v1.37.1"}
+        if url.path.startswith("/apis/admissionregistration.k8s.io/v1/"):
+            value = {"metadata": {"annotations": self.annotations}}
         if url.path == SELF:
             value = {"status": {"userInfo": self.user}}
         elif asked.command == "POST":
@@ -112,6 +116,26 @@ def test_facts_that_cannot_be_read_are_an_error(served: Any, prove: Any) -> None
     assert (status, out) == (2, "")
     assert "nodes" in err
     assert server.sent == []
+
+
+def test_another_policy_than_the_installed_one_is_refused(served: Any, prove: Any) -> None:
+    server = served()
+    server.annotations = {"slicewarden.dev/policy": "0123"}
+    status, out, err = prove(server)
+    assert (status, out) == (2, "")
+    assert "policy 0123 is installed, not sample " in err
+    assert server.sent == []
+
+
+@pytest.mark.parametrize("why", ["absent", "forbidden"])
+def test_an_installed_policy_that_is_not_known_is_noted(served: Any, prove: Any, why: str) -> None:
+    server = served()
+    server.annotations = {}
+    if why == "forbidden":
+        server.refused["/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/slicewarden"] = 403
+    status, out, err = prove(server, "--namespace", "vision", "--format", "json")
+    assert (status, json.loads(out)["policy"]["installed"]) == (0, "")
+    assert err.startswith("note: the policy cannot be compared" if why == "forbidden" else "note: the cluster has no")
 
 
 def test_the_ways_are_tried_as_another_user(served: Any, prove: Any) -> None:

@@ -244,16 +244,26 @@ def proof(sample_policy: Policy, sample_facts: Facts, first: ProbeTarget) -> Pro
 
     shown = prove(sample_policy, first, ask, RULES)
     untried = Untried(sample_policy.pools[1], "trusted", "no node of the pool is known")
-    return ProofRun(sample_policy, "v1.37.1", datetime(2026, 1, 1, tzinfo=UTC), (shown,), (untried,))
+    return ProofRun(sample_policy, "", "v1.37.1", datetime(2026, 1, 1, tzinfo=UTC), (shown,), (untried,))
 
 
 def test_the_table_has_what_is_not_shut(proof: ProofRun) -> None:
     text = proof_report.render("table", proof)
     assert "pool shared, trusted, namespace vision: 38 shut, 1 open, 1 not shown" in text
-    assert "  open       node: nodeName of a node with GPUs was admitted; rule chosen-node shuts this way" in text
+    assert (
+        "  open       node: a pod with nodeName of a node with GPUs was admitted, though rule chosen-node denies"
+        in text
+    )
     assert "  not shown  path-root: lost ::error::FORGED" in text
     assert "  not shown  all ways: no node of the pool is known" in text
     assert "\x1b" not in text
+
+
+def test_a_way_that_the_policy_does_not_deny_is_explained(proof: ProofRun) -> None:
+    warning = replace(proof, policy=replace(proof.policy, actions={"chosen-node": Action.WARN}))
+    assert "was admitted, because the action of rule chosen-node is Warn (`actions`)" in proof_report.render(
+        "table", warning
+    )
 
 
 def test_json_and_junit_have_every_way(proof: ProofRun) -> None:

@@ -62,9 +62,13 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class ProofRun:
-    """All that was tried on a cluster, and the release of Kubernetes that answered."""
+    """All that was tried on a cluster, and the release of Kubernetes that answered.
+
+    `installed` is the digest of the policy that the registration was made from; empty if it is not known.
+    """
 
     policy: Policy
+    installed: str
     kubernetes: str
     at: datetime
     tried: tuple[Tried, ...]

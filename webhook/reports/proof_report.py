@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from webhook.model import Action
+from webhook.policy.model import Policy
 from webhook.proving.proof import Outcome, ProofRun, Shown, Tried
 from webhook.proving.ways import GPUWay
 from webhook.reports import parts
@@ -28,7 +30,7 @@ def table(proof: ProofRun, look: Look) -> str:
         lines += look.wrap(head, "")
         for each in tried.shown:
             if each.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
-                lines += _row(each.outcome, _name(each.way), _why(each), look)
+                lines += _row(each.outcome, _name(each.way), _why(each, proof.policy), look)
     for lacking in proof.untried:
         lines += look.wrap(f"pool {lacking.pool.name}, {lacking.trust}", "")
         lines += _row(Outcome.UNKNOWN, "all ways", lacking.why, look)
@@ -43,10 +45,17 @@ def _name(way: GPUWay | None) -> str:
     return HONEST if way is None else way.name
 
 
-def _why(shown: Shown) -> str:
-    if shown.outcome is Outcome.OPEN and shown.way is not None:
-        return f"{shown.way.says} was admitted; rule {shown.way.rule} shuts this way"
-    return line(shown.message) or "there was no answer"
+def _why(shown: Shown, policy: Policy) -> str:
+    way = shown.way
+    if shown.outcome is not Outcome.OPEN or way is None:
+        return line(shown.message) or "there was no answer"
+    admitted = f"a pod with {way.says} was admitted, "
+    if (action := policy.action(way.rule)) is not Action.DENY:
+        return f"{admitted}because the action of rule {way.rule} is {action} (`actions`)"
+    return (
+        f"{admitted}though rule {way.rule} denies it: look for an override or an exemption of the namespace, "
+        "and run `slicewarden doctor`"
+    )
 
 
 def _summary(proof: ProofRun) -> str:
@@ -57,7 +66,7 @@ def _summary(proof: ProofRun) -> str:
 def to_json(proof: ProofRun, _: Look) -> str:
     """Write everything as one JSON object."""
     fields = {
-        "policy": {"name": proof.policy.name, "digest": proof.policy.digest},
+        "policy": {"name": proof.policy.name, "digest": proof.policy.digest, "installed": proof.installed},
         "kubernetes": proof.kubernetes,
         "at": proof.at.isoformat(timespec="seconds"),
         "method": "dry run",
@@ -92,7 +101,9 @@ def _target(tried: Tried) -> Mapping[str, object]:
 def to_junit(proof: ProofRun, _: Look) -> str:
     """Write JUnit XML: a suite for each pool and level of trust, and a test case for each way."""
     suites = [
-        junit.JUnitSuite(f"{each.target.pool.name}, {each.target.trust}", [_case(each, shown) for shown in each.shown])
+        junit.JUnitSuite(
+            f"{each.target.pool.name}, {each.target.trust}", [_case(each, shown, proof.policy) for shown in each.shown]
+        )
         for each in proof.tried
     ]
     for lacking in proof.untried:
@@ -101,9 +112,9 @@ def to_junit(proof: ProofRun, _: Look) -> str:
     return junit.write(suites, proof.at)
 
 
-def _case(tried: Tried, shown: Shown) -> junit.JUnitCase:
-    failure = _why(shown) if shown.outcome is Outcome.OPEN else ""
-    error = _why(shown) if shown.outcome is Outcome.UNKNOWN else ""
+def _case(tried: Tried, shown: Shown, policy: Policy) -> junit.JUnitCase:
+    failure = _why(shown, policy) if shown.outcome is Outcome.OPEN else ""
+    error = _why(shown, policy) if shown.outcome is Outcome.UNKNOWN else ""
     return junit.JUnitCase(tried.target.pool.name, _name(shown.way), failure, error)
 
 

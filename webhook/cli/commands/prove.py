@@ -10,10 +10,12 @@ import click
 
 from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
+from webhook.engine.registration import MADE_FROM, NAME
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Requester, Unusable
 from webhook.policy.model import Policy
 from webhook.reports import proof_report
+from webhook.text.words import listed
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Api
@@ -80,6 +82,7 @@ def command(
         version = client.ask(api, "/version")
     except (client.StatusError, client.Unreachable) as error:
         raise Unusable((Problem("cluster", 0, str(error)),)) from error
+    installed = _installed(api, engine.policy)
     objects, unknown = listing.facts(api, [engine.policy], namespace, holders=False)
     if unknown:
         raise Unusable(unknown)
@@ -96,11 +99,33 @@ def command(
             untried.append(target)
         else:
             tried.append(proof.prove(engine.policy, target, partial(_dry_run, sender), (r.id for r in engine.rules)))
-    result = proof.ProofRun(engine.policy, str(version.get("gitVersion", "")), now, tuple(tried), tuple(untried))
+    kubernetes = str(version.get("gitVersion", ""))
+    result = proof.ProofRun(engine.policy, installed, kubernetes, now, tuple(tried), tuple(untried))
     outputs.write(wanted, lambda name, look: proof_report.render(name, result, look))
     if result.count(proof.Outcome.OPEN):
         return OPEN
     return options.UNUSABLE if result.count(proof.Outcome.UNKNOWN) else 0
+
+
+def _installed(api: "Api", policy: Policy) -> str:
+    """Return the digest of the policy that the registration was made from, with a note if it is not known.
+
+    Raises Unusable if it is another policy's: the probes of one prove nothing about another, such as of its pools.
+    """
+    from webhook.cluster import registered
+
+    try:
+        found = registered.configurations(api, NAME)
+    except Unusable as error:
+        outputs.say([f"note: the policy cannot be compared with the installed one: {error}"])
+        return ""
+    digests = {str((each["metadata"].get("annotations") or {}).get(MADE_FROM, "")) for each in found} - {""}
+    if others := sorted(digests - {policy.digest}):
+        why = f"policy {listed(others, 2)} is installed, not {policy.name} {policy.digest}; name the installed one"
+        raise Unusable((Problem("cluster", 0, why),))
+    if not digests:
+        outputs.say(["note: the cluster has no registration of a policy"])
+    return min(digests, default="")
 
 
 def _unbound(api: "Api", policy: Policy) -> Iterable[str]:
