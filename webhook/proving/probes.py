@@ -135,12 +135,13 @@ def probe(policy: Policy, target: ProbeTarget, way: GPUWay | None) -> Object:
         container |= way.container
         spec |= {key: target.node if value == NODE else value for key, value in way.spec.items()}
         annotations |= way.annotations
+    named = {"generateName": f"{NAME}-", "namespace": target.namespace}
     lists = {"initContainers": spec.get("initContainers", ()), "containers": [container]}
     secured = {key: [{"securityContext": _SECURITY, **each} for each in value] for key, value in lists.items() if value}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"generateName": f"{NAME}-", "namespace": target.namespace, "annotations": annotations},
+        "metadata": {**named, "annotations": annotations, "labels": {**(way.labels if way else {})}},
         "spec": {**spec, **secured},
     }
 

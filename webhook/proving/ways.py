@@ -22,10 +22,10 @@ NOTHING: Object = {}
 class GPUWay(NamedTuple):
     """A change of a pod by which it may reach a GPU that it was not given, and the rule that shuts it.
 
-    `spec`, `container` and `annotations` are added to a probe, which requests so many `gpus`. A way that is `patched`
-    is shut by what `/mutate` writes, and any other by a denial. One that is only tried in `shared` pools is harmless in
-    others. An `unearned` one is tried without a grant, in pools that demand trust: with a request it does not ask for
-    trust, and without one it does.
+    `spec`, `container`, `annotations` and `labels` are added to a probe, which requests so many `gpus`. A way that is
+    `patched` is shut by what `/mutate` writes, and any other by a denial. One that is only tried in `shared` pools is
+    harmless in others. An `unearned` one is tried without a grant, in pools that demand trust: with a request it does
+    not ask for trust, and without one it does.
     """
 
     name: str
@@ -34,6 +34,7 @@ class GPUWay(NamedTuple):
     spec: Object = NOTHING
     container: Object = NOTHING
     annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
     gpus: int = 0
     patched: bool = False
     shared: bool = False
@@ -102,6 +103,16 @@ WAYS = (
         "variable-ascend", "ASCEND_VISIBLE_DEVICES=0", "visible-devices", container=_env("ASCEND_VISIBLE_DEVICES", "0")
     ),
     GPUWay("variable-imex", "NVIDIA_IMEX_CHANNELS=0", "visible-devices", container=_env("NVIDIA_IMEX_CHANNELS", "0")),
+    GPUWay("variable-switch", "NVIDIA_NVSWITCH=all", "visible-devices", container=_env("NVIDIA_NVSWITCH")),
+    GPUWay(
+        "variable-mig", "NVIDIA_MIG_CONFIG_DEVICES=all", "visible-devices", container=_env("NVIDIA_MIG_CONFIG_DEVICES")
+    ),
+    GPUWay(
+        "variable-mthreads",
+        "MTHREADS_VISIBLE_DEVICES=all",
+        "visible-devices",
+        container=_env("MTHREADS_VISIBLE_DEVICES"),
+    ),
     GPUWay("mount", "a mount that names all GPUs", "device-mount", spec=_volume(_EMPTY), container=_mount("/all")),
     GPUWay(
         "mount-cdi",
@@ -116,6 +127,13 @@ WAYS = (
         "device-mount",
         spec=_volume(_EMPTY),
         container=_mount("all"),
+    ),
+    GPUWay(
+        "mount-imex",
+        "a mount that names an IMEX channel",
+        "device-mount",
+        spec=_volume(_EMPTY),
+        container=_mount("/imex/0"),
     ),
     GPUWay(
         "annotation-cdi",
@@ -141,6 +159,12 @@ WAYS = (
         "device-annotation",
         annotations={"io.kubernetes.cri-o.Devices": "/dev/nvidia0"},
     ),
+    GPUWay(
+        "annotation-gke",
+        "an annotation of GKE's device injector",
+        "device-annotation",
+        annotations={"devices.gke.io/container.probe": "- path: /dev/nvidia0"},
+    ),
     GPUWay("path-device", "hostPath /dev/nvidia0", "device-path", spec=_path("/dev/nvidia0")),
     GPUWay("path-root", "hostPath /", "device-path", spec=_path("/")),
     GPUWay(
@@ -157,6 +181,14 @@ WAYS = (
     ),
     GPUWay("path-cgroups", "hostPath to control groups", "device-path", spec=_path("/sys/fs/cgroup")),
     GPUWay("path-started", "hostPath to what the node starts", "device-path", spec=_path("/opt/cni/bin")),
+    GPUWay(
+        "path-daemons",
+        "hostPath to the socket of a daemon of NVIDIA",
+        "device-path",
+        spec=_path("/run/nvidia-persistenced"),
+    ),
+    GPUWay("path-keys", "hostPath to the keys of the node", "device-path", spec=_path("/etc/ssh")),
+    GPUWay("path-kernel", "hostPath to the kernel's files", "device-path", spec=_path("/sys")),
     GPUWay("privileged", "a privileged container", "privileged-container", container=_security(privileged=True)),
     GPUWay(
         "capability",
@@ -192,6 +224,30 @@ WAYS = (
         "devices that KAI's plugin gives",
         "forged-placement",
         annotations={"nvidia.com/container.probe.gpus.devices": "all"},
+    ),
+    GPUWay(
+        "placement-gpushare",
+        "a card that Alibaba's gpushare assigns",
+        "forged-placement",
+        annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"},
+    ),
+    GPUWay(
+        "placement-ascend",
+        "an NPU that Ascend's device plugin assigns",
+        "forged-placement",
+        annotations={"huawei.com/Ascend910": "Ascend910-0"},
+    ),
+    GPUWay(
+        "placement-label",
+        "a label by which KAI's scheduler groups pods on a card",
+        "forged-placement",
+        labels={"runai-gpu-group": "probe"},
+    ),
+    GPUWay(
+        "fraction",
+        "a request in an annotation of KAI and run:ai",
+        "unsteered-pod",
+        annotations={"gpu-fraction": "0.5"},
     ),
     GPUWay(
         "resource",
