@@ -30,27 +30,34 @@ OBJECTS = [
 ]
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every map or list of an object with a key under which there is a text."""
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+    """Every map or list of an object with a key under which there is a text, and the path of that key."""
     for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
         if isinstance(each, str):
-            yield value, key
+            yield value, key, (*path, key)
         elif isinstance(each, (dict, list)):
-            yield from places(each)
+            yield from places(each, (*path, key))
 
 
 def hostile() -> Iterator[Any]:
-    """Objects, each with the hostile text at the end of another of its texts, or of one of its keys."""
+    """Objects, each with the hostile text at the end of another of its texts, or of one of its keys.
+
+    A place that several fixtures of one rule have is tried in the first of them.
+    """
+    tried = set[tuple[str, tuple[Any, ...]]]()
     for file in OBJECTS:
         text = file.read_text("utf-8")
-        for number, _ in enumerate(places(yaml.safe_load(text))):
+        for number, (_, _, path) in enumerate(places(yaml.safe_load(text))):
+            if (file.parent.name, path) in tried:
+                continue
+            tried.add((file.parent.name, path))
             made = yaml.safe_load(text)
-            within, key = [*places(made)][number]
+            within, key, _ = [*places(made)][number]
             within[key] += HOSTILE if number % 2 else HOSTILE[1:]
             yield made
             if isinstance(key, str):
                 again = yaml.safe_load(text)
-                within, key = [*places(again)][number]
+                within, key, _ = [*places(again)][number]
                 within[f"{key}{HOSTILE}"] = within[key]
                 yield again
 
