@@ -137,6 +137,7 @@ def test_work_that_is_too_short_to_be_contended_is_no_measurement(
     card: State, bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contention, "rounds_of", lambda _: 1)
+    monkeypatch.setattr(contention, "STEP", 10 * contention.STEP)  # fewer steps, so less work for the same 600 s
     with clock.running(card):
         found = contention.run(bench, [2], 600)
     assert not found.good
