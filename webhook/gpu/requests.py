@@ -51,6 +51,15 @@ class GPURequest(NamedTuple):
         return self.amount if self.whole and self.amount is not None else 1
 
 
+def slices(requests: Iterable[GPURequest]) -> int | None:
+    """Return how many slices of GPUs one container requests under one name; None without one, or for a MIG device.
+
+    Also None if an amount is not a whole number yet, as in a template.
+    """
+    counts = [int(each.counted) if each.whole and "mig-" not in each.resource else None for each in requests]
+    return None if not counts or None in counts else max(filter(None, counts))
+
+
 FILLED_IN = ("{{", "${trialParameters.", "${trialSpec.")
 """The first characters of placeholders that a controller (Argo, Katib) fills in when it creates pods."""
 

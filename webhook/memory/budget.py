@@ -94,8 +94,8 @@ class Budget:
 
     `reserve` is kept for the driver and fragmentation. `context` is the memory that a process takes outside its
     allocator. `budget` is the allocator's share, and `permille` is the same in thousandths of the card. `least` is that
-    fraction of the smallest card; `mib` and `slice` fit on every card. On a card that uses the host's memory
-    (`unified`) a fraction is no cap.
+    fraction of the smallest card; `mib`, `slice` and `contexts` fit on every card. On a card that uses the host's
+    memory (`unified`) a fraction is no cap.
     """
 
     card: Card
@@ -109,6 +109,16 @@ class Budget:
     unified: bool = False
     slice: int = 0
     """MiB of the slice: the most that its processes may take together, with their contexts."""
+    contexts: int = 0
+    """MiB that the contexts of all its processes take together."""
+
+    def limit(self, slices: int) -> int:
+        """Return the MiB that all processes of a container with so many slices may take of a card, with their contexts.
+
+        NVIDIA's driver counts in this way. `slicewarden.dev/gpu-memory` only lowers it.
+        """
+        most, asked = self.slice * slices, self.wish.memory
+        return most if asked is None else min(most, asked + self.contexts)
 
     @property
     def enough(self) -> bool:
@@ -159,7 +169,8 @@ def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
     usable = share if wish.memory is None else min(share, wish.memory // wish.processes)
     permille = max(0, 1000 * usable // card.memory)
     unified = card.product.startswith(policy.unified)
-    return Budget(card, reserve, context, share, permille, usable, usable, wish, unified, part)
+    contexts = context * wish.processes
+    return Budget(card, reserve, context, share, permille, usable, usable, wish, unified, part, contexts)
 
 
 def _for_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
@@ -238,6 +249,7 @@ def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: S
         least=min(b.least if b.permille == one else one * b.card.memory // 1000 for b in budgets),
         mib=min(b.mib for b in budgets),
         slice=min(b.slice for b in budgets),
+        contexts=min(b.contexts for b in budgets),
         unified=any(b.unified for b in budgets)
         or any(node.labels.get(PRODUCT, "").startswith(policy.unified) for node, _ in known),
     )

@@ -1,5 +1,6 @@
 """Computes what a container was admitted with: its request, and how much memory of a card it may use."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from webhook.agent.observe.pauses import Pause, pause
@@ -81,18 +82,15 @@ def _allowance(review: PodReview, container: Container, node: Node) -> int | Non
     pool, card = review.policy.pool_of(node.labels), card_of(node)
     if pool is None or card is None or not pool.shared:
         return None
-    own = [request for request in review.requests if request.container.path == container.path]
-    if not own or any("mig-" in request.resource or not request.whole for request in own):
+    slices = requests.slices(request for request in review.requests if request.container.path == container.path)
+    if slices is None:
         return None  # no label of the node gives the size of a slice of a MIG device
-    share = budget(card, review.policy)
+    share = budget(card, review.policy, _wish(review.subject))
     if share.unified:
         return None
-    each = share.card.memory // share.card.replicas if pool.sharing == "mps" else share.slice
-    most = each * max(int(request.counted) for request in own)
-    asked = _wish(review.subject)
-    if asked.memory is None:
-        return most
-    return min(most, asked.memory + share.context * asked.processes)
+    if pool.sharing == "mps":
+        share = replace(share, slice=card.memory // card.replicas)
+    return share.limit(slices)
 
 
 def _wish(pod: Pod) -> Wish:
