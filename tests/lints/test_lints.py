@@ -504,17 +504,42 @@ def node(words: str) -> Edit:
     return "      sharing: time-slicing\n", f"      sharing: time-slicing\n      node: {words}\n"
 
 
+LIMITED = "      sharing: time-slicing\n", "      sharing: time-slicing\n      memoryLimit: Driver\n"
+LABELLED = "{gpus: shared}", "{gpus: shared, slicewarden.dev/memory-limits: 'true'}"
+BEARS = "        gpus: shared\n        slicewarden.dev/memory-limits: 'true'\n"
+"""Edits of POLICY and FACTS: the driver limits pods of the shared pool, which selects nodes that can; a node can."""
+
 CASES |= {
     "agent-without-effect": [
         ([node("{over: {action: Evict}}")], [], 11, "needs the agent, and no exemption covers"),
         (
-            [("      sharing: time-slicing\n", "      sharing: time-slicing\n      memoryLimit: Driver\n")],
+            [LIMITED],
             [],
             11,
             "needs the agent, and no exemption covers",
         ),
         ([node('{contention: {mode: "Off", restSeconds: 5}}'), AGENT], [], 11, "has mode Off, so its other settings"),
         ([node("{contention: {mode: FirstCome, turnSeconds: 5}}"), AGENT], [], 11, "has no effect with mode FirstCome"),
+    ],
+    "late-driver-limit": [
+        (
+            [LIMITED, AGENT],
+            [],
+            11,
+            "is set by the agent after a container's start, because pool shared does not select",
+        ),
+        (
+            [LIMITED, LABELLED, AGENT],
+            [("        gpus: shared\n", f"{BEARS}        nvidia.com/cuda.driver-version.major: '570'\n")],
+            13,
+            "selects 1 node (shared-1), which has driver 570, not 615 or newer, so the agent sets the driver's limits",
+        ),
+        (
+            [LIMITED, LABELLED, AGENT],
+            [("        gpus: shared\n", f"{BEARS}        nvidia.com/mig-1g.5gb.count: '1'\n")],
+            13,
+            "selects 1 node (shared-1), which has MIG devices",
+        ),
     ],
     "turn-longer-than-probes": [
         ([node("{contention: {mode: Turns, turnSeconds: 20}}"), AGENT], [], 11, "a turn has 20 s, and a pod may be"),

@@ -1,11 +1,10 @@
 """A tenant's own limit for the driver: after it was judged, NVIDIA's hook sets no more than the slice."""
 
-import re
-
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.support.limit_hook import MOST, TEXTS, Limits, hooked, hooked_later
 from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_LIMITS, MEMORY_REQUEST, MEMORY_REQUESTS
 from webhook.memory import driver, environment
 from webhook.memory.budget import budget
@@ -13,34 +12,6 @@ from webhook.memory.steps import WRITES, Cap, Environment, StepKind, describe
 from webhook.policy.model import Card, Policy
 
 CAP = budget(Card("Tesla-T4", 15360, 4), Policy("p", ()))
-MOST = 2**64 - 1
-
-Limits = tuple[int, int] | str | None
-"""The soft and the hard limit in MiB, why the container is not created, or None for none."""
-
-
-def hooked(env: Environment) -> Limits:
-    """Tell what `apply-cuda-memory-limits` does (nvidia-container-toolkit v1.20.1, and runs of it by containerd)."""
-    return _set(env.get(MEMORY_REQUEST), env.get(MEMORY_LIMIT))
-
-
-def hooked_later(env: Environment) -> Limits:
-    """Tell what newer sources of it do: each name in the plural goes first, and without both nothing is set."""
-    request, limit = env.get(MEMORY_REQUESTS, env.get(MEMORY_REQUEST)), env.get(MEMORY_LIMITS, env.get(MEMORY_LIMIT))
-    return None if request is None or limit is None else _set(request, limit)
-
-
-def _set(request: str | None, limit: str | None) -> Limits:
-    if request is None and limit is None:
-        return None
-    if any(each is not None and not re.fullmatch(r"[0-9]+", each, re.ASCII) for each in (request, limit)):
-        return "no number"
-    soft, hard = (None if each is None else int(each) for each in (request, limit))
-    if any(each is not None and each * 2**20 > MOST for each in (soft, hard)):
-        return "too large"
-    if soft is not None and hard is not None and soft > hard:
-        return "above"
-    return (soft if soft is not None else hard or 0, MOST if hard is None else hard)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +33,6 @@ def _set(request: str | None, limit: str | None) -> Limits:
 def test_the_hook_is_played_as_it_was_seen(request_: str | None, limit: str | None, expected: Limits) -> None:
     env = {MEMORY_REQUEST: request_, MEMORY_LIMIT: limit}
     assert hooked({name: value for name, value in env.items() if value is not None}) == expected
-
-
-NUMBERS = st.one_of(st.integers(0, 2 * CAP.slice), st.sampled_from((0, 1, CAP.slice, CAP.slice + 1, 2**44, 2**64)))
-TEXTS = st.one_of(
-    NUMBERS.map(str),
-    st.sampled_from(("", " 1", "1 ", "8Gi", "+1", "1_0", "1.5", "1e3", "-1", "007", "\u0661", "$(N)")),
-    st.text(max_size=3),
-)
 
 
 @given(env=st.dictionaries(st.sampled_from(driver.NAMES), st.one_of(TEXTS, TEXTS, TEXTS, st.none())))

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 from webhook.api.lenient import mapping, sequence
+from webhook.deviceplugin.usage import some
+from webhook.facts.kinds.node import Node
 from webhook.lints.base import Linted, LintFinding, Table, at
+from webhook.memory.driver import LABEL, SELECTED, hindrances, selected
 from webhook.model import Action
 from webhook.policy.model import FIRST_COME, OFF, TURNS
 from webhook.policy.scopes import NAME_LABEL
@@ -45,6 +48,41 @@ def agent_without_effect(of: Linted) -> Iterator[LintFinding]:
             yield LintFinding(where, "has no effect with mode FirstCome; remove it, or set mode: Turns")
 
 
+def late_driver_limit(of: Linted) -> Iterator[LintFinding]:
+    """Only the agent sets the driver's limits of a pool, after its containers have started.
+
+    From the start of a container until then its processes may take the whole GPU. Variables of the container set the
+    limit before its start, through a hook of NVIDIA's container toolkit from 1.20.1 on. Where the hook cannot set it,
+    the container does not start. So the variables are written only if the pool selects its nodes by the label
+    `slicewarden.dev/memory-limits: "true"`, which you give to nodes with driver R615 or newer and cgroup v2, and if no
+    known node of the pool contradicts it: by the driver's version in GPU Feature Discovery's labels, or by MIG devices.
+
+    Way out: label the nodes that can set limits, and select the pool's nodes by that label. Move other nodes to a pool
+    without it.
+    """
+    for path, pool, found in of.pools:
+        if not pool.driver_limits:
+            continue
+        if not selected(pool):
+            there = [node for node in found if not SELECTED.matches(node.labels)]
+            lacking = f"; {some(there)} lacks it" if there else ""
+            yield LintFinding(
+                (*path, "memoryLimit"),
+                f"is set by the agent after a container's start, because pool {pool.name} does not select its nodes by "
+                f"{SELECTED}{lacking}",
+            )
+            continue
+        groups: dict[str, list[Node]] = {}
+        for each in hindrances(pool, of.facts):
+            groups.setdefault(each.why, []).append(each.node)
+        for why, whom in sorted(groups.items()):
+            yield LintFinding(
+                (*path, "nodes"),
+                f"selects {some(whom)}, which {why}, so the agent sets the driver's limits after a container's start; "
+                f"remove {LABEL} there",
+            )
+
+
 def turn_longer_than_probes(of: Linted) -> Iterator[LintFinding]:
     """A turn is longer than other containers may be frozen.
 
@@ -73,4 +111,8 @@ def turn_longer_than_probes(of: Linted) -> Iterator[LintFinding]:
             )
 
 
-LINTS: Table = {agent_without_effect: Action.WARN, turn_longer_than_probes: Action.WARN}
+LINTS: Table = {
+    agent_without_effect: Action.WARN,
+    late_driver_limit: Action.WARN,
+    turn_longer_than_probes: Action.WARN,
+}

@@ -17,7 +17,7 @@ MAX_ENTRIES = 8
 MAX_ENTRY = 160
 """Maximum number of entries in a list of a record, and of characters in an entry."""
 
-LISTS = ("lowered", "uncapped", "driver", "hami", "shim", "argument")
+LISTS = ("lowered", "uncapped", "driver", "hook", "hami", "shim", "argument")
 """The lists of a record, in their order."""
 
 _MORE = "and more"
@@ -29,6 +29,7 @@ class Record:
 
     `fraction` is empty if a fraction caps nothing. An entry of `lowered` is `container: NAME from value`. An entry of
     `uncapped` names a part without a cap, and the reason. An entry of `driver` is a container that the driver limits.
+    An entry of `hook` is `container: N MiB`, the driver's limit that NVIDIA's hook sets before the container starts.
     An entry of `hami` is `container: SIGN`, the sign that HAMi-core limits it. An entry of `shim` is `container:
     FRAMEWORKS`, which the shim caps there. An entry of `argument` is `container: PROGRAM`, which an argument limits.
     Variables cap the rest. `claim` names the claim or the template that sizes the slice. It is empty if the pool sizes
@@ -41,6 +42,7 @@ class Record:
     lowered: tuple[str, ...] = ()
     uncapped: tuple[str, ...] = ()
     driver: tuple[str, ...] = ()
+    hook: tuple[str, ...] = ()
     hami: tuple[str, ...] = ()
     shim: tuple[str, ...] = ()
     argument: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ class By(StrEnum):
     """How a framework is capped."""
 
     DRIVER = "driver"
+    HOOK = "hook"
     HAMI = "HAMi-core"
     VARIABLE = "variable"
     SHIM = "shim"
@@ -41,6 +42,9 @@ class Capped(NamedTuple):
 ALL = "all frameworks"
 """The framework of a cap that reaches every process."""
 
+NOT_WHOLE = "it does not request whole GPUs by name"
+"""Why variables set no limit for a container in a pool where they may: it has a claim, or a MIG device."""
+
 REST = "other CUDA programs"
 """The name for memory outside these frameworks' allocators: C++ programs, raw allocations of other libraries."""
 
@@ -51,8 +55,10 @@ PER_SESSION = f"{_ONNX} by session"
 def coverage(plan: CapPlan) -> Iterator[Capped]:
     """Yield, for each container, how every framework that can be capped and every recognised program is capped."""
     for part in plan.containers:
-        if plan.cap.driver:
-            yield Capped(part.shown, ALL, By.DRIVER)
+        if part.limit:
+            yield Capped(part.shown, ALL, By.HOOK, f"the driver allows {part.limit} MiB from its start on")
+        elif plan.cap.driver:
+            yield Capped(part.shown, ALL, By.DRIVER, f"the agent limits it after its start: {plan.late or NOT_WHOLE}")
         if part.hami:
             yield Capped(part.shown, ALL, By.HAMI, f"it requests {part.hami}")
         if not plan.cap.driver:

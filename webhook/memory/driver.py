@@ -1,15 +1,23 @@
-"""NVIDIA's own limit, set by variables. This module judges a tenant's values, and sets none.
+"""NVIDIA's own limit, set by variables: judges a tenant's values, and adds ours where the hook may be used.
 
 A hook of NVIDIA's container toolkit gives them to the driver before a container starts: the limit is hard, the request
 soft. The container is not created if one of them is not a whole number of MiB, or if the request exceeds the limit
 (nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits; seen with the hook itself). Newer
 sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request. We do
-not know which hook a node has, so values must be valid for both. The driver counts all processes of a container with
-their contexts. So the bound is the whole slice, not a framework's share of it.
+not know which hook a node has, so values must be valid for both, and ours take all four names: no ConfigMap that
+`envFrom` names can then set one of them. The driver counts all processes of a container with their contexts. So the
+bound is the whole slice, not a framework's share of it.
+
+On a driver without the call and on cgroup v1 the hook fails, and the container with it. No label of NVIDIA's gives the
+version of cgroup or of the toolkit. So an administrator vouches for a node with a label, and the pool must select its
+nodes by it: steering then keeps the pod off every other node, and off one that joins later until it has the label.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import NamedTuple
 
+from webhook.api.selectors import Requirement, integer
 from webhook.catalog.device_variables import (
     DRIVER_LIMITS,
     MEMORY_LIMIT,
@@ -17,8 +25,14 @@ from webhook.catalog.device_variables import (
     MEMORY_REQUEST,
     MEMORY_REQUESTS,
 )
+from webhook.deviceplugin.cards import divided
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
+from webhook.gpu.selection import known_nodes
 from webhook.memory.budget import Budget
 from webhook.memory.steps import Environment, Step, StepKind, Words, natural, unknown
+from webhook.policy.model import Pool
+from webhook.text.words import shown
 
 NAMES = DRIVER_LIMITS
 
@@ -38,17 +52,34 @@ ABOVE = Words("{name} is {old}, more than {limit}, so the container does not sta
 LARGER = Words("{name} is {old}, more than the slice or no limit; use {slice} or less")
 
 
-def merge(env: Environment, budget: Budget) -> Iterator[Step]:
-    """Keep a limit within the slice, lower a larger one, and refuse values that stop the container or limit nothing."""
+def merge(env: Environment, budget: Budget, limit: int = 0) -> Iterator[Step]:
+    """Keep a limit within the slice, lower a larger one, and refuse values that stop the container or limit nothing.
+
+    With a `limit` (MiB) that is the bound, and each missing name is added: with the tenant's smallest hard limit, or
+    else with the bound. The request is then the limit, as the hook sets it where there is none.
+    """
+    most = limit or budget.slice
     own = {name: env[name] or "" for name in NAMES if name in env}
+    details = (("slice", str(most)),)
     unread = [(name, NOT_KNOWN) for name in own if unknown(env[name])]
     unread += [(name, NO_NUMBER) for name, value in own.items() if not unknown(env[name]) and not natural(value)]
-    details = (("slice", str(budget.slice)),)
-    for name, words, limit in [(*each, "") for each in unread] or _unfit(own):
-        yield Step(StepKind.REFUSE, name, words, old=own[name], details=(*details, ("limit", limit)))
-    for name, value in own.items() if not unread else ():
-        if int(value) > budget.slice or (name in HARD and not int(value)):
-            yield Step(StepKind.LOWER, name, LARGER, str(budget.slice), value, details)
+    if unread:
+        yield from [Step(StepKind.REFUSE, name, words, old=own[name], details=details) for name, words in unread]
+        return
+    low = {name: str(most) for name, value in own.items() if int(value) > most or _lifts(name, value)}
+    added = dict.fromkeys(NAMES, _least({**own, **low}, most)) if limit else {}
+    for name, words, of in _unfit({**added, **own, **low} if limit else own):
+        yield Step(StepKind.REFUSE, name, words, old=own[name], details=(*details, ("limit", of)))
+    yield from [Step(StepKind.LOWER, name, LARGER, value, own[name], details) for name, value in low.items()]
+    yield from [Step(StepKind.ADD, name, value=value) for name, value in added.items() if name not in own]
+
+
+def _lifts(name: str, value: str) -> bool:
+    return name in HARD and not int(value)
+
+
+def _least(values: Mapping[str, str], most: int) -> str:
+    return min([value for name, value in values.items() if name in HARD] or [str(most)], key=int)
 
 
 def _unfit(own: Mapping[str, str]) -> Iterator[tuple[str, Words, str]]:
@@ -64,3 +95,64 @@ def _unfit(own: Mapping[str, str]) -> Iterator[tuple[str, Words, str]]:
         elif int(own[request]) > int(own[limit]):
             refused.add(request)
             yield request, ABOVE, limit
+
+
+# Where variables may set limits
+
+LABEL, READY = "slicewarden.dev/memory-limits", "true"
+"""The label of a node that bears the variables: driver R615 or newer, cgroup v2, and GPUs that are not divided."""
+
+SELECTED = Requirement(LABEL, "In", frozenset({READY}))
+
+DRIVERS = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
+"""The labels with the driver's branch, the present one first (k8s-device-plugin internal/lm/nvml.go)."""
+
+BRANCH = 615
+"""The first branch of the driver with nvmlDeviceSetMemoryLimits_v1 (nvml.h 13.5)."""
+
+
+class Hindrance(NamedTuple):
+    """A node of a pool on which a container with the variables would not start, or would not be limited, and why."""
+
+    node: Node
+    why: str
+
+
+def usable(pool: Pool, facts: Facts) -> bool:
+    """Return whether variables may set the driver's limits in a pool: on its known nodes, and on those that join."""
+    return pool.driver_limits and not in_the_way(pool, facts)
+
+
+def in_the_way(pool: Pool, facts: Facts) -> str:
+    """Say why no variables may set the driver's limits in a pool, with one node; empty if they may."""
+    if not selected(pool):
+        return f"pool {pool.name} does not select its nodes by {SELECTED}"
+    return next((f"node {shown(each.node.name, quotes=False)} {each.why}" for each in hindrances(pool, facts)), "")
+
+
+def selected(pool: Pool) -> bool:
+    """Return whether a pool selects only nodes with the label, so that no pod of it lands on another node."""
+    return SELECTED in pool.nodes.requirements
+
+
+def hindrances(pool: Pool, facts: Facts) -> tuple[Hindrance, ...]:
+    """Return what contradicts the label on the known nodes of a pool, in their order."""
+    return _judged(facts)(pool)
+
+
+@lru_cache(maxsize=2)  # as for the budgets: a snapshot is dropped as a whole
+def _judged(facts: Facts) -> Callable[[Pool], tuple[Hindrance, ...]]:
+    return lru_cache(maxsize=16)(partial(_hindrances, facts))
+
+
+def _hindrances(facts: Facts, pool: Pool) -> tuple[Hindrance, ...]:
+    return tuple(Hindrance(node, why) for node in known_nodes(pool, facts) for why in _reasons(node))
+
+
+def _reasons(node: Node) -> Iterator[str]:
+    said = next((node.labels[key] for key in DRIVERS if key in node.labels), None)
+    branch = None if said is None else integer(said)
+    if said is not None and (branch is None or branch < BRANCH):
+        yield f"has driver {shown(said, quotes=False)}, not {BRANCH} or newer"
+    elif divided(node):
+        yield "has MIG devices, which the driver does not limit"

@@ -61,7 +61,7 @@ def _merge(env: Environment, cap: Cap, image: str) -> Iterator[Step]:
     for framework in capped:
         if framework.image in ("", image):
             yield from framework.steps(env, cap)
-    yield from driver.merge(env, cap.budget)
+    yield from driver.merge(env, cap.budget, cap.limit)
     for framework in capped:
         yield from _defeats(env, framework)
 

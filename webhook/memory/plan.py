@@ -10,10 +10,12 @@ from webhook.allowance import LETTERS, Allowance
 from webhook.api.pods import Container, EnvVar, Pod
 from webhook.facts import images
 from webhook.facts.images import ImageSetting
+from webhook.gpu import requests
 from webhook.gpu.claims import containers_of, slice_of
+from webhook.gpu.requests import GPURequest
 from webhook.gpu.review import PodReview
 from webhook.gpu.selection import Selection
-from webhook.memory import annotation, command_line, environment, frameworks, hami
+from webhook.memory import annotation, command_line, driver, environment, frameworks, hami
 from webhook.memory.annotation import Record
 from webhook.memory.budget import MEMORY, PROCESSES, Budget, InvalidAnnotation, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
@@ -63,6 +65,8 @@ class ContainerPlan(NamedTuple):
     hami: str = ""
     """The sign that HAMi-core limits the container, empty for none."""
     image: str = ""
+    limit: int = 0
+    """The MiB to which NVIDIA's hook has the driver limit the container, 0 if no variables say so."""
 
     @property
     def shown(self) -> str:
@@ -89,6 +93,8 @@ class CapPlan(NamedTuple):
     before: Record | None
     record: Record
     noted: bool
+    late: str = ""
+    """Why the driver's limits are set only after the start of its containers, by the agent; empty if variables do."""
     shim: tuple[Finding, ...] = ()
     """The parts of the shim that the pod lacks, in addition to those that its containers lack."""
 
@@ -146,8 +152,12 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     except InvalidAnnotation as error:
         return CapRefusal(error.message, error.annotation, cap.budget)
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
+    limits = _limits(review, pool, cap)
     containers = tuple(
-        [_container(one, cap, before, shim, plugins.get(at, ""), allowance) for at, one in asking.items()]
+        [
+            _container(one, cap._replace(limit=limits.get(at, 0)), before, shim, plugins.get(at, ""), allowance)
+            for at, one in asking.items()
+        ]
     )
     lists = _lists(containers, cap)
     if before is not None and before.lowered:
@@ -157,7 +167,19 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     record = annotation.of(pool, shimmed, **lists)
     given = any(part.shim is not None and part.shim.given for part in containers)
     lacking = tuple(delivery.pod_findings(pod)) if given else ()
-    return CapPlan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
+    late = driver.in_the_way(pool, review.facts) if cap.driver else ""
+    return CapPlan(pod, pool, cap, containers, before, record, noted=any(lists.values()), late=late, shim=lacking)
+
+
+def _limits(review: PodReview, pool: Pool, cap: Cap) -> Mapping[Path, int]:
+    """Return the MiB to which NVIDIA's hook may have the driver limit each container, by path."""
+    if not driver.usable(pool, review.facts) or cap.budget.unified:
+        return {}
+    by_path: dict[Path, list[GPURequest]] = {}
+    for request in review.requests:
+        by_path.setdefault(request.container.path, []).append(request)
+    counted = {path: requests.slices(own) for path, own in by_path.items()}
+    return {path: cap.budget.limit(slices) for path, slices in counted.items() if slices}
 
 
 def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]]:
@@ -171,6 +193,8 @@ def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]
                 lists["lowered"].append(annotation.lowered(part.shown, step.name, step.old))
         if cap.driver:
             lists["driver"].append(part.shown)
+        if part.limit:
+            lists["hook"].append(f"{part.shown}: {part.limit} MiB")
         if part.hami:
             lists["hami"].append(f"{part.shown}: {part.hami}")
         if part.limited:
@@ -304,7 +328,7 @@ def _container(
         limited = command_line.limited(start, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
-        history = before.history(_shown(container.name), values, cap.budget.slice)
+        history = before.history(_shown(container.name), values, cap.limit or cap.budget.slice)
         past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
     return ContainerPlan(
         container.name,
@@ -317,6 +341,7 @@ def _container(
         limited or "",
         hami.sign(container, env, plugin),
         image,
+        cap.limit,
     )
 
 

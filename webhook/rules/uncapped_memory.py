@@ -15,9 +15,11 @@ policy can say that the torch is older (`memory.torch.versions`).
 
 `NVIDIA_GPU_MEMORY_LIMIT` and `NVIDIA_GPU_MEMORY_REQUEST` are limits of NVIDIA's driver, which a hook of the container
 toolkit sets before the program starts (nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook). A newer hook reads both
-names in the plural first, so both spellings are judged. Slicewarden writes none. A tenant's limit stands if it is no
-larger than the slice, and a larger one is lowered. A request without a limit, and values with which the container would
-not start, are refused.
+names in the plural first, so both spellings are judged, and written. Slicewarden writes them where the policy has
+`memoryLimit: Driver` and the pool selects its nodes by `slicewarden.dev/memory-limits: "true"`, unless a known node of
+the pool cannot set limits: the hook would keep the container from starting there. A tenant's limit stands if it is no
+larger than the slice, and a larger one is lowered. Values with which the container would not start are refused, and
+where Slicewarden writes none also a request without a limit.
 
 A slice by a claim is as large as what the claim takes of the device (`capacity.requests.memory`), whatever the pool's
 replicas are. The containers that use a claim share it, and the record names the claim. A pod with an unknown claim gets

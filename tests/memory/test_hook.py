@@ -1,0 +1,319 @@
+"""Limits that NVIDIA's hook sets before a container starts: never wider than ours, and never where it cannot start."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from tests.support.limit_hook import TEXTS, hooked, hooked_later
+from tests.support.policies import POLICY, policy_of
+from tests.support.reviews import reviews
+from tests.support.strategies import request_for
+from webhook.agent.observe.admitted import admitted
+from webhook.api.jsonpatch import apply
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.memory import annotation, driver, environment, explain
+from webhook.memory.budget import budget
+from webhook.memory.coverage import By
+from webhook.memory.steps import WRITES, Environment, StepKind
+from webhook.model import Request
+from webhook.policy.model import Card, Policy
+from webhook.rules import walk
+
+Item = dict[str, Any]
+
+RULES = walk()
+SELECTING = "{nvidia.com/gpu.sharing-strategy: time-slicing, slicewarden.dev/memory-limits: 'true'}"
+TEXT = (
+    POLICY.read_text("utf-8")
+    .replace("sharing: time-slicing\n", "sharing: time-slicing\n      memoryLimit: Driver\n", 1)
+    .replace("{nvidia.com/gpu.sharing-strategy: time-slicing}", SELECTING, 1)
+)
+HOOKED = policy_of(TEXT.replace("    # unread-variables: Warn\n", "    unread-variables: Warn\n", 1))
+ENGINE = Engine(HOOKED, RULES)
+T4 = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.product": "Tesla-T4-SHARED",
+    "nvidia.com/gpu.memory": "15360",
+    "nvidia.com/gpu.replicas": "4",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    "nvidia.com/cuda.driver-version.major": "615",
+    driver.LABEL: driver.READY,
+}
+L4 = {**T4, "nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.memory": "23034"}
+SLICE = budget(Card("Tesla-T4-SHARED", 15360, 4), HOOKED).slice
+
+
+def cluster(*nodes: Mapping[str, str]) -> Facts:
+    items: list[Item] = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{place}", "labels": dict(labels)}}
+        for place, labels in enumerate(nodes)
+    ]
+    vision = {"name": "vision", "labels": {"slicewarden.dev/trust": "trusted"}}
+    return Facts.of([*items, {"apiVersion": "v1", "kind": "Namespace", "metadata": vision}])
+
+
+ASKS = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+
+
+def pod(first: Item | None = None, side: Item | None = None, main: Item | None = None, **annotations: str) -> Item:
+    """A pod whose one slice its sidecar has, or else its main container, and before it a container that ends."""
+    own = {f"slicewarden.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    asks = ASKS if side is None else {}
+    spec: Item = {"containers": [{"name": "main", "image": "torch:2.11", **asks, **(main or {})}]}
+    init = [
+        *([{"name": "first", "image": "i", **ASKS, **first}] if first is not None else []),
+        *([{"name": "side", "image": "i", "restartPolicy": "Always", **ASKS, **side}] if side is not None else []),
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted", **own}},
+        "spec": {**spec, **({"initContainers": init} if init else {})},
+    }
+
+
+def mutated(item: Item, facts: Facts, policy: Policy = HOOKED) -> Item:
+    return dict(apply(item, Engine(policy, RULES).mutate(request_for(item), facts).patch))
+
+
+def containers(item: Item) -> list[Item]:
+    return [*item["spec"].get("initContainers", ()), *item["spec"]["containers"]]
+
+
+def seen(container: Item, config: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that kubelet gives to the runtime: the last of a name, and `env` over `envFrom`.
+
+    `config` is what `envFrom` finds (kubernetes pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables).
+    """
+    found = dict(config or {}) if container.get("envFrom") else {}
+    return {**found, **{entry["name"]: entry.get("value", "") for entry in container.get("env", ())}}
+
+
+def own(item: Item) -> list[dict[str, str]]:
+    return [{name: value for name, value in seen(each).items() if name in driver.NAMES} for each in containers(item)]
+
+
+OURS = dict.fromkeys(driver.NAMES, str(SLICE))
+
+
+@pytest.mark.parametrize(
+    ("item", "names"),
+    [(pod(), ["main"]), (pod(first={}), ["first", "main"]), (pod(first={}, side={}), ["first", "side"])],
+)
+def test_every_container_with_a_slice_gets_the_limit_before_its_start(item: Item, names: list[str]) -> None:
+    item["spec"]["containers"].append({"name": "log", "image": "i"})
+    after = mutated(item, cluster(T4))
+    limited = {each["name"]: found for each, found in zip(containers(after), own(after), strict=True) if found}
+    assert limited == dict.fromkeys(names, OURS)
+    assert not ENGINE.mutate(request_for(after), cluster(T4)).patch
+    assert ENGINE.validate(request_for(after), cluster(T4)).results == ()
+    read = annotation.read(after["metadata"]["annotations"][annotation.KEY])
+    assert read is not None
+    assert sorted(read.hook) == sorted(f"{name}: {SLICE} MiB" for name in names)
+    assert sorted(read.driver) == sorted(names)
+
+
+@pytest.mark.parametrize("name", driver.NAMES)
+def test_validate_proves_each_variable_after_all_mutation(name: str) -> None:
+    after = mutated(pod(), cluster(T4))
+    entries = after["spec"]["containers"][0]["env"]
+    entries[:] = [entry for entry in entries if entry["name"] != name]
+    assert not ENGINE.validate(request_for(after), cluster(T4)).allowed
+    entries.append({"name": name, "value": str(SLICE + 1)})
+    assert not ENGINE.validate(request_for(after), cluster(T4)).allowed
+
+
+def test_an_old_pod_without_the_variables_may_still_be_changed() -> None:
+    item = mutated(pod(), cluster({**T4, "nvidia.com/cuda.driver-version.major": "580"}))
+    assert own(item) == [{}]
+    changed = {**item, "metadata": {**item["metadata"], "labels": {"a": "b"}}}
+    update = request_for(changed, operation="UPDATE", old=item)
+    assert ENGINE.validate(update, cluster(T4)).allowed
+    assert not ENGINE.mutate(update, cluster(T4)).patch
+
+
+MIB = st.integers(600, 3000)
+
+
+@given(
+    memory=st.none() | MIB,
+    processes=st.none() | st.integers(1, 2),
+    labels=st.lists(st.sampled_from((T4, L4)), min_size=1, max_size=3),
+)
+def test_the_limit_is_the_least_that_the_agent_allows_on_any_node(
+    memory: int | None, processes: int | None, labels: list[Mapping[str, str]]
+) -> None:
+    said = {"gpu_memory": f"{memory}Mi"} if memory else {}
+    said |= {"gpu_processes": str(processes)} if processes else {}
+    facts, item = cluster(*labels), pod(None, None, None, **said)
+    after = mutated(item, facts)
+    allowed = [admitted(after, "main", HOOKED, facts, node).allowance for node in facts.nodes]
+    if not ENGINE.validate(request_for(after), facts).allowed:
+        event("denied")
+        return
+    assert own(after) == [dict.fromkeys(driver.NAMES, str(min(filter(None, allowed))))]
+
+
+ENTRIES = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(driver.NAMES)}).flatmap(
+        lambda entry: st.one_of(
+            TEXTS.map(lambda value: {**entry, "value": value}),
+            *[st.integers(1, 2 * SLICE).map(lambda value: {**entry, "value": str(value)})] * 8,
+            st.sampled_from(("configMapKeyRef", "secretKeyRef")).map(
+                lambda ref: {**entry, "valueFrom": {ref: {"name": "mine", "key": "k"}}}
+            ),
+        )
+    ),
+    max_size=3,
+)
+FROM = st.sampled_from(([], [{"configMapRef": {"name": "mine"}}], [{"secretRef": {"name": "mine"}}]))
+CONTAINER = st.builds(lambda env, source: {"env": env, "envFrom": source} if source else {"env": env}, ENTRIES, FROM)
+CONFIG = st.dictionaries(st.sampled_from(driver.NAMES), TEXTS)
+
+
+@given(first=st.none() | CONTAINER, side=st.none() | CONTAINER, main=CONTAINER, config=CONFIG)
+def test_no_tenant_widens_a_limit_and_no_admitted_container_fails_at_its_start(
+    first: Item | None, side: Item | None, main: Item, config: Mapping[str, str]
+) -> None:
+    after = mutated(pod(first, side, main), cluster(T4))
+    if not ENGINE.validate(request_for(after), cluster(T4)).allowed:
+        event("denied")
+        return
+    event("admitted")
+    asking = [each for each in containers(after) if "resources" in each]
+    assert asking
+    for container in asking:
+        for reads in (hooked, hooked_later):
+            limits = reads(seen(container, config))
+            assert limits is not None
+            assert not isinstance(limits, str)
+            assert 0 <= limits[0] <= limits[1] <= SLICE
+            assert limits[1] > 0
+        event(f"envFrom: {bool(container.get('envFrom'))}")
+
+
+@given(env=st.dictionaries(st.sampled_from(driver.NAMES), TEXTS), limit=st.integers(1, SLICE))
+def test_after_the_steps_both_hooks_read_a_limit_within_the_bound(env: Environment, limit: int) -> None:
+    cap = budget(Card("Tesla-T4", 15360, 4), Policy("p", ()))
+    after = environment.applied(env, driver.merge(env, cap, limit))
+    left = list(driver.merge(after, cap, limit))
+    assert not any(step.kind in WRITES for step in left)
+    if any(step.kind is StepKind.REFUSE for step in left):
+        event("refused")
+        return
+    for reads in (hooked, hooked_later):
+        limits = reads(after)
+        assert limits is not None
+        assert not isinstance(limits, str)
+        assert limits[0] <= limits[1] <= limit
+
+
+# Where they are written
+
+BROKEN = {
+    "no label": {key: value for key, value in T4.items() if key != driver.LABEL},
+    "another value": {**T4, driver.LABEL: "false"},
+    "driver 570": {**T4, "nvidia.com/cuda.driver-version.major": "570"},
+    "driver 580 by the old label": {
+        **{key: value for key, value in T4.items() if "cuda" not in key},
+        "nvidia.com/cuda.driver.major": "580",
+    },
+    "no number": {**T4, "nvidia.com/cuda.driver-version.major": "r615"},
+    "MIG, strategy single": {**T4, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED"},
+    "MIG, strategy mixed": {**T4, "nvidia.com/mig-1g.5gb.count": "1"},
+}
+GOOD = (T4, L4, {**T4, "nvidia.com/cuda.driver-version.major": "620"})
+
+
+def bears(labels: Mapping[str, str]) -> bool:
+    """Play a node: does the hook set a limit there, for all that labels say?"""
+    branch = labels.get("nvidia.com/cuda.driver-version.major", labels.get("nvidia.com/cuda.driver.major", ""))
+    divided = "MIG" in labels["nvidia.com/gpu.product"] or any(key.startswith("nvidia.com/mig-") for key in labels)
+    return labels.get(driver.LABEL) == "true" and branch.isdigit() and int(branch) >= 615 and not divided
+
+
+def lands(item: Item, labels: Mapping[str, str]) -> bool:
+    """Return whether the scheduler may put a pod on a node: by its nodeSelector and its required affinity."""
+    spec = item["spec"]
+    required = (
+        spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    terms = required.get("nodeSelectorTerms")
+    selected = all(labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
+    return selected and (terms is None or any(_matches(term, labels) for term in terms))
+
+
+def _matches(term: Item, labels: Mapping[str, str]) -> bool:
+    known = {"In": lambda value, values: value in values, "NotIn": lambda value, values: value not in values}
+    return all(known[each["operator"]](labels.get(each["key"]), each["values"]) for each in term["matchExpressions"])
+
+
+NODES = st.lists(st.sampled_from((*GOOD, *BROKEN.values())), max_size=4)
+
+
+@given(known=NODES, later=NODES)
+def test_a_pod_with_the_variables_lands_on_no_node_that_lacks_the_label_or_is_known_to_be_unfit(
+    known: list[Mapping[str, str]], later: list[Mapping[str, str]]
+) -> None:
+    facts = cluster(*known)
+    after = mutated(pod(), facts)
+    if not ENGINE.validate(request_for(after), facts).allowed:
+        event("denied")
+        return
+    (variables,) = own(after)
+    written = bool(variables)
+    event(f"written: {written}")
+    assert not written or set(variables) == {*driver.NAMES}
+    if not written:
+        assert any(not bears(labels) for labels in known if labels.get(driver.LABEL) == "true")
+        return
+    assert all(bears(labels) for labels in known if lands(after, labels))
+    assert all(labels.get(driver.LABEL) == "true" for labels in later if lands(after, labels))
+
+
+def test_a_node_that_joins_gets_such_pods_only_once_it_has_the_label() -> None:
+    waiting = mutated(pod(), cluster())
+    assert own(waiting) == [OURS]
+    joined = BROKEN["no label"]
+    assert not lands(waiting, joined)
+    assert own(mutated(pod(), cluster(joined))) == [OURS]
+    labelled = {**joined, driver.LABEL: driver.READY}
+    assert lands(waiting, labelled)
+    assert own(mutated(pod(), cluster(labelled))) == [OURS]
+    assert ENGINE.validate(request_for(waiting), cluster(labelled)).allowed
+
+
+def test_a_pool_that_does_not_select_its_nodes_by_the_label_gets_no_variables() -> None:
+    policy = policy_of(
+        POLICY.read_text("utf-8").replace(
+            "sharing: time-slicing\n", "sharing: time-slicing\n      memoryLimit: Driver\n", 1
+        )
+    )
+    assert own(mutated(pod(), cluster(T4), policy)) == [{}]
+    frameworks = policy_of(TEXT.replace("      memoryLimit: Driver\n", "", 1))
+    assert own(mutated(pod(), cluster(T4), frameworks)) == [{}]
+
+
+def said(item: Item, facts: Facts) -> list[tuple[By, str]]:
+    request: Request = request_for(item)
+    (landing,) = explain.landings(reviews(request, HOOKED, facts), capped=True)
+    return [(one.by, one.why) for one in landing.capped]
+
+
+def test_what_holds_a_container_is_said_with_the_node_in_the_way() -> None:
+    assert said(pod(), cluster(T4)) == [(By.HOOK, f"the driver allows {SLICE} MiB from its start on")]
+    old = {**T4, "nvidia.com/cuda.driver-version.major": "570"}
+    assert said(pod(), cluster(T4, old)) == [
+        (By.DRIVER, "the agent limits it after its start: node n1 has driver 570, not 615 or newer")
+    ]
+
+
+@pytest.mark.parametrize("product", ["NVIDIA-GB10", "NVIDIA-GB10-SHARED"])
+def test_a_card_that_uses_the_hosts_memory_gets_none(product: str) -> None:
+    assert own(
+        mutated(pod(), cluster({**T4, "nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "122880"}))
+    ) == [{}]
