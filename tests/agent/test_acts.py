@@ -351,6 +351,14 @@ def test_the_driver_holds_a_container_before_its_first_process_takes_memory(card
     assert card.limits() == {}  # taken away at the end
 
 
+def test_a_limit_that_the_hook_has_set_outlives_the_agent(card: State, container: Container) -> None:
+    card.set(limits=1)
+    one = acting(Over(), container, known(5500, driver=True, hooked=True))
+    one.round()
+    one.close()
+    assert card.limits() == {str(container.folder): 5500}
+
+
 def test_a_limit_follows_the_allowance_and_goes_with_the_container(card: State, container: Container) -> None:
     card.set(limits=1)
     now = {ID: known(5500, driver=True)}

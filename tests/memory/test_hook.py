@@ -151,11 +151,14 @@ def test_the_limit_is_the_least_that_the_agent_allows_on_any_node(
     said |= {"gpu_processes": str(processes)} if processes else {}
     facts, item = cluster(*labels), pod(None, None, None, **said)
     after = mutated(item, facts)
-    allowed = [admitted(after, "main", HOOKED, facts, node).allowance for node in facts.nodes]
+    known = [admitted(after, "main", HOOKED, facts, node) for node in facts.nodes]
+    allowed = [each.allowance for each in known]
     if not ENGINE.validate(request_for(after), facts).allowed:
         event("denied")
         return
     assert own(after) == [dict.fromkeys(driver.NAMES, str(min(filter(None, allowed))))]
+    assert all(each.hooked for each in known)
+    assert not any(admitted(item, "main", HOOKED, facts, node).hooked for node in facts.nodes)
 
 
 ENTRIES = st.lists(

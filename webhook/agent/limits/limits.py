@@ -81,10 +81,10 @@ class DriverLimits:
         self._set.clear()
         self._again.clear()
 
-    def remove(self, set_: SetLimit) -> None:
-        """Remove every limit."""
+    def remove(self, set_: SetLimit, kept: Collection[str] = ()) -> None:
+        """Remove every limit, except those of the cgroups that are `kept`, by their paths."""
         for key in self._set:
-            if Path(key[1]).is_dir():
+            if key[1] not in kept and Path(key[1]).is_dir():
                 set_(*key, None)
         self._set.clear()
 
@@ -95,6 +95,7 @@ class Limiter(Watcher):
     def __init__(self, folders: CgroupFolders | None, log: Log) -> None:
         self._folders, self._conditions = folders, ConditionLog(log)
         self._limits = DriverLimits()
+        self._hooked: Collection[str] = ()
         self._nvml: Cards | None = None
 
     @property
@@ -111,6 +112,7 @@ class Limiter(Watcher):
         if not mib and not len(self._limits):
             return
         folders = self._folders.find(mib.keys()) if self._folders else {}
+        self._hooked = {str(at) for container, at in folders.items() if seen.containers[container].admitted.hooked}
         for container, card in self._limits.keep(now, mib, folders, seen.nvml.whole, seen.nvml.limit):
             why = f"limited to {mib[container]} MiB of GPU {card} by the driver"
             yield NodeAction(LIMIT, container, why, gpu=card, target=seen.containers[container], outcome=DONE)
@@ -118,7 +120,7 @@ class Limiter(Watcher):
         self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
 
     def close(self) -> Iterator[NodeAction]:
-        """Remove all limits."""
+        """Remove the limits, except those that containers had before the agent: NVIDIA's hook has set them."""
         if self._nvml is not None:
-            self._limits.remove(self._nvml.limit)
+            self._limits.remove(self._nvml.limit, self._hooked)
         yield from ()

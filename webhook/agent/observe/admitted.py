@@ -11,6 +11,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu import requests
 from webhook.gpu.review import PodReview, pods_of
 from webhook.memory.budget import ALL, InvalidAnnotation, Wish, budget, card_of, wish
+from webhook.memory.driver import HARD
 from webhook.model import Malformed, Object, Request
 from webhook.policy.model import Policy
 
@@ -21,8 +22,8 @@ class Admitted(NamedTuple):
     `requests` is whether it requests a GPU; None if that is unknown, as for a pod with a claim. `allowance` is the
     memory of a card that it may use, in MiB; None if there is no limit. `exempt` is the name of the policy's exemption
     for system components that covers it. `ending` is whether its pod is being deleted. `init` is whether it is an init
-    container that runs to its end. `driver` is whether the driver must limit it to its allowance. `pause` is how it may
-    be frozen; None if it must not be.
+    container that runs to its end. `driver` is whether the driver must limit it to its allowance, and `hooked` whether
+    its variables have NVIDIA's hook do so before its start. `pause` is how it may be frozen; None if it must not be.
     """
 
     requests: bool | None = None
@@ -32,6 +33,7 @@ class Admitted(NamedTuple):
     init: bool = False
     driver: bool = False
     pause: Pause | None = None
+    hooked: bool = False
 
 
 UNKNOWN = Admitted()
@@ -58,6 +60,7 @@ def admitted(item: Object, container: str, policy: Policy, facts: Facts, node: N
             own.list_name == "initContainers" and not own.sidecar,
             pool is not None and pool.driver_limits,
             bears if isinstance(bears, Pause) else None,
+            not HARD.isdisjoint(own.variables(HARD)),
         )
     except (Malformed, ValueError):  # malformed, or without exactly one container of that name
         return UNKNOWN
