@@ -359,6 +359,32 @@ def test_a_limit_that_the_hook_has_set_outlives_the_agent(card: State, container
     assert card.limits() == {str(container.folder): 5500}
 
 
+@pytest.mark.parametrize(
+    ("before", "fault"),
+    [
+        (None, "; NVIDIA's hook had set no limit"),
+        (9000, "; NVIDIA's hook had set 9000 MiB"),
+        (5500, ""),
+        (2000, ""),
+    ],
+)
+def test_a_limit_that_the_hook_did_not_set_or_set_wider_is_corrected_and_told(
+    card: State, container: Container, before: int | None, fault: str
+) -> None:
+    card.set(limits=1)
+    cards = Cards()
+    assert cards.limit(cards.whole[0], str(container.folder), before) == ""
+    logged: list[Any] = []
+    one = acting(Over(), container, known(5500, driver=True, hooked=True), log=logged.append)
+    for _ in range(3):
+        one.round()
+    assert card.limits() == {str(container.folder): 5500}
+    assert [each["why"] for each in logged] == [f"limited to 5500 MiB of GPU {cards.whole[0]} by the driver{fault}"]
+    assert f'slicewarden_node_limits{{state="corrected"}} {float(bool(fault))}' in one.metrics.text().decode()
+    cards.close()
+    one.close()
+
+
 def test_a_limit_follows_the_allowance_and_goes_with_the_container(card: State, container: Container) -> None:
     card.set(limits=1)
     now = {ID: known(5500, driver=True)}

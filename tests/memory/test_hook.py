@@ -117,6 +117,14 @@ def test_every_container_with_a_slice_gets_the_limit_before_its_start(item: Item
     assert sorted(read.driver) == sorted(names)
 
 
+@pytest.mark.parametrize("name", sorted(driver.HARD))
+def test_a_tenants_smaller_limit_stands_and_the_agent_keeps_it(name: str) -> None:
+    after = mutated(pod(main={"env": [{"name": name, "value": "1000"}]}), cluster(T4))
+    assert own(after) == [dict.fromkeys(driver.NAMES, "1000")]
+    assert ENGINE.validate(request_for(after), cluster(T4)).allowed
+    assert admitted(after, "main", HOOKED, cluster(T4), cluster(T4).nodes[0]).allowance == 1000
+
+
 @pytest.mark.parametrize("name", driver.NAMES)
 def test_validate_proves_each_variable_after_all_mutation(name: str) -> None:
     after = mutated(pod(), cluster(T4))

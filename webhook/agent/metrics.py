@@ -43,13 +43,14 @@ class LastLook:
 class AgentMetrics:
     """Keeps the last look, and counts across looks.
 
-    `dead` returns the UUIDs of the dead cards, `limits` how many of the driver's limits are set and how many failed,
-    and `pauses` how long containers have been frozen. They are called at each look, in the thread of the look.
+    `dead` returns the UUIDs of the dead cards, `limits` how many of the driver's limits are set, how many failed, and
+    for how many containers one was corrected, and `pauses` how long containers have been frozen. They are called at
+    each look, in the thread of the look.
     """
 
     clock: Callable[[], float] = time.monotonic
     dead: Callable[[], Collection[str]] = tuple
-    limits: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    limits: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
     pauses: Callable[[], Mapping[ContainerName, FrozenTime]] = dict
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class AgentMetrics:
         self._seen, self._errors, self._actions = LastLook(), Counter[str](), Counter[tuple[str, str]]()
         self._card_errors: Counter[tuple[str, str]] = Counter()
         self._dead: frozenset[str] = frozenset()
-        self._limits = (0, 0)
+        self._limits = (0, 0, 0)
         self._pauses: Mapping[ContainerName, FrozenTime] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -111,9 +112,9 @@ class AgentMetrics:
             "card_errors", "Critical XIDs and double-bit ECC errors of a card.", ("gpu", "error"), card_errors
         )
         gauge = GaugeMetricFamily(
-            "slicewarden_node_limits", "Memory limits set by the driver, one per container and card.", labels=("state",)
+            "slicewarden_node_limits", "Memory limits by the driver, one per container and card.", labels=("state",)
         )
-        for state, count in zip(("set", "failed"), limits, strict=True):
+        for state, count in zip(("set", "failed", "corrected"), limits, strict=True):
             gauge.add_metric((state,), count)
         yield gauge
         if seen.cards or seen.seconds:

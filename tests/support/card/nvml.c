@@ -155,6 +155,16 @@ int nvmlDeviceSetMemoryLimits_v1(void *device, struct limits *limits) {
     return OK;
 }
 
+int nvmlDeviceGetMemoryLimits_v1(void *device, struct limits *limits) {
+    struct card *card = of(device);
+    if (!card->limits || !whole(device)) return NOT_SUPPORTED;
+    limits->soft = 0, limits->hard = ~0ull;
+    for (int i = 0; i < LIMITS; i++)
+        if (card->limited[i].path[0] && !strcmp(card->limited[i].path, limits->path))
+            limits->soft = card->limited[i].soft, limits->hard = card->limited[i].hard;
+    return OK;
+}
+
 static char set;
 int nvmlEventSetCreate(void **events) { return state->card[0].missing & NO_EVENTS ? NOT_SUPPORTED : (*events = &set, OK); }
 int nvmlEventSetFree(void *events) { (void)events; return OK; }

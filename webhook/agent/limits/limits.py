@@ -1,11 +1,11 @@
 """Has NVIDIA's driver limit each container of a pool with `memoryLimit: Driver` to its allowance."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from webhook.agent.actions import DONE, LIMIT, ConditionLog, NodeAction, Watcher
 from webhook.agent.observe.cgroups import CgroupFolders
-from webhook.agent.observe.nvml import Cards
+from webhook.agent.observe.nvml import UNLIMITED, Cards
 from webhook.agent.observe.view import NodeContainer, Observation
 from webhook.telemetry.log import Log
 
@@ -89,6 +89,18 @@ class DriverLimits:
         self._set.clear()
 
 
+def _fault(most: int, found: Iterable[int | None]) -> str:
+    """Say what is wrong with the limits (MiB) that NVIDIA's hook has set for a container; empty if nothing is.
+
+    The hook limits only the container's own cards, so a limit on one card is enough.
+    """
+    known = [limit for limit in found if limit is not None]
+    own = [limit for limit in known if limit < UNLIMITED]
+    if known and not own:
+        return "NVIDIA's hook had set no limit"
+    return f"NVIDIA's hook had set {max(own)} MiB" if own and max(own) > most else ""
+
+
 class Limiter(Watcher):
     """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2."""
 
@@ -96,12 +108,17 @@ class Limiter(Watcher):
         self._folders, self._conditions = folders, ConditionLog(log)
         self._limits = DriverLimits()
         self._hooked: Collection[str] = ()
+        self._corrected: dict[str, str] = {}
+        self._found: dict[Key, int | None] = {}
         self._nvml: Cards | None = None
 
     @property
-    def counts(self) -> tuple[int, int]:
-        """The number of limits that are set, one for each container and card, and of those that failed."""
-        return len(self._limits), len(self._limits.failed)
+    def counts(self) -> tuple[int, int, int]:
+        """The number of limits that are set, one for each container and card, of those that failed, and of containers.
+
+        Of the containers those count for which NVIDIA's hook had set no limit, or a larger one.
+        """
+        return len(self._limits), len(self._limits.failed), len(self._corrected)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
         """Set the limits of all containers of the node, including those that use no card yet."""
@@ -112,9 +129,23 @@ class Limiter(Watcher):
         if not mib and not len(self._limits):
             return
         folders = self._folders.find(mib.keys()) if self._folders else {}
-        self._hooked = {str(at) for container, at in folders.items() if seen.containers[container].admitted.hooked}
-        for container, card in self._limits.keep(now, mib, folders, seen.nvml.whole, seen.nvml.limit):
-            why = f"limited to {mib[container]} MiB of GPU {card} by the driver"
+        hooked = {str(at): mib[each] for each, at in folders.items() if seen.containers[each].admitted.hooked}
+        self._hooked = hooked.keys()
+        self._found = {key: limit for key, limit in self._found.items() if key[1] in hooked}
+
+        def set_(card: str, cgroup: str, limit: int | None) -> str:
+            if limit is not None and cgroup in hooked and (card, cgroup) not in self._found:
+                self._found[card, cgroup] = seen.nvml.limit_of(card, cgroup)
+            return seen.nvml.limit(card, cgroup, limit)
+
+        done = self._limits.keep(now, mib, folders, seen.nvml.whole, set_)
+        for at, most in hooked.items():
+            if at not in self._corrected and (why := _fault(most, [self._found.get((c, at)) for c in seen.nvml.whole])):
+                self._corrected[at] = why
+        self._corrected = {at: why for at, why in self._corrected.items() if at in hooked}
+        for container, card in done:
+            had = self._corrected.get(str(folders[container]), "")
+            why = f"limited to {mib[container]} MiB of GPU {card} by the driver{had and f'; {had}'}"
             yield NodeAction(LIMIT, container, why, gpu=card, target=seen.containers[container], outcome=DONE)
         why = "" if self._folders or not mib else "the root of cgroup v2 is not mounted"
         self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))

@@ -12,6 +12,7 @@ from webhook.gpu import requests
 from webhook.gpu.review import PodReview, pods_of
 from webhook.memory.budget import ALL, InvalidAnnotation, Wish, budget, card_of, wish
 from webhook.memory.driver import HARD
+from webhook.memory.steps import natural
 from webhook.model import Malformed, Object, Request
 from webhook.policy.model import Policy
 
@@ -51,16 +52,20 @@ def admitted(item: Object, container: str, policy: Policy, facts: Facts, node: N
         (own,) = [each for each in pod.containers if each.name == container]
         wants, exempt = _requests(review, own), _exempt(pod, policy, facts)
         ending = bool(metadata.get("deletionTimestamp"))
+        most, stated = _allowance(review, own, node), _stated(own)
+        limits = pool is not None and pool.driver_limits
+        if most is not None and limits:
+            most = min([most, *stated])
         bears = pause(review, own, pool) if pool is not None and wants and not exempt and not ending else ""
         return Admitted(
             wants,
-            _allowance(review, own, node),
+            most,
             exempt,
             ending,
             own.list_name == "initContainers" and not own.sidecar,
-            pool is not None and pool.driver_limits,
+            limits,
             bears if isinstance(bears, Pause) else None,
-            not HARD.isdisjoint(own.variables(HARD)),
+            bool(stated),
         )
     except (Malformed, ValueError):  # malformed, or without exactly one container of that name
         return UNKNOWN
@@ -94,6 +99,12 @@ def _allowance(review: PodReview, container: Container, node: Node) -> int | Non
     if pool.sharing == "mps":
         share = replace(share, slice=card.memory // card.replicas)
     return share.limit(slices)
+
+
+def _stated(container: Container) -> list[int]:
+    """Return the hard limits (MiB) that a container's variables state for NVIDIA's hook, a tenant's own too."""
+    texts = [variable.value or "" for variable in container.variables(HARD).values()]
+    return [int(text) for text in texts if natural(text) and int(text)]
 
 
 def _wish(pod: Pod) -> Wish:

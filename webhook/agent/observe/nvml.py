@@ -216,6 +216,22 @@ class Cards:
             return _why(error)
         return ""
 
+    def limit_of(self, uuid: str, cgroup: str) -> int | None:
+        """Return the hard limit of a cgroup on a card in MiB, UNLIMITED if it has none; None if it cannot be read.
+
+        Never tested on a card (nvml.h 13.5, nvmlDeviceGetMemoryLimits_v1).
+        """
+        handles = [card.handle for card in self._cards if card.uuid == uuid and not card.mig]
+        if not handles or not hasattr(pynvml, "nvmlDeviceGetMemoryLimits_v1"):
+            return None
+        limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
+        limits.nameSpace = c_char_p(cgroup.encode())
+        try:
+            pynvml.nvmlDeviceGetMemoryLimits_v1(handles[0], limits)
+        except pynvml.NVMLError:
+            return None
+        return int(limits.hardLimit) // MIB
+
     def _read(self, card: _NvmlDevice) -> CardReading:
         if card.error:
             return CardReading(card.uuid, card.number, "", None, None, None, (), errors=(card.error,), opened=False)
@@ -315,6 +331,7 @@ class Cards:
 
 _PERCENT = 100
 _NO_LIMIT = 2**64 - 1
+UNLIMITED = _NO_LIMIT // MIB
 """NVML_DEVICE_MEMORY_LIMIT_MAX of nvml.h 13.5."""
 
 
