@@ -81,7 +81,7 @@ def test_the_made_policy_has_no_lint_error(file: Path) -> None:
 def test_the_made_policy_denies_nothing_that_runs(file: Path, by: str) -> None:
     own, items = settled(objects(file), by_product=by == "product")
     assert refused(own.policy, items) == {}
-    assert own.refused == ()
+    assert own.fates.refused == ()
 
 
 @pytest.mark.parametrize("name", ["operator-time-slicing", "operator-mig", "operator-mps"])
@@ -460,9 +460,63 @@ def test_a_pod_that_would_be_refused_is_named() -> None:
     (pod,) = [item for item in items if item["metadata"]["name"] == "two"]
     pod["spec"] = {**pod["spec"], "hostPID": True}
     own = settled(items)[0]
-    assert own.refused == ("default/two: host-namespaces; remove it",)
+    assert own.fates.refused == ("default/two: host-namespaces; remove it",)
     assert "#   default/two: host-namespaces; remove it\n" in own.text
     assert "1 pod with a GPU would be refused if created again: see the head of the policy" in own.notes
+
+
+def test_a_pod_that_would_wait_or_go_to_another_pool_is_named() -> None:
+    items = objects(ROOT / "tests/clusters/gke.yaml")
+    (pod,) = [item for item in items if item["metadata"]["name"] == "shared"]
+    for name, selector in (("chosen", {"cloud.google.com/gke-nodepool": "shared"}), ("free", {})):
+        items.append(
+            {**pod, "metadata": {"name": name, "namespace": "web"}, "spec": pod["spec"] | {"nodeSelector": selector}}
+        )
+    own = made(items)
+    assert own.fates.waiting == ("web/chosen: pool whole",)
+    assert own.fates.elsewhere == ("web/free: pool whole instead of l4-shared",)
+    for line in (*own.fates.waiting, *own.fates.elsewhere):
+        assert f"#   {line}\n" in own.text
+    assert "1 pod with a GPU would wait if created again: see the head of the policy" in own.notes
+    assert "1 pod with a GPU would go to another pool if created again: see the head of the policy" in own.notes
+    assert settled(items)[0].fates.waiting == (), "where the namespace is trusted, it stays"
+
+
+@each_cluster
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_running_pod_lands_in_its_pool_by_place_or_is_named(
+    file: Path, labelled: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each pod is placed as if it were the only one, and no node were cordoned."""
+    text = re.sub(r'[{]"key": "node.kubernetes.io/unschedulable"[^}]*[}]', "{}", json.dumps(objects(file)))
+    items: list[Any] = json.loads(text)
+    own, items = settled(items) if labelled else (made(items), items)
+    facts, pod, policy = tmp_path / "facts.json", tmp_path / "pod.json", tmp_path / "policy.yaml"
+    facts.write_text(json.dumps({"kind": "List", "items": [item for item in items if item["kind"] != "Pod"]}))
+    policy.write_text(own.text)
+    named = {line.partition(":")[0] for lines in own.fates for line in lines}
+    nodes = Facts.of(items).named
+    for item in items:
+        name = f"{item['metadata'].get('namespace')}/{item['metadata']['name']}"
+        if item["kind"] != "Pod" or name in named:
+            continue
+        spec = {key: value for key, value in item["spec"].items() if key != "nodeName"}
+        pod.write_text(json.dumps({**item, "spec": spec, "status": {}}))
+        cli.main(["place", str(pod), "--policy", str(policy), "--facts", str(facts), "--format", "json"])
+        (played,) = json.loads(capsys.readouterr().out)["pods"]
+        if played["asks"]:
+            pool = own.policy.pool_of(nodes[item["spec"]["nodeName"]].labels)
+            assert pool is not None
+            assert played.get("pool") == pool.name, json.dumps(played)
+
+
+def test_gpus_of_another_maker_are_named() -> None:
+    items = [*objects(ROOT / "tests/clusters/eks.yaml"), node("amd", **{"amd.com_gpu": "1"})]
+    (note,) = (each for each in made(items).notes if "amd.com" in each)
+    assert note == (
+        "nodes also offer amd.com/gpu, and no pool does, so pods that request it are refused; to leave them to others, "
+        "list under gpus.resources all of its default but amd.com/*"
+    )
 
 
 def test_a_pod_that_is_no_agent_is_only_offered_an_exemption() -> None:
@@ -635,9 +689,9 @@ def test_pods_with_variables_from_elsewhere_are_named_as_check_does() -> None:
     small = reduced.reduced(items, policy_of(POLICY))
     assert "aws-connection-models" not in json.dumps(small)
     own = settled(items)[0]
-    assert own.refused == ("fraud-detection/explore-0: unread-variables",)
+    assert own.fates.refused == ("fraud-detection/explore-0: unread-variables",)
     notebook["spec"]["containers"][0]["envFrom"][0]["prefix"] = "APP_"
-    assert settled(items)[0].refused == ()
+    assert settled(items)[0].fates.refused == ()
 
 
 @each_cluster
@@ -682,8 +736,8 @@ def test_one_word_that_mends_a_pod_is_named_and_a_pod_of_a_deployment_by_its_nam
         running("jellyfin-7c9d4f6b8-xk2zp", securityContext={"privileged": True}),
     ]
     own = made(items)
-    assert own.refused == ("media/train: device-path; set readOnly: true on every mount of it",)
+    assert own.fates.refused == ("media/train: device-path; set readOnly: true on every mount of it",)
     assert "# - name: media-jellyfin\n" in own.text
     assert "7c9d4f6b8" not in own.text
     items[1]["spec"]["containers"][0]["volumeMounts"][0]["readOnly"] = True
-    assert made(items).refused == ()
+    assert made(items).fates.refused == ()

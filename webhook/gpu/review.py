@@ -15,7 +15,7 @@ from webhook.gpu.placement import Placement, TrustRequest
 from webhook.gpu.requests import GPURequest, ResourceEntry
 from webhook.gpu.selection import taken
 from webhook.model import Object, Path, Request
-from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
 from webhook.review import Review, shared
 from webhook.text.words import shown
 
@@ -191,8 +191,8 @@ def pods_of(
     return (PodReview(view, policy, facts) for view in views if isinstance(view, Pod))
 
 
-def pools_for(request: Request, policy: Policy, facts: Facts) -> Iterator[Pool | None]:
-    """Yield the pool of each pod of a request that asks for a GPU; None if no pool takes it. Raises Malformed."""
+def placements_for(request: Request, policy: Policy, facts: Facts) -> Iterator[Placement]:
+    """Yield where each pod of a request goes that asks for a GPU. Raises Malformed."""
     for review in pods_of(request, request.object or {}, policy, facts, request.old_object):
         if review.placement is not None:
-            yield review.placement.pool
+            yield review.placement

@@ -12,7 +12,7 @@ from webhook.api.objects import judges
 from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.gpu.review import pools_for
+from webhook.gpu.review import placements_for
 from webhook.model import (
     Action,
     Malformed,
@@ -252,7 +252,9 @@ def _texts(verdict: Verdict, spoken: Iterable[Result]) -> list[str]:
 def _pools(request: Request, engine: Engine, facts: Facts) -> list[str]:
     """Return the names of the pools of a request's pods; `none` for pods without one."""
     try:
-        return sorted({pool.name if pool else "none" for pool in pools_for(request, engine.policy, facts)})
+        return sorted(
+            {each.pool.name if each.pool else "none" for each in placements_for(request, engine.policy, facts)}
+        )
     except Malformed:
         return []
 

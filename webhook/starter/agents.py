@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from webhook.api import admission
@@ -10,10 +10,12 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.metadata import name_of, namespace_of
 from webhook.api.pods import POD
+from webhook.catalog.gpu_requests import NVIDIA_RESOURCES, RESOURCES
+from webhook.catalog.names import Names
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
-from webhook.gpu.review import pools_for
+from webhook.gpu.review import placements_for
 from webhook.model import Action, Object, Request
 from webhook.policy.model import Policy
 from webhook.starter.inventory import GPU
@@ -87,38 +89,61 @@ def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
     return told or bool(tolerated & {GPU, guard}) or named
 
 
-def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
-    """List the pods that have a GPU today and would be refused, each with the rules that refuse it.
+class Fates(NamedTuple):
+    """The pods with a GPU to which something happens if they are created again, each as a line for people.
 
-    A short way out is named: one word may be enough.
+    The policy refuses the `refused`, each with its rules. No known node of the pool of the `waiting` fits them. The
+    `moved` have a whole GPU and get a slice, and the `elsewhere` go to another pool.
     """
+
+    refused: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+
+def fates_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Fates:
+    """Play the pods that have a GPU today, as if they were created again.
+
+    A short way out of a refusal is named: one word may be enough.
+    """
+    found: dict[str, list[str]] = {name: [] for name in Fates._fields}
     alone = left_alone(engine.policy)
     for item in objects:
         namespace = namespace_of(item)
-        workload = group_kind(item) in (POD, ("apps", "DaemonSet"))
-        if workload and namespace not in alone and _asks(_pod_spec(item)) and (denied := _denied(item, engine, facts)):
-            name = shown(f"{namespace}/{name_of(item)}", quotes=False)
+        if namespace in alone or group_kind(item) not in (POD, ("apps", "DaemonSet")):
+            continue
+        name = shown(f"{namespace}/{name_of(item)}", quotes=False)
+        if _asks(_pod_spec(item)) and (denied := _denied(item, engine, facts)):
             ways = {way for each in denied.values() for way in each}
             short = "".join(f"; {way}" for way in ways if len(ways) == 1 and 0 < len(way) <= _SHORT)
-            yield f"{name}: {', '.join(denied)}{short}"
+            found["refused"].append(f"{name}: {', '.join(denied)}{short}")
+        elif group_kind(item) == POD and (fate := _fate(item, engine.policy, facts)):
+            kind, more = fate
+            found[kind].append(f"{name}{more}")
+    return Fates(*map(tuple, found.values()))
 
 
 _SHORT = 60
 """The longest way out, in characters, that a line about a pod has."""
 
 
-def moved_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
-    """Name the pods that have a whole GPU today, and would get a slice if they were created again."""
-    policy = engine.policy
-    alone = left_alone(policy)
-    for item in objects:
-        namespace = namespace_of(item)
-        node = facts.named.get(string(_pod_spec(item).get("nodeName"))) if group_kind(item) == POD else None
-        pool = policy.pool_of(node.labels) if node else None
-        if pool is None or pool.shared or namespace in alone:
+def _fate(item: Object, policy: Policy, facts: Facts) -> tuple[str, str] | None:
+    """Return what happens to a running pod that is let in, with its pools in words; None if it stays in its pool."""
+    node = facts.named.get(string(_pod_spec(item).get("nodeName")))
+    today = policy.pool_of(node.labels) if node else None
+    if today is None:
+        return None
+    for anew in placements_for(_created(item), policy, facts):
+        if anew.pool is None:
             continue
-        if any(anew and anew.shared for anew in pools_for(_created(item), policy, facts)):
-            yield shown(f"{namespace}/{name_of(item)}", quotes=False)
+        if anew.waits:
+            return "waiting", f": pool {anew.pool.name}"
+        if anew.pool.shared and not today.shared:
+            return "moved", ""
+        if anew.pool is not today:
+            return "elsewhere", f": pool {anew.pool.name} instead of {today.name}"
+    return None
 
 
 def _pod_spec(item: Object) -> Mapping[str, Any]:
@@ -128,13 +153,16 @@ def _pod_spec(item: Object) -> Mapping[str, Any]:
 
 
 def _asks(spec: Mapping[str, Any]) -> bool:
-    """Whether a pod asks for a GPU of NVIDIA."""
+    """Whether a pod asks for a GPU, of any maker."""
     asked = [
         mapping(mapping(each.get("resources")).get(part))
         for each in (*mappings(spec.get("containers")), *mappings(spec.get("initContainers")))
         for part in ("limits", "requests")
     ]
-    return any(name.startswith("nvidia.com/") for amounts in asked for name in amounts)
+    return any(name in _GPUS for amounts in asked for name in amounts)
+
+
+_GPUS = Names((NVIDIA_RESOURCES, *RESOURCES))
 
 
 def _denied(item: Object, engine: Engine, facts: Facts) -> dict[str, set[str]]:

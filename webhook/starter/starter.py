@@ -15,7 +15,7 @@ from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
 from webhook.starter import evidence, inventory, scaled
-from webhook.starter.agents import agents_of, moved_of, refused_of
+from webhook.starter.agents import Fates, agents_of, fates_of
 from webhook.starter.inventory import GPU, GPUNode, NodeGroup
 from webhook.starter.plan import ANNOTATION, TRUST_LABEL, StarterPlan, doubts_of, plan_of
 from webhook.starter.text import MAX_NAMED, Said, taint_command, text_of
@@ -24,16 +24,16 @@ from webhook.text.words import listed, several, shown
 
 @dataclass(frozen=True)
 class Starter:
-    """A policy, the objects that it was made from, and the running pods that it would refuse.
+    """A policy, the nodes that it was made for, and what happens to the pods that have GPUs if they are created again.
 
-    `refused` are lines about pods that have GPUs. `notes` list decisions and steps for the reader.
+    `notes` list decisions and steps for the reader.
     """
 
     text: str
     policy: Policy
     groups: tuple[NodeGroup, ...]
     pools: tuple[str, ...]
-    refused: tuple[str, ...]
+    fates: Fates
     notes: tuple[str, ...]
 
 
@@ -71,12 +71,11 @@ def make(
         doubts=doubts_of(objects, plan),
         seeming=seeming,
         strangers=(*odd, *others),
-        refused=tuple(refused_of(objects, engine, facts)),
-        moved=tuple(moved_of(objects, engine, facts)),
+        fates=fates_of(objects, engine, facts),
     )
     text = text_of(plan, agents, said)
-    notes = (*coming.notes, *_notes(plan, said), *_rivals(objects, nodes))
-    return Starter(text, _load(text), plan.groups, plan.names, said.refused, notes)
+    notes = (*coming.notes, *_notes(plan, said), *_foreign(objects), *_rivals(objects, nodes))
+    return Starter(text, _load(text), plan.groups, plan.names, said.fates, notes)
 
 
 def _rivals(objects: Sequence[Object], nodes: Sequence[GPUNode]) -> Iterator[str]:
@@ -85,6 +84,19 @@ def _rivals(objects: Sequence[Object], nodes: Sequence[GPUNode]) -> Iterator[str
             f"{len(found)} device plugins seem to run on one node, and one undoes what another shares: "
             f"{listed(found, 3)}; keep one"
         )
+
+
+def _foreign(objects: Sequence[Object]) -> Iterator[str]:
+    if names := _of_other_makers(objects):
+        domains = sorted({f"{name.partition('/')[0]}/*" for name in names})
+        yield (
+            f"nodes also offer {listed(names, 3)}, and no pool does, so pods that request it are refused; to leave "
+            f"them to others, list under gpus.resources all of its default but {listed(domains, 3)}"
+        )
+
+
+def _of_other_makers(objects: Sequence[Object]) -> list[str]:
+    return [name for name in inventory.others(objects) if name in Names(gpu_requests.RESOURCES)]
 
 
 def _load(text: str) -> Policy:
@@ -98,8 +110,7 @@ def _nothing(objects: Sequence[Object]) -> str:
     count = sum(group_kind(item) == ("", "Node") for item in objects)
     if not count:
         return "no nodes in it: take the facts again with `slicewarden facts --live`"
-    foreign = [name for name in inventory.others(objects) if name in Names(gpu_requests.RESOURCES)]
-    if foreign:
+    if foreign := _of_other_makers(objects):
         return f"no node has GPUs of NVIDIA, but {listed(foreign, 3)}: Slicewarden shares NVIDIA's GPUs alone"
     return (
         f"none of {several(count, 'node')} has GPUs: no {GPU} or {GPU}.product is there; "
@@ -129,10 +140,13 @@ def _notes(plan: StarterPlan, said: Said) -> Iterator[str]:
             f"agents and device plugins of {several(len(spaces), 'namespace')} are in comments alone, since tenants "
             f"may have written them: {listed(spaces, 3)}; where no tenant may, run this again with {options}"
         )
-    if moved := said.moved:
+    fates = said.fates
+    if fates.moved:
         yield (
-            f"{several(len(moved), 'pod')} with a whole GPU would get a slice if created again: {listed(moved, 3)}; "
-            f"to keep a whole GPU, set the annotation {ANNOTATION}: {UNTRUSTED} in the template"
+            f"{several(len(fates.moved), 'pod')} with a whole GPU would get a slice if created again: "
+            f"{listed(fates.moved, 3)}; to keep a whole GPU, set the annotation {ANNOTATION}: {UNTRUSTED} in the "
+            "template"
         )
-    if refused := said.refused:
-        yield f"{several(len(refused), 'pod')} with a GPU would be refused if created again: see the head of the policy"
+    for pods, what in ((fates.refused, "be refused"), (fates.waiting, "wait"), (fates.elsewhere, "go to another pool")):
+        if pods:
+            yield f"{several(len(pods), 'pod')} with a GPU would {what} if created again: see the head of the policy"

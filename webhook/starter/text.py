@@ -18,7 +18,7 @@ from webhook.engine.registration import ALONE
 from webhook.facts.kinds.node import Node
 from webhook.memory.budget import budget
 from webhook.policy.model import Card, Policy
-from webhook.starter.agents import AgentWorkload
+from webhook.starter.agents import AgentWorkload, Fates
 from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, NodeGroup
 from webhook.starter.plan import Doubts, StarterPlan
 from webhook.text.words import listed, one_line, several
@@ -34,14 +34,13 @@ class Said(NamedTuple):
     """Text that the policy has only in comments.
 
     `seeming` are agents whose DaemonSets tenants may have written, and `strangers` are other pods. The policy would
-    refuse both. `refused` and `moved` name pods with GPUs.
+    refuse both. `fates` are of pods with GPUs.
     """
 
     doubts: Doubts = Doubts()
     seeming: tuple[AgentWorkload, ...] = ()
     strangers: tuple[AgentWorkload, ...] = ()
-    refused: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
+    fates: Fates = Fates()
 
     @property
     def spaces(self) -> list[str]:
