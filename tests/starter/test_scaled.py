@@ -12,6 +12,7 @@ from tests import ROOT
 from tests.support.kinds import examples
 from tests.support.starting import SAMPLE, linted, made, objects, spec_of
 from webhook.api import admission
+from webhook.catalog.node_labels import card_type
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.kinds import ec2_node_class
@@ -359,3 +360,24 @@ def test_accelerators_of_autopilot_are_named_by_hand(capsys: pytest.CaptureFixtu
     ]
     assert spec["guard"] == {"taint": {"key": "nvidia.com/gpu"}}
     assert cli.main(["policy", "init", "--facts", str(AUTOPILOT), "--accelerators", "NVIDIA L4"]) == 2
+
+
+def test_pools_of_gkes_newest_accelerators_say_their_card_and_have_no_lint_warning() -> None:
+    items = objects(AUTOPILOT)
+    names = ("nvidia-b200", "nvidia-h200-141gb", "nvidia-rtx-pro-6000")
+    own = made(items, accelerators=names)
+    assert {pool["assume"]["product"] for pool in spec_of(own.text)["pools"]} == {
+        "NVIDIA-B200",
+        "NVIDIA-H200",
+        "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
+    }
+    assert [each for each in linted(own.text, Facts.of(items)) if each[1] is not Action.AUDIT] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "memory"),
+    [("g7e.2xlarge", 97887), ("p6-b200.48xlarge", 183359), ("Quadro-RTX-6000", None), ("nvidia-rtx-6000-ada", None)],
+)
+def test_a_machine_or_a_card_is_known_by_its_name(name: str, memory: int | None) -> None:
+    found = card_type(name)
+    assert (found and found.memory) == memory

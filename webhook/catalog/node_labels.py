@@ -99,6 +99,8 @@ _CARDS = {
     "a100": CardType("NVIDIA-A100-SXM4-40GB", 40960),
     "h100": CardType("NVIDIA-H100-80GB-HBM3", 81559),
     "h200": CardType("NVIDIA-H200", 143771),
+    "b200": CardType("NVIDIA-B200", 183359),
+    "rtx-pro-6000": CardType("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 97887),
 }
 
 _FAMILIES = {
@@ -107,6 +109,7 @@ _FAMILIES = {
     "g5": "a10g",
     "g6": "l4",
     "g6e": "l40s",
+    "g7e": "rtx-pro-6000",
     "p3": "v100",
     "p4d": "a100",
     "p4de": "a100",
@@ -127,6 +130,8 @@ def card_type(name: str) -> CardType | None:
     word = next((word for word in known if word in _CARDS), "")
     if word == "a100" and "80gb" in words:
         return CardType("NVIDIA-A100-SXM4-80GB", 81920)
+    if {"pro", "6000"} <= {*words}:  # other cards are named 6000 too
+        return _CARDS["rtx-pro-6000"]
     return _CARDS.get(word)
 
 
