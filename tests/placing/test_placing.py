@@ -594,3 +594,25 @@ def test_advice_counts_a_running_pod_once(tmp_path: Path, capsys: pytest.Capture
     cli.main(["place", str(tmp_path), "--facts", str(NODES), "--advise", "--format", "json"])
     for each in json.loads(capsys.readouterr().out)["divisions"]:
         assert each["land"] + each["wait"] + sum(each["refused"].values()) == 1
+
+
+def test_pods_of_one_object_that_are_refused_alike_are_written_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = {"hostPID": True, "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "i"}]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": agent}
+    value = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "vision"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    file = tmp_path / "agent.json"
+    file.write_text(json.dumps(value))
+    count = len(Facts.of(objects(NODES)).nodes)
+    assert cli.main(["place", str(file), "--facts", str(NODES)]) == 1
+    out = capsys.readouterr().out
+    assert out.count("refused  ") == 1
+    assert f"refused  vision/agent ({count} pods)\n" in out
+    assert cli.main(["place", str(file), "--facts", str(NODES), "--all"]) == 1
+    assert capsys.readouterr().out.count("refused  ") == count

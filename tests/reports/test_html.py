@@ -24,6 +24,7 @@ from webhook.memory.explain import Landing
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports.formats import html
+from webhook.reports.formats.table import by_owner
 from webhook.scan.results import GroupKind, Judged, Report, Unjudged
 from webhook.scan.sharing import Amount, NodeUse, PoolUse, overview
 from webhook.text.terminal import PLAIN
@@ -204,6 +205,22 @@ def test_pods_are_shown_with_their_workload() -> None:
     assert "web-1" not in text
     assert "other is wrong" in text
     assert (headlines(text)["refused"], headlines(text)["denied"]) == (2, 5)
+
+
+def test_pods_that_differ_in_which_pool_is_full_are_shown_with_their_workload() -> None:
+    def having(name: str, message: str, kind: str = "Pod") -> Judged:
+        result = Result("visible-devices", Action.DENY, Finding(("spec",), message))
+        owner = ("DaemonSet", "agent") if kind == "Pod" else ("", "")
+        return replace(judged(name), kind=kind, owner=owner, verdict=Verdict((result,)))
+
+    full = "request GPUs (all 8 GPUs of pool b200-whole are in use now)"
+    agent = having("agent", f"remove it, and {full}; exempt it", "DaemonSet")
+    pods = [
+        having("a", "remove it, and request GPUs"),
+        having("b", "remove it, and request GPUs (the only GPU of pool x is in use now)"),
+    ]
+    odd = having("c", "remove it, and request GPUs (all are in use now)")
+    assert [*by_owner(Report((agent, *pods, odd))).values()] == [pods]
 
 
 def test_the_page_of_an_audit_says_what_the_fallback_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:

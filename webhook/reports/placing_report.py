@@ -1,6 +1,7 @@
 """Reports where pods land: a table for people, JSON for programs."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +16,18 @@ _NAMED = 3
 
 
 def table(placing: Placing, look: Look, *, everything: bool = False) -> str:
-    """Write each pod that asks for a GPU, waits or is refused; with `everything`, each pod."""
+    """Write each pod that asks for a GPU, waits or is refused; with `everything`, each pod.
+
+    Unless everything is shown, the pods of one object that are refused for the same reasons are written once.
+    """
     lines = [str(problem) for problem in placing.problems]
     shown = [place for place in placing.places if everything or _tells(place)]
+    alike = Counter(map(_refusal, shown))
     for place in shown:
-        lines += _lines(place, look)
+        if everything or not place.player.refused:
+            lines += _lines(place, look)
+        elif count := alike.pop(_refusal(place), 0):
+            lines += _lines(place, look, count)
     if placing.left:
         lines += ["", *_left(placing.left)]
     if not look.quiet:
@@ -31,11 +39,17 @@ def _tells(place: PodPlacement) -> bool:
     return bool(place.player.has_gpus or place.player.refused or place.outcome is None or not place.outcome.node)
 
 
-def _lines(place: PodPlacement, look: Look) -> Iterator[str]:
+def _refusal(place: PodPlacement) -> tuple[int, tuple[str, ...]]:
+    """Return the object that a pod is of, and why it is refused."""
+    return id(place.player.item), place.player.refused
+
+
+def _lines(place: PodPlacement, look: Look, count: int = 1) -> Iterator[str]:
     player, outcome = place.player, place.outcome
     indent = " " * 9
     if outcome is None:
-        yield from look.beside(look.paint("refused", "denied"), player.name, indent, "strong")
+        name = player.name if count == 1 else f"{player.name.partition(' #')[0]} ({several(count, 'pod')})"
+        yield from look.beside(look.paint("refused", "denied"), name, indent, "strong")
         for reason in player.refused:
             yield from look.wrap(reason, indent)
         return

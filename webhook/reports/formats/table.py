@@ -1,5 +1,6 @@
 """Writes a table for people: a line for each object, with its findings and its patch below."""
 
+import re
 from collections.abc import Iterator
 
 from webhook.memory import coverage
@@ -67,8 +68,13 @@ def by_owner(report: Report) -> dict[tuple[str, str, str], list[Judged]]:
 
 
 def _findings(judged: Judged) -> Iterator[tuple[str, Action, str, str]]:
-    """Yield an object's findings without their places, which differ between a pod and its template."""
-    yield from ((each.rule, each.action, each.remark, each.finding.message) for each in judged.verdict.results)
+    """Yield an object's findings without what differs between pods of one workload: places, and pools in use now."""
+    for each in judged.verdict.results:
+        yield each.rule, each.action, each.remark, _IN_USE.sub("", each.finding.message)
+
+
+_IN_USE = re.compile(r" \((?:all [0-9]+|the only) [a-zA-Z ]+ of pool [a-z0-9.-]+ (?:is|are) in use now\)")
+"""What a message says of the pool where the pod would go (webhook/gpu/selection.py, `taken`)."""
 
 
 def _shown(judged: Judged) -> Iterator[tuple[str, Action, str, str]]:
