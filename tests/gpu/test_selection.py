@@ -24,6 +24,7 @@ from webhook.cli import inputs
 from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
+from webhook.gpu.review import placements_for
 from webhook.gpu.selection import MAX_CHECKS, MAX_CHOICES, known_nodes
 from webhook.model import Object, Verdict
 from webhook.policy import load
@@ -277,3 +278,48 @@ def test_no_cache_keeps_the_large_selections_of_a_tenant(by: str, trust: str) ->
         tracemalloc.stop()
     print(f"{kept:,} bytes")
     assert kept < 10 * 3_000 * 5, "less than the names of all requests"
+
+
+QUEUED: Object = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}
+GIVEN: Object = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+TOLERATED: Object = {"key": "cloud.google.com/gke-queued", "operator": "Exists"}
+
+
+def reserved(**more: Any) -> tuple[str, Verdict]:
+    """The pool of an untrusted pod on GKE where the node of whole cards has a taint of its own, and the verdict."""
+    items: list[Any] = [item.value for item in inputs.load_objects(str(ROOT / "tests/clusters/gke.yaml"))]
+    (whole,) = (item for item in items if item["metadata"]["name"] == "gke-whole-1")
+    whole["spec"] = {"taints": [*whole["spec"]["taints"], QUEUED]}
+    policy = starter.make(reduced.reduced(items, policy_of(POLICY)), "cluster.json").policy
+    facts, request = Facts.of(items), decode(wrap(pod("nvidia.com/gpu", "untrusted", **more)))
+    (pool,) = (each.pool for each in placements_for(request, policy, facts))
+    assert pool is not None
+    return pool.name, Engine(policy, rules.walk()).judge(request, facts)
+
+
+def test_a_pool_whose_nodes_have_a_taint_that_the_pod_does_not_tolerate_comes_after_one_that_takes_it() -> None:
+    name, verdict = reserved(tolerations=[GIVEN])
+    assert name.endswith("mig")
+    assert not waits(verdict)
+    name, verdict = reserved(tolerations=[GIVEN, TOLERATED])
+    assert name == "whole"
+    assert not waits(verdict)
+
+
+def test_a_pod_that_only_a_taint_keeps_off_its_pool_is_warned_with_the_taint() -> None:
+    chosen = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    name, verdict = reserved(nodeSelector=chosen, tolerations=[GIVEN])
+    assert name == "whole"
+    (result,) = (each for each in verdict.results if "no known node" in each.finding.message)
+    assert result.finding.path == ("spec", "tolerations")
+    assert "is without the taint cloud.google.com/gke-queued, so it waits" in result.finding.message
+    assert not waits(reserved(nodeSelector=chosen, tolerations=[GIVEN, TOLERATED])[1])
+
+
+def test_a_taint_that_comes_and_goes_with_a_nodes_health_changes_no_pool() -> None:
+    items: list[Any] = [item.value for item in inputs.load_objects(str(ROOT / "tests/clusters/gke.yaml"))]
+    policy = starter.make(reduced.reduced(items, policy_of(POLICY)), "cluster.json").policy
+    (whole,) = (item for item in items if item["metadata"]["name"] == "gke-whole-1")
+    whole["spec"] = {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
+    request = decode(wrap(pod("nvidia.com/gpu", "untrusted", tolerations=[GIVEN])))
+    assert [each.pool and each.pool.name for each in placements_for(request, policy, Facts.of(items))] == ["whole"]

@@ -170,16 +170,34 @@ def test_a_pod_lands_on_nodes_that_it_selects_and_that_offer_what_it_asks_for(
     assert f"| {where}" in capsys.readouterr().out
 
 
-def test_a_pod_that_runs_lands_where_it_is(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_a_pod_that_runs_lands_where_it_is_unless_its_pool_is_another(
+    sample_policy: Policy, sample_facts: Facts
+) -> None:
+    """It is judged as if it were created again."""
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    for chosen, names, where in (
-        ("a100-exclusive", ("a100-exclusive",), "on a100-exclusive"),
-        ("t4-shared", (), "but the pod selects none of its known nodes (a100-exclusive)"),
+    (own,) = (node for node in sample_facts.nodes if node.name == "a100-exclusive")
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, replace(own, name="second")))
+    for chosen, names in (
+        ("a100-exclusive", ("a100-exclusive",)),
+        ("second", ("second",)),
+        ("t4-shared", ("a100-exclusive", "second")),
     ):
         spec = {"nodeName": chosen, "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-        (landing,) = explain.landings(reviews(request_for(pod), sample_policy, sample_facts))
-        assert (landing.pool, landing.nodes, landing.where) == ("exclusive", names, where)
+        (landing,) = explain.landings(reviews(request_for(pod), sample_policy, facts))
+        assert (landing.pool, landing.nodes, landing.where) == ("exclusive", names, f"on {', '.join(names)}")
+
+
+def test_a_pod_that_a_taint_keeps_off_its_pool_is_told_so(sample_policy: Policy, sample_facts: Facts) -> None:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
+    tainted = tuple(
+        replace(node, taints={**node.taints, "reserved": frozenset({"NoSchedule"})}) for node in sample_facts.nodes
+    )
+    (landing,) = explain.landings(reviews(request_for(pod), sample_policy, replace(sample_facts, nodes=tainted)))
+    assert landing.pool == "exclusive"
+    assert landing.waits
+    assert landing.where == "but the pod does not tolerate the taint reserved of its nodes (a100-exclusive)"
 
 
 def test_a_node_that_says_nothing_of_its_gpus_may_have_what_is_asked_for(sample_policy: Policy) -> None:

@@ -150,8 +150,8 @@ class Placement:
     """The pool that a pod belongs to, and the GPUs that it requests: `totals`, by resource.
 
     `pool` is None if no pool takes the pod; `refusals` then has a reason for each pool, or a common one.
-    `clash` is set if the pod's own node selection keeps it out of the pool. `waits` is true if that selection leaves no
-    known node of the pool that offers what the pod requests.
+    `clash` is set if the pod's own node selection keeps it out of the pool. `waits` is true if that selection and its
+    tolerations leave no known node of the pool that offers what the pod requests.
     """
 
     totals: Mapping[str, Amount]
@@ -184,8 +184,8 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     A trusted pod that requests one GPU goes to a shared pool. Every other pod goes to a pool that is not shared. If no
     such pool takes the pod, a pool of the other kind may. A pool with `tenants` takes only pods of its namespaces. The
     result is the first such pool that the pod's own node selection allows. One with a known node that the pod selects
-    comes before one without, where the pod would wait. If only the number of GPUs is too large for every pool, the
-    result is the pool that would take the most; other rules flag the number.
+    and tolerates comes before one without, where the pod would wait. If only the number of GPUs is too large for every
+    pool, the result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
     share = claimed.level == TRUSTED and count == 1

@@ -6,10 +6,12 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
 
+from webhook.api.lenient import string
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
 from webhook.api.selectors import NodeSelectorTerm, Requirement
 from webhook.catalog.gpu_requests import IMPLICIT
+from webhook.catalog.node_taints import TRANSIENT
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Pool
@@ -105,7 +107,8 @@ class _Known(NamedTuple):
     labelled: Callable[[str], Mapping[str, Sequence[Node]]]
     nodes: Callable[[Pool], Nodes]
     taken: Callable[[Pool], int]
-    fitting: Callable[[Pool, Selection, frozenset[tuple[str, Amount]]], bool]
+    taints: Callable[[Pool], frozenset[str]]
+    fitting: Callable[[Pool, Selection, frozenset[tuple[str, Amount]], frozenset[str]], bool]
 
 
 @lru_cache(maxsize=2)  # an entry keeps its snapshot of ten thousand nodes alive, so all of it goes together
@@ -114,6 +117,7 @@ def _known(facts: Facts) -> _Known:
         lru_cache(maxsize=256)(partial(_labelled, facts)),
         lru_cache(maxsize=1024)(partial(_matching, facts)),
         lru_cache(maxsize=64)(partial(_taken, facts)),
+        lru_cache(maxsize=1024)(partial(_more_taints, facts)),
         lru_cache(maxsize=256)(partial(_any_fits, facts)),
     )
 
@@ -157,10 +161,27 @@ def _taken(facts: Facts, pool: Pool) -> int:
     return taken
 
 
-def _any_fits(facts: Facts, pool: Pool, selection: Selection, asked: frozenset[tuple[str, Amount]]) -> bool:
+def _more_taints(facts: Facts, pool: Pool) -> frozenset[str]:
+    """Return the keys of lasting taints that known nodes of a pool have, and that the pool does not tolerate."""
+    given = {each["key"] for each in pool.tolerations}
+    return frozenset(
+        key for node in known_nodes(pool, facts) for key in node.taints if key not in given and key not in TRANSIENT
+    )
+
+
+def _any_fits(
+    facts: Facts,
+    pool: Pool,
+    selection: Selection,
+    asked: frozenset[tuple[str, Amount]],
+    repelling: frozenset[str],
+) -> bool:
     if selection.costs_too_much(len(facts.nodes)):
         return True
-    return any(offers(node, asked) and selection.allows(node) for node in known_nodes(pool, facts))
+    return any(
+        repelling.isdisjoint(node.taints) and offers(node, asked) and selection.allows(node)
+        for node in known_nodes(pool, facts)
+    )
 
 
 def known_nodes(pool: Pool, facts: Facts) -> Nodes:
@@ -187,12 +208,35 @@ def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:
 
 
 def fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> bool:
-    """Return whether a pool has a known node that the pod selects and that offers the requested GPUs.
+    """Return whether a pool has a known node that the pod selects and tolerates, and that offers the requested GPUs.
 
-    A pod without a selection of its own always fits, because the order of pools in the policy decides. A pod whose
-    selection is too costly to evaluate fits too.
+    A pod without a selection of its own fits unless such a node has another taint, because the order of pools in the
+    policy decides. A pod whose selection is too costly to evaluate fits too.
     """
+    return _fits(pod, pool, facts, asked, repelling(pod, pool, facts, asked))
+
+
+def repelled(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> tuple[str, ...]:
+    """Return the keys of taints, sorted, that alone keep a pod off the known nodes of a pool; none if it fits."""
+    keys = repelling(pod, pool, facts, asked)
+    alone = keys and not _fits(pod, pool, facts, asked, keys) and _fits(pod, pool, facts, asked, frozenset())
+    return tuple(sorted(keys)) if alone else ()
+
+
+def repelling(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> frozenset[str]:
+    """Return the keys of lasting taints of a pool's known nodes that neither the pool nor the pod tolerates.
+
+    A toleration of any value counts. The API server may tolerate taints that are named after a requested resource.
+    """
+    keys = _known(facts).taints(pool) if pool.has_nodes else frozenset[str]()
+    if not keys:  # of nearly every pool
+        return keys
+    own = {string(each.get("key")) for each in pod.tolerations}
+    return frozenset[str]() if "" in own else keys.difference(own, asked)
+
+
+def _fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount], repelling: frozenset[str]) -> bool:
     selection = Selection.of(pod, pool)
-    if selection == ANY or not pool.has_nodes or sum(map(len, asked)) > MAX_LETTERS:
+    if (selection == ANY and not repelling) or not pool.has_nodes or sum(map(len, asked)) > MAX_LETTERS:
         return True
-    return _known(facts).fitting(pool, selection, frozenset(asked.items()))
+    return _known(facts).fitting(pool, selection, frozenset(asked.items()), repelling)

@@ -11,7 +11,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu.device_classes import devices_of
 from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import Selection, fits, offers, taken
+from webhook.gpu.selection import Selection, fits, offers, repelled, taken
 from webhook.memory.budget import Budget, budget, nodes, smallest
 from webhook.memory.coverage import Capped, coverage
 from webhook.memory.plan import CapPlan, CapRefusal, plan, size
@@ -184,11 +184,14 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
 
 def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
     """Name the nodes of a pool that a pod selects and that have the requested resources, and describe them in words."""
-    known, selection = [node for node, _ in nodes(pool, facts)], Selection.of(pod, pool)
-    chosen = pod.spec.get("nodeName") or None
-    selected = [node for node in known if chosen in (None, node.name) and selection.allows(node)]
     if not pool.has_nodes:
         return _holding(placement, facts)
+    known, selection = [node for node, _ in nodes(pool, facts)], Selection.of(pod, pool)
+    own = pod.spec.get("nodeName")
+    chosen = [node for node in known if node.name == own] or known  # it runs elsewhere, and is judged as created
+    selected = [node for node in chosen if selection.allows(node)]
+    if keys := repelled(pod, pool, facts, placement.totals):
+        return (), f"but the pod does not tolerate the taint {listed([*keys], _LISTED)} of its nodes ({_names(known)})"
     names = tuple(node.name for node in selected if offers(node, placement.totals.items()))
     if names:
         return names, f"on {listed(names, _LISTED)}"

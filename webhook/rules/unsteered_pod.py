@@ -6,8 +6,8 @@ must not have a value becomes required node affinity, in every term, because ter
 the pool's tolerations too.
 
 Slicewarden never replaces what the pod's author chose. It refuses a node selection that contradicts the labels of the
-pool. It allows a selection that is compatible with them. A pool with a known node that the pod selects, and that has
-enough GPUs, comes before one without. If no pool has such a node, the rule warns: one may be added later.
+pool. It allows a selection that is compatible with them. A pool with a known node that the pod selects and tolerates,
+and that has enough GPUs, comes before one without. If no pool has such a node, the rule warns: one may be added later.
 
 A GPU requested by a name that no pool offers is refused too: another vendor's or scheduler's resource, a device class,
 an annotation, a label, and every name under `nvidia.com/` except those of network cards. Any other name may be another
@@ -40,7 +40,7 @@ from webhook.gpu.placement import (
     selected,
 )
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import known_nodes, taken
+from webhook.gpu.selection import known_nodes, repelled, taken
 from webhook.model import Finding, Fix, Object, Path
 from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.text.words import listed, shown
@@ -104,10 +104,17 @@ def check(review: PodReview) -> Iterator[Finding]:
                 left_out=not pod.mirror,
             )
         if placement.waits and (known := known_nodes(pool, review.facts)):
+            names = listed([node.name for node in known], _NAMED)
+            if keys := repelled(pod, pool, review.facts, placement.totals):
+                path = pod.at("spec", "tolerations")
+                why = f"no known node of pool {pool.name} ({names}) is without the taint {listed([*keys], _NAMED)}"
+                way = "tolerate it if the pod belongs there"
+            else:
+                path = pod.at("spec", "nodeSelector") if pod.node_terms is None else pod.at(*REQUIRED_AFFINITY)
+                why, way = f"no known node of pool {pool.name} ({names}) fits the pod's node selection", "correct it"
             yield Finding(
-                pod.at("spec", "nodeSelector") if pod.node_terms is None else pod.at(*REQUIRED_AFFINITY),
-                f"no known node of pool {pool.name} ({listed([node.name for node in known], _NAMED)}) fits the pod's "
-                f"node selection, so it waits until one is added; correct it{_instead(review, pool)}",
+                path,
+                f"{why}, so it waits until one is added; {way}{_instead(review, pool)}",
                 advice=True,
                 parts=(pool.name,),
             )

@@ -39,11 +39,14 @@ def _case(group: NodeGroup, name: str, starter: Starter, count: int = 1) -> Obje
     """Write the case of a pod that selects a node of a pool, requests what it offers, and lands in the pool."""
     node = group.nodes[0]
     resource = next(iter(node.resources), GPU)
-    selector = dict(starter.policy.pools[starter.pools.index(name)].nodes.labels)
+    pool = starter.policy.pools[starter.pools.index(name)]
+    selector = dict(pool.nodes.labels)
     many = {r.key: node.node.labels.get(r.key, min(r.values)) for r in group.requirements if r.operator == "In"}
     trust = {ANNOTATION: "trusted" if group.shared else "untrusted"}
     namespace = "trusted-team" if group.shared else "default"
     pod = _a_pod("train", namespace, {resource: count}, annotations=trust, selector={**many, **selector})
+    if own := sorted({taint.key for taint in node.taints if not any(taint.key == t["key"] for t in pool.tolerations)}):
+        pod["spec"]["tolerations"] = [{"key": key, "operator": "Exists"} for key in own]
     case: dict[str, Any] = {"name": f"a pod that selects pool {name} lands there", "object": pod}
     if group.shared:
         labelled = {"name": namespace, "labels": {TRUST_LABEL: "trusted"}}

@@ -12,8 +12,8 @@ from webhook.api.objects import CLUSTER_POLICY
 from webhook.api.selectors import Requirement, contradiction, integer
 from webhook.api.taints import Taint, taints_of
 from webhook.catalog import mig_profiles, node_labels
-from webhook.catalog.names import Names
 from webhook.catalog.node_labels import CardType
+from webhook.catalog.node_taints import TRANSIENT
 from webhook.catalog.platforms import NETWORK_PLUGINS, PLATFORMS
 from webhook.deviceplugin import cards, usage
 from webhook.deviceplugin.configmaps import held
@@ -218,23 +218,6 @@ def _has_gpus(node: Node) -> bool:
         return True
     # Karpenter names the accelerators of other vendors as well; GKE names TPUs by another label.
     return offered or (product.startswith("cloud.google.com/") and "nvidia" in node.labels[product])
-
-
-TRANSIENT = Names(
-    (
-        "node.kubernetes.io/*",
-        "node.cloudprovider.kubernetes.io/*",
-        "node-role.kubernetes.io/*",
-        "node.cilium.io/*",
-        "ebs.csi.aws.com/*",
-        "efs.csi.aws.com/*",
-        "karpenter.sh/*",
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-        "cloud.google.com/impending-node-termination",
-    )
-)
-"""Taints that come and go with a node's health, or belong to no GPU."""
 
 
 def _taints(item: Object) -> Iterator[Taint]:

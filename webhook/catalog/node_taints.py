@@ -1,0 +1,19 @@
+"""The taints of nodes that come and go with a node's health, and those that last."""
+
+from webhook.catalog.names import Names
+
+TRANSIENT = Names(
+    (
+        "node.kubernetes.io/*",
+        "node.cloudprovider.kubernetes.io/*",
+        "node-role.kubernetes.io/*",
+        "node.cilium.io/*",
+        "ebs.csi.aws.com/*",
+        "efs.csi.aws.com/*",
+        "karpenter.sh/*",
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "cloud.google.com/impending-node-termination",
+    )
+)
+"""Taints that come and go with a node's health, or belong to no GPU."""
