@@ -124,7 +124,10 @@ def test_a_nodepool_whose_class_is_not_among_the_facts_makes_no_pool_and_a_note(
 def test_nodes_whose_configuration_is_not_known_get_no_pool_and_a_note() -> None:
     own = made(without(objects(ZERO), "ConfigMap"))
     assert [pool.name for pool in own.policy.pools] == ["shared"]
-    assert any(note.startswith("no pool is written for NodePool sliced, NodePool whole") for note in own.notes)
+    assert (
+        "no pool is written for NodePool sliced, NodePool whole: the device plugin's configuration sliced, whole is "
+        "not read; add its ConfigMap to the facts, and its namespace to --no-tenants"
+    ) in own.notes
     mig = examples("node_pool")["karpenter.sh", "NodePool"]
     labels = {"nvidia.com/mig.config": "all-1g.10gb"}
     template = {**mig["spec"]["template"], "metadata": {"labels": labels}}

@@ -38,23 +38,32 @@ def to_come(
     """
     makers = (*facts.scaled, *map(of_accelerator, accelerators))
     absent = [each for each in makers if not _there(each, existing)]
-    unknown = [
-        each.maker
+    unknown = [each.maker for each in absent if _is_divided(each) or _class_of(each, facts) == UNKNOWN_SHARING]
+    unread = {
+        each.maker: each.labels[CONFIG_LABEL]
         for each in absent
-        if _is_divided(each) or _has_unread_config(each, facts, places) or _class_of(each, facts) == UNKNOWN_SHARING
-    ]
+        if each.maker not in unknown and _has_unread_config(each, facts, places)
+    }
     classless = {each.maker: each.node_class for each in absent if _class_of(each, facts) is None}
     invalid = [each.maker for each in absent if not _has_valid_labels(each)]
-    known = (each for each in absent if each.maker not in {*unknown, *classless, *invalid})
-    notes = tuple(_notes(unknown, classless, invalid))
+    known = (each for each in absent if each.maker not in {*unknown, *unread, *classless, *invalid})
+    notes = tuple(_notes(unknown, unread, classless, invalid))
     return NodesToCome(tuple(_distinct(each, facts, places) for each in known), notes)
 
 
-def _notes(unknown: Sequence[str], classless: Mapping[str, str], invalid: Sequence[str]) -> Iterator[str]:
+def _notes(
+    unknown: Sequence[str], unread: Mapping[str, str], classless: Mapping[str, str], invalid: Sequence[str]
+) -> Iterator[str]:
     if unknown:
         yield (
             f"no pool is written for {listed(unknown, 3)}: only a node says how its cards are divided; "
             "take the facts while there is one"
+        )
+    if unread:
+        configurations = listed(sorted({shown(each, quotes=False) for each in unread.values()}), 3)
+        yield (
+            f"no pool is written for {listed([*unread], 3)}: the device plugin's configuration {configurations} is not "
+            "read; add its ConfigMap to the facts, and its namespace to --no-tenants"
         )
     if classless:
         classes = listed(sorted({*classless.values()}), 3)
