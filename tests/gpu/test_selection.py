@@ -323,3 +323,11 @@ def test_a_taint_that_comes_and_goes_with_a_nodes_health_changes_no_pool() -> No
     whole["spec"] = {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
     request = decode(wrap(pod("nvidia.com/gpu", "untrusted", tolerations=[GIVEN])))
     assert [each.pool and each.pool.name for each in placements_for(request, policy, Facts.of(items))] == ["whole"]
+
+
+def test_a_message_names_no_card_whose_nodes_the_pod_does_not_tolerate() -> None:
+    chosen = {"cloud.google.com/gke-accelerator": "nvidia-tesla-p100"}
+    for tolerations, named in (([GIVEN], False), ([GIVEN, TOLERATED], True)):
+        _, verdict = reserved(nodeSelector=chosen, tolerations=tolerations)
+        (message,) = (each.finding.message for each in verdict.results if each.rule == "unsteered-pod")
+        assert ("nvidia-l4" in message.partition("; ")[2]) is named

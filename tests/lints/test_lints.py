@@ -449,6 +449,12 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             23,
             "no pod of namespace team is ever judged; make sure that no tenant may create pods there",
         ),
+        (
+            [more("  leaveAlone: [a, b, c]\n")],
+            [],
+            23,
+            "no pod of namespaces a, b and c is ever judged; make sure that no tenant may create pods there",
+        ),
     ],
     "idle-override": [
         ([more("  overrides: [{namespaces: [team], rules: {device-path: Deny}}]\n")], [], 23, "is Deny without it too"),

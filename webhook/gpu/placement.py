@@ -13,7 +13,7 @@ from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
-from webhook.gpu.selection import MAX_CHOICES, fits, known_nodes
+from webhook.gpu.selection import MAX_CHOICES, fits, known_nodes, repelling
 from webhook.gpu.selection import offers as offered
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -229,8 +229,8 @@ def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount]
 def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claimed: TrustRequest) -> tuple[str, ...]:
     """Return the values of the label of a clash by which the pod would select a pool that takes it.
 
-    If nodes of that pool are known, these are the values of those that offer what it requests. A pod with more than
-    MAX_CHOICES terms and conditions gets none.
+    If nodes of that pool are known, these are the values of those that offer what it requests, and that it tolerates. A
+    pod with more than MAX_CHOICES terms and conditions gets none.
     """
     written = sum(1 + len(term.expressions or ()) for term in pod.node_terms or ())
     if placement.clash is None or placement.pool is None or written > MAX_CHOICES:
@@ -241,10 +241,12 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
         small = pool.max_request is None or placement.count <= pool.max_request
         if small and pool.shared == placement.pool.shared and key in pool.nodes.values and not _excludes(rest, pool):
             conditions = [each for each in pool.nodes.requirements if each.key == key]
+            barred = repelling(pod, pool, facts, placement.totals)
             for requirement in conditions:
                 if requirement.operator == "In":
                     known = known_nodes(pool, facts)
-                    having = {n.labels.get(key) for n in known if offered(n, placement.totals.items())}
+                    open_ = [n for n in known if barred.isdisjoint(n.taints)]
+                    having = {n.labels.get(key) for n in open_ if offered(n, placement.totals.items())}
                     values = sorted(requirement.values & having if known else requirement.values)
                     leading = (value for value in values if all(each.matches({key: value}) for each in conditions))
                     found |= dict.fromkeys(leading)

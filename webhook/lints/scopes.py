@@ -73,9 +73,12 @@ def unjudged_namespace(of: Linted) -> Iterator[LintFinding]:
     Way out: make sure that no tenant may create pods there. If no component there has to start before the webhook,
     remove the namespace from `leaveAlone`, and exempt the components by account.
     """
-    for path, name in at("leaveAlone", of.policy.leave_alone):
+    if names := of.policy.leave_alone:
+        *others, last = names
+        spaces = f"namespaces {', '.join(others)} and {last}" if others else f"namespace {last}"
         yield LintFinding(
-            path, f"no pod of namespace {name} is ever judged; make sure that no tenant may create pods there"
+            ("spec", "leaveAlone"),
+            f"no pod of {spaces} is ever judged; make sure that no tenant may create pods there",
         )
 
 
