@@ -17,6 +17,7 @@ from tests import ROOT
 from tests.support.cost import calls
 from tests.support.policies import POLICY, RULES, policy_of
 from webhook import rules
+from webhook.agent.limits import taint
 from webhook.allowance import FEW, TooLate
 from webhook.api.admission import decode, wrap
 from webhook.api.selectors import Selector
@@ -316,11 +317,12 @@ def test_a_pod_that_only_a_taint_keeps_off_its_pool_is_warned_with_the_taint() -
     assert not waits(reserved(nodeSelector=chosen, tolerations=[GIVEN, TOLERATED])[1])
 
 
-def test_a_taint_that_comes_and_goes_with_a_nodes_health_changes_no_pool() -> None:
+@pytest.mark.parametrize("key", ["node.kubernetes.io/unschedulable", taint.KEY])
+def test_a_taint_that_comes_and_goes_with_a_nodes_health_changes_no_pool(key: str) -> None:
     items: list[Any] = [item.value for item in inputs.load_objects(str(ROOT / "tests/clusters/gke.yaml"))]
     policy = starter.make(reduced.reduced(items, policy_of(POLICY)), "cluster.json").policy
     (whole,) = (item for item in items if item["metadata"]["name"] == "gke-whole-1")
-    whole["spec"] = {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
+    whole["spec"] = {"taints": [{"key": key, "effect": "NoSchedule"}]}
     request = decode(wrap(pod("nvidia.com/gpu", "untrusted", tolerations=[GIVEN])))
     assert [each.pool and each.pool.name for each in placements_for(request, policy, Facts.of(items))] == ["whole"]
 

@@ -14,6 +14,7 @@ TRANSIENT = Names(
         "ToBeDeletedByClusterAutoscaler",
         "DeletionCandidateOfClusterAutoscaler",
         "cloud.google.com/impending-node-termination",
+        "slicewarden.dev/dead-gpu",  # the agent's, of a node with a dead card
     )
 )
 """Taints that come and go with a node's health, or belong to no GPU."""
