@@ -384,3 +384,24 @@ def test_pools_of_gkes_newest_accelerators_say_their_card_and_have_no_lint_warni
 def test_a_machine_or_a_card_is_known_by_its_name(name: str, memory: int | None) -> None:
     found = card_type(name)
     assert (found and found.memory) == memory
+
+
+def test_a_class_that_divides_the_cards_of_a_pools_nodes_is_named() -> None:
+    """Nothing on such a node says that its devices are MIG devices: it offers more GPUs than it has cards."""
+    items = with_user_data(f'{SETTINGS}device-partitioning-strategy = "mig"')
+    labels = {
+        "karpenter.k8s.aws/ec2nodeclass": "bottlerocket-shared",
+        NODE_POOL: "parts",
+        "node.kubernetes.io/instance-type": "p4d.24xlarge",
+        "karpenter.k8s.aws/instance-gpu-name": "a100",
+        "karpenter.k8s.aws/instance-gpu-count": "8",
+    }
+    status = {"allocatable": {"nvidia.com/gpu": "56"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "parts", "labels": labels}, "status": status}
+    found = made([*items, node])
+    (note,) = (each for each in found.notes if each.startswith("EC2NodeClass"))
+    assert note == (
+        "EC2NodeClass bottlerocket-shared shares or divides the cards of pool a100-shared in a way that is not read, "
+        "such as MIG: correct `sharing` in the policy"
+    )
+    assert not any(each.startswith("EC2NodeClass") for each in made([*with_user_data(""), node]).notes)

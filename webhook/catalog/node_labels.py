@@ -59,6 +59,9 @@ INSTANCE_TYPES = ("node.kubernetes.io/instance-type",)
 KARPENTER = "karpenter.sh/nodepool"
 """The label of nodes that Karpenter makes (kubernetes-sigs/karpenter pkg/apis/v1/labels.go)."""
 
+EC2_NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
+"""The label that names a node's EC2NodeClass (aws/karpenter-provider-aws pkg/apis/v1/labels.go)."""
+
 SCALING = (
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from webhook import rules
 from webhook.api.fields import group_kind
-from webhook.catalog import gpu_requests
+from webhook.catalog import gpu_requests, node_labels
 from webhook.catalog.names import Names
 from webhook.documents.documents import read
 from webhook.engine.engine import Engine
+from webhook.facts.kinds import ec2_node_class
+from webhook.facts.scaling import UNKNOWN_SHARING
 from webhook.facts.snapshot import Facts
 from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
@@ -74,7 +76,7 @@ def make(
         fates=fates_of(objects, engine, facts),
     )
     text = text_of(plan, agents, said)
-    notes = (*coming.notes, *_notes(plan, said), *_foreign(objects), *_rivals(objects, nodes))
+    notes = (*coming.notes, *_notes(plan, said), *_unread(plan, facts), *_foreign(objects), *_rivals(objects, nodes))
     return Starter(text, _load(text), plan.groups, plan.names, said.fates, notes)
 
 
@@ -84,6 +86,17 @@ def _rivals(objects: Sequence[Object], nodes: Sequence[GPUNode]) -> Iterator[str
             f"{len(found)} device plugins seem to run on one node, and one undoes what another shares: "
             f"{listed(found, 3)}; keep one"
         )
+
+
+def _unread(plan: StarterPlan, facts: Facts) -> Iterator[str]:
+    classes = facts.table(ec2_node_class.TABLE)
+    for group, name in zip(plan.groups, plan.names, strict=True):
+        for own in sorted({each.node.labels.get(node_labels.EC2_NODE_CLASS, "") for each in group.nodes}):
+            if classes.get(own) == UNKNOWN_SHARING:
+                yield (
+                    f"EC2NodeClass {own} shares or divides the cards of pool {name} in a way that is not read, such as "
+                    "MIG: correct `sharing` in the policy"
+                )
 
 
 def _foreign(objects: Sequence[Object]) -> Iterator[str]:
