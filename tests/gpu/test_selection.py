@@ -333,3 +333,16 @@ def test_a_message_names_no_card_whose_nodes_the_pod_does_not_tolerate() -> None
         _, verdict = reserved(nodeSelector=chosen, tolerations=tolerations)
         (message,) = (each.finding.message for each in verdict.results if each.rule == "unsteered-pod")
         assert ("nvidia-l4" in message.partition("; ")[2]) is named
+
+
+def test_tolerations_are_read_once_however_many_pools_have_taints() -> None:
+    known = nodes_of(200, 200)
+    facts = Facts(nodes=tuple(replace(each, taints={"own": frozenset({"NoSchedule"})}) for each in known.nodes))
+    tolerations: list[Object] = [{"key": f"k{place}", "operator": "Exists"} for place in range(500)]
+    request = decode(wrap(pod("nvidia.com/gpu", "untrusted", tolerations=tolerations)))
+
+    def cost(pools: int) -> int:
+        policy = many_pools(pools).policy
+        return calls(lambda: [each.waits for each in placements_for(request, policy, facts)])
+
+    assert cost(200) - cost(100) < 100 * len(tolerations)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, alike, watched
 from webhook.api.fields import as_map, entries, items, maps, section, text
+from webhook.api.lenient import string
 from webhook.api.selectors import NOWHERE, NodeSelectorTerm, Requirement, Values, by_key, equals
 from webhook.model import Malformed, Object, Path, Request, Requester, immutable
 
@@ -231,6 +232,11 @@ class Pod:
         """The keys of all labels that the node selector and the terms of the node affinity name."""
         terms = (term.expressions or () for term in self.node_terms or ())
         return frozenset(chain(self.node_selector, (each.key for expressions in terms for each in expressions)))
+
+    @cached_property
+    def tolerated_keys(self) -> frozenset[str]:
+        """The keys of the taints that it tolerates; an empty one stands for every taint."""
+        return frozenset(string(each.get("key")) for each in self.tolerations)
 
     @cached_property
     def possible_terms(self) -> tuple[PossibleTerm, ...]:

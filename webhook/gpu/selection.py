@@ -6,7 +6,6 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
 
-from webhook.api.lenient import string
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
 from webhook.api.selectors import NodeSelectorTerm, Requirement
@@ -231,8 +230,8 @@ def repelling(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -
     keys = _known(facts).taints(pool) if pool.has_nodes else frozenset[str]()
     if not keys:  # of nearly every pool
         return keys
-    own = {string(each.get("key")) for each in pod.tolerations}
-    return frozenset[str]() if "" in own else keys.difference(own, asked)
+    own = pod.tolerated_keys
+    return frozenset(key for key in keys if "" not in own and key not in own and key not in asked)
 
 
 def _fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount], repelling: frozenset[str]) -> bool:

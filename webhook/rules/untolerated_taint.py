@@ -26,7 +26,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     taint = guard.taint if guard else None
     if not pod.daemon or taint is None or review.requests:
         return
-    keys = {key if isinstance(key := each.get("key"), str) else "" for each in pod.tolerations}
+    keys = pod.tolerated_keys
     if keys & {"", taint}:
         return
     terms = (term.expressions or () for term in pod.node_terms or ())
