@@ -198,3 +198,58 @@ def test_pods_that_get_a_slice_by_default_trust_are_noted_once(
         "2 pods ask for a GPU and get a slice by the policy's default trust; "
         "for a whole GPU, set the annotation slicewarden.dev/trust: untrusted"
     ]
+
+
+# Names that YAML takes for booleans
+
+
+NAMED = """\
+apiVersion: {group}
+kind: {kind}
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {spec}
+"""
+QUOTES = "not a boolean; put it in quotes: without them YAML takes yes, no, on, off, y and n for true or false"
+
+
+@pytest.mark.parametrize("resources", ["{}", "{limits: {nvidia.com/gpu: 1}}"])
+@pytest.mark.parametrize(
+    ("name", "namespace", "container", "path"),
+    [
+        ("n", "vision", "main", "metadata.name"),
+        ("web", "on", "main", "metadata.namespace"),
+        ("web", "vision", "y", "{spec}.containers[0].name"),
+    ],
+)
+@pytest.mark.parametrize(("group", "kind"), [("v1", "Pod"), ("apps/v1", "Deployment")])
+def test_a_name_that_yaml_takes_for_a_boolean_is_an_error_with_or_without_a_gpu(
+    engine: Engine,
+    sample_facts: Facts,
+    tmp_path: Path,
+    group: str,
+    kind: str,
+    name: str,
+    namespace: str,
+    container: str,
+    path: str,
+    resources: str,
+) -> None:
+    spec = f"{{containers: [{{name: {container}, image: a, resources: {resources}}}]}}"
+    wrapped = spec if kind == "Pod" else f"{{template: {{spec: {spec}}}}}"
+    file = tmp_path / "named.yaml"
+    file.write_text(NAMED.format(group=group, kind=kind, name=name, namespace=namespace, spec=wrapped))
+    report = batches.read([str(file)]).judge(engine, sample_facts, at=datetime.now(UTC))
+    place = path.format(spec="spec" if kind == "Pod" else "spec.template.spec")
+    assert not report.judged
+    (problem,) = report.problems
+    assert problem.message == f"{place}: must be a string, {QUOTES}"
+    assert problem.line == (4 if "spec" in place else 3)
+
+
+def test_a_quoted_name_is_no_boolean(engine: Engine, sample_facts: Facts, tmp_path: Path) -> None:
+    file = tmp_path / "named.yaml"
+    spec = '{containers: [{name: "n", image: a}]}'
+    file.write_text(NAMED.format(group="v1", kind="Pod", name='"n"', namespace='"on"', spec=spec))
+    report = batches.read([str(file)]).judge(engine, sample_facts, at=datetime.now(UTC))
+    assert not report.problems
+    assert [(judged.namespace, judged.name) for judged in report.judged] == [("on", "n")]

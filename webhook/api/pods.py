@@ -13,7 +13,7 @@ from webhook.allowance import Allowance, alike, watched
 from webhook.api.fields import as_map, entries, items, maps, section, text
 from webhook.api.lenient import string
 from webhook.api.selectors import NOWHERE, NodeSelectorTerm, Requirement, Values, by_key, equals
-from webhook.model import Malformed, Object, Path, Request, Requester, immutable
+from webhook.model import Malformed, Object, Path, Request, Requester, dotted, immutable
 
 POD = ("", "Pod")
 """The group and the kind of a pod."""
@@ -269,6 +269,11 @@ class Pod:
             if at is not None:
                 return (at.path, path[length:]) if at.text else ((*at.path, *path[length:]), ())
         return path, ()
+
+    def malformed(self, error: Malformed) -> Malformed:
+        """Return an error of this view with its path in the object."""
+        path, within = self.located(error.path)
+        return Malformed(path, f"{dotted(within)}: {error.message}" if within else error.message)
 
     @property
     def service_account(self) -> str:

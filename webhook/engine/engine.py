@@ -259,8 +259,7 @@ class Engine:
         except Malformed as error:
             if isinstance(error, TooLarge) or not isinstance(review.subject, Pod):
                 raise
-            path, within = review.subject.located(error.path)
-            raise Malformed(path, f"{dotted(within)}: {error.message}" if within else error.message) from error
+            raise review.subject.malformed(error) from error
         except Exception as error:
             raise RuleBroke(rule.id if rule else "traits") from error
 

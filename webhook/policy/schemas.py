@@ -9,7 +9,7 @@ from webhook.model import Path
 from webhook.policy.actions import EVERY_RULE
 from webhook.policy.bounds import bounded
 from webhook.text.spelling import hint
-from webhook.text.words import line, shown
+from webhook.text.words import line, shown, unquoted
 
 GROUP = "slicewarden.dev"
 KIND = (GROUP, "GPUSharingPolicy")
@@ -65,7 +65,7 @@ def _reason(keyword: str, wanted: Any, value: Any) -> str:
         case "type":
             wanted = (wanted,) if isinstance(wanted, str) else wanted
             text = f"must be {' or '.join(_WORDS[kind] for kind in wanted)}, found {shown(value)}"
-            return f"{text}{_unquoted(value)}" if wanted == ("string",) else text
+            return f"{text}{unquoted(value)}" if wanted == ("string",) else text
         case "enum" if len(wanted) > 10:
             return f"unknown {shown(value)}{hint(str(value), wanted)}"
         case "enum":
@@ -101,13 +101,6 @@ _WORDS = {
     "null": "null",
 }
 """The words of YAML's users for the types of JSON Schema."""
-
-
-def _unquoted(value: Any) -> str:
-    """Say how to keep YAML from reading text as another type."""
-    if isinstance(value, bool):
-        return "; put it in quotes: without them YAML takes yes, no, on, off, y and n for true or false"
-    return "; put it in quotes" if isinstance(value, (int, float)) else ""
 
 
 def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:

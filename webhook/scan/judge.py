@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from webhook.api import admission, jsonpatch
-from webhook.api.fields import group_kind
+from webhook.api.fields import group_kind, section, text
 from webhook.api.objects import CONFIG_MAP, judges
 from webhook.api.pods import Pod
 from webhook.api.templates import PARAMETER
@@ -14,10 +14,11 @@ from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
-from webhook.model import Object, Path, Problem, Request, Verdict
+from webhook.model import Malformed, Object, Path, Problem, Request, Verdict
 from webhook.review import Review
 from webhook.scan import live
 from webhook.scan.results import REVIEW, Judged, LeftAlone
+from webhook.text.words import unquoted
 
 
 class Broke(RuntimeError):
@@ -38,6 +39,8 @@ def judge(
     if not (reviewed or judges(*group_kind(value), policy.workloads)):
         return None
     recreated = not reviewed and live.is_live(value)
+    if not reviewed and (error := _name_error(value)):
+        return _malformed(item, error)
     try:
         if recreated:
             request = live.request(value, policy, facts, assume=True)
@@ -67,8 +70,9 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
         verdict = engine.marked(request, facts, engine.judge(request, facts, seen=reviews.append))
     except RuleBroke as error:
         raise Broke(str(Problem(item.source, item.line(), str(error)))) from error.__cause__
-    if verdict.malformed is not None:
-        return Problem(item.source, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
+    malformed = verdict.malformed or _container_error(reviews)
+    if malformed is not None:
+        return _malformed(item, malformed, base)
     judged = request.object or request.old_object or {}
     places = [item.where((*base, *r.finding.path), r.finding.text_line) for r in verdict.results]
     if item.under:
@@ -96,6 +100,43 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
         agent="" if verdict.allowed else _agent(reviews),
         owner=live.owner(judged) if request.kind == "Pod" else ("", ""),
     )
+
+
+def _malformed(item: Item, error: Malformed, base: Path = ()) -> Problem:
+    """Return the problem that an object is malformed, with the way to write text that YAML takes for another type."""
+    value: Any = item.value
+    try:
+        for key in (*base, *error.path):
+            value = value[key]
+    except (KeyError, IndexError, TypeError):  # the place is in a text
+        value = None
+    hint = unquoted(value) if "must be a string" in error.message else ""
+    return Problem(item.source, item.line((*base, *error.path)), f"{error}{hint}")
+
+
+def _name_error(value: Object) -> Malformed | None:
+    """Return the error if the name or the namespace of an object is no text."""
+    try:
+        metadata = section(value, "metadata", ())
+        for key in ("name", "namespace"):
+            text(metadata, key, ("metadata",))
+    except Malformed as error:
+        return error
+    return None
+
+
+def _container_error(reviews: list[Review[Any]]) -> Malformed | None:
+    """Return the error if the name of a container is no text, although no rule reads it.
+
+    YAML takes `name: n` for false. No API server stores such a pod, so it does not count as allowed.
+    """
+    for pod in (review.subject for review in reviews if isinstance(review.subject, Pod)):
+        try:
+            for container in pod.containers:
+                text(container.spec, "name", container.path)
+        except Malformed as error:
+            return pod.malformed(error)
+    return None
 
 
 def _agent(reviews: list[Review[Any]]) -> str:

@@ -36,6 +36,13 @@ def listed(names: Sequence[str], most: int) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
+def unquoted(value: object) -> str:
+    """Say how to keep YAML from reading text as a boolean or a number; empty for other values."""
+    if isinstance(value, bool):
+        return "; put it in quotes: without them YAML takes yes, no, on, off, y and n for true or false"
+    return "; put it in quotes" if isinstance(value, (int, float)) else ""
+
+
 def quelled(text: str) -> str:
     """Return a text in which build servers find no commands. A JSON text keeps its value.
 
