@@ -77,6 +77,13 @@ items:
 """
 TODAY = date(2026, 11, 21)
 
+BESIDE_MIG = (
+    "resources: [nvidia.com/gpu]\n      tolerations: [{key: gpus}]\n      maxRequest",
+    "resources: [nvidia.com/gpu, nvidia.com/mig-1g.10gb]\n      tolerations: [{key: gpus}]\n      maxRequest",
+)
+FOUR_AND_EIGHT = ('{nvidia.com/gpu: "8"}', '{nvidia.com/gpu: "4", nvidia.com/mig-1g.10gb: "8"}')
+"""A pool that offers whole cards and MIG devices, and a node with 12 of them."""
+
 RELEASES = {**dict.fromkeys(RULES, (0, 1)), "device-mount": (0, 2), "device-path": (0, 2)}
 """As if two rules had come with a second release."""
 
@@ -245,6 +252,12 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
     ],
     "unreachable-request": [
         ([("maxRequest: 8", "maxRequest: 16")], [], 21, "is 16, and no node of pool whole has more than 8"),
+        (
+            [BESIDE_MIG, ("maxRequest: 8", "maxRequest: 13")],
+            [FOUR_AND_EIGHT],
+            21,
+            "is 13, and no node of pool",
+        ),
     ],
     "unknown-card": [
         ([], [('        nvidia.com/gpu.memory: "15360"\n', "")], 9, "no card is known on 1 node (shared-1)"),
@@ -631,6 +644,7 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
     [
         ([("{gpus: whole}", "{gpus: later}"), ("      maxRequest: 8\n", "")], [("{gpus: whole, ", "{gpus: later, ")]),
         ([("namespaces: [team]", "namespaceSelector: {matchLabels: {tier: gold}}")], []),
+        ([BESIDE_MIG, ("maxRequest: 8", "maxRequest: 12")], [FOUR_AND_EIGHT]),
         (
             [
                 (

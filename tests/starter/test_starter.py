@@ -268,6 +268,24 @@ def test_a_pool_that_an_autoscaler_may_grow_selects_no_label_that_appears_on_a_r
     assert own.policy.pool_of(later) is None, "a machine with another card falls into no pool"
 
 
+def test_a_pod_may_request_all_that_a_node_has_of_whole_cards_and_mig_devices() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/mig.strategy": "mixed"}
+    offered = {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "8"}
+    card = {**node("a100"), "metadata": {"name": "a100", "labels": labels}, "status": {"allocatable": offered}}
+
+    def asking(whole: str = "4") -> dict[str, Any]:
+        limits = {**offered, "nvidia.com/gpu": whole}
+        spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+        metadata = {"name": "all", "namespace": "default"}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    own = made([card])
+    (pool,) = spec_of(own.text)["pools"]
+    assert (pool["resources"], pool["maxRequest"]) == (["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"], 12)
+    assert refused(own.policy, [card, asking()]) == {}
+    assert refused(own.policy, [card, asking("5")]) == {"default/all": ["unsteered-pod"]}
+
+
 def test_pools_of_one_kind_are_named_by_their_groups() -> None:
     key = "eks.amazonaws.com/nodegroup"
     taint = {"spec": {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}}

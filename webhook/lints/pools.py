@@ -147,19 +147,23 @@ def unguarded_node(of: Linted) -> Iterator[LintFinding]:
 def unreachable_request(of: Linted) -> Iterator[LintFinding]:
     """A pool lets pods request more GPUs than any of its nodes has.
 
-    Such a pod is admitted and waits forever.
+    Such a pod is admitted and waits forever. All resources of the pool count together, such as MIG devices and whole
+    cards of one node.
 
     Way out: lower `maxRequest` to the number of the largest node.
     """
     for path, pool, found in of.pools:
-        most = max(
-            (count for node in found for name, count in node.resources.items() if name in pool.resources), default=0
-        )
+        most = max((_count(node, pool) for node in found), default=0)
         if pool.max_request and 0 < most < pool.max_request:
             yield LintFinding(
                 (*path, "maxRequest"),
                 f"is {pool.max_request}, and no node of pool {pool.name} has more than {most}; lower it",
             )
+
+
+def _count(node: Node, pool: Pool) -> int:
+    """Return how many GPUs of a pool a node offers, under all names."""
+    return sum(count for name, count in node.resources.items() if name in pool.resources)
 
 
 LINTS: Table = {

@@ -90,8 +90,8 @@ class NodeGroup:
 
     @property
     def largest(self) -> int:
-        """The largest number of GPUs of one name on a node."""
-        return max(self.resources.values(), default=1)
+        """The largest number of GPUs on a node, under all names together."""
+        return max((sum(each.resources.values()) for each in self.nodes), default=0) or 1
 
     @property
     def maker(self) -> str:
