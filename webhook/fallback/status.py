@@ -98,6 +98,10 @@ def standing(
     )
 
 
+RENEW = "the controller renews it; where none runs, apply what `slicewarden fallback` writes"
+"""What brings a fallback up to date with a changed policy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """The rules that two fallbacks enforce differently, and those whose fixes `--mutate` writes differently."""
@@ -131,7 +135,7 @@ class Changes:
             ("writes the fixes of", self.written, " in another way if it was made with --mutate"),
         )
         said = [f"{verb} {listed(some, NAMED)}{way}" for verb, some, way in parts if some]
-        return f"the fallback {', and '.join(said)}; make it again where no controller does" if said else ""
+        return f"a cluster's fallback, if it has one, {', and '.join(said)}; {RENEW}" if said else ""
 
 
 def changes(old: Policy, new: Policy, rules: Sequence[Rule]) -> Changes:
