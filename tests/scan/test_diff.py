@@ -26,7 +26,7 @@ from webhook.fallback.status import changes
 from webhook.model import Action, Problem, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import diff_report
-from webhook.scan import batches, diff
+from webhook.scan import batches, diff, trust
 from webhook.scan.diff import Change, Changed, ChangeEffect, compare
 from webhook.scan.results import Judged
 from webhook.text.terminal import PLAIN, Look
@@ -257,6 +257,42 @@ def test_a_change_of_the_fallback_is_told_by_its_rules(run: Any) -> None:
     said = " ".join(run(WARN)[1].split())
     assert "a cluster's fallback, if it has one, no longer enforces multiple-slices; the controller renews it" in said
     assert line in run(LESS)[1]
+
+
+GRANTS = "    grants:\n"
+
+
+@pytest.mark.parametrize(
+    ("grant", "line"),
+    [
+        ("{namespaces: [later]}", "namespace later {} trusted"),
+        ("{namespaces: [b, a], pools: [mig]}", "namespace a, namespace b {} trusted in pool mig"),
+        ("{namespaceSelector: {matchLabels: {tier: gold}}}", "namespaces with tier=gold {} trusted"),
+        ("{rbac: true}", "every namespace {} trusted, if its service account has the right of trust"),
+        (
+            "{namespaces: [later], serviceAccounts: [trainer], groups: [leads], users: [eve], pools: [shared, mig]}",
+            "namespace later {} trusted in pools mig, shared, if its service account is trainer and it is sent by eve, "
+            "leads",
+        ),
+    ],
+)
+def test_a_grant_is_shown_though_no_object_of_the_namespace_is_there(run: Any, grant: str, line: str) -> None:
+    added = (GRANTS, f"{GRANTS}      - {grant}\n")
+    one = f"grants: pods of {line.format('may now be')}"
+    status, out, _ = run(added, options=JSON)
+    assert status == 0
+    assert [note for note in json.loads(out)["notes"] if note.startswith("grants: ")] == [one]
+    assert one in " ".join(run(added)[1].split())
+    _, out, _ = run(options=JSON, old="new.yaml")
+    assert not [note for note in json.loads(out)["notes"] if note.startswith("grants: ")]
+
+
+def test_a_grant_that_goes_is_shown(sample_policy: Policy) -> None:
+    fewer = replace(sample_policy, grants=())
+    assert [*trust.changes(sample_policy, fewer)] == [
+        "grants: pods of namespaces with slicewarden.dev/trust=trusted may no longer be trusted"
+    ]
+    assert [*trust.changes(sample_policy, replace(sample_policy, name="renamed"))] == []
 
 
 def test_rules_are_chosen_and_changes_are_counted(run: Any) -> None:

@@ -14,6 +14,7 @@ from webhook.model import Action, Path, Problem, Result, Verdict, immutable
 from webhook.policy.model import Policy
 from webhook.rules import walk
 from webhook.scan import judge as check
+from webhook.scan import trust
 from webhook.scan.results import (
     GroupKind,
     Judged,
@@ -135,11 +136,12 @@ class Change:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Lines on what was not judged, and on the fallback if it changes."""
+        """Lines on what was not judged, and on grants and the fallback if they change."""
         if self.unjudged:
             yield passed_over(self.unjudged)
         yield from self.unread
         yield from left_alone(self.left_alone)
+        yield from trust.changes(self.old, self.new)
         if self.fallback:
             yield self.fallback.line
 
