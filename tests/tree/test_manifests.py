@@ -403,3 +403,4 @@ def test_the_audit_runs_with_arguments_that_the_command_takes() -> None:
     assert (chosen["fail_on"], chosen["write_reports"]) == ("never", None)
     (_, _, path, *_) = container["args"]
     assert Path(path).parent in {Path(mount["mountPath"]) for mount in container["volumeMounts"]}
+    assert chosen["page_size"] == watch.SMALL_PAGE

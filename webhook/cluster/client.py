@@ -14,7 +14,10 @@ import urllib3
 from kubernetes import client, config
 
 PAGE = 500
-"""Objects per page of a list."""
+"""Objects per page of a list, as in kubectl (`--chunk-size`): enough for a person's machine.
+
+A pod has less memory: it lists what tenants create in `watch.SMALL_PAGE`s, and the audit's CronJob by `--page-size`.
+"""
 
 FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 403, 404, 409, 410
 

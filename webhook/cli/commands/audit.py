@@ -73,7 +73,7 @@ FORMATS = formats.Purposes(table="for people, by workload", json="for programs, 
     type=parser.Number(1, 10_000),
     default=500,
     metavar="N",
-    help="objects in one answer of the API server; default: 500",
+    help="objects in one answer of the API server, which bounds the memory of the audit; default: 500",
 )
 def command(
     policy: str | None,
