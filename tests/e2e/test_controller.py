@@ -88,6 +88,49 @@ def test_a_diff_of_what_is_installed_is_empty(enforced: Release) -> None:
         assert (found.returncode, found.stdout) == (0, ""), found.stderr
 
 
+def fields(release: Release, *subresource: str) -> dict[str, set[str]]:
+    """The keys of the policy that each field manager owns, with or without those that it owns through a subresource."""
+    words = ("gpusharingpolicy", "sample", "--output=json", "--show-managed-fields")
+    metadata = json.loads(release.cluster.do("get", *words))["metadata"]
+    owned: dict[str, set[str]] = {}
+    for each in metadata["managedFields"]:
+        if (each.get("subresource"),) == (subresource or (None,)):
+            owned.setdefault(each["manager"], set()).update(each["fieldsV1"])
+    return owned
+
+
+def test_server_side_apply_and_the_controller_own_different_fields(enforced: Release) -> None:
+    """Nobody forces anything: an owner that the controller took a field from would get a conflict."""
+    apply = ("apply", "--server-side", "--filename=-")
+    enforced.cluster.do(*apply, stdin=json.dumps(Q))
+    assert eventually(lambda: enforced.ready(digest(Q)))
+    own, controllers = fields(enforced), fields(enforced, "status")
+    assert {manager for manager, keys in own.items() if "f:spec" in keys} == {"kubectl"}
+    assert set[str]().union(*own.values()) == {"f:metadata", "f:spec"}
+    assert [*controllers.values()] == [{"f:status"}]
+    assert own.keys().isdisjoint(controllers)
+    for value in (P, Q):
+        enforced.cluster.do(*apply, stdin=json.dumps(value))
+        assert eventually(partial(enforced.ready, digest(value)))
+        assert enforced.named() == (digest(value), digest(value))
+    enforced.cluster.stop(enforced.controller)
+    assert eventually(lambda: one_write(enforced) == "")
+    written, before = everything_written(enforced), enforced.policy()["metadata"]
+    enforced.cluster.do(*apply, stdin=json.dumps(Q))
+    assert enforced.policy()["metadata"] == before
+    faked = {**Q, "status": {"phase": "Off", "observedGeneration": 1}}
+    enforced.cluster.do(*apply, stdin=json.dumps(faked))
+    assert enforced.policy()["metadata"]["generation"] == before["generation"]
+    assert one_write(enforced) == ""
+    assert everything_written(enforced) == written
+    installed = [
+        each for each in yaml.safe_load_all(enforced.manifests) if each["kind"].endswith("WebhookConfiguration")
+    ]
+    enforced.cluster.do(*apply, stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": installed}))
+    assert one_write(enforced) == ""
+    assert enforced.named() == (digest(Q), digest(Q))
+
+
 def test_a_change_of_policy_under_load_refuses_and_admits_nothing_wrongly(enforced: Release) -> None:
     with Load(enforced) as load:
         enforced.apply(P)
