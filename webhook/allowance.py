@@ -36,6 +36,9 @@ TEMPLATE = 150
 CONFIGURATION = 150
 """Units per text that is read as a configuration of the device plugin."""
 
+CLAIMED = 4
+"""Units per request of a stored claim that a pod names. The pod does not have the request, but rules read it."""
+
 LETTERS = 4
 """Characters of a framework's settings per unit; they are parsed."""
 

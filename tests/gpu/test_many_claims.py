@@ -8,7 +8,7 @@ import pytest
 from tests.support.cost import calls
 from tests.support.fixtures import settings
 from tests.support.objects import Object
-from webhook.allowance import TooLate
+from webhook.allowance import CLAIMED, UNITS, TooLarge, TooLate
 from webhook.api.admission import decode, wrap
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -25,9 +25,15 @@ def pooled() -> Policy:
     return settings("unsized-claim")[0]
 
 
-def claim(kind: str, requests: int, device_class: str, name: str = "big") -> Object:
+def claim(kind: str, requests: int, device_class: str, name: str = "big", *, several: bool = False) -> Object:
+    """Make a claim. With `several`, no two of its alternatives are alike."""
     made = [
-        {"name": f"r{n}", "firstAvailable": [{"name": f"a{m}", "deviceClassName": device_class} for m in range(8)]}
+        {
+            "name": f"r{n}",
+            "firstAvailable": [
+                {"name": f"a{m}", "deviceClassName": device_class, "count": m + 1 if several else 1} for m in range(8)
+            ],
+        }
         for n in range(requests)
     ]
     spec: Any = {"devices": {"requests": made}}
@@ -73,6 +79,29 @@ def test_an_entry_for_a_claim_costs_as_much_whatever_the_claim_requests(
             return many - few
 
         assert added(32) <= 1.05 * added(2)
+
+
+@pytest.mark.parametrize("device_class", [POOLED, OTHER])
+@pytest.mark.parametrize("requests", [1, 32])
+def test_the_requests_of_all_claims_that_a_pod_names_are_bounded(
+    pooled: Policy, sample_policy: Policy, device_class: str, requests: int
+) -> None:
+    """A pod of 66 kB may name 1,200 claims, and each may have 256 requests. No honest pod comes near the bound."""
+    kind, most = "ResourceClaimTemplate", UNITS // (CLAIMED * 8 * requests)
+    for policy in (pooled, sample_policy):
+        engine = Engine(policy, walk())
+        facts = Facts.of(claim(kind, requests, device_class, f"t{n}", several=True) for n in range(most + 1))
+        unknown = Facts.of(())
+        for names in ([f"t{n}" for n in range(10)], ["t0"] * most):
+            request = pod(*names)
+            assert engine.mutate(request, facts).malformed is None
+            assert engine.validate(request, facts).malformed is None
+        many = pod(*[f"t{n}" for n in range(most + 1)])
+        if requests > 1:
+            assert engine.validate(many, unknown).malformed is None
+        for verdict in (engine.mutate(many, facts), engine.validate(many, facts)):
+            assert isinstance(verdict.malformed, TooLarge)
+            assert requests == 1 or "requests of claims" in verdict.malformed.message
 
 
 @pytest.mark.parametrize("device_class", [POOLED, OTHER])

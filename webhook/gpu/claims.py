@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from webhook.allowance import Allowance
+from webhook.allowance import CLAIMED, Allowance
 from webhook.api.devices import TEMPLATE, DeviceClaim, DeviceRequest, source
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Container, Pod
@@ -134,12 +134,18 @@ class ClaimEntry(NamedTuple):
 
 
 def claim_entries(pod: Pod, policy: Policy, facts: Facts, allowance: Allowance) -> Iterator[ClaimEntry]:
-    """Yield the pod's entries for claims. Raises TooLate."""
-    reader = _reader(policy, facts)
+    """Yield the pod's entries for claims. Each known claim is paid for once, by its requests.
+
+    Raises TooLarge and TooLate.
+    """
+    reader, paid = _reader(policy, facts), set[ClaimContents]()
     for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
         allowance.look()
         named = source(entry)
         contents = reader[named[0], pod.namespace, named[1]] if named else None
+        if contents is not None and contents not in paid:
+            paid.add(contents)
+            allowance.spend("requests of claims", len(contents.classes), CLAIMED)
         yield ClaimEntry(pod.at("spec", "resourceClaims", index), entry, contents)
 
 

@@ -78,7 +78,7 @@ class PodReview(Review[Pod]):
 
     @shared
     def claim_entries(self) -> tuple[ClaimEntry, ...]:
-        """The pod's entries for claims. Raises TooLate."""
+        """The pod's entries for claims. Raises TooLarge and TooLate."""
         found = claims.claim_entries(self.subject, self.policy, self.facts, self.allowance)
         return watched(found, self.allowance)
 
