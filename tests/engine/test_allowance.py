@@ -225,6 +225,34 @@ def test_a_stored_object_that_is_too_large_may_lose_its_finalizers_and_gain_a_st
         assert engine.validate(replace(updated(item, item), operation="DELETE"), sample_facts).allowed
 
 
+def nested(size: int) -> Object:
+    """An AppWrapper whose components have objects."""
+    components = [{"template": deployment(1), "annotations": {"a": "b"}}] * (400 + size)
+    return workload("workload.codeflare.dev/v1beta2", "AppWrapper", {"components": components})
+
+
+def texts(size: int) -> Object:
+    """A Workflow whose step creates such an object from a text."""
+    inner = nested(size)
+    inner["spec"]["components"] = [{"template": deployment(1)}] * (150 + size)
+    steps = [{"resource": {"manifest": json.dumps(inner)}}] * 3
+    return workload("argoproj.io/v1alpha1", "Workflow", {"templates": steps})
+
+
+@pytest.mark.parametrize("make", [nested, texts])
+def test_objects_within_an_object_are_too_large_as_others_are(
+    engine: Engine, sample_facts: Facts, make: Callable[[int], Object]
+) -> None:
+    """Wherever in it the allowance ends, so that it can always be deleted."""
+    for size in range(20):
+        item = make(size)
+        error = engine.validate(created(item), sample_facts).malformed
+        assert isinstance(error, TooLarge)
+        assert error.path == ()
+        stored = {**item, "metadata": {**item["metadata"], "finalizers": ["x"]}}
+        assert engine.validate(updated(item, stored), sample_facts).allowed
+
+
 def test_a_stored_object_that_is_too_large_may_not_change_otherwise(engine: Engine, sample_facts: Facts) -> None:
     stored = TOO_LARGE["initContainers"]
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}

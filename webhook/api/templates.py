@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from webhook.allowance import TEMPLATE, Allowance, weight
+from webhook.allowance import TEMPLATE, Allowance, TooLarge, weight
 from webhook.api.fields import as_kind, as_map, group_kind, section
 from webhook.api.lenient import mapping, string
 from webhook.api.pods import POD, Container, Elsewhere, Pod, pod_of
@@ -251,6 +251,8 @@ def _of_text(
         else:
             pod = pod_of(item, request, blank, value, ("metadata",), (), allowance, template=True)
             inner = [replace(pod, partial=True)]
+    except TooLarge:
+        raise
     except (Unreadable, Malformed) as error:
         if isinstance(error, Unreadable) or "{{" in text:
             yield _unread(request, item, path, str(error), allowance)
@@ -282,6 +284,8 @@ def _moved(inner: Iterable[Pod], base: Path) -> Iterator[Pod]:
         for pod in inner:
             moved = {key: each._replace(path=(*base, *each.path)) for key, each in pod.elsewhere.items()}
             yield replace(pod, elsewhere={(): Elsewhere(base), **moved})
+    except TooLarge:
+        raise
     except Malformed as error:
         raise Malformed((*base, *error.path), error.message) from error
 
