@@ -208,21 +208,35 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
             return Placement(asked, claimed.in_(pool), pool, waits=not fits(pod, pool, facts, asked))
     if pools := right or too_small:
         return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
-    nowhere = list(asked)
-    for pool in policy.pools:
-        nowhere = [resource for resource in nowhere if resource not in pool.resources]
-    if nowhere:
+    if nowhere := unoffered(asked, policy):
         refusals: tuple[str, ...] = (f"no pool offers {listed(nowhere, NAMED)}",)
     else:
-        refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
+        beyond = _beyond(asked, policy)
+        refusals = tuple(_refusal(p, beyond[p.resources.wide], pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
 
 
+def unoffered(asked: Iterable[str], policy: Policy) -> list[str]:
+    """Return the resources that no pool offers."""
+    wide = policy.wide.values()
+    return [name for name in asked if name not in policy.exact and not any(names.widely(name) for names in wide)]
+
+
+def _beyond(asked: Iterable[str], policy: Policy) -> Mapping[object, list[str]]:
+    """Return the resources that no prefix of a pool matches, by the pool's `resources.wide`.
+
+    A pod may request thousands of names, and a policy have 250 pools: nearly all of them have the same prefixes.
+    """
+    return {wide: [name for name in asked if not names.widely(name)] for wide, names in policy.wide.items()}
+
+
 def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: TrustRequest) -> list[Pool]:
+    beyond = _beyond(asked, policy)
     return [
         pool
         for pool in policy.pools_by_namespace.near(pod.namespace)
-        if all(map(pool.resources.__contains__, asked)) and not closed(pool, pod.namespace, claimed, facts)
+        if pool.resources.exact.issuperset(beyond[pool.resources.wide])
+        and not closed(pool, pod.namespace, claimed, facts)
     ]
 
 
@@ -268,9 +282,9 @@ def selected(pod: Pod, policy: Policy) -> Pool | None:
     return next((pool for pool in policy.pools if _chosen(pod, pool) and not _excludes(pod, pool)), None)
 
 
-def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
+def _refusal(pool: Pool, beyond: Iterable[str], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
     """Say why a pool does not take a pod, regardless of the number of GPUs; empty if it does."""
-    missing = [resource for resource in asked if resource not in pool.resources]
+    missing = [resource for resource in beyond if resource not in pool.resources.exact]
     if missing:
         return f"pool {pool.name} does not offer {listed(missing, NAMED)}"
     return _closed(pool, pod, claimed, facts)

@@ -449,6 +449,16 @@ class Policy:
         return next((one.path for one in self.python_paths if one.holds(namespace, pool, image)), None)
 
     @cached_property
+    def wide(self) -> Mapping[object, ResourceNames]:
+        """One of each kind of resource names that differ in their prefixes (`ResourceNames.wide`)."""
+        return {pool.resources.wide: pool.resources for pool in self.pools}
+
+    @cached_property
+    def exact(self) -> frozenset[str]:
+        """The exact names of resources that pools offer."""
+        return frozenset().union(*(pool.resources.exact for pool in self.pools))
+
+    @cached_property
     def gpu_resources(self) -> GPUResources:
         """The extended resources that are GPUs or parts of them: NVIDIA's, those of pools, and those listed here."""
         offered = (name for pool in self.pools for name in pool.resources.patterns)

@@ -17,15 +17,19 @@ class ResourceNames:
     def __init__(self, patterns: Iterable[str], *, shares: bool, all_cards: bool = False) -> None:
         self.patterns = tuple(patterns)
         self.shares = shares
-        self._names = frozenset(p for p in self.patterns if not p.endswith("*"))
+        self.exact = frozenset(p for p in self.patterns if not p.endswith("*"))
         self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
         cards = () if all_cards else gpu_requests.ALL_CARDS
-        self.left_out = tuple(name for name in cards if name.startswith(self._prefixes) and name not in self._names)
+        self.left_out = tuple(name for name in cards if name.startswith(self._prefixes) and name not in self.exact)
         """Names that have a prefix of the set, but do not belong to it."""
+        self.wide = self._prefixes, shares, self.left_out
+        """What decides about names that are not `exact`. Most pools of a policy have the same."""
 
     def __contains__(self, resource: str) -> bool:
-        if resource in self._names:
-            return True
+        return resource in self.exact or self.widely(resource)
+
+    def widely(self, resource: str) -> bool:
+        """Return whether a resource belongs to the set by its prefix."""
         if not resource.startswith(self._prefixes) or resource in self.left_out:
             return False
         return self.shares or not resource.endswith(".shared")

@@ -38,6 +38,7 @@ from webhook.gpu.placement import (
     names,
     offers,
     selected,
+    unoffered,
 )
 from webhook.gpu.review import PodReview
 from webhook.gpu.selection import known_nodes, repelled, taken
@@ -153,9 +154,11 @@ def _what_to_ask(review: PodReview, asked: Mapping[str, Amount]) -> str:
     offered = offers(review.subject, review.policy, review.facts, review.trust_request)
     if not offered:
         return "ask an administrator for a pool or a grant of trust"
-    kept = [name for name in asked if name in Names(offered)]
-    if kept and not any(name in pool.resources for name in asked if name not in kept for pool in review.policy.pools):
-        return f"remove {'it' if len(asked) - len(kept) == 1 else 'them'}, and keep {listed(kept, _NAMED)}"
+    names = Names(offered)
+    kept = [name for name in asked if name in names]
+    others = [name for name in asked if name not in names]
+    if kept and unoffered(others, review.policy) == others:
+        return f"remove {'it' if len(others) == 1 else 'them'}, and keep {listed(kept, _NAMED)}"
     near = (review.allowance.guesses.nearest(name, offered, 0.75) for name in islice(asked, _NAMED))
     usual = filter(offered.__contains__, (USUAL,))
     first = list(dict.fromkeys((*filter(None, near), *usual, *offered)))
