@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.api.devices import source
+from webhook.api.devices import DeviceRequest, source
 
 KNOWN = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
 VALUES = st.one_of(st.text(), st.integers(), st.booleans(), st.lists(st.text()), st.dictionaries(st.text(), st.text()))
@@ -31,3 +31,11 @@ def test_an_entry_that_names_anything_else_is_of_no_known_source(field: str, mor
 @pytest.mark.parametrize("value", [1, True, [], {}])
 def test_a_name_that_is_no_text_names_nothing(value: Any) -> None:
     assert source({"name": "g", "resourceClaimName": value}) is None
+
+
+@pytest.mark.parametrize("others", [{}, {"a.example.com/memory": "1Gi"}, {"z/memory": "0", "memories": "1Gi"}])
+def test_no_memory_of_another_domain_hides_that_of_the_card(others: dict[str, str]) -> None:
+    for capacity in ({**others, "memory": "80Gi"}, {"memory": "80Gi", **others}):
+        assert DeviceRequest((), "c", False, False, (), capacity=capacity).memory == ("memory", "80Gi")
+    alone = DeviceRequest((), "c", False, False, (), capacity=others).memory
+    assert alone == next((one for one in others.items() if one[0].endswith("/memory")), None)

@@ -67,8 +67,12 @@ class DeviceRequest(NamedTuple):
 
     @property
     def memory(self) -> tuple[str, object] | None:
-        """The name and the quantity of the memory that it takes; None if it names no memory."""
-        return next((one for one in self.capacity.items() if one[0].rpartition("/")[2] == MEMORY), None)
+        """The name and the quantity of the memory that it takes; None if it names no memory.
+
+        If it names several, the one without a domain counts, else the first.
+        """
+        named = (one for one in self.capacity.items() if one[0].rpartition("/")[2] == MEMORY)
+        return min(named, key=lambda one: one[0] != MEMORY, default=None)
 
     @property
     def mib(self) -> int | None:
