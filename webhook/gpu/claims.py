@@ -1,7 +1,7 @@
 """The pools of device claims: a claim belongs to a pool by its device class, and has trust as a pod has."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -236,16 +236,18 @@ def uses(pod: Pod, listed: Iterable[ClaimEntry]) -> Iterator[ClaimUse]:
             yield ClaimUse(path, *named, contents, containers.get(text(entry, "name", path), ()))
 
 
-def containers_of(used: Iterable[ClaimUse]) -> Mapping[Path, Container]:
+def containers_of(used: Collection[ClaimUse]) -> Mapping[Path, Container]:
     """Return the containers that get devices by some claims, by their paths."""
+    if not used:
+        return {}
     different = {id(use.containers): use.containers for use in used}  # thousands of entries may have one name
     return {one.path: one for containers in different.values() for one in containers}
 
 
-def totals(used: Iterable[ClaimUse]) -> Mapping[str, int]:
+def totals(used: Collection[ClaimUse]) -> Mapping[str, int]:
     """Return how many devices some claims take of each class, by the class's implicit resource."""
     found: dict[str, int] = {}
-    for contents, times in Counter(use.contents for use in used).items():
+    for contents, times in Counter(use.contents for use in used).items() if used else ():
         for name, number in contents.numbers.items():
             found[IMPLICIT + name] = found.get(IMPLICIT + name, 0) + times * number
     return found

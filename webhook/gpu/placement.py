@@ -17,6 +17,7 @@ from webhook.gpu.selection import MAX_CHOICES, fits, known_nodes, repelling
 from webhook.gpu.selection import offers as offered
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.policy.resources import ResourcePrefixes
 from webhook.policy.scopes import Grant
 from webhook.text.words import listed
 
@@ -212,22 +213,21 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
         refusals: tuple[str, ...] = (f"no pool offers {listed(nowhere, NAMED)}",)
     else:
         beyond = _beyond(asked, policy)
-        refusals = tuple(_refusal(p, beyond[p.resources.wide], pod, claimed, facts) for p in policy.pools)
+        refusals = tuple(_refusal(p, beyond.get(p.resources.wide, asked), pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
 
 
 def unoffered(asked: Iterable[str], policy: Policy) -> list[str]:
     """Return the resources that no pool offers."""
-    wide = policy.wide.values()
-    return [name for name in asked if name not in policy.exact and not any(names.widely(name) for names in wide)]
+    return [name for name in asked if name not in policy.exact and not any(name in wide for wide in policy.wide)]
 
 
-def _beyond(asked: Iterable[str], policy: Policy) -> Mapping[object, list[str]]:
-    """Return the resources that no prefix of a pool matches, by the pool's `resources.wide`.
+def _beyond(asked: Iterable[str], policy: Policy) -> Mapping[ResourcePrefixes, list[str]]:
+    """Return the resources that no prefix of a pool matches, by the pool's prefixes. A pool without any matches none.
 
     A pod may request thousands of names, and a policy have 250 pools: nearly all of them have the same prefixes.
     """
-    return {wide: [name for name in asked if not names.widely(name)] for wide, names in policy.wide.items()}
+    return {wide: [name for name in asked if name not in wide] for wide in policy.wide}
 
 
 def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: TrustRequest) -> list[Pool]:
@@ -235,7 +235,7 @@ def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount]
     return [
         pool
         for pool in policy.pools_by_namespace.near(pod.namespace)
-        if pool.resources.exact.issuperset(beyond[pool.resources.wide])
+        if pool.resources.exact.issuperset(beyond.get(pool.resources.wide, asked))
         and not closed(pool, pod.namespace, claimed, facts)
     ]
 

@@ -131,7 +131,7 @@ class PodReview(Review[Pod]):
         return (
             bool(self.requests)
             or guard.names_runtime(self.subject, self.policy)
-            or not all(each.others for each in self.claim_entries)
+            or ("resourceClaims" in self.subject.spec and not all(each.others for each in self.claim_entries))
             or bool(self.exposure.variables)
             or not guard.kept_off(self.subject, self.extended_resources, self.policy, self.facts)
         )

@@ -152,10 +152,11 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     except InvalidAnnotation as error:
         return CapRefusal(error.message, error.annotation, cap.budget)
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
-    limits = _limits(review, pool, cap)
+    limits = _limits(review, pool, cap) if cap.driver else {}
+    limited = {at: cap._replace(limit=limit) for at, limit in limits.items()}
     containers = tuple(
         [
-            _container(one, cap._replace(limit=limits.get(at, 0)), before, shim, plugins.get(at, ""), allowance)
+            _container(one, limited.get(at, cap), before, shim, plugins.get(at, ""), allowance)
             for at, one in asking.items()
         ]
     )

@@ -14,7 +14,7 @@ from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
 from webhook.model import Action, Object, immutable
 from webhook.policy.actions import EVERY_RULE, Exemption, Override, Release
-from webhook.policy.resources import GPUResources, ResourceNames
+from webhook.policy.resources import GPUResources, ResourceNames, ResourcePrefixes
 from webhook.policy.scopes import CONTROLLERS, NAME_LABEL, SCHEDULER, ByNamespace, Grant, Requesters, Scope
 from webhook.text.words import sha256
 
@@ -449,9 +449,9 @@ class Policy:
         return next((one.path for one in self.python_paths if one.holds(namespace, pool, image)), None)
 
     @cached_property
-    def wide(self) -> Mapping[object, ResourceNames]:
-        """One of each kind of resource names that differ in their prefixes (`ResourceNames.wide`)."""
-        return {pool.resources.wide: pool.resources for pool in self.pools}
+    def wide(self) -> frozenset[ResourcePrefixes]:
+        """The sets of resources that pools offer by a prefix."""
+        return frozenset(pool.resources.wide for pool in self.pools if pool.resources.wide.prefixes)
 
     @cached_property
     def exact(self) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """The names of extended resources, and those among them that are GPUs."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from webhook.catalog import gpu_requests
 from webhook.catalog.names import Names
@@ -18,21 +19,33 @@ class ResourceNames:
         self.patterns = tuple(patterns)
         self.shares = shares
         self.exact = frozenset(p for p in self.patterns if not p.endswith("*"))
-        self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
+        prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
         cards = () if all_cards else gpu_requests.ALL_CARDS
-        self.left_out = tuple(name for name in cards if name.startswith(self._prefixes) and name not in self.exact)
+        self.left_out = tuple(name for name in cards if name.startswith(prefixes) and name not in self.exact)
         """Names that have a prefix of the set, but do not belong to it."""
-        self.wide = self._prefixes, shares, self.left_out
-        """What decides about names that are not `exact`. Most pools of a policy have the same."""
+        self.wide = _prefixes(prefixes, shares, self.left_out)
+        """The names that are not `exact`. Most pools of a policy share one such set."""
 
     def __contains__(self, resource: str) -> bool:
-        return resource in self.exact or self.widely(resource)
+        return resource in self.exact or resource in self.wide
 
-    def widely(self, resource: str) -> bool:
-        """Return whether a resource belongs to the set by its prefix."""
-        if not resource.startswith(self._prefixes) or resource in self.left_out:
+
+class ResourcePrefixes:
+    """All names with one of some prefixes, without those `left_out`, and with renamed shares only if it `shares`.
+
+    Compared by identity, which costs nothing: `ResourceNames` makes equal ones once.
+    """
+
+    def __init__(self, prefixes: tuple[str, ...], shares: bool, left_out: tuple[str, ...]) -> None:
+        self.prefixes, self._shares, self._left_out = prefixes, shares, left_out
+
+    def __contains__(self, resource: str) -> bool:
+        if not resource.startswith(self.prefixes) or resource in self._left_out:
             return False
-        return self.shares or not resource.endswith(".shared")
+        return self._shares or not resource.endswith(".shared")
+
+
+_prefixes = lru_cache(maxsize=4096)(ResourcePrefixes)
 
 
 class GPUResources:
