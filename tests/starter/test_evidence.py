@@ -11,6 +11,7 @@ from tests import ROOT
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import admission
+from webhook.catalog.platforms import NETWORK_PLUGINS, NetworkPlugin
 from webhook.cli import inputs
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
@@ -26,9 +27,14 @@ SAMPLE = policy_of(POLICY)
 CLUSTERS = {
     file.stem: file for file in (*sorted((ROOT / "tests/clusters").glob("*.yaml")), ROOT / "policies/lab/facts.yaml")
 }
-SPACES = ("evil", "gpu-operator-team", "kube-system-team", "nvidia-device-plugins", "karpenter", "openshift-gpus")
-RESERVED = {("openshift", "openshift-gpus")}
-"""What is no tenant's: OpenShift refuses users a project whose name begins so (see catalog/platforms.py)."""
+PLUGINS = {plugin.namespace: plugin for plugin in NETWORK_PLUGINS}
+SPACES = (
+    *("evil", "gpu-operator-team", "kube-system-team", "nvidia-device-plugins", "karpenter", "openshift-gpus"),
+    *PLUGINS,
+)
+RESERVED = {("openshift", "openshift-gpus"), ("aks", "calico-system")}
+"""What is no tenant's: OpenShift refuses users a project whose name begins so, and AKS makes its own namespace for
+Calico (see catalog/platforms.py)."""
 LEVEL = "pod-security.kubernetes.io/enforce"
 """The label of a namespace that lets its pods do more (k8s.io/pod-security-admission api)."""
 PRESENT = {"nvidia.com/gpu.present": "true", "no": "such-node"}
@@ -188,12 +194,21 @@ TRIED = {
 }
 
 
+def network_plugin(name: str, space: str) -> Object:
+    """A DaemonSet with the name of a network plugin's, on every node and with all its powers."""
+    container = {"name": "main", "image": "example.com/x", "securityContext": {"privileged": True}}
+    return workload(
+        "DaemonSet", name, space, tolerations=[{"operator": "Exists"}], hostNetwork=True, containers=[container]
+    )
+
+
 @st.composite
 def attacks(draw: st.DrawFn) -> tuple[str, str, list[Object]]:
     """A cluster, a tenant's namespace in it, and objects there. No tenant has a namespace that a platform reserves."""
     name = draw(st.sampled_from(sorted(CLUSTERS)))
     space = draw(st.sampled_from([each for each in SPACES if (name, each) not in RESERVED]))
-    tried = st.sampled_from([*TRIED.values()]).map(
+    plugins = [network_plugin(PLUGINS[space].daemon_set, space)] if space in PLUGINS else []
+    tried = st.sampled_from([*TRIED.values(), *plugins]).map(
         lambda item: {**item, "metadata": {**item["metadata"], "namespace": space}}
     )
     return name, space, draw(st.lists(tried | tenants_object(name, space), min_size=1, max_size=6))
@@ -249,6 +264,21 @@ def test_a_pod_on_a_shared_card_earns_its_namespace_no_trust() -> None:
     own = made("operator-time-slicing", "evil", pod)
     assert own.policy.written == without("operator-time-slicing", "evil").written
     assert any("no label trusts them: evil, notebooks;" in note for note in own.notes)
+
+
+@pytest.mark.parametrize("plugin", [each for each in NETWORK_PLUGINS if each.reason], ids=lambda each: each.namespace)
+def test_a_tenants_network_plugin_is_none_where_kube_system_has_it(plugin: NetworkPlugin) -> None:
+    """Nodes name the plugin in both cases: one that runs in kube-system, and one in a namespace of its own."""
+    own = network_plugin(plugin.daemon_set, plugin.namespace)
+    status = {"conditions": [{"type": "NetworkUnavailable", "status": "False", "reason": plugin.reason}]}
+    marked = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cpu-7"}, "status": status}
+    alone = left_alone(made("eks", plugin.namespace, marked, own).policy)
+    assert plugin.namespace in alone, "the honest one needs no option"
+    for word in plugin.words:
+        kept = network_plugin(f"rke2-{word}-node", "kube-system")
+        found = made("eks", plugin.namespace, marked, own, kept)
+        assert plugin.namespace not in left_alone(found.policy)
+        assert any(f"--no-tenants {plugin.namespace}" in note for note in found.notes)
 
 
 # What counts as evidence

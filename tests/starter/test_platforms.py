@@ -26,7 +26,9 @@ KUBE_SYSTEM = (
 """The DaemonSets of common network plugins that are in kube-system."""
 
 
-def gpu_node(**labels: str) -> Any:
+def gpu_node(reason: str = "", **labels: str) -> Any:
+    """A node with a GPU; `reason` is that of its condition about the network."""
+    conditions = [{"type": "NetworkUnavailable", "status": "False", "reason": reason}] if reason else []
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -34,7 +36,7 @@ def gpu_node(**labels: str) -> Any:
             "name": "gpu",
             "labels": {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "1", **labels},
         },
-        "status": {"allocatable": {"nvidia.com/gpu": "1"}},
+        "status": {"allocatable": {"nvidia.com/gpu": "1"}, "conditions": conditions},
     }
 
 
@@ -81,7 +83,8 @@ def asked(policy: Any, item: Any) -> list[str]:
 def test_no_network_plugin_depends_on_the_webhook(plugin: NetworkPlugin) -> None:
     own = agent(plugin.daemon_set, plugin.namespace)
     spaces = [namespace(name) for name in (plugin.namespace, *plugin.needs, "ml")]
-    made_for = made([gpu_node(), *spaces, own]).policy
+    said = [] if plugin.reason else [plugin.namespace]  # no node names it, so an administrator has to
+    made_for = made([gpu_node(plugin.reason), *spaces, own], no_tenants=said).policy
     assert {plugin.namespace, *plugin.needs} <= {*made_for.leave_alone}
     for name in (plugin.namespace, *plugin.needs):
         for item in (agent(plugin.daemon_set, name), pod_of(agent(plugin.daemon_set, name))):
@@ -111,7 +114,7 @@ def test_the_namespaces_of_a_platform_are_left_alone_where_they_exist_and_there_
 
 
 def test_a_daemonset_of_a_plugins_name_in_another_namespace_says_nothing() -> None:
-    items = [gpu_node(), namespace("ml"), namespace("calico-system"), agent("calico-node", "ml")]
+    items = [gpu_node("CalicoIsUp"), namespace("ml"), namespace("calico-system"), agent("calico-node", "ml")]
     assert made(items).policy.leave_alone == ()
 
 

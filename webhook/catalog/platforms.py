@@ -1,8 +1,9 @@
 """The namespaces of platforms and network plugins, which have to start before any webhook.
 
 A node without its network plugin runs no other pod, the webhook's neither. So where the registration asked about it, a
-cluster that lost all its nodes would stay down. `policy init` names those that exist under `leaveAlone`. Plugins in
-`kube-system` need no row: Amazon's VPC CNI, Azure CNI, Cilium, Antrea, Weave Net, kube-router, Kube-OVN and Multus.
+cluster that lost all its nodes would stay down. `policy init` names under `leaveAlone` those of platforms that exist,
+and those of network plugins that nodes name. Plugins in `kube-system` need no row: Amazon's VPC CNI, Azure CNI,
+Weave Net, kube-router, Kube-OVN and Multus.
 """
 
 from typing import NamedTuple
@@ -31,23 +32,27 @@ PLATFORMS = (
 
 
 class NetworkPlugin(NamedTuple):
-    """A network plugin: the namespace and the name of its DaemonSet, and the namespaces that have to start."""
+    """A network plugin that may run outside `kube-system`: the namespace and the name of its DaemonSet there.
+
+    `reason` is what it writes into the condition NetworkUnavailable of each node; empty if it writes none. `words` are
+    parts of the names that its DaemonSets have in `kube-system`. `needs` are other namespaces that have to start.
+    """
 
     namespace: str
     daemon_set: str
+    reason: str
+    words: tuple[str, ...]
     needs: tuple[str, ...] = ()
 
 
 NETWORK_PLUGINS = (
     # tigera/operator pkg/common/common.go, pkg/render/node.go
-    NetworkPlugin("calico-system", "calico-node", ("tigera-operator",)),
-    NetworkPlugin("kube-flannel", "kube-flannel-ds"),  # flannel-io/flannel Documentation/kube-flannel.yml
-    NetworkPlugin("ovn-kubernetes", "ovnkube-node"),  # ovn-kubernetes/ovn-kubernetes dist/templates
-    NetworkPlugin("cilium", "cilium"),  # cilium/cilium install/kubernetes/cilium, in a namespace of its own
-    NetworkPlugin("antrea-system", "antrea-agent"),  # antrea-io/antrea build/charts/antrea, in one of its own
-    # openshift/cluster-network-operator bindata/network; also known by the platform
-    NetworkPlugin("openshift-ovn-kubernetes", "ovnkube-node", ("openshift-network-operator",)),
-    NetworkPlugin("openshift-multus", "multus"),
-    NetworkPlugin("openshift-sdn", "sdn", ("openshift-network-operator",)),
+    NetworkPlugin("calico-system", "calico-node", "CalicoIsUp", ("calico", "canal"), ("tigera-operator",)),
+    # flannel-io/flannel Documentation/kube-flannel.yml, pkg/subnet/kube
+    NetworkPlugin("kube-flannel", "kube-flannel-ds", "FlannelIsUp", ("flannel", "canal")),
+    # cilium/cilium install/kubernetes/cilium, operator/option; GKE's is anetd
+    NetworkPlugin("cilium", "cilium", "CiliumIsUp", ("cilium", "anetd")),
+    NetworkPlugin("ovn-kubernetes", "ovnkube-node", "", ("ovnkube",)),  # ovn-kubernetes/ovn-kubernetes dist/templates
+    NetworkPlugin("antrea-system", "antrea-agent", "", ("antrea",)),  # antrea-io/antrea build/charts/antrea
 )
-"""Network plugins outside `kube-system`."""
+"""Network plugins outside `kube-system`, but for those of a platform."""

@@ -36,9 +36,10 @@ def sources(objects: Iterable[Object], no_tenants: Iterable[str] = ()) -> Source
 def administered(objects: Sequence[Object]) -> Iterator[str]:
     """Yield the namespaces in which only administrators write.
 
-    They are kube-system, the GPU Operator's, and those of the platform and its network plugin. No label of a namespace
-    says so: pods of a tenant may need privileges, and Pod Security lets them have these by `enforce: privileged`.
+    They are kube-system, the GPU Operator's, and those of the platform and of the network plugin that nodes name. No
+    label of a namespace says so: pods of a tenant may need privileges, and Pod Security lets them have these by
+    `enforce: privileged`.
     """
     yield "kube-system"
     yield from inventory.operators(objects)
-    yield from inventory.systems(objects)
+    yield from inventory.systems(objects, inventory.networks(objects))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, string
+from webhook.api.lenient import mapping, mappings, string
 from webhook.api.metadata import name_of, namespace_of
 from webhook.api.objects import CLUSTER_POLICY
 from webhook.api.selectors import Requirement, contradiction, integer
@@ -14,12 +14,12 @@ from webhook.api.taints import Taint, taints_of
 from webhook.catalog import mig_profiles, node_labels
 from webhook.catalog.node_labels import CardType
 from webhook.catalog.node_taints import TRANSIENT
-from webhook.catalog.platforms import NETWORK_PLUGINS, PLATFORMS
+from webhook.catalog.platforms import NETWORK_PLUGINS, PLATFORMS, NetworkPlugin
 from webhook.deviceplugin import cards, usage
 from webhook.deviceplugin.configmaps import held
 from webhook.facts.installations import runs_the_plugin
 from webhook.facts.kinds.gpu_cluster import GPU_CLUSTER
-from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.kinds.node import CONFIG_LABEL, NETWORK, Node
 from webhook.facts.parts import VENDOR
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
@@ -157,15 +157,16 @@ _USUAL = ("gpu-operator", "nvidia-gpu-operator")
 """Where NVIDIA's pages have the GPU Operator installed; the second on OpenShift."""
 
 
-def systems(objects: Iterable[Object]) -> list[str]:
-    """Return the namespaces that exist of the platform and of network plugins, in which no tenant may write anything.
+def systems(objects: Iterable[Object], plugins: Iterable[NetworkPlugin] = NETWORK_PLUGINS) -> list[str]:
+    """Return the namespaces that exist of the platform and of some network plugins.
 
-    A platform is known by labels of nodes, and a network plugin by its DaemonSet in the namespace of its name.
+    A platform is known by labels of nodes, and a network plugin by its DaemonSet in the namespace of its name. Tenants
+    may create such a DaemonSet, so either the objects or the plugins have to be firm (see `evidence`).
     """
     objects = list(objects)
     facts = Facts.of(objects)
     labels = {key for node in facts.nodes for key in node.labels}
-    here = {(namespace_of(item), name_of(item)) for item in objects if group_kind(item) == ("apps", "DaemonSet")}
+    here = {*_daemon_sets(objects)}
     found = {
         name
         for platform in PLATFORMS
@@ -173,10 +174,35 @@ def systems(objects: Iterable[Object]) -> list[str]:
         for name in facts.namespaces
         if name in platform.namespaces
     }
-    for plugin in NETWORK_PLUGINS:
+    for plugin in plugins:
         if (plugin.namespace, plugin.daemon_set) in here:
             found |= {plugin.namespace, *plugin.needs}
     return sorted(found & facts.namespaces.keys())
+
+
+def networks(objects: Iterable[Object]) -> Iterator[NetworkPlugin]:
+    """Yield the network plugins that nodes name, and that do not run in `kube-system`.
+
+    The condition NetworkUnavailable of a node names its plugin. No tenant writes a node, or anything in `kube-system`.
+    """
+    objects = list(objects)
+    reasons = {
+        string(condition.get("reason"))
+        for _, node in _nodes(objects)
+        for condition in mappings(mapping(node.get("status")).get("conditions"))
+        if condition.get("type") == NETWORK
+    }
+    others = " ".join(name for namespace, name in _daemon_sets(objects) if namespace == "kube-system")
+    for plugin in NETWORK_PLUGINS:
+        if plugin.reason and plugin.reason in reasons and not any(word in others for word in plugin.words):
+            yield plugin
+
+
+def _daemon_sets(objects: Iterable[Object]) -> Iterator[tuple[str, str]]:
+    """Yield the namespaces and the names of DaemonSets."""
+    for item in objects:
+        if group_kind(item) == ("apps", "DaemonSet"):
+            yield namespace_of(item), name_of(item)
 
 
 def rivals(objects: Iterable[Object], nodes: Iterable[GPUNode]) -> list[str]:

@@ -20,6 +20,9 @@ PRESENT = f"{VENDOR}gpu.present"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 """The label by which a node chooses its key in a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
 
+NETWORK = "NetworkUnavailable"
+"""The condition of a node whose reason names its network plugin (kubernetes pkg/apis/core/types.go)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -62,17 +65,26 @@ def kept(item: Object) -> Part:
 
 
 def slim(item: Object, policy: Policy) -> Part:
-    """Keep the labels that may be read, the taints in order, and the amounts of every vendor's resources."""
+    """Keep the labels that may be read, the taints in order, and the amounts of every vendor's resources.
+
+    The condition about the network is kept too, with its reason.
+    """
     spec, status = mapping(item.get("spec")), mapping(item.get("status"))
     taints = [parts.filled(taint, "key", "value", "effect") for taint in mappings(spec.get("taints"))]
     taints.sort(key=lambda taint: (string(taint.get("key")), string(taint.get("effect"))))
     offered = {**parts.extended(status.get("capacity")), **parts.extended(status.get("allocatable"))}
     offered |= {key: str(amount) for key, amount in _offered(status).items()}
+    conditions = [
+        {"type": NETWORK, "reason": reason}
+        for condition in mappings(status.get("conditions"))
+        if condition.get("type") == NETWORK and (reason := string(condition.get("reason")))
+    ]
     labels = {key: value for key, value in parts.labels(item).items() if _is_read(key, policy)}
+    small = parts.filled({"allocatable": offered, "conditions": conditions}, "allocatable", "conditions")
     return {
         "metadata": {"labels": labels},
         **({"spec": {"taints": taints}} if taints else {}),
-        **({"status": {"allocatable": offered}} if offered else {}),
+        **({"status": small} if small else {}),
     }
 
 
