@@ -233,7 +233,7 @@ def test_a_chart_of_another_place_is_rendered_only_with_fetch(check: Check, prog
     assert [one.line for one in report.judged] == [1]
     assert asked.read_text().splitlines() == [
         "pull --repo=https://charts.example --version=1.2.3 -- web",
-        f"{TEMPLATING} --namespace lab --kube-version v1.34.1 --values values-0.json -- app chart.tgz",
+        f"{TEMPLATING} --namespace lab --kube-version v1.34.1 --include-crds --values values-0.json -- app chart.tgz",
     ]
     assert (asked.parent / "helm.values").read_text() == '{"gpus": 1}\n'
 
@@ -300,9 +300,10 @@ def test_no_text_of_a_release_becomes_an_option(check: Check, program: Program, 
         options = {each.partition("=")[0] for each in before if each.startswith("-")}
         assert (
             options
-            <= {"pull": {"--repo", "--version"}, "template": {"--skip-schema-validation", "--namespace", "--values"}}[
-                verb
-            ]
+            <= {
+                "pull": {"--repo", "--version"},
+                "template": {"--skip-schema-validation", "--namespace", "--values", "--include-crds"},
+            }[verb]
         )
         assert len(rest[rest.index("--") + 1 :]) == {"pull": 1, "template": 2}[verb]
 
@@ -502,6 +503,43 @@ def test_a_chart_hides_no_object_that_it_leaves_out(check: Check, program: Progr
     templates = {"templates/door.yaml": DOOR, "templates/pod.yaml": POD, "templates/other.yaml": "{{ .Values.x }}\n"}
     report = check(chart | templates)
     assert judged(report) == ["templates/door.yaml lab", "templates/pod.yaml lab ."]
+
+
+ARCHIVE = {
+    "chart/Chart.yaml": "apiVersion: v2\nname: web\nversion: 0.1.0\n",
+    "chart/charts/sub-1.0.0.tgz": "packed\n",
+    "chart/templates/pod.yaml": POD,
+}
+
+
+def printing(source: str) -> str:
+    """A program that prints a pod, and one below `crds` of an archive if it is asked for those, as helm does."""
+    crds = f"case \"$*\" in *--include-crds*) printf '# Source: {source}\n%s---\n' '{DOOR}';; esac"
+    return f"{crds}\nprintf '# Source: web/templates/pod.yaml\n%s' '{POD}'"
+
+
+def test_a_pod_below_crds_of_an_archive_is_judged(check: Check, program: Program) -> None:
+    """Helm creates whatever is there when it installs a chart, and prints it only if asked."""
+    asked = program(printing("web/charts/sub/crds/door.yaml"), "helm")
+    assert judged(check(ARCHIVE)) == ["chart lab chart", "chart/templates/pod.yaml lab chart"]
+    own = {"kustomization.yaml": "helmCharts: [{name: chart, includeCRDs: CRDS}]\nhelmGlobals: {chartHome: .}\n"}
+    for word, count in (("true", 2), ("false", 1)):
+        report = check({**ARCHIVE, **{name: text.replace("CRDS", word) for name, text in own.items()}})
+        assert len(report.judged) == count, "kustomize creates them only if asked"
+    plain = {name: text for name, text in ARCHIVE.items() if not name.endswith(".tgz")}
+    assert judged(check(plain | {"chart/crds/door.yaml": DOOR})) != [], "as they are"
+    assert "--include-crds" in asked.read_text()
+
+
+@pytest.mark.parametrize(
+    "path", ["../door.yaml", "templates/../../door.yaml", "files/door.yaml", "charts/../../door.yaml"]
+)
+def test_no_comment_below_crds_hides_a_file(check: Check, program: Program, path: str) -> None:
+    """Helm prints these files as they are, with all that they say of where they come from."""
+    program(printing(f"web/{path}"), "helm")
+    report = check({**ARCHIVE, "door.yaml": DOOR, "chart/files/door.yaml": DOOR})
+    files = [each.partition(" ")[0] for each in judged(report)]
+    assert {"door.yaml", "chart/files/door.yaml"} <= {*files}
 
 
 def test_helm_gets_what_a_chart_leaves_out(check: Check, program: Program) -> None:

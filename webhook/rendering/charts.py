@@ -54,7 +54,7 @@ class Release:
     """A chart with the values, name and namespace of a release. `root` names the object that installs it.
 
     Values are maps; later ones override earlier ones. Objects without a namespace are placed in the release's, if it
-    `places` them: a kustomization does not.
+    `places` them: a kustomization does not. `crds` is whether the objects below `crds` are created.
     """
 
     chart: str | Remote
@@ -63,6 +63,7 @@ class Release:
     namespace: str = ""
     values: tuple[Mapping[str, Any], ...] = ()
     places: bool = True
+    crds: bool = True
 
 
 _CHART_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*)?")
@@ -84,6 +85,12 @@ def is_library(tree: Tree, folder: str) -> bool:
 
 _NO_SCHEMAS = "--skip-schema-validation"
 """A schema of values may name any file of the machine, and an address. Helm has the option since 3.16."""
+
+_CRDS = "--include-crds"
+"""Helm installs every object below `crds`, of any kind (helm pkg/action/install.go, installCRDs).
+
+Only those in archives need the option: all others are files that are judged as they are.
+"""
 
 
 def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
@@ -185,6 +192,8 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
         staged = {"chart.tgz": downloads.archive(release.chart)}
     else:
         staged = {f"chart/{path}": data for path, data in _staged(tree, release.chart).items()}
+    if release.crds and any(path.endswith(".tgz") for path in staged):
+        options.append(_CRDS)
     texts = [json.dumps(each, sort_keys=True).encode() for each in release.values]
     parts = [programs.identity(helm), release.name, *options]
     pairs = (part for path, data in sorted(staged.items()) for part in (path.encode("utf-8", "surrogateescape"), data))
@@ -263,7 +272,11 @@ def items(tree: Tree, data: bytes, release: Release) -> tuple[list[Item], list[s
 
 
 def _file(tree: Tree, release: Release, source: str) -> str:
-    """Return the file of a template in the repository, by the path in helm's output; else the chart's folder."""
+    """Return the file of a template in the repository, by the path in helm's output; else the chart's folder.
+
+    Helm prints files below `crds` as they are, so a comment there may name any path. Only those of files that helm
+    prints itself count.
+    """
     if isinstance(release.chart, Remote):
         return release.chart.words
     folder, below = release.chart, source.partition("/")[2]
@@ -277,7 +290,8 @@ def _file(tree: Tree, release: Release, source: str) -> str:
             return release.chart
         folder, below = inner, rest
     name = os.path.normpath(os.path.join(folder, below))
-    return name if below and not below.startswith("..") and os.path.isfile(name) else release.chart
+    printed = below.startswith(("templates/", "crds/")) and ".." not in below.split("/")
+    return name if printed and os.path.isfile(name) else release.chart
 
 
 def pull(chart: Remote) -> str:

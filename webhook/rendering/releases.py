@@ -31,7 +31,8 @@ class Releases:
         document, chart = self._entry(entry)
         namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
         name, (values, _) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
-        release = Release(self.chart_of(entry), root, name, namespace, tuple(values), places=False)
+        crds = chart.get("includeCRDs") is True
+        release = Release(self.chart_of(entry), root, name, namespace, tuple(values), places=False, crds=crds)
         return release, Item(document, ("helmCharts", entry.number), chart)
 
     def chart_of(self, entry: ChartEntry) -> str | Remote:
