@@ -8,7 +8,7 @@ from webhook.allowance import Allowance
 from webhook.api.objects import Labelled, Subject
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
-from webhook.model import immutable
+from webhook.model import Action, immutable
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy
 
@@ -47,6 +47,25 @@ class Review(Generic[S_co]):
     def traits(self) -> frozenset[str] | None:
         """The traits of the subject by which rules are asked; None if all rules are."""
         return None
+
+    @property
+    def pool_name(self) -> str:
+        """The name of the pool that the subject belongs to; empty without one."""
+        return ""
+
+    def action(self, rule: str) -> tuple[Action, str]:
+        """Return the action on a rule's findings, and the name of the exemption if that is the reason."""
+        policy = self.policy
+        for exemption in self.exemptions:
+            if exemption.holds(rule, self.facts.today):
+                return Action.AUDIT, exemption.name
+        for override in policy.overrides:
+            action, scope = policy.overriding(override, rule), override.scope
+            if action is None or not (scope is None or scope.covers(*self.origin)):
+                continue
+            if not override.pools or self.pool_name in override.pools:
+                return action, ""
+        return policy.action(rule), ""
 
     @shared
     def origin(self) -> tuple[str, Mapping[str, str] | None, str]:

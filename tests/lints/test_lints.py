@@ -559,6 +559,12 @@ CASES |= {
             13,
             "selects 1 node (shared-1), which has MIG devices",
         ),
+        (
+            [LIMITED, LABELLED, AGENT, ("  sharing:\n", "  rules: {unsteered-pod: Warn}\n  sharing:\n")],
+            [("        gpus: shared\n", BEARS)],
+            11,
+            "is set by the agent after a container's start, because the action of unsteered-pod is Warn",
+        ),
     ],
     "turn-longer-than-probes": [
         ([node("{contention: {mode: Turns, turnSeconds: 20}}"), AGENT], [], 11, "a turn has 20 s, and a pod may be"),

@@ -309,9 +309,40 @@ def test_a_pool_that_does_not_select_its_nodes_by_the_label_gets_no_variables() 
     assert own(mutated(pod(), cluster(T4), frameworks)) == [{}]
 
 
-def said(item: Item, facts: Facts) -> list[tuple[By, str]]:
+EXEMPT = (
+    "  exemptions:\n    - {name: ours, reason: r, system: true, namespaces: [vision], serviceAccounts: [default],"
+    " rules: [unsteered-pod]}\n"
+)
+UNSTEERED = {
+    "warned": TEXT.replace("  rules:\n", "  rules:\n    unsteered-pod: Warn\n", 1),
+    "recorded": TEXT.replace("  rules:\n", "  rules:\n    unsteered-pod: Audit\n", 1),
+    "exempt": TEXT.replace("  exemptions:\n", EXEMPT, 1),
+}
+
+
+@pytest.mark.parametrize("text", UNSTEERED.values(), ids=UNSTEERED)
+def test_a_pod_that_may_land_outside_the_pool_gets_no_variables(text: str) -> None:
+    policy, facts = policy_of(text), cluster(T4, {key: value for key, value in T4.items() if key != driver.LABEL})
+    after = mutated(pod(), facts, policy)
+    assert "nodeSelector" not in after["spec"]
+    assert own(after) == [{}]
+    assert Engine(policy, RULES).validate(request_for(after), facts).allowed
+    chosen = pod()
+    chosen["spec"]["nodeSelector"] = mutated(pod(), facts)["spec"]["nodeSelector"]
+    after = mutated(chosen, facts, policy)
+    assert own(after) == [OURS]
+    assert Engine(policy, RULES).validate(request_for(after), facts).allowed
+    assert said(pod(), facts, policy) == [
+        (
+            By.DRIVER,
+            "the agent limits it after its start: the policy lets the pod run outside pool shared (unsteered-pod)",
+        )
+    ]
+
+
+def said(item: Item, facts: Facts, policy: Policy = HOOKED) -> list[tuple[By, str]]:
     request: Request = request_for(item)
-    (landing,) = explain.landings(reviews(request, HOOKED, facts), capped=True)
+    (landing,) = explain.landings(reviews(request, policy, facts), capped=True)
     return [(one.by, one.why) for one in landing.capped]
 
 

@@ -198,7 +198,7 @@ class Engine:
             if review.subject.mirror:  # the object is a Pod, so its subject is no template
                 continue
             for rule, findings in self._findings(review, self._menders):
-                if self._action(rule.id, review)[0] is Action.DENY:
+                if review.action(rule.id)[0] is Action.DENY:
                     for finding in findings:
                         if not finding.advice:
                             yield from finding.fixes
@@ -221,7 +221,7 @@ class Engine:
         """
         template = isinstance(review.subject, Pod) and review.subject.template
         for rule, findings in self._findings(review, self._askable):
-            ruled, exemption = self._action(rule.id, review)
+            ruled, exemption = review.action(rule.id)
             for finding in findings:
                 action = Action.WARN if finding.advice and ruled is Action.DENY else ruled
                 if template and action is Action.DENY and finding.fixes:
@@ -270,20 +270,6 @@ class Engine:
     def _menders(self, review: Review[Any]) -> Iterable[Rule]:
         """Return the rules that may fix a pod; none for a pod that cannot see a GPU."""
         return self._mending if isinstance(review, PodReview) and review.exposed else ()
-
-    def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
-        """Return the action on a rule's findings, and the name of the exemption if that is the reason."""
-        policy = review.policy
-        for exemption in review.exemptions:
-            if exemption.holds(rule, review.facts.today):
-                return Action.AUDIT, exemption.name
-        for override in policy.overrides:
-            action = policy.overriding(override, rule)
-            if action is not None and (override.scope is None or override.scope.covers(*review.origin)):
-                pool = review.placement if override.pools and isinstance(review, PodReview) else None
-                if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
-                    return action, ""
-        return policy.action(rule), ""
 
 
 @immutable

@@ -120,6 +120,11 @@ class PodReview(Review[Pod]):
             asked[name] = asked.get(name, 0) + number
         return placement.place(self.subject, self.policy, self.facts, asked, self.trust_request) if asked else None
 
+    @property
+    def pool_name(self) -> str:
+        """The name of the pool that the pod belongs to; empty without one."""
+        return self.placement.pool.name if self.placement and self.placement.pool else ""
+
     @shared
     def exposure(self) -> Exposure:
         """Every way to a GPU that the pod opens."""

@@ -6,7 +6,7 @@ from webhook.api.lenient import mapping, sequence
 from webhook.deviceplugin.usage import some
 from webhook.facts.kinds.node import Node
 from webhook.lints.base import Linted, LintFinding, Table, at
-from webhook.memory.driver import LABEL, SELECTED, hindrances, selected
+from webhook.memory.driver import LABEL, SELECTED, STEERING, hindrances, selected
 from webhook.model import Action
 from webhook.policy.model import FIRST_COME, OFF, TURNS
 from webhook.policy.scopes import NAME_LABEL
@@ -56,9 +56,10 @@ def late_driver_limit(of: Linted) -> Iterator[LintFinding]:
     the container does not start. So the variables are written only if the pool selects its nodes by the label
     `slicewarden.dev/memory-limits: "true"`, which you give to nodes with driver R615 or newer and cgroup v2, and if no
     known node of the pool contradicts it: by the driver's version in GPU Feature Discovery's labels, or by MIG devices.
+    Pods that the rule unsteered-pod does not keep on the pool's nodes get none either.
 
     Way out: label the nodes that can set limits, and select the pool's nodes by that label. Move other nodes to a pool
-    without it.
+    without it. Let `unsteered-pod` deny.
     """
     for path, pool, found in of.pools:
         if not pool.driver_limits:
@@ -72,6 +73,12 @@ def late_driver_limit(of: Linted) -> Iterator[LintFinding]:
                 f"{SELECTED}{lacking}",
             )
             continue
+        if (action := of.policy.action(STEERING)) is not Action.DENY:
+            yield LintFinding(
+                (*path, "memoryLimit"),
+                f"is set by the agent after a container's start, because the action of {STEERING} is {action.value}, "
+                "and pods may run on other nodes; set it to Deny",
+            )
         groups: dict[str, list[Node]] = {}
         for each in hindrances(pool, of.facts):
             groups.setdefault(each.why, []).append(each.node)

@@ -10,7 +10,8 @@ bound is the whole slice, not a framework's share of it.
 
 On a driver without the call and on cgroup v1 the hook fails, and the container with it. No label of NVIDIA's gives the
 version of cgroup or of the toolkit. So an administrator vouches for a node with a label, and the pool must select its
-nodes by it: steering then keeps the pod off every other node, and off one that joins later until it has the label.
+nodes by it: steering then keeps the pod off every other node, and off one that joins later until it has the label. A
+pod that is not steered gets none.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +29,11 @@ from webhook.catalog.device_variables import (
 from webhook.deviceplugin.cards import divided
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
-from webhook.gpu.selection import known_nodes
+from webhook.gpu.review import PodReview
+from webhook.gpu.selection import known_nodes, restricted
 from webhook.memory.budget import Budget
 from webhook.memory.steps import Environment, Step, StepKind, Words, natural, unknown
+from webhook.model import Action
 from webhook.policy.model import Pool
 from webhook.text.words import shown
 
@@ -104,6 +107,9 @@ LABEL, READY = "slicewarden.dev/memory-limits", "true"
 
 SELECTED = Requirement(LABEL, "In", frozenset({READY}))
 
+STEERING = "unsteered-pod"
+"""The rule that keeps pods on the nodes of their pool."""
+
 DRIVERS = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
 """The labels with the driver's branch, the present one first (k8s-device-plugin internal/lm/nvml.go)."""
 
@@ -118,16 +124,14 @@ class Hindrance(NamedTuple):
     why: str
 
 
-def usable(pool: Pool, facts: Facts) -> bool:
-    """Return whether variables may set the driver's limits in a pool: on its known nodes, and on those that join."""
-    return pool.driver_limits and not in_the_way(pool, facts)
-
-
-def in_the_way(pool: Pool, facts: Facts) -> str:
-    """Say why no variables may set the driver's limits in a pool, with one node; empty if they may."""
+def in_the_way(review: PodReview, pool: Pool) -> str:
+    """Say why no variables may set the driver's limits of a pod in a pool, with one node; empty if they may."""
     if not selected(pool):
         return f"pool {pool.name} does not select its nodes by {SELECTED}"
-    return next((f"node {shown(each.node.name, quotes=False)} {each.why}" for each in hindrances(pool, facts)), "")
+    if review.action(STEERING)[0] is not Action.DENY and not restricted(review.subject, pool):
+        return f"the policy lets the pod run outside pool {pool.name} ({STEERING})"
+    hindering = hindrances(pool, review.facts)
+    return next((f"node {shown(each.node.name, quotes=False)} {each.why}" for each in hindering), "")
 
 
 def selected(pool: Pool) -> bool:

@@ -152,7 +152,8 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     except InvalidAnnotation as error:
         return CapRefusal(error.message, error.annotation, cap.budget)
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
-    limits = _limits(review, pool, cap) if cap.driver else {}
+    late = _late(review, pool, cap) if cap.driver else ""
+    limits = _limits(review, cap) if cap.driver and not late else {}
     limited = {at: cap._replace(limit=limit) for at, limit in limits.items()}
     containers = tuple(
         [
@@ -168,14 +169,16 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     record = annotation.of(pool, shimmed, **lists)
     given = any(part.shim is not None and part.shim.given for part in containers)
     lacking = tuple(delivery.pod_findings(pod)) if given else ()
-    late = driver.in_the_way(pool, review.facts) if cap.driver else ""
     return CapPlan(pod, pool, cap, containers, before, record, noted=any(lists.values()), late=late, shim=lacking)
 
 
-def _limits(review: PodReview, pool: Pool, cap: Cap) -> Mapping[Path, int]:
+def _late(review: PodReview, pool: Pool, cap: Cap) -> str:
+    """Say why NVIDIA's hook may not have the driver limit a pod before its start; empty if it may."""
+    return "the GPU's memory is the host's" if cap.budget.unified else driver.in_the_way(review, pool)
+
+
+def _limits(review: PodReview, cap: Cap) -> Mapping[Path, int]:
     """Return the MiB to which NVIDIA's hook may have the driver limit each container, by path."""
-    if not driver.usable(pool, review.facts) or cap.budget.unified:
-        return {}
     by_path: dict[Path, list[GPURequest]] = {}
     for request in review.requests:
         by_path.setdefault(request.container.path, []).append(request)
