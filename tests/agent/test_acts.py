@@ -21,7 +21,7 @@ from webhook.agent.agent import NodeAgent, build
 from webhook.agent.limits import enforce, limits, over
 from webhook.agent.limits.limits import DriverLimits
 from webhook.agent.limits.watchdog import Watchdog
-from webhook.agent.observe.admitted import Admitted, admitted
+from webhook.agent.observe.admitted import UNKNOWN, Admitted, admitted
 from webhook.agent.observe.cgroups import CgroupFolders, mount
 from webhook.agent.observe.look import ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import Cards
@@ -394,10 +394,41 @@ def test_a_limit_follows_the_allowance_and_goes_with_the_container(card: State, 
     now = {ID: known(4000, driver=True)}
     one.round()
     assert card.limits() == {str(container.folder): 4000}
-    now = {}
+    now = {ID: known(4000, driver=False)}
     one.round()
     assert card.limits() == {}
     one.close()
+
+
+@pytest.mark.parametrize("then", [{}, {ID: known()._replace(admitted=UNKNOWN)}], ids=["gone", "unreadable"])
+def test_a_container_whose_pod_was_deleted_by_force_keeps_its_limit_while_it_runs(
+    card: State, container: Container, then: dict[str, NodeContainer]
+) -> None:
+    card.set(limits=1)
+    now = {ID: known(5500, driver=True)}
+    one = acting(Over(), container)
+    one.containers = lambda: now
+    one.round()
+    now = then
+    one.round()
+    assert card.limits() == {str(container.folder): 5500}
+    one.close()
+    assert card.limits() == {}
+
+
+@pytest.mark.parametrize("then", [{}, {ID: known(5500, driver=False, hooked=True)}], ids=["gone", "another policy"])
+def test_a_limit_that_the_hook_has_set_stays_when_the_agent_wants_none(
+    card: State, container: Container, then: dict[str, NodeContainer]
+) -> None:
+    card.set(limits=1)
+    now = {ID: known(5500, driver=True, hooked=True)}
+    one = acting(Over(), container)
+    one.containers = lambda: now
+    one.round()
+    now = then
+    one.round()
+    one.close()
+    assert card.limits() == {str(container.folder): 5500}
 
 
 @pytest.mark.parametrize(

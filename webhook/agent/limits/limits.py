@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from webhook.agent.actions import DONE, LIMIT, ConditionLog, NodeAction, Watcher
+from webhook.agent.observe.admitted import UNKNOWN, Admitted
 from webhook.agent.observe.cgroups import CgroupFolders
 from webhook.agent.observe.nvml import UNLIMITED, Cards
 from webhook.agent.observe.view import NodeContainer, Observation
@@ -35,17 +36,28 @@ class DriverLimits:
     """Keeps the driver's limits in step with the wanted ones. `failed` has the failures of the last step."""
 
     def __init__(self) -> None:
-        self._set: dict[Key, int] = {}
+        self._set: dict[Key, tuple[str, int]] = {}
         self._again: dict[Key, float] = {}
         self.failed: Mapping[Key, str] = {}
 
     def __len__(self) -> int:
         return len(self._set)
 
+    @property
+    def containers(self) -> frozenset[str]:
+        """The containers that have limits, by id."""
+        return frozenset(container for container, _ in self._set.values())
+
     def keep(
-        self, now: float, wanted: Mapping[str, int], folders: Mapping[str, Path], cards: Collection[str], set_: SetLimit
+        self,
+        now: float,
+        wanted: Mapping[str, int],
+        folders: Mapping[str, Path],
+        cards: Collection[str],
+        set_: SetLimit,
+        kept: Collection[str] = (),
     ) -> tuple[tuple[str, str], ...]:
-        """Set the limits that are missing or have changed, and remove the others.
+        """Set the limits that are missing or have changed, and remove the others, except those of `kept` containers.
 
         Returns each pair of a container and a card whose limit was set. Limits are set on every card of the node,
         because a container's card is unknown until its first process uses one. The driver forgets the limits of a
@@ -56,13 +68,17 @@ class DriverLimits:
         }
         failed: dict[Key, str] = {}
         for key in [key for key in self._set if key not in want]:
-            if Path(key[1]).is_dir() and (why := set_(*key, None)):
+            if not Path(key[1]).is_dir():
+                del self._set[key]
+            elif self._set[key][0] in kept:
+                continue
+            elif why := set_(*key, None):
                 failed[key] = why  # the next step tries again
             else:
                 del self._set[key]
         done = []
         for key, (container, mib) in want.items():
-            if self._set.get(key) == mib:
+            if self._set.get(key) == (container, mib):
                 continue
             if now < self._again.get(key, now):
                 failed[key] = self.failed.get(key, "")
@@ -70,7 +86,7 @@ class DriverLimits:
                 failed[key] = why
                 self._again[key] = now + AGAIN
             else:
-                self._set[key] = mib
+                self._set[key] = container, mib
                 done.append((container, key[0]))
         self._again = {key: at for key, at in self._again.items() if key in want}
         self.failed = failed
@@ -82,9 +98,9 @@ class DriverLimits:
         self._again.clear()
 
     def remove(self, set_: SetLimit, kept: Collection[str] = ()) -> None:
-        """Remove every limit, except those of the cgroups that are `kept`, by their paths."""
-        for key in self._set:
-            if key[1] not in kept and Path(key[1]).is_dir():
+        """Remove every limit, except those of `kept` containers, by id."""
+        for key, (container, _) in self._set.items():
+            if container not in kept and Path(key[1]).is_dir():
                 set_(*key, None)
         self._set.clear()
 
@@ -101,13 +117,18 @@ def _fault(most: int, found: Iterable[int | None]) -> str:
     return f"NVIDIA's hook had set {max(own)} MiB" if own and max(own) > most else ""
 
 
+def _admitted(seen: Observation, container: str) -> Admitted:
+    known = seen.containers.get(container)
+    return known.admitted if known is not None else UNKNOWN
+
+
 class Limiter(Watcher):
     """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2."""
 
     def __init__(self, folders: CgroupFolders | None, log: Log) -> None:
         self._folders, self._conditions = folders, ConditionLog(log)
         self._limits = DriverLimits()
-        self._hooked: Collection[str] = ()
+        self._hooked: frozenset[str] = frozenset()
         self._corrected: dict[str, str] = {}
         self._found: dict[Key, int | None] = {}
         self._nvml: Cards | None = None
@@ -121,7 +142,11 @@ class Limiter(Watcher):
         return len(self._limits), len(self._limits.failed), len(self._corrected)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
-        """Set the limits of all containers of the node, including those that use no card yet."""
+        """Set the limits of all containers of the node, including those that use no card yet.
+
+        Limits stay that NVIDIA's hook has set, and those of containers about which nothing is known any more: a pod
+        that was deleted by force runs on until its grace period ends.
+        """
         if seen.nvml is not self._nvml:
             self._limits.forget()
             self._nvml = seen.nvml
@@ -130,7 +155,7 @@ class Limiter(Watcher):
             return
         folders = self._folders.find(mib.keys()) if self._folders else {}
         hooked = {str(at): mib[each] for each, at in folders.items() if seen.containers[each].admitted.hooked}
-        self._hooked = hooked.keys()
+        self._hooked |= {each for each in folders if seen.containers[each].admitted.hooked}
         self._found = {key: limit for key, limit in self._found.items() if key[1] in hooked}
 
         def set_(card: str, cgroup: str, limit: int | None) -> str:
@@ -138,7 +163,9 @@ class Limiter(Watcher):
                 self._found[card, cgroup] = seen.nvml.limit_of(card, cgroup)
             return seen.nvml.limit(card, cgroup, limit)
 
-        done = self._limits.keep(now, mib, folders, seen.nvml.whole, set_)
+        unknown = {each for each in self._limits.containers if _admitted(seen, each) == UNKNOWN}
+        done = self._limits.keep(now, mib, folders, seen.nvml.whole, set_, self._hooked | unknown)
+        self._hooked &= self._limits.containers
         for at, most in hooked.items():
             if at not in self._corrected and (why := _fault(most, [self._found.get((c, at)) for c in seen.nvml.whole])):
                 self._corrected[at] = why
