@@ -144,6 +144,16 @@ def test_an_old_pod_without_the_variables_may_still_be_changed() -> None:
     assert not ENGINE.mutate(update, cluster(T4)).patch
 
 
+def test_an_image_with_a_smaller_limit_starts_if_the_pod_sets_the_same_limit() -> None:
+    """containerd puts the image's variables first, and the hook takes the first of a name (docs/memory-caps.md)."""
+    image = {"NVIDIA_GPU_MEMORY_LIMIT": "2000"}
+    (alone,) = own(mutated(pod(), cluster(T4)))
+    assert hooked({**alone, **image}) == "above"
+    same = {"env": [{"name": name, "value": value} for name, value in image.items()]}
+    (after,) = own(mutated(pod(main=same), cluster(T4)))
+    assert hooked({**after, **image}) == (2000, 2000)
+
+
 MIB = st.integers(600, 3000)
 
 
@@ -356,6 +366,6 @@ def test_what_holds_a_container_is_said_with_the_node_in_the_way() -> None:
 
 @pytest.mark.parametrize("product", ["NVIDIA-GB10", "NVIDIA-GB10-SHARED"])
 def test_a_card_that_uses_the_hosts_memory_gets_none(product: str) -> None:
-    assert own(
-        mutated(pod(), cluster({**T4, "nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "122880"}))
-    ) == [{}]
+    facts = cluster({**T4, "nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "122880"})
+    assert own(mutated(pod(), facts)) == [{}]
+    assert said(pod(), facts) == [(By.DRIVER, "the agent limits it after its start: the GPU's memory is the host's")]
