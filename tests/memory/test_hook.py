@@ -17,7 +17,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.memory import annotation, driver, environment, explain
 from webhook.memory.budget import budget
-from webhook.memory.coverage import By
+from webhook.memory.coverage import NOT_DRIVEN, By
 from webhook.memory.steps import WRITES, Environment, StepKind
 from webhook.model import Request
 from webhook.policy.model import Card, Policy
@@ -367,5 +367,8 @@ def test_what_holds_a_container_is_said_with_the_node_in_the_way() -> None:
 @pytest.mark.parametrize("product", ["NVIDIA-GB10", "NVIDIA-GB10-SHARED"])
 def test_a_card_that_uses_the_hosts_memory_gets_none(product: str) -> None:
     facts = cluster({**T4, "nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "122880"})
-    assert own(mutated(pod(), facts)) == [{}]
-    assert said(pod(), facts) == [(By.DRIVER, "the agent limits it after its start: the GPU's memory is the host's")]
+    after = mutated(pod(), facts)
+    assert own(after) == [{}]
+    read = annotation.read(after["metadata"]["annotations"][annotation.KEY])
+    assert read is None or not read.driver
+    assert said(pod(), facts) == [(By.NONE, NOT_DRIVEN)]

@@ -42,8 +42,8 @@ class Capped(NamedTuple):
 ALL = "all frameworks"
 """The framework of a cap that reaches every process."""
 
-NOT_WHOLE = "it does not request whole GPUs by name"
-"""Why variables set no limit for a container in a pool where they may: it has a claim, or a MIG device."""
+NOT_DRIVEN = "the driver limits no claim, no MIG device, and no GPU that uses the host's memory"
+"""Why nothing limits a container in a pool whose driver limits others."""
 
 REST = "other CUDA programs"
 """The name for memory outside these frameworks' allocators: C++ programs, raw allocations of other libraries."""
@@ -57,8 +57,10 @@ def coverage(plan: CapPlan) -> Iterator[Capped]:
     for part in plan.containers:
         if part.limit:
             yield Capped(part.shown, ALL, By.HOOK, f"the driver allows {part.limit} MiB from its start on")
+        elif part.driven:
+            yield Capped(part.shown, ALL, By.DRIVER, f"the agent limits it after its start: {plan.late}")
         elif plan.cap.driver:
-            yield Capped(part.shown, ALL, By.DRIVER, f"the agent limits it after its start: {plan.late or NOT_WHOLE}")
+            yield Capped(part.shown, ALL, By.NONE, NOT_DRIVEN)
         if part.hami:
             yield Capped(part.shown, ALL, By.HAMI, f"it requests {part.hami}")
         if not plan.cap.driver:

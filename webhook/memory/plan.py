@@ -67,6 +67,8 @@ class ContainerPlan(NamedTuple):
     image: str = ""
     limit: int = 0
     """The MiB to which NVIDIA's hook has the driver limit the container, 0 if no variables say so."""
+    driven: bool = False
+    """Whether the driver limits the container, by the hook or by the agent."""
 
     @property
     def shown(self) -> str:
@@ -152,8 +154,9 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     except InvalidAnnotation as error:
         return CapRefusal(error.message, error.annotation, cap.budget)
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
-    late = _late(review, pool, cap) if cap.driver else ""
-    limits = _limits(review, cap) if cap.driver and not late else {}
+    driven = _driven(review) if cap.driver and not cap.budget.unified else {}
+    late = driver.in_the_way(review, pool) if driven else ""
+    limits = {} if late else {path: cap.budget.limit(slices) for path, slices in driven.items()}
     limited = {at: cap._replace(limit=limit) for at, limit in limits.items()}
     containers = tuple(
         [
@@ -161,6 +164,8 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
             for at, one in asking.items()
         ]
     )
+    if driven:
+        containers = tuple([part._replace(driven=at in driven) for at, part in zip(asking, containers, strict=True)])
     lists = _lists(containers, cap)
     if before is not None and before.lowered:
         lists["lowered"][:0] = before.still({past.entry for part in containers for past in part.lowered_before})
@@ -172,18 +177,13 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     return CapPlan(pod, pool, cap, containers, before, record, noted=any(lists.values()), late=late, shim=lacking)
 
 
-def _late(review: PodReview, pool: Pool, cap: Cap) -> str:
-    """Say why NVIDIA's hook may not have the driver limit a pod before its start; empty if it may."""
-    return "the GPU's memory is the host's" if cap.budget.unified else driver.in_the_way(review, pool)
-
-
-def _limits(review: PodReview, cap: Cap) -> Mapping[Path, int]:
-    """Return the MiB to which NVIDIA's hook may have the driver limit each container, by path."""
+def _driven(review: PodReview) -> Mapping[Path, int]:
+    """Return the slices of each container that the driver can limit, by path: no claims and no MIG devices."""
     by_path: dict[Path, list[GPURequest]] = {}
     for request in review.requests:
         by_path.setdefault(request.container.path, []).append(request)
     counted = {path: requests.slices(own) for path, own in by_path.items()}
-    return {path: cap.budget.limit(slices) for path, slices in counted.items() if slices}
+    return {path: slices for path, slices in counted.items() if slices}
 
 
 def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]]:
@@ -195,7 +195,7 @@ def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]
                 lists["uncapped"].append(f"{part.shown}: {noted(step, cap.budget)}")
             if step.kind is LOWER:
                 lists["lowered"].append(annotation.lowered(part.shown, step.name, step.old))
-        if cap.driver:
+        if part.driven:
             lists["driver"].append(part.shown)
         if part.limit:
             lists["hook"].append(f"{part.shown}: {part.limit} MiB")
