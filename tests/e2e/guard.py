@@ -7,7 +7,6 @@ import signal
 import socket
 import ssl
 import sys
-import urllib.request
 from base64 import b64decode
 from collections.abc import Callable
 from copy import deepcopy
@@ -20,6 +19,7 @@ from tests import ROOT
 from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.neighbour import identity, listening_address
 from tests.e2e.objects import Object, config_map, pod, template, workload
+from tests.support.waiting import reached
 
 MANIFESTS = ROOT / "manifests"
 COMMANDS = re.findall(r"^kubectl .*", (MANIFESTS / "README.md").read_text("utf-8"), re.MULTILINE)
@@ -102,11 +102,7 @@ class Guard:
 
     def _ready(self) -> bool:
         context = ssl.create_default_context(cadata=b64decode(self._bundle).decode("ascii"))
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=context):
-                return True
-        except OSError:
-            return False
+        return reached(f"{self.url}/readyz", context)
 
     def logged(self) -> list[Object]:
         """Every line of its log so far."""

@@ -3,7 +3,6 @@
 import json
 import re
 import ssl
-import urllib.request
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from tests.e2e import control_plane, pki
 from tests.e2e.control_plane import Cluster, answers
 from tests.e2e.guard import Guard
 from tests.e2e.objects import pod
+from tests.support.waiting import reached
 
 PAGE = ROOT / "docs/certificates.md"
 CONFIGURATION, KUBECONFIG = (yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S))
@@ -34,11 +34,7 @@ class Closed(Guard):
     def _ready(self) -> bool:
         context = ssl.create_default_context(cadata=b64decode(self._bundle).decode("ascii"))
         context.load_cert_chain(self.cluster.folder / "caller.crt", self.cluster.folder / "caller.key")
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=context):
-                return True
-        except OSError:
-            return False
+        return reached(f"{self.url}/readyz", context)
 
 
 def certify(cluster: Cluster, name: str) -> None:

@@ -1,6 +1,9 @@
 """Waits until a condition is true."""
 
+import ssl
 import time
+import urllib.request
+import warnings
 from collections.abc import Callable
 
 LONG = 300.0
@@ -13,3 +16,18 @@ def until(holds: Callable[[], bool], what: str = "it holds", seconds: float = LO
     while not holds():
         assert time.monotonic() < end, f"not after {seconds:.0f} s: {what}"
         time.sleep(pause)
+
+
+def reached(url: str, context: ssl.SSLContext) -> bool:
+    """Return whether a server answers a GET with success.
+
+    If the server resets a connection before the handshake, as one that just ends, Python's `ssl` leaves the socket to
+    the garbage collector (SSLSocket._create), and its warning would fail a test.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            with urllib.request.urlopen(url, timeout=5, context=context):
+                return True
+        except OSError:
+            return False
