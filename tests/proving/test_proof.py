@@ -40,9 +40,9 @@ def setting(request: pytest.FixtureRequest) -> tuple[Policy, Facts]:
     return policy_of(file), facts_of(FACTS if file.parent.name == "policies" else file.parent / "facts.yaml")
 
 
-def tried(policy: Policy, facts: Facts, by: Engine) -> list[Tried]:
+def tried(policy: Policy, facts: Facts, by: Engine, namespace: str | None = None) -> list[Tried]:
     """Try the ways of a policy against an API server that judges by an engine."""
-    found = targets(engine_of(policy), facts)
+    found = targets(engine_of(policy), facts, namespace)
     return [prove(policy, each, admitting(by, facts), RULES) for each in found if isinstance(each, ProbeTarget)]
 
 
@@ -264,6 +264,13 @@ def test_a_way_that_the_policy_does_not_deny_is_explained(proof: ProofRun) -> No
     assert "was admitted, because the action of rule chosen-node is Warn (`actions`)" in proof_report.render(
         "table", warning
     )
+
+
+def test_the_page_shows_a_run(sample_policy: Policy, sample_facts: Facts) -> None:
+    eased = replace(sample_policy, actions={"host-namespaces": Action.WARN})
+    found = tuple(tried(eased, sample_facts, engine_of(eased), "vision"))
+    run = ProofRun(eased, "", "v1.37.1", datetime(2026, 1, 1, tzinfo=UTC), found, ())
+    assert f"```\n{proof_report.render('table', run)}```\n" in (ROOT / "docs/prove.md").read_text("utf-8")
 
 
 def test_json_and_junit_have_every_way(proof: ProofRun) -> None:

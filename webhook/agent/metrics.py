@@ -112,7 +112,9 @@ class AgentMetrics:
             "card_errors", "Critical XIDs and double-bit ECC errors of a card.", ("gpu", "error"), card_errors
         )
         gauge = GaugeMetricFamily(
-            "slicewarden_node_limits", "Memory limits by the driver, one per container and card.", labels=("state",)
+            "slicewarden_node_limits",
+            "Memory limits by the driver, per container and card; corrected: containers.",
+            labels=("state",),
         )
         for state, count in zip(("set", "failed", "corrected"), limits, strict=True):
             gauge.add_metric((state,), count)

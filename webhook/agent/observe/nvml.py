@@ -331,8 +331,10 @@ class Cards:
 
 _PERCENT = 100
 _NO_LIMIT = 2**64 - 1
-UNLIMITED = _NO_LIMIT // MIB
 """NVML_DEVICE_MEMORY_LIMIT_MAX of nvml.h 13.5."""
+
+UNLIMITED = _NO_LIMIT // MIB
+"""The same in MiB."""
 
 
 def _found() -> Iterator[_NvmlDevice]:

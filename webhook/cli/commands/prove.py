@@ -88,7 +88,7 @@ def command(
         raise Unusable(unknown)
     now = datetime.now(UTC)
     facts = replace(Facts.of(objects), today=now.date())
-    sender = listing.connect(kubeconfig, context)
+    sender = listing.connect(kubeconfig, context) if as_ else api
     if as_:
         sender.default_headers["Impersonate-User"] = as_
     outputs.say(_unbound(sender, engine.policy))
