@@ -111,7 +111,8 @@ def _measure(python: str, framework: str, env: Mapping[str, str], card: nvml.Car
     """Measure what one program takes outside its allocator, then fill the card with programs of one framework."""
     idle = card.used
     with greedy([python], framework, env, "--chunks", "1") as program:
-        beside = card.used - idle - held(program.report())
+        own = held(program.report())  # before the card is asked: until then the program has no context
+        beside = card.used - idle - own
     with ExitStack() as stack:
         programs = [stack.enter_context(greedy([python], framework, env)) for _ in range(slices)]
         reports = [program.report() for program in programs]

@@ -27,7 +27,7 @@ class Measured(NamedTuple):
 def about(card: Card) -> str:
     """Name the card, its driver and the versions of the software in one line. It also says if the card is simulated."""
     parts = (
-        f"{card.name}, {card.total:,} MiB, driver {card.driver}, CUDA {card.cuda}",
+        f"{card.name}, {card.total:,} MiB ({card.used:,.0f} in use), driver {card.driver}, CUDA {card.cuda}",
         f"Linux {platform.release()}, Python {platform.python_version()}, Slicewarden {version('slicewarden')}",
     )
     return "; ".join((*((f"**{DRY}**",) if card.pretended else ()), *parts))

@@ -45,7 +45,7 @@ def body(written: str) -> list[list[str]]:
 
 
 def test_the_first_line_and_every_row_of_a_dry_run_say_that_it_is_none(card: State, bench: nvml.Card) -> None:
-    assert about(bench).startswith(f"**{DRY}**; Pretended Card, 24,576 MiB, driver 615.10, CUDA 13.2; Linux ")
+    assert about(bench).startswith(f"**{DRY}**; Pretended Card, 24,576 MiB (0 in use), driver 615.10, CUDA 13.2; Linux ")
     assert "Python 3." in about(bench)
     assert "Slicewarden " in about(bench)
     card.set(limits=1)
@@ -232,9 +232,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_framework_that_breaks_is_a_row_and_the_others_are_measured(bench: nvml.Card, python: Path) -> None:
     found = caps.run(bench, [str(python)], 4)
     assert not found.good
-    assert [(row[0], row[1], row[5]) for row in found.rows] == [
-        ("pytorch", "2.11.0", "each stopped at its cap, all fit"),
-        ("cupy", "", "**broke**: ImportError: libnvrtc.so.13: cannot open shared object file"),
+    assert [(row[0], row[1], row[4], row[5]) for row in found.rows] == [
+        ("pytorch", "2.11.0", "0", "each stopped at its cap, all fit"),  # the pretended card has no contexts
+        ("cupy", "", "", "**broke**: ImportError: libnvrtc.so.13: cannot open shared object file"),
     ]
 
 

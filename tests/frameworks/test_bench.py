@@ -27,7 +27,7 @@ def test_programs_share_a_card(tmp_path: Path) -> None:
     card = Card(T4, tmp_path / "card")
     ran = bench(card, "--slices", "2", "--python", str(environments.python("torch-2.15.0")))
     assert ran.returncode == 0, ran.stderr
-    assert "Pretended Card, 15,360 MiB" in ran.stdout
+    assert "Pretended Card, 15,360 MiB (0 in use)" in ran.stdout
     assert "| each stopped at its cap, all fit |" in ran.stdout
     assert 0.8 * T4 < card.peak < T4
     assert not card.refused

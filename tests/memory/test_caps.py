@@ -545,6 +545,26 @@ def test_the_policy_sets_reserves_by_product() -> None:
     assert budget(Card("NVIDIA-A10", 23028, 2), replace(policy, reserve_mib={"default": 300})).reserve == 300
 
 
+@pytest.mark.parametrize(
+    ("product", "memory", "kept"),
+    [
+        ("Tesla-T4", 15360, 388),
+        ("NVIDIA-A10G", 23028, 435),
+        ("NVIDIA-L4", 23034, 434),
+        ("NVIDIA-GeForce-RTX-3060", 12288, 368),
+        ("NVIDIA-GeForce-RTX-3080", 10240, 397),
+        ("NVIDIA-RTX-4000-SFF-Ada-Generation", 20475, 460),
+        ("NVIDIA-H200", 143771, 616),
+    ],
+)
+@pytest.mark.parametrize("replicas", [2, 3, 4, 8])
+def test_the_drivers_limits_of_all_slices_fit_into_what_it_gives_to_programs(
+    product: str, memory: int, kept: int, replicas: int
+) -> None:
+    """`kept` is what the driver keeps: NVML's `reserved`, as docs/memory-caps.md has it with its sources."""
+    assert replicas * budget(Card(product, memory, replicas), POLICY, driver=True).limit(1) <= memory - kept
+
+
 # Which nodes count
 
 POOL = Pool("shared", "time-slicing", frozenset({"trusted"}), Selector({"s": "t"}), ResourceNames((), shares=True))

@@ -44,7 +44,7 @@ T4 = {
     driver.LABEL: driver.READY,
 }
 L4 = {**T4, "nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.memory": "23034"}
-SLICE = budget(Card("Tesla-T4-SHARED", 15360, 4), HOOKED).slice
+SLICE = budget(Card("Tesla-T4-SHARED", 15360, 4), HOOKED, driver=True).slice
 
 
 def cluster(*nodes: Mapping[str, str]) -> Facts:

@@ -74,7 +74,7 @@ def test_a_value_on_which_a_framework_fails_is_denied_where_the_driver_limits() 
 def test_the_message_about_a_missing_variable_does_not_claim_that_more_can_be_taken() -> None:
     results = Engine(DRIVER, RULES).validate(request_for(pod()), CLUSTER).results
     (text,) = [result.text for result in results if result.rule == "uncapped-memory"]
-    assert "learns only from the driver's refusal that it has 3251 MiB" in text
+    assert "learns only from the driver's refusal that it has 3200 MiB" in text
 
 
 @pytest.mark.parametrize("sharing", ["mig", "none"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_LIMITS, MEMORY_REQUEST, MEMORY_REQUESTS
 from webhook.memory.steps import Environment
 
-SLICE = 3763
+SLICE = 3712
 """MiB of a slice of a T4 shared by four, around which values are drawn."""
 
 MOST = 2**64 - 1

@@ -152,7 +152,10 @@ def cappings(policy: Policy, facts: Facts) -> dict[str, Capping]:
         if least is None or least.unified or not least.enough:
             continue
         caps = _by_release(pool, Cap(least, policy, driver=pool.driver_limits))
-        others = (_by_release(pool, Cap(budget(card, policy), policy, driver=pool.driver_limits)) for card in cards)
+        others = (
+            _by_release(pool, Cap(budget(card, policy, driver=pool.driver_limits), policy, driver=pool.driver_limits))
+            for card in cards
+        )
         if all(other == caps for other in others):
             found[pool.name] = Capping(caps, least.card)
     return found

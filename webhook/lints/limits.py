@@ -53,7 +53,8 @@ def broken_limit(of: Linted) -> Iterator[LintFinding]:
             where, limit = _limit(pool, of.policy, card.product)
             if card.replicas > limit:
                 many.setdefault((where, limit), []).append(node)
-            left = (card.memory - budget(card, of.policy).reserve) // card.replicas
+            reserve = budget(card, of.policy, driver=pool.driver_limits).reserve
+            left = (card.memory - reserve) // card.replicas
             if left < of.policy.limits.min_slice:
                 thin.setdefault(left, []).append(node)
         for (where, limit), whom in many.items():

@@ -23,6 +23,13 @@ CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")
 MIN_BUDGET = 512
 """MiB that a framework needs at least. A smaller cap would only move the failure."""
 
+RESERVE_MIB, KEPT_MIB = 256, 512
+"""MiB of the least reserve of a card, without and with limits of its driver.
+
+A driver keeps memory that no program can have (NVML's `reserved`). On cards of up to 25,000 MiB it was 368 to 460
+(docs/memory-caps.md); on larger ones it is less than 2 %. Frameworks' caps leave it in what contexts do not use.
+"""
+
 MEMORY = "slicewarden.dev/gpu-memory"
 PROCESSES = "slicewarden.dev/gpu-processes"
 """Pod annotations: how much memory the pod's frameworks need, and how many processes use the slice at once."""
@@ -159,9 +166,14 @@ class Budget:
         )
 
 
-def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
-    """Compute the budget on a card. It rounds down, so that all processes of all slices fit together."""
-    reserve = _for_product(policy.reserve_mib, card, max(256, -(-card.memory // 50)))
+def budget(card: Card, policy: Policy, wish: Wish = ALL, *, driver: bool = False) -> Budget:
+    """Compute the budget on a card. It rounds down, so that all processes of all slices fit together.
+
+    Where the `driver` limits each slice, the limits have to add up to no more than it gives to programs. So the reserve
+    covers the memory that it keeps for itself.
+    """
+    least = KEPT_MIB if driver else RESERVE_MIB
+    reserve = _for_product(policy.reserve_mib, card, max(least, -(-card.memory // 50)))
     context = _for_product(policy.context_mib, card, 0)
     whole = card.memory - reserve
     part = whole // card.replicas if wish.claimed is None else min(whole, wish.claimed.mib)
@@ -239,7 +251,7 @@ def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: S
     cards = {card for _, card in known if card} if wish.claimed is None else _of_devices(facts, pool)
     if not cards and pool.assume:
         cards = {pool.assume}
-    budgets = [budget(card, policy, wish) for card in cards]
+    budgets = [budget(card, policy, wish, driver=pool.driver_limits) for card in cards]
     tightest = min(budgets, key=lambda b: (b.permille, b.card.memory, b.card.product), default=None)
     if tightest is None:
         return None

@@ -45,7 +45,7 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
         yield (pool.name, "no card is known, and the policy assumes none", *("",) * 7)
         return
     for card in products or [least.card]:
-        share = budget(card, policy)
+        share = budget(card, policy, driver=pool.driver_limits)
         count = sum(other == card for other in cards.values())
         mark = "*" if share.permille == least.permille and len(products) > 1 else ""
         yield (

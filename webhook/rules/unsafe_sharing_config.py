@@ -218,7 +218,8 @@ def _unfit_share(
         )
         yield share.entry.path, f"shares by {strategy} what pool {pool.name} hands out {kind}", way
     if share.memory and policy.limits.min_slice:
-        reserve = budget(Card(product, share.memory, replicas), policy).reserve
+        driver = pool is not None and pool.driver_limits
+        reserve = budget(Card(product, share.memory, replicas), policy, driver=driver).reserve
         if (left := (share.memory - reserve) // replicas) < policy.limits.min_slice:
             yield (
                 path,

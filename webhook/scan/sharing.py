@@ -129,7 +129,9 @@ def _uncapped(pool: Pool, policy: Policy) -> str:
 def _divisions(pool: Pool, policy: Policy, facts: Facts) -> Iterator[Division]:
     known = Counter(card for _, card in nodes(pool, facts) if card)
     if known:
-        yield from (Division(count, budget(card, policy)) for card, count in sorted(known.items()))
+        yield from (
+            Division(count, budget(card, policy, driver=pool.driver_limits)) for card, count in sorted(known.items())
+        )
     elif assumed := smallest(pool, policy, facts):
         yield Division(0, assumed)
 

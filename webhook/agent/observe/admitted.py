@@ -93,7 +93,7 @@ def _allowance(review: PodReview, container: Container, node: Node) -> int | Non
     slices = requests.slices(request for request in review.requests if request.container.path == container.path)
     if slices is None:
         return None  # no label of the node gives the size of a slice of a MIG device
-    share = budget(card, review.policy, _wish(review.subject))
+    share = budget(card, review.policy, _wish(review.subject), driver=pool.driver_limits)
     if share.unified:
         return None
     if pool.sharing == "mps":
