@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import fill
 
 from bench import aims, runs, tables
+from bench.gpu import page as gpu
 from bench.runs import ROOT, Figure, Run
 from docs import parts
 
@@ -44,6 +45,7 @@ def pages(kept: Mapping[str, Run]) -> dict[Path, str]:
         PAGE: page(kept),
         TABLES: figures(kept),
         README: filled(README.read_text("utf-8"), readme(kept)),
+        gpu.PAGE: gpu.page(),
         SCALE: filled(SCALE.read_text("utf-8"), scale(kept)),
     }
 

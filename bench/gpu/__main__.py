@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def _seen(card: nvml.Card, name: str, part: Part) -> dict[str, Any]:
 
 
 def _save(card: nvml.Card, seen: list[dict[str, Any]], file: Path) -> None:
-    value = {"about": about(card), "pretended": card.pretended, "used": card.used, "parts": seen}
+    day = datetime.now(UTC).date().isoformat()
+    value = {"day": day, "about": about(card), "pretended": card.pretended, "used": card.used, "parts": seen}
     file.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
 
 

@@ -26,7 +26,7 @@ PAGE = 2
 PATIENCE = 600
 """Seconds that a program may take to fill its slice."""
 
-HEAD = ("framework", "version", "each took (MiB)", "all together", "beside the allocator", "verdict")
+HEAD = ("framework", "version", "each took (MiB)", "all together", "outside the allocator", "verdict")
 
 
 class Broke(Exception):

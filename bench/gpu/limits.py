@@ -8,7 +8,7 @@ from webhook.agent.observe.nvml import Cards
 LIMIT, CHUNK = 2048, 64
 """MiB of the limit for a whole container, and of each allocation."""
 
-HEAD = ("limit (MiB)", "two processes took", "NVML tells", "a neighbour took", "after the limit's end", "verdict")
+HEAD = ("limit (MiB)", "two processes took", "reported by NVML", "a neighbour took", "after the limit's end", "verdict")
 
 
 def run(_: Card) -> Measured:
@@ -23,7 +23,7 @@ def run(_: Card) -> Measured:
             try:
                 one, two, other = made.run(held), made.run(held), made.run(free)
                 took = fill((one, two))
-                told = _told(cards, {one.pid, two.pid})
+                reported = _reported(cards, {one.pid, two.pid})
                 neighbour = fill((other,))
             finally:
                 cards.limit(cards.whole[0], cgroup, None)
@@ -31,8 +31,8 @@ def run(_: Card) -> Measured:
         finally:
             cards.close()
     good = 0 < took <= LIMIT and neighbour > LIMIT and after == CHUNK
-    verdict = "held, and nobody else" if good else "**not held**" if took > LIMIT else "**wrong**"
-    return Measured(HEAD, [(str(LIMIT), str(took), told, str(neighbour), f"{after} more", verdict)], good)
+    verdict = "enforced, and for nobody else" if good else "**not enforced**" if took > LIMIT else "**wrong**"
+    return Measured(HEAD, [(str(LIMIT), str(took), reported, str(neighbour), f"{after} more", verdict)], good)
 
 
 def fill(programs: tuple[Program, ...], most: int = LIMIT + 8 * CHUNK) -> int:
@@ -46,6 +46,6 @@ def fill(programs: tuple[Program, ...], most: int = LIMIT + 8 * CHUNK) -> int:
     return took
 
 
-def _told(cards: Cards, pids: set[int]) -> str:
+def _reported(cards: Cards, pids: set[int]) -> str:
     (reading, *_) = cards.look()
     return str(sum(each.mib or 0 for each in reading.processes if each.pid in pids))

@@ -22,7 +22,7 @@ HEAD = ("what", "least", "median", "most", "looks", "note")
 
 
 def run(card: Card, seconds: float = 0.0) -> Measured:
-    """Return the table. A loop runs for SECONDS unless told otherwise. Raises Unavailable."""
+    """Return the table. A loop runs for SECONDS unless another time is given. Raises Unavailable."""
     with containers(needed=False) as made:
         cards = Cards()
         try:

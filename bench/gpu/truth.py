@@ -16,10 +16,10 @@ SIZES = ((256, 512), (1024,), (128,))
 GONE_SECONDS = 10.0
 """Seconds within which the memory of killed processes has to be gone."""
 
-HEAD = ("processes in", "took (MiB)", "NVML tells", "beside what they took", "seconds until gone", "verdict")
+HEAD = ("processes in", "took (MiB)", "reported by NVML", "of it contexts", "seconds until gone", "verdict")
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """The agent's report on a process: the id of its container (empty for none), and MiB."""
 
     container: str
@@ -39,9 +39,9 @@ def run(_: Card) -> Measured:
             for programs, sizes in zip(groups, SIZES, strict=True):
                 if not all(program.take(size) for program, size in zip(programs, sizes, strict=True)):
                     return Measured(HEAD, [("", "", "", "", "", "**the card has not enough free memory**")], good=False)
-            told, rows, right = _told(cards, processes), list[Sequence[str]](), True
+            reported, rows, right = _reported(cards, processes), list[Sequence[str]](), True
             for place, programs, sizes in zip(places, groups, SIZES, strict=True):
-                found = [told.get(program.pid) for program in programs]
+                found = [reported.get(program.pid) for program in programs]
                 known = sum(each.mib for each in found if each)
                 name = place.name if place else ""
                 good = all(each and each.container == name for each in found) and known >= sum(sizes)
@@ -54,7 +54,7 @@ def run(_: Card) -> Measured:
                         str(known),
                         str(known - sum(sizes)),
                         "never" if gone is None else f"{gone:.2f}",
-                        "told, in its place" if good and gone is not None else "**wrong**",
+                        "reported in its place" if good and gone is not None else "**wrong**",
                     )
                 )
         finally:
@@ -63,12 +63,12 @@ def run(_: Card) -> Measured:
     return Measured(HEAD, rows, right, notes)
 
 
-def _told(cards: Cards, processes: Processes) -> Mapping[int, Told]:
+def _reported(cards: Cards, processes: Processes) -> Mapping[int, Reported]:
     (seen, *_) = look.look(cards, processes)
     in_containers = {
-        each.process.pid: Told(use.place.container, each.mib or 0) for use in seen.uses for each in use.processes
+        each.process.pid: Reported(use.place.container, each.mib or 0) for use in seen.uses for each in use.processes
     }
-    return {**in_containers, **{each.process.pid: Told("", each.mib or 0) for each in seen.host}}
+    return {**in_containers, **{each.process.pid: Reported("", each.mib or 0) for each in seen.host}}
 
 
 def _gone(cards: Cards, processes: Processes, programs: list[Program]) -> float | None:
@@ -76,7 +76,7 @@ def _gone(cards: Cards, processes: Processes, programs: list[Program]) -> float 
     begin, pids = time.monotonic(), {program.pid for program in programs}
     for program in programs:
         program.end()
-    while pids & _told(cards, processes).keys():
+    while pids & _reported(cards, processes).keys():
         if time.monotonic() - begin > GONE_SECONDS:
             return None
         time.sleep(0.01)

@@ -45,7 +45,9 @@ def body(written: str) -> list[list[str]]:
 
 
 def test_the_first_line_and_every_row_of_a_dry_run_say_that_it_is_none(card: State, bench: nvml.Card) -> None:
-    assert about(bench).startswith(f"**{DRY}**; Pretended Card, 24,576 MiB (0 in use), driver 615.10, CUDA 13.2; Linux ")
+    assert about(bench).startswith(
+        f"**{DRY}**; Pretended Card, 24,576 MiB (0 in use), driver 615.10, CUDA 13.2; Linux "
+    )
     assert "Python 3." in about(bench)
     assert "Slicewarden " in about(bench)
     card.set(limits=1)
@@ -56,20 +58,22 @@ def test_the_first_line_and_every_row_of_a_dry_run_say_that_it_is_none(card: Sta
         assert {row[0] for row in rows} == {"dry run"}
 
 
-def test_what_containers_take_is_told_in_its_place_and_gone_with_them(bench: nvml.Card) -> None:
+def test_what_containers_take_is_reported_in_its_place_and_gone_with_them(bench: nvml.Card) -> None:
     found = truth.run(bench)
     assert found.good
     assert [(row[1], row[2], row[3], row[5]) for row in found.rows] == [
-        ("256 + 512", "768", "0", "told, in its place"),
-        ("1024", "1024", "0", "told, in its place"),
-        ("128", "128", "0", "told, in its place"),
+        ("256 + 512", "768", "0", "reported in its place"),
+        ("1024", "1024", "0", "reported in its place"),
+        ("128", "128", "0", "reported in its place"),
     ]
 
 
-def test_memory_that_is_told_in_another_place_is_found_out(bench: nvml.Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_reported_in_another_place_is_found_out(
+    bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("webhook.agent.observe.processes.places.place", lambda _: None)
     found = truth.run(bench)
-    assert (found.good, [row[5] for row in found.rows]) == (False, ["**wrong**", "**wrong**", "told, in its place"])
+    assert (found.good, [row[5] for row in found.rows]) == (False, ["**wrong**", "**wrong**", "reported in its place"])
 
 
 def test_a_limit_is_tried_where_the_driver_has_one_and_found_out_where_it_does_not_hold(
@@ -81,11 +85,11 @@ def test_a_limit_is_tried_where_the_driver_has_one_and_found_out_where_it_does_n
     found = limits.run(bench)
     assert found.good
     assert found.rows[0][:3] == ("2048", "2048", "2048")
-    assert found.rows[0][4:] == ("64 more", "held, and nobody else")
+    assert found.rows[0][4:] == ("64 more", "enforced, and for nobody else")
     assert card.limits() == {}
     monkeypatch.setattr(Cards, "limit", lambda *_: "")
     found = limits.run(bench)
-    assert (found.good, found.rows[0][5]) == (False, "**not held**")
+    assert (found.good, found.rows[0][5]) == (False, "**not enforced**")
 
 
 # Where no cgroup can be written to
@@ -294,7 +298,7 @@ def test_one_command_installs_wheels_that_were_carried_along_and_measures(card: 
     assert (tmp_path / "pip").read_text().rstrip().endswith(f"{wheels}/slicewarden-0.1.0-py3-none-any.whl")
     assert ran.stdout == (results / "bench.md").read_text()
     (seen,) = json.loads((results / "bench.json").read_text())["parts"]
-    assert (seen["part"], seen["good"], seen["rows"][0][-1]) == ("limits", True, "held, and nobody else")
+    assert (seen["part"], seen["good"], seen["rows"][0][-1]) == ("limits", True, "enforced, and for nobody else")
 
 
 def test_a_part_that_breaks_ends_no_other_one(

@@ -9,6 +9,7 @@ import pytest
 
 from bench import aims, page, runs
 from bench.aims import Aim
+from bench.gpu import page as gpu
 from bench.peers import PEERS
 from bench.runs import Figure, Machine, Result, Run
 from tests import ROOT
@@ -20,9 +21,18 @@ MEASURED = re.compile(r"\b\d[\d.,]* ?(?:ms|µs|seconds|MiB|GiB|times|×|%|(?:rev
 """Numbers of the kinds that a run gives."""
 
 
-@pytest.mark.parametrize("file", [page.PAGE, page.TABLES, page.README, page.SCALE], ids=lambda file: str(file.name))
+@pytest.mark.parametrize(
+    "file", [page.PAGE, page.TABLES, page.README, page.SCALE, gpu.PAGE], ids=lambda file: str(file.name)
+)
 def test_a_page_says_the_figures_of_the_runs(file: Path) -> None:
     assert file.read_text("utf-8") == page.pages(KEPT)[file], "run `make docs`"
+
+
+def test_no_run_on_a_pretended_card_comes_onto_the_page(tmp_path: Path) -> None:
+    for run in gpu.RUNS.glob("*.json"):
+        (tmp_path / run.name).write_text(run.read_text("utf-8").replace('"pretended": false', '"pretended": true'))
+    with pytest.raises(ValueError, match="no measurement"):
+        gpu.page(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["README.md", "bench/README.md", "docs/evidence/scale.md"])

@@ -127,8 +127,8 @@ class Contention(NamedTuple):
     With TURNS, a running container keeps the card for `turn`. One that has been paused for `longest` runs for at least
     `rest`. Another container is started when the card has been idle for `settle`, and each running one has used the
     card or has been given `patience` to do so. A card is idle below `busy` percent of use: NVML reports 97 to 99 for a
-    program that waits for each step (`python -m bench.gpu readings`, on a real card). Above `full` percent of the card's
-    memory, the last started one is paused.
+    program that waits for each step (docs/evidence/gpu.md). Above `full` percent of the card's memory, the last started
+    one is paused.
     """
 
     mode: str = OFF

@@ -37,7 +37,7 @@ _MORE = (
     "--node it does not use the API server: containers are named by their log files in /var/log/containers, and no "
     "allowance is known.\n\n"
     "Experimental: turns on a contended GPU, where the policy sets `contention.mode`. They are off by default and have "
-    "never run on a real GPU."
+    "never run in a cluster with real GPUs."
 )
 
 
