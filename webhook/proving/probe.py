@@ -1,0 +1,636 @@
+"""What a container sees of GPUs, in one line of JSON: device files, NVML's and CUDA's devices, and memory if asked for.
+
+Any Python from 3.9 on runs this file. It imports the standard library alone, opens NVIDIA's libraries at run time, and
+never computes. Each look has a process of its own, so that a library that crashes or hangs costs that look alone, and
+all memory is given back. The report (sighting.py reads it) has at most 4,096 bytes, as a termination message may have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatch
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+VERSION = 1
+LONGEST = 4096
+FILES, DEVICES = 24, 8
+"""How many files and devices are named; all are counted, up to MOST."""
+MOST = 4096
+MIB = 2**20
+SEEN = dict[str, Any]
+"""A part of the report."""
+
+# Files
+
+DEVICE_FILES = (
+    "nvidia*",  # cards, nvidiactl, nvidia-uvm, nvidia-modeset, switches, vGPUs
+    "nvidia*/*",  # nvidia-caps and nvidia-caps-imex-channels
+    "nvgpu/*/*",  # Tegra's
+    "nvhost-*",
+    "nvmap",
+    "dxg",  # Windows' subsystem
+    "dri/card*",
+    "dri/renderD*",
+    "kfd",  # AMD's, and Hygon's
+    "mkfd",
+    "accel/*",  # Intel's, Habana's and others'
+    "accel[0-9]*",
+    "davinci*",  # Ascend's
+    "devmm_svm",
+    "hisi_hdc",
+    "biren*",
+    "cambricon*",
+    "gcu*",  # Enflame's
+    "iluvatar*",
+    "mtgpu*",  # Moore Threads'
+    "mxcd",  # MetaX's
+    "neuron[0-9]*",
+    "vfio/[0-9]*",  # cards for virtual machines
+    "vfio/devices/*",
+)
+"""Names below /dev of the device files of GPUs and their kin."""
+
+NULL = os.makedev(1, 3)
+"""The number of /dev/null: kernel Documentation/admin-guide/devices.txt."""
+
+OPENED, UNCLEAR, NOT_OPENED = "usable", "unclear", "refused"
+
+REFUSED = (errno.EPERM, errno.EACCES, errno.ENOENT)
+"""Errors of a process that may not open a file, by a control group or the file's mode, or that has lost it since."""
+
+
+def files(mounts: str, folder: str = "/dev") -> SEEN:
+    """Count the device files of GPUs, and those of them that can be opened. `mounts` is the text of mountinfo."""
+    found = dict.fromkeys(filter(is_device, candidates(mounts, folder)))
+    by: dict[str, list[str]] = {OPENED: [], UNCLEAR: [], NOT_OPENED: []}
+    for path in islice(found, MOST):
+        by[opening(path)].append(path)
+    names = [path for paths in by.values() for path in paths]
+    return {
+        "count": len(names),
+        "usable": len(by[OPENED]),
+        "unclear": len(by[UNCLEAR]),
+        "names": [clean(each, 100) for each in names[:FILES]],
+    }
+
+
+def candidates(mounts: str, folder: str) -> Iterator[str]:
+    """Yield paths that may be device files: in the folder, in each mount, and mounts of single files by any name."""
+    folders = [folder]
+    for line in mounts.splitlines()[:MOST]:
+        _, _, _, root, point, *_ = [*line.split(" "), *[""] * 5]
+        source, point = (each.encode("latin-1", "replace").decode("unicode_escape") for each in (root, point))
+        if any(fnmatch(source.removeprefix("/dev").lstrip("/"), pattern) for pattern in DEVICE_FILES):
+            yield point
+        if point and not point.startswith(("/proc", "/sys", "/dev/")):
+            folders += [point, f"{point.rstrip('/')}/dev"]
+    for each in dict.fromkeys(folders):
+        for pattern in DEVICE_FILES:
+            with suppress(PermissionError):  # of a folder that this user may not look into, and so may open nothing of
+                yield from map(str, islice(Path(each).glob(pattern), MOST))
+
+
+def is_device(path: str) -> bool:
+    """Whether a path is a character device, or a link to one. Runtimes put /dev/null over what they hide."""
+    try:
+        found = Path(path).stat()
+        return stat.S_ISCHR(found.st_mode) and found.st_rdev != NULL
+    except (OSError, ValueError):
+        return False
+
+
+def opening(path: str) -> str:
+    """Open a device file as CUDA does, or at least for reading, as MIG's capabilities are, and close it at once."""
+    outcome = NOT_OPENED
+    for mode in (os.O_RDWR, os.O_RDONLY):
+        try:
+            os.close(os.open(path, mode | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
+            return OPENED
+        except OSError as error:
+            if error.errno not in REFUSED:
+                outcome = OPENED if error.errno == errno.EBUSY else UNCLEAR  # busy: another process has it
+    return outcome
+
+
+# NVIDIA's libraries
+
+FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/nvidia/lib64",  # GKE's
+    "/usr/lib/wsl/lib",
+    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+)
+"""Where NVIDIA's runtimes put the driver's libraries. An image without ldconfig has no cache that names them."""
+
+NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
+
+NO_CARD_NVML = {4: "no permission", 6: "not found", 9: "driver not loaded"}
+"""Errors of nvmlInit where a process can reach no card (nvml.h, nvmlReturn_t)."""
+
+NO_CARD_CUDA = {34: "stub library", 100: "no device"}
+"""Errors of cuInit where a process can reach no card (cuda.h, CUresult)."""
+
+OUT_OF_MEMORY = 2
+
+
+class NotThere(Exception):
+    """There is no such library in this container."""
+
+
+class Unanswered(Exception):
+    """A library answered with an error that does not say what the container can reach."""
+
+
+class Library:
+    """A library whose functions return an error number, 0 for success. Raises NotThere and OSError."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._library = _loaded(name)
+
+    def status(self, function: str, *arguments: Any) -> int:
+        """Call a function, and return its error; -1 if the library lacks the function."""
+        try:
+            called = getattr(self._library, function)
+        except AttributeError:
+            return -1
+        return int(called(*arguments))
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function that has to succeed. Raises Unanswered."""
+        error = self.status(function, *arguments)
+        if error:
+            raise Unanswered(f"{function}: error {error}" if error > 0 else f"{self.name} has no {function}")
+
+
+def _loaded(name: str) -> Any:
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        for folder in FOLDERS:
+            path = Path(folder, name)
+            if path.exists():
+                return ctypes.CDLL(str(path))
+        if name in str(error) and "No such file" in str(error):
+            raise NotThere(f"{name} is not there") from error
+        raise
+
+
+def nvml(_: float) -> Iterator[SEEN]:
+    """List NVML's cards and MIG devices."""
+    seen: SEEN = {"count": 0, "mig": 0, "devices": [], "why": ""}
+    try:
+        library = Library(NVML)
+    except NotThere as missing:
+        yield {**seen, "why": str(missing)}
+        return
+    error = library.status("nvmlInit_v2")
+    if error in NO_CARD_NVML:
+        yield {**seen, "why": f"nvmlInit_v2: {NO_CARD_NVML[error]}"}
+        return
+    if error:
+        raise Unanswered(f"nvmlInit_v2: error {error}")
+    count = ctypes.c_uint()
+    library.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+    seen["count"] = min(count.value, MOST)
+    for index in range(min(seen["count"], CARDS)):
+        card = ctypes.c_void_p()
+        error = library.status("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(card))
+        if error:
+            _add(seen["devices"], {"uuid": "", "name": f"error {error}", "mib": 0})
+            continue
+        _add(seen["devices"], _device(library, card))
+        for part in _mig_devices(library, card):
+            seen["count"] += 1
+            seen["mig"] += 1
+            _add(seen["devices"], _device(library, part))
+    yield seen
+
+
+CARDS, PARTS = 64, 16
+"""How many cards are asked for their MIG devices, and how many of these."""
+
+
+def _mig_devices(library: Library, card: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
+    now, pending, most = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+    if library.status("nvmlDeviceGetMigMode", card, ctypes.byref(now), ctypes.byref(pending)) or now.value != 1:
+        return
+    if library.status("nvmlDeviceGetMaxMigDeviceCount", card, ctypes.byref(most)):
+        return
+    for index in range(min(most.value, PARTS)):
+        part = ctypes.c_void_p()
+        if not library.status("nvmlDeviceGetMigDeviceHandleByIndex", card, index, ctypes.byref(part)):
+            yield part
+
+
+def _device(library: Library, handle: ctypes.c_void_p) -> SEEN:
+    memory = (ctypes.c_ulonglong * 3)()
+    error = library.status("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+    return {
+        "uuid": _said(library, "nvmlDeviceGetUUID", handle),
+        "name": _said(library, "nvmlDeviceGetName", handle),
+        "mib": 0 if error else min(memory[0] // MIB, 2**40),
+    }
+
+
+def _said(library: Library, function: str, handle: ctypes.c_void_p) -> str:
+    text = ctypes.create_string_buffer(96)
+    error = library.status(function, handle, text, len(text))
+    return f"error {error}" if error else clean(text.value.decode("utf-8", "replace"), 64)
+
+
+def _add(devices: list[SEEN], device: SEEN) -> None:
+    if len(devices) < DEVICES:
+        devices.append(device)
+
+
+def cuda(context: bool) -> Callable[[float], Iterator[SEEN]]:
+    """Return a look that lists CUDA's devices, and makes a context on the first if asked to."""
+
+    def look(_: float) -> Iterator[SEEN]:
+        seen: SEEN = {"count": 0, "uuids": [], "context": None, "why": ""}
+        try:
+            library = Library(CUDA)
+        except NotThere as missing:
+            yield {**seen, "why": str(missing)}
+            return
+        error = library.status("cuInit", 0)
+        if error in NO_CARD_CUDA:
+            yield {**seen, "why": f"cuInit: {NO_CARD_CUDA[error]}"}
+            return
+        if error:
+            raise Unanswered(f"cuInit: error {error}")
+        count = ctypes.c_int()
+        library.call("cuDeviceGetCount", ctypes.byref(count))
+        seen["count"] = max(0, min(count.value, MOST))
+        for index in range(min(seen["count"], DEVICES)):
+            raw = (ctypes.c_ubyte * 16)()
+            if not library.status("cuDeviceGetUuid_v2", ctypes.byref(raw), _ordinal(library, index)):
+                text = bytes(raw).hex()
+                seen["uuids"].append("-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])))
+        yield seen  # a context may crash or hang
+        if context and seen["count"]:
+            try:
+                with_context(library)
+                yield {**seen, "context": "made"}
+            except Unanswered as failed:
+                yield {**seen, "context": clean(str(failed), 100)}
+
+    return look
+
+
+def _ordinal(library: Library, index: int) -> ctypes.c_int:
+    device = ctypes.c_int()
+    library.call("cuDeviceGet", ctypes.byref(device), index)
+    return device
+
+
+def with_context(library: Library) -> None:
+    """Make a context on the first device. It ends with the process."""
+    context = ctypes.c_void_p()
+    library.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), _ordinal(library, 0))
+    library.call("cuCtxSetCurrent", context)
+
+
+def first_device() -> Library:
+    """Return CUDA, initialised. Raises NotThere and Unanswered."""
+    library = Library(CUDA)
+    library.call("cuInit", 0)
+    return library
+
+
+# Memory
+
+CHUNK = 256
+"""MiB that are asked for at once, and halved where the driver has no more."""
+
+
+def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
+    """Return a look that takes MiB from the driver up to a bound, and gives them back."""
+
+    def look(until: float) -> Iterator[SEEN]:
+        library = first_device()
+        with_context(library)
+        taken: list[ctypes.c_size_t] = []
+        got, chunk, stopped = 0, CHUNK, ""
+        while got < bound and chunk and not stopped:
+            size, address = min(chunk, bound - got), ctypes.c_size_t()
+            error = library.status("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size * MIB))
+            if not error:
+                taken.append(address)
+                got += size
+                yield {"got": got, "stopped": ""}
+            elif error == OUT_OF_MEMORY:
+                chunk = size // 2
+            else:
+                stopped = f"cuMemAlloc_v2: error {error}"
+            if time.monotonic() > until:
+                stopped = stopped or LATE
+        for address in taken:
+            library.status("cuMemFree_v2", address)
+        yield {"got": got, "stopped": stopped or ("" if got == bound else "cuMemAlloc_v2: out of memory")}
+
+    return look
+
+
+LATE = "no time left"
+
+PIECE = 16
+"""MiB that are asked of a framework at once, and never less: PyTorch would take 20 MiB of the card for 8."""
+
+
+class Taking(NamedTuple):
+    """A framework's version, and what allocates so many bytes with it, or raises an error of the framework."""
+
+    version: str
+    take: Callable[[int], object]
+
+
+def pytorch(_: int) -> Taking:
+    """PyTorch's allocator."""
+    torch = import_module("torch")
+    return Taking(torch.__version__, lambda size: torch.empty(size, dtype=torch.uint8, device="cuda"))
+
+
+NEW_FRACTION, FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+
+
+def jax(bound: int) -> Taking:
+    """JAX's pool, which might take most of the card at once. A device array from a host array compiles nothing."""
+    name = NEW_FRACTION if os.environ.get(NEW_FRACTION) else FRACTION
+    os.environ[name] = str(min(float(os.environ.get(name) or 0.75), bound / total()))
+    os.environ[PREALLOCATE] = "false"
+    numpy, library = import_module("numpy"), import_module("jax")
+    (device, *_) = library.devices("cuda")
+    host = numpy.zeros(PIECE * MIB, numpy.uint8)
+    return Taking(library.__version__, lambda size: library.device_put(host[:size], device).block_until_ready())
+
+
+def tensorflow(bound: int) -> Taking:
+    """TensorFlow's pool, which may take the whole card at once."""
+    library = import_module("tensorflow")
+    (device, *_) = library.config.list_physical_devices("GPU")
+    capped = import_module("tensorflow.python.eager.context").context().config.gpu_options
+    fraction = capped.per_process_gpu_memory_fraction
+    if not fraction or fraction * total() > bound:
+        limit = library.config.LogicalDeviceConfiguration(memory_limit=bound)
+        library.config.set_logical_device_configuration(device, [limit])
+
+    def take(size: int) -> object:
+        with library.device("GPU:0"):
+            return library.raw_ops.Empty(shape=[size], dtype=library.uint8)
+
+    return Taking(library.__version__, take)
+
+
+def cupy(_: int) -> Taking:
+    """CuPy's default pool."""
+    library = import_module("cupy")
+    return Taking(library.__version__, lambda size: library.empty(size, dtype=library.uint8))
+
+
+def total() -> int:
+    """Return the MiB of the first device."""
+    library, size = first_device(), ctypes.c_size_t()
+    library.call("cuDeviceTotalMem_v2", ctypes.byref(size), _ordinal(library, 0))
+    return max(1, size.value // MIB)
+
+
+FRAMEWORKS: dict[str, tuple[str, Callable[[int], Taking]]] = {
+    "pytorch": ("torch", pytorch),
+    "jax": ("jax", jax),
+    "tensorflow": ("tensorflow", tensorflow),
+    "cupy": ("cupy", cupy),
+}
+"""The module and the allocator of each framework."""
+
+
+def framework(name: str, bound: int) -> Callable[[float], Iterator[SEEN]]:
+    """Return a look that takes MiB with a framework up to a bound."""
+
+    def look(until: float) -> Iterator[SEEN]:
+        source = FRAMEWORKS[name][1](bound)
+        held: list[object] = []
+        seen: SEEN = {"version": clean(str(source.version), 24), "got": 0, "stopped": ""}
+        while seen["got"] + PIECE <= bound and not seen["stopped"]:
+            yield seen
+            try:
+                held.append(source.take(PIECE * MIB))
+                seen["got"] += PIECE
+            except Exception as error:
+                seen["stopped"] = reason(error)
+            if time.monotonic() > until:
+                seen["stopped"] = seen["stopped"] or LATE
+        yield seen
+
+    return look
+
+
+# Looks
+
+
+def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> SEEN:
+    """Run a look in a process of its own, and return the last that it said, with the `error` that ended it early.
+
+    The look is told to be done a little before the process is killed, so that it can give back what it took.
+    """
+    end = time.monotonic() + seconds
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        _say(look, end - min(1, seconds / 4), seconds, writer)
+    os.close(writer)
+    last, done = _heard(reader, end)
+    os.close(reader)
+    if not done:
+        os.kill(child, signal.SIGKILL)
+    ended = _ended(child, time.monotonic() + 1)
+    seen: SEEN = json.loads(last) if last else {}
+    if not done:
+        seen.setdefault("error", f"no answer in {seconds:.0f} s")
+    elif ended:
+        seen.setdefault("error", f"ended by {ended}")
+    elif not last:
+        seen["error"] = "said nothing"
+    return seen
+
+
+def _say(look: Callable[[float], Iterator[SEEN]], until: float, seconds: float, writer: int) -> None:
+    """Write each thing that a look says in a line, and end this process. Libraries print to nowhere."""
+    last: SEEN = {}
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(seconds) + 2)  # if nobody is left to kill it
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        for seen in look(until):
+            last = dict(seen)
+            _write(writer, last)
+    except BaseException as error:
+        _write(writer, {**last, "error": reason(error)})
+    finally:
+        os._exit(0)
+
+
+def _write(writer: int, seen: SEEN) -> None:
+    data = json.dumps(seen).encode("ascii") + b"\n"
+    while data:
+        data = data[os.write(writer, data) :]
+
+
+LINE = 1 << 16
+"""The most bytes of a line that a look writes."""
+
+
+def _heard(reader: int, end: float) -> tuple[bytes, bool]:
+    """Return the last line that was written, and whether the writer was done in time."""
+    last = rest = b""
+    while True:
+        left = end - time.monotonic()
+        if left <= 0 or len(rest) > LINE or not select.select([reader], [], [], left)[0]:
+            return last, False
+        part = os.read(reader, LINE)
+        if not part:
+            return last, True
+        *lines, rest = (rest + part).split(b"\n")
+        last = lines[-1] if lines else last
+
+
+def _ended(child: int, until: float) -> str:
+    """Wait for a process, and return the signal that ended it. One that is stuck in a driver is left to the kernel."""
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
+        time.sleep(0.005)
+    return ""
+
+
+# The report
+
+
+def clean(text: str, most: int) -> str:
+    """Return a text as printable ASCII, cut to a length."""
+    text = " ".join(text[: 4 * most].split())
+    return "".join(each if " " <= each <= "~" else "?" for each in text)[:most]
+
+
+def reason(error: BaseException) -> str:
+    """Return an error in one line."""
+    if isinstance(error, (Unanswered, NotThere)):
+        return clean(str(error), 100)
+    return clean(f"{type(error).__name__}: {error}", 100)
+
+
+def written(report: SEEN) -> str:
+    """Return the report in one line of at most LONGEST bytes. The longest list loses its last item until it fits."""
+    lists = [part[key] for part in report.values() if isinstance(part, dict) for key in LISTS if key in part]
+    while len(text := json.dumps(report, separators=(",", ":"))) > LONGEST:
+        report["cut"] = True
+        max(lists, key=lambda each: len(json.dumps(each))).pop()
+    return text
+
+
+LISTS = ("names", "devices", "uuids")
+
+
+def look_around(options: argparse.Namespace) -> SEEN:
+    """Make each look, and return the report. A look that is late leaves its share of the time to no other."""
+    wanted = FRAMEWORKS if "all" in options.framework else dict.fromkeys(options.framework)
+    installed = [name for name in FRAMEWORKS if name in wanted and find_spec(FRAMEWORKS[name][0])]
+    bound = options.memory
+    looks: dict[str, Callable[[float], Iterator[SEEN]]] = {
+        "files": lambda _: iter((files(_mountinfo()),)),
+        "nvml": nvml,
+        "cuda": cuda(options.context),
+    }
+    if bound:
+        looks["memory"] = memory(bound)
+        looks.update({name: framework(name, bound) for name in installed})
+    end = time.monotonic() + options.seconds
+    seen: dict[str, SEEN] = {}
+    for name, look in looks.items():
+        share = (end - time.monotonic()) / (len(looks) - len(seen))
+        seen[name] = apart(look, max(share, 0.1))
+    report: SEEN = {"probe": VERSION}
+    for name in ("files", "nvml", "cuda"):
+        report[name] = seen[name] if "error" not in seen[name] else {"error": seen[name]["error"]}
+    if "uuids" in seen["cuda"]:  # then an error is that of the context
+        report["cuda"] = {**seen["cuda"], "context": seen["cuda"].get("error", seen["cuda"]["context"])}
+        report["cuda"].pop("error", None)
+    report["memory"] = {"asked": bound, **_taken(seen["memory"])} if bound else None
+    report["frameworks"] = {
+        name: {"version": seen[name].get("version", ""), **_taken(seen[name])} for name in installed if bound
+    }
+    report["cut"] = any(
+        part.get("count", 0) > len(part[key]) for part in report.values() if isinstance(part, dict)
+        for key in LISTS if key in part
+    )  # fmt: skip
+    return report
+
+
+def _taken(seen: SEEN) -> SEEN:
+    return {"got": seen.get("got", 0), "stopped": seen.get("error") or seen.get("stopped", "")}
+
+
+def _mountinfo() -> str:
+    with Path("/proc/self/mountinfo").open(encoding="utf-8", errors="replace") as opened:
+        return opened.read(MIB)
+
+
+TERMINATION_LOG = Path("/dev/termination-log")
+"""The file whose text the kubelet puts into the status of the pod, and which every user may write."""
+
+
+def main() -> int:
+    """Look, and report on standard output and in a file."""
+    parser = argparse.ArgumentParser(
+        prog="probe", description="Say what this container sees of GPUs. Computes nothing."
+    )
+    parser.add_argument("--memory", type=int, default=0, metavar="MIB", help="take so much memory of the first device")
+    parser.add_argument(
+        "--framework", action="append", default=[], choices=[*FRAMEWORKS, "all"], help="take --memory with it as well"
+    )
+    parser.add_argument("--context", action="store_true", help="make a context on the first device")
+    parser.add_argument("--seconds", type=int, default=60, help="the most time for everything; 60 if not given")
+    parser.add_argument("--report", metavar="FILE", help=f"write the report here too; {TERMINATION_LOG} if it is there")
+    options = parser.parse_args()
+    if options.framework and not options.memory:
+        parser.error("--framework needs --memory, which bounds what is taken")
+    if not 0 <= options.memory <= 2**24 or not 1 <= options.seconds <= 3600:
+        parser.error("--memory is at most 16 TiB, and --seconds is from 1 to 3600")
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(1))  # the first process of a container ignores other alarms
+    signal.alarm(options.seconds + 30)
+    text = written(look_around(options))
+    print(text, flush=True)
+    file = Path(options.report) if options.report else TERMINATION_LOG
+    if options.report or (options.report is None and file.exists()):
+        try:
+            file.write_text(text, "ascii")
+        except OSError as error:
+            print(f"{file}: {error.strerror}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
