@@ -1,8 +1,10 @@
 """The pretended card itself: real processes take its memory, and it holds them to what the driver was told."""
 
+import pytest
+
 from bench.gpu.containers import Containers
-from tests.support.card.state import State
-from webhook.agent.observe import look
+from tests.support.card.state import MIB, NO_RESERVED, State
+from webhook.agent.observe import look, view
 from webhook.agent.observe.nvml import Cards
 from webhook.agent.observe.processes import Processes
 
@@ -40,6 +42,21 @@ def test_memory_is_told_by_process_and_so_by_container(card: State, made: Contai
     assert [(each.process.pid, each.mib) for each in seen.host] == [(programs[3].pid, 103)]
     assert seen.unattributed == 103
     assert card.get("refused") == 0
+
+
+@pytest.mark.parametrize("missing", [0, NO_RESERVED], ids=["a driver that names it", "an older driver"])
+def test_the_memory_that_the_driver_keeps_counts_as_nobodys(card: State, made: Containers, missing: int) -> None:
+    """An H200 showed 615 MiB outside any container while nobody used it."""
+    card.set(reserved=615 * MIB, missing=missing)
+    program = made.run(made.make())
+    assert program.take(1000)
+    cards = Cards()
+    (seen,) = look.look(cards, Processes())
+    cards.close()
+    assert (seen.reading.used, seen.reading.errors) == (1615, ())
+    assert (seen.reading.kept, seen.unattributed) == ((None, 615) if missing else (615, 0))
+    line = ", 615 of them outside any container" if missing else ", 615 of them by the driver, 0 outside any container"
+    assert line in view.table([seen], {})
 
 
 def test_a_limit_of_the_driver_holds_all_processes_of_a_container_together_and_nobody_else(

@@ -179,7 +179,9 @@ def _cards(seen: LastLook, dead_cards: Collection[str]) -> Iterator[Metric]:
 
     used = gauge("used_bytes", "Bytes of a card in use.")
     total = gauge("total_bytes", "Bytes of a card.")
-    rest = gauge("unattributed_bytes", "Bytes of a card in use outside any container.")
+    rest = gauge(
+        "unattributed_bytes", "Bytes of a card in use outside any container, nor by the driver itself (R510 and newer)."
+    )
     busy = gauge("busy_ratio", "Share of NVML's last sample period in which a kernel ran on a card.")
     unrequested = gauge("unrequested_containers", "Containers on a card that request no GPU.")
     dead = gauge("dead", "1 for a card that is dead after an event of NVML, or has fallen off the bus, else 0.")

@@ -11,7 +11,7 @@
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, SMALL = 7,
        DRIVER_NOT_LOADED = 9, TIMEOUT = 10, FUNCTION_NOT_FOUND = 13, LOST = 15, OPERATING_SYSTEM = 17 };
-enum { NO_MPS = 1, NO_EVENTS = 2, NO_SAMPLES = 4 }; /* bits of a card's `missing` */
+enum { NO_MPS = 1, NO_EVENTS = 2, NO_SAMPLES = 4, NO_RESERVED = 8 }; /* bits of a card's `missing` */
 enum { INSTANCES = 4 };
 
 struct handle { unsigned card, instance; }; /* instance 0 is the whole card */
@@ -84,6 +84,16 @@ int nvmlDeviceGetMemoryInfo(void *device, unsigned long long memory[3]) {
         if (on(device, &card->slots[i])) memory[2] += card->slots[i].memory;
     memory[1] = memory[0] - memory[2];
     return OK;
+}
+
+struct memory { unsigned version; unsigned long long total, reserved, free, used; };
+int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) {
+    unsigned long long first[3];
+    if (of(device)->missing & NO_RESERVED) return FUNCTION_NOT_FOUND;
+    int error = nvmlDeviceGetMemoryInfo(device, first);
+    if (error) return error;
+    memory->total = first[0], memory->reserved = of(device)->reserved, memory->free = first[1];
+    return memory->used = first[2] - memory->reserved, OK;
 }
 
 int nvmlDeviceGetUtilizationRates(void *device, unsigned rates[2]) {

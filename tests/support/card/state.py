@@ -29,7 +29,7 @@ MIB = 2**20
 
 LOST = 15
 
-NO_MPS, NO_EVENTS, NO_SAMPLES = 1, 2, 4
+NO_MPS, NO_EVENTS, NO_SAMPLES, NO_RESERVED = 1, 2, 4, 8
 """What an older driver lacks: bits of a card's `missing`."""
 
 NAME = "Pretended Card"

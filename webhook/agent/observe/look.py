@@ -52,12 +52,12 @@ class CardUse(NamedTuple):
 
     @property
     def unattributed(self) -> int | None:
-        """MiB in use outside any container: by the driver, by the host, and by processes that have just ended.
+        """MiB in use outside any container: by the host, by processes that have just ended, and by an older driver.
 
         It can be negative, because NVML reads the card and its processes at different moments.
         """
-        used = self.reading.used
-        return None if used is None else used - sum(use.mib for use in self.uses)
+        used, kept = self.reading.used, self.reading.kept or 0
+        return None if used is None else used - kept - sum(use.mib for use in self.uses)
 
 
 def look(cards: Cards, processes: Processes) -> tuple[CardUse, ...]:

@@ -45,6 +45,7 @@ class CardReading(NamedTuple):
     `number` is the card's index in NVML; a MIG device adds a colon and its own index. `busy` is the percent of NVML's
     last sample period in which a kernel ran. `errors` are the calls that failed, with the reason. `parent` is the UUID
     of a MIG device's card. `opened` is whether NVML gave a handle of the card. If it did not, `uuid` is `index N`.
+    `kept` is the part of `used` that the driver keeps for itself, which no program can have.
     """
 
     uuid: str
@@ -58,6 +59,7 @@ class CardReading(NamedTuple):
     errors: tuple[str, ...] = ()
     parent: str = ""
     opened: bool = True
+    kept: int | None = None
 
     @property
     def lost(self) -> bool:
@@ -110,6 +112,11 @@ class _Samples(NamedTuple):
 
     newest: int = 0
     stamps: Mapping[int, int] = {}
+
+
+def nvmlDeviceGetMemoryInfo_v2(handle: Any) -> Any:  # noqa: N802 - NVML's name
+    """Ask for a card's memory with what the driver keeps (R510 and newer). Raises NVMLError."""
+    return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
 
 
 class Cards:
@@ -238,6 +245,7 @@ class Cards:
         errors: list[str] = []
         memory = self._ask(errors, pynvml.nvmlDeviceGetMemoryInfo, card.handle)
         total = None if memory is None else memory.total // MIB
+        reserved = None if memory is None else self._ask(errors, nvmlDeviceGetMemoryInfo_v2, card.handle)
         rates = None if card.mig else self._ask(errors, pynvml.nvmlDeviceGetUtilizationRates, card.handle)
         busy = rates.gpu if rates is not None and rates.gpu <= _PERCENT else None
         clients = self._ask(errors, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, card.handle) or ()
@@ -266,6 +274,7 @@ class Cards:
             card.mig,
             tuple(dict.fromkeys(errors)),
             card.parent,
+            kept=None if reserved is None else reserved.reserved // MIB,
         )
 
     def _shares(self, errors: list[str], card: _NvmlDevice, pids: Collection[int]) -> dict[int, int] | None:

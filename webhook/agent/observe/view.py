@@ -101,9 +101,10 @@ def table(cards: Iterable[CardUse], containers: Mapping[str, NodeContainer], sla
 def _card(card: CardUse) -> Iterator[str]:
     reading, missing = card.reading, card.unattributed
     memory = "memory unknown" if reading.used is None else f"{reading.used} of {reading.total} MiB in use"
-    other = "" if missing is None else f", {max(missing, 0)} of them outside any container"
+    kept = "" if reading.kept is None else f", {reading.kept} of them by the driver"
+    other = "" if missing is None else f", {max(missing, 0)}{'' if kept else ' of them'} outside any container"
     busy = "" if reading.busy is None else f", busy {reading.busy} %"
-    yield f"{' '.join(filter(None, (reading.number, reading.name, reading.uuid)))}: {memory}{other}{busy}"
+    yield f"{' '.join(filter(None, (reading.number, reading.name, reading.uuid)))}: {memory}{kept}{other}{busy}"
     yield from (f"  {error}" for error in reading.errors)
 
 
@@ -138,6 +139,7 @@ def _value(card: CardUse, containers: Mapping[str, NodeContainer], slack: int) -
         "uuid": reading.uuid,
         "usedMiB": reading.used,
         "totalMiB": reading.total,
+        "driverMiB": reading.kept,
         "noContainerMiB": card.unattributed if card.unattributed is None else max(card.unattributed, 0),
         "busyPercent": reading.busy,
         "errors": [*reading.errors],
