@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,10 +13,14 @@ import pytest
 import yaml
 
 import certs
+from tests import ROOT
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.listening import Asked, listening
 from tests.support.policies import FACTS, POLICY, policy_of
+from tests.support.starting import made, objects
+from webhook.api.resources import Resource
 from webhook.cli import main as cli
+from webhook.cluster.watch import inside, namespaces, resources
 from webhook.doctor import doctor
 from webhook.doctor.doctor import Check, CheckState, Examined
 from webhook.doctor.installation import Installation, ReadFailure
@@ -71,8 +75,8 @@ def issued(days: int = 60, name: str = "slicewarden", *, old: bool = False) -> t
 class World:
     """Return what the API server answers, by path: an object, or a status with a message."""
 
-    def __init__(self) -> None:
-        policy = policy_of(POLICY)
+    def __init__(self, file: Path = POLICY, facts: Iterable[Any] | None = None) -> None:
+        policy, found = policy_of(file), [*(_facts() if facts is None else facts)]
         certificate, bundle = issued()
         self.counts = 0
         self.lacks = ""
@@ -96,13 +100,13 @@ class World:
             },
             f"{HOME}/pods": {"metadata": {}, "items": [self.pod("a", "cpu-0"), self.pod("b", "cpu-1")]},
             SLICES: {"items": [{"endpoints": [{"conditions": {"ready": True}}, {"conditions": {"ready": True}}]}]},
-            POLICY_MAP: {"data": {"policy.yaml": POLICY.read_text("utf-8")}},
+            POLICY_MAP: {"data": {"policy.yaml": file.read_text("utf-8")}},
             SERVING: {"data": {"tls.crt": certificate}},
             REVIEWS: {"status": {"allowed": True}},
             PROBE: (400, DENIED),
         }
-        for path, made in zip((MUTATING, VALIDATING), configurations(policy), strict=True):
-            self.items[path] = deepcopy(made)
+        for path, written in zip((MUTATING, VALIDATING), configurations(policy), strict=True):
+            self.items[path] = deepcopy(written)
             for hook in self.items[path]["webhooks"]:
                 hook["clientConfig"]["caBundle"] = bundle
         self.install(fallback(policy, walk(), ValidationActions.BY_RULE))
@@ -112,15 +116,9 @@ class World:
             f'slicewarden_policy_info{{hash="{policy.digest}"}}': 1.0,
         }
         self.series = {"a": dict(series), "b": dict(series)}
-        for kind, path in (
-            ("Namespace", "/api/v1/namespaces"),
-            ("Node", "/api/v1/nodes"),
-            ("ConfigMap", "/api/v1/namespaces/gpu-operator/configmaps"),
-            ("DaemonSet", "/apis/apps/v1/namespaces/gpu-operator/daemonsets"),
-            ("Pod", "/api/v1/pods"),
-            ("ClusterPolicy", "/apis/nvidia.com/v1/clusterpolicies"),
-        ):
-            self.items[path] = {"metadata": {}, "items": [each for each in _facts() if each["kind"] == kind]}
+        for resource in (*resources(policy), *inside(namespaces(policy))):
+            items = [each for each in found if _lists(resource, each)]
+            self.items[resource.path] = {"metadata": {}, "items": items}
 
     def install(self, made: list[Any]) -> None:
         """Have this fallback, as the API server lists it: without the kinds of items."""
@@ -175,6 +173,13 @@ def _facts() -> Iterator[Any]:
         yield from each["items"] if each["kind"] == "List" else [each]
 
 
+def _lists(resource: Resource, item: Any) -> bool:
+    """Whether the API server lists an object for a resource."""
+    if (item["apiVersion"], item["kind"]) != (resource.api_version, resource.kind):
+        return False
+    return not resource.namespace or item["metadata"].get("namespace") == resource.namespace
+
+
 class Ended:
     def __init__(self, status: int, out: str, err: str) -> None:
         self.status, self.err = status, err
@@ -199,6 +204,8 @@ def ask(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any
 
     return ask
 
+
+CLUSTERS = sorted((ROOT / "tests/clusters").glob("**/*.yaml"))
 
 NAMES = {
     *("replicas", "mode", "policy", "lint", "registration", "certificate", "caBundle", "endpoints", "facts", "guard"),
@@ -227,6 +234,24 @@ def test_a_working_installation_has_no_error(world: World, ask: Any) -> None:
     assert done.having("error") == done.having("not known") == {}
     writes = [(method, path) for method, path, _ in world.asked if method != "GET"]
     assert {path for method, path in writes} == {REVIEWS, f"{PROBE}?dryRun=All"}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda file: str(file.stem))
+def test_a_policy_of_init_is_in_order_on_its_own_cluster(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On each dump `doctor` reports no error, and can read all that it looks at."""
+    items = objects(cluster)
+    policy = tmp_path / "policy.yaml"
+    accelerators = ["nvidia-l4"] if cluster.stem == "gke-autopilot" else []
+    policy.write_text(made(items, accelerators=accelerators).text, "utf-8")
+    world = World(policy, items)
+    with listening(world.answer) as url:
+        status = cli.main(["doctor", "--kubeconfig", str(kubeconfig(tmp_path, url)), "--format", "json"])
+    done = Ended(status, *capsys.readouterr())
+    assert (done.err, done.having("error"), done.having("not known")) == ("", {}, {})
+    assert {each["check"] for each in done.checks} >= NAMES
+    assert done.status == 0
 
 
 def test_audit_mode_is_no_error_if_a_replica_counts_the_dry_run(world: World, ask: Any) -> None:
