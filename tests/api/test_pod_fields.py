@@ -9,7 +9,7 @@ import yaml
 
 from tests import ROOT
 from tests.support.pod_fields import POD_SPEC, RECORDED, Fields, fields_of
-from webhook.api.pods import CONTAINER_LISTS
+from webhook.api.pods import CONTAINER_LISTS, Container
 from webhook.rules import walk
 
 RULES = {rule.id for rule in walk()}
@@ -54,6 +54,26 @@ def test_every_list_of_containers_is_judged() -> None:
 def test_every_door_has_its_rules() -> None:
     named = {rule for of in REVIEWED.values() for rules in of.get("way", {}).values() for rule in rules} - {"*"}
     assert named <= RULES
+
+
+def test_every_path_in_a_container_is_one_of_its_places() -> None:
+    """A field that names a path in a container is read wherever mounts are; a new one fails here."""
+    container = FIELDS["api.core.v1.Container"]
+    lists = {field: kind.removeprefix("list of io.k8s.") for field, kind in container.items() if "list of" in kind}
+    made = dict.fromkeys(_paths(container), "/etc/own") | {
+        field: [dict.fromkeys(paths, "/etc/own")]
+        for field, kind in lists.items()
+        if (paths := _paths(FIELDS.get(kind, {})))
+    }
+    assert set(made) == {"terminationMessagePath", "volumeDevices", "volumeMounts"}
+    places = [*Container({"name": "c", **made}, ("spec", "containers", 0), "containers").places]
+    assert sorted(str(path[3]) for path, place in places if place == "/etc/own") == sorted(made)
+
+
+def _paths(fields: dict[str, str]) -> list[str]:
+    """The fields that name a path in a container: subPath names one in the volume."""
+    named = {field for field, kind in fields.items() if kind == "string" and field.endswith("Path")}
+    return sorted(named - {"subPath"})
 
 
 @pytest.mark.parametrize(

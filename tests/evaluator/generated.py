@@ -143,7 +143,9 @@ def _variable(draw: st.DrawFn, pod: Object) -> None:
 
 
 def _mount(draw: st.DrawFn, pod: Object) -> None:
-    _container(draw, pod)["volumeMounts"] = [{"name": "v", "mountPath": draw(st.sampled_from(PLACES))}]
+    place = draw(st.sampled_from(PLACES))
+    mounted = ({"volumeMounts": [{"name": "v", "mountPath": place}]}, {"terminationMessagePath": place})
+    _container(draw, pod).update(draw(st.sampled_from(mounted)))
 
 
 def _annotation(draw: st.DrawFn, pod: Object) -> None:

@@ -288,6 +288,13 @@ def test_a_path_is_written_one_way(steps: list[str]) -> None:
     assert not normal.endswith("/")
 
 
+@pytest.mark.parametrize("path", [each for each in host_paths.HARMLESS_PATHS if each.startswith(("/sys/", "/proc/"))])
+def test_no_link_of_the_kernel_leads_out_of_a_harmless_path(path: str) -> None:
+    """This machine's kernel shows it. A runtime follows links of a hostPath, and the pod may name any of them."""
+    assert Path(path).resolve() == Path(path)
+    assert not [each for each in Path(path).rglob("*") if each.is_symlink()]
+
+
 def test_harmless_paths_are_exceptions_of_something() -> None:
     exceptions = (*host_paths.HARMLESS_PATHS, *host_paths.READ_ONLY_PATHS)
     places = (*host_paths.HOST_PATHS, "/var/log")  # which is above two of them
@@ -642,6 +649,7 @@ MOUNTS = st.lists(
     ),
     max_size=2,
 )
+MESSAGES = st.sampled_from(("/dev/termination-log", "/etc/ld.so.preload", "/slicewarden/sitecustomize.py"))
 VOLUMES = st.fixed_dictionaries(
     {"name": st.sampled_from(("v", "w"))},
     optional={
@@ -688,6 +696,7 @@ DOOR_CONTAINERS = containers(
     envFrom=SOURCES,
     securityContext=SECURITY,
     volumeMounts=MOUNTS,
+    terminationMessagePath=MESSAGES,
     restartPolicy=st.sampled_from((None, "Always")),
 )
 

@@ -248,6 +248,12 @@ HARMS: dict[str, Callable[[Item], Any]] = {
     "a mount in the folder": lambda item: container(item)["volumeMounts"].append(
         {"name": "v", "mountPath": f"{FOLDER}/sitecustomize"}
     ),
+    "a device in the folder": lambda item: container(item).update(
+        volumeDevices=[{"name": "v", "devicePath": f"{FOLDER}/usercustomize.py"}]
+    ),
+    "the message in its place": lambda item: container(item).update(
+        terminationMessagePath=f"{FOLDER}/sitecustomize.py"
+    ),
     "another path": set_variable("PYTHONPATH", "/app"),
     "a path before ours": set_variable("PYTHONPATH", f"/app:{FOLDER}"),
     "a larger fraction": set_variable("SLICEWARDEN_MEMORY_FRACTION", "0.9"),

@@ -26,6 +26,9 @@ KUBELETS = "system:nodes"
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
+MESSAGE = "terminationMessagePath"
+"""The field of a container that names the file of its last message."""
+
 _TEXTS = frozenset((str,))
 
 
@@ -91,6 +94,24 @@ class Container(NamedTuple):
         path = (*self.path, "envFrom")
         for index, entry in entries(self.spec, "envFrom", self.path):
             yield text(entry, "prefix", (*path, index))
+
+    @property
+    def places(self) -> Iterator[tuple[Path, str]]:
+        """Yield the place of each mount and device in the container, and of its termination message.
+
+        The kubelet mounts a file of its own for the message, after all other mounts, wherever the pod says (kubernetes
+        pkg/kubelet/kuberuntime kuberuntime_container.go, makeMounts).
+        """
+        for part, key in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
+            if self.spec.get(part) is None:
+                continue
+            for index, mount in entries(self.spec, part, self.path):
+                place = mount.get(key)
+                if not isinstance(place, str):
+                    raise Malformed((*self.path, part, index, key), "must be a string")
+                yield (*self.path, part, index, key), place
+        if self.spec.get(MESSAGE) is not None:
+            yield (*self.path, MESSAGE), text(self.spec, MESSAGE, self.path)
 
     @property
     def words(self) -> list[str]:

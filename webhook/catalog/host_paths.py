@@ -251,12 +251,14 @@ HARMLESS_PATHS = (
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/sys/kernel/mm/transparent_hugepage",
-    "/sys/devices/system",
     "/etc/localtime",
     "/etc/timezone",
     "/usr/share/zoneinfo",
 )
-"""Paths below HOST_PATHS that lead to no GPU.
+"""Paths below HOST_PATHS that lead to no GPU, and that hold no symbolic link out of themselves.
+
+`/sys/devices/system` is none of them: `cpu/cpu0/firmware_node/subsystem` there leads to all devices of the node (kernel
+drivers/acpi/glue.c), and a runtime follows the links of a hostPath.
 
 Control groups are not harmless. Root in a container can write the `devices` controller of cgroup v1, which decides who
 may open a GPU (kernel Documentation/admin-guide/cgroup-v1/devices.rst), and a read-only mount leaves the mounts below

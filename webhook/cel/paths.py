@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from webhook.api.pods import MESSAGE
 from webhook.catalog import host_paths
 from webhook.cel.write import all_of, any_of, array, one_of, strings, text
 from webhook.policy.model import Policy
@@ -99,13 +100,19 @@ def leads_to_gpu(letters_: str) -> str:
 
 
 def mounts(container: str, part: str, predicate: str) -> str:
-    """Return whether a container mounts files or devices at a place `m` for which a predicate is true.
+    """Return whether a container has a mount, a device or its message at a place `m` for which a predicate is true.
 
     All such places contain the text `part`, so most others are excluded quickly. A place with `..` never counts.
     """
 
-    def exists(mounted: str, place: str) -> str:
+    def exists(listed: str, place: str) -> str:
         likely = f"{place}.contains({text(part)}) && !{place}.contains('..')"
-        return f"{container}.?{mounted}.orValue([]).exists(v, {likely} && [{place}].exists(m, {predicate}))"
+        return f"{listed}.exists(v, {likely} && [{place}].exists(m, {predicate}))"
 
-    return any_of((exists("volumeMounts", "v.mountPath"), exists("volumeDevices", "v.devicePath")))
+    return any_of(
+        (
+            exists(f"{container}.?volumeMounts.orValue([])", "v.mountPath"),
+            exists(f"{container}.?volumeDevices.orValue([])", "v.devicePath"),
+            exists(f"[{container}.?{MESSAGE}.orValue('')]", "v"),
+        )
+    )

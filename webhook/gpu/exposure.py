@@ -165,18 +165,12 @@ def _environment(container: Container, exposure: Exposure) -> None:
 
 
 def _mounts(container: Container, exposure: Exposure) -> None:
-    for part, key in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
-        if container.spec.get(part) is None:
+    for at, place in container.places:
+        # Most mounts lead nowhere, and this test is cheaper than normalizing every path.
+        if not ("nvidia-container" in place or "ld.so" in place or ".." in place or place.rstrip("/.").endswith("etc")):
             continue
-        for index, mount in entries(container.spec, part, container.path):
-            path = mount.get(key)
-            if not isinstance(path, str):
-                raise Malformed((*container.path, part, index, key), "must be a string")
-            # Most mounts lead nowhere, and this test is cheaper than normalizing every path.
-            if not ("nvidia-container" in path or "ld.so" in path or ".." in path or path.rstrip("/.").endswith("etc")):
-                continue
-            normal = host_paths.normal(path)
-            if host_paths.asks_for_device(normal):
-                exposure.add("device_mounts", Opening((*container.path, part, index, key), path, path, container))
-            elif normal == "/etc" or host_paths.within(normal, host_paths.LIMIT_MOUNTS):
-                exposure.add("limit_mounts", Opening((*container.path, part, index, key), path, path, container))
+        normal = host_paths.normal(place)
+        if host_paths.asks_for_device(normal):
+            exposure.add("device_mounts", Opening(at, place, place, container))
+        elif normal == "/etc" or host_paths.within(normal, host_paths.LIMIT_MOUNTS):
+            exposure.add("limit_mounts", Opening(at, place, place, container))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from webhook.api.fields import entries, text
+from webhook.api.fields import entries
 from webhook.api.pods import Container, EnvVar, Pod
 from webhook.facts.images import ImageSetting, is_path
 from webhook.memory import frameworks
@@ -188,17 +188,18 @@ def _within(value: str, budget: Budget, name: str) -> bool:
 def _mounts(container: Container, refused: list[Finding]) -> Iterator[dict[str, Any]]:
     """Yield the mounts that are missing, and refuse those that would hide the file."""
     there: list[str] = []
-    ours = {mount["mountPath"]: mount for mount in mounts()}
-    at = (*container.path, "volumeMounts")
-    for index, mount in entries(container.spec, "volumeMounts", container.path):
-        place = posixpath.normpath("/" + text(mount, "mountPath", (*at, index)).lstrip("/"))
-        if ours.get(place) == mount:
+    ours, at = mounts(), (*container.path, "volumeMounts")
+    listed = entries(container.spec, "volumeMounts", container.path)
+    own = {(*at, index, "mountPath") for index, mount in listed if mount in ours}
+    for path, written in container.places:
+        place = posixpath.normpath("/" + written.lstrip("/"))
+        if path in own:
             there.append(place)
         elif f"{place}/".startswith(f"{FOLDER}/"):
             message = f"a mount at {shown(place)} hides the memory shim, which lies in {FOLDER}; mount it elsewhere"
-            refused.append(Finding((*at, index, "mountPath"), message))
+            refused.append(Finding(path, message))
             there.append(place)
-    yield from (mount for place, mount in ours.items() if place not in there)
+    yield from (mount for mount in ours if mount["mountPath"] not in there)
 
 
 def pod_findings(pod: Pod) -> Iterator[Finding]:
