@@ -212,9 +212,7 @@ TEMPLATES = {
     ),
     "preview.yaml": Template("controller/preview.yaml"),
     "guard.yaml": Template("controller/guard.yaml"),
-    "fallback.yaml": Template(
-        "controller/fallback.yaml", 'semverCompare ">=1.35.0-0" .Capabilities.KubeVersion.Version'
-    ),
+    "fallback.yaml": Template("controller/fallback.yaml"),
     "agent-namespace.yaml": Template("components/agent/namespace.yaml", AGENT),
     "agent-rbac.yaml": Template("components/agent/rbac.yaml", AGENT),
     "agent-acts.yaml": Template("components/agent-acts/rbac.yaml", f"and {AGENT} .Values.agent.acts"),

@@ -23,6 +23,7 @@ from webhook.controller.terms import Terms
 from webhook.engine import filled
 from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.fallback import policies as fallbacks
+from webhook.fallback.needs import LACKING
 from webhook.memory import frameworks
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
@@ -514,6 +515,50 @@ def test_every_write_of_a_change_is_tried_before_the_first_one(api: ApiInMemory)
     registration = [HALVES[VALIDATE], HALVES[MUTATE], HALVES[VALIDATE]]
     assert tried == sorted(f"{path} {q}" for path in (*registration, *differ))
     assert sorted(api.tried) == tried
+
+
+def validations(api: ApiInMemory) -> list[int]:
+    """How many validations each policy of the fallback has."""
+    found = (each["spec"] for path, each in api.objects.items() if f"/{fallback.PLURAL}/" in path)
+    return [len(spec.get("validations") or ()) for spec in found]
+
+
+def test_a_server_that_would_accept_part_of_the_fallback_gets_none_until_it_is_a_newer_one(api: ApiInMemory) -> None:
+    install_fallback(api)
+    older = "undeclared reference to 'flatten'"
+    api.refuses = lambda path, body, _: older if fallback.PLURAL in path and ".flatten()" in str(body) else ""
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    assert (api.named(VALIDATE), api.named(MUTATE), set(validations(api))) == (p, p, {0})
+    ready = conditions(api)["Ready"]
+    assert (ready["status"], ready["message"].endswith(f"; {LACKING}")) == ("True", True)
+    put(api, policy(mode="Audit"))
+    settle(one)
+    assert LACKING not in conditions(api)["Ready"]["message"]
+    put(api, policy())
+    settle(one)
+    api.refuses = lambda *_: ""
+    while not any(validations(api)):
+        one.look()
+    settle(one)
+    assert LACKING not in conditions(api)["Ready"]["message"]
+    api.tried.clear()
+    for _ in range(20):
+        assert one.look() == Round()
+    assert not [each for each in api.tried if fallback.PLURAL in each]  # a server that has them is not asked again
+
+
+def test_a_refusal_of_another_kind_says_nothing_about_functions(api: ApiInMemory) -> None:
+    install_fallback(api)
+    api.refuses = lambda path, _, __: "no right" if fallback.PLURAL in path else ""
+    api.refused = 403
+    put(api, policy())
+    one = controller(api)
+    for _ in range(10):
+        one.look()
+    assert conditions(api)["Ready"]["reason"] == "Refused"
+    assert conditions(api)["Ready"]["message"] == "no right (nothing is judged)"
 
 
 @pytest.mark.parametrize("step", ["validate P.Q", "mutate Q", "validate Q"])

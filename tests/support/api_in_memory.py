@@ -64,6 +64,8 @@ class ApiInMemory:
         """Paths whose status cannot be written."""
         self.refuses: Callable[[str, Object, bool], str] = lambda *_: ""
         """What is said against a patch of a path, which may be for show; empty for nothing."""
+        self.refused = 422
+        """The HTTP status with which it is said."""
         self.tried: list[str] = []
         """The patches for show, each with the digest that it was made from."""
         self.releases = ["1"]
@@ -163,7 +165,7 @@ class ApiInMemory:
             return 500, _status("etcdserver: request is too large"), []
         dry = bool(query.get("dryRun"))
         if message := self.refuses(path, body, dry):
-            return 422, _status(message), []
+            return self.refused, _status(message), []
         if dry and path.startswith(LEASE):
             return 200, item, self.warnings()
         version = (body.get("metadata") or {}).get("resourceVersion")

@@ -17,6 +17,7 @@ from webhook import rules
 from webhook.cluster import client
 from webhook.controller import agents, fallback, order, reach
 from webhook.controller.certificates import CertificateKeeper
+from webhook.controller.functions import Functions
 from webhook.controller.order import RELEASES, Names, Place, Seen, Wait, Write
 from webhook.controller.reach import Replica
 from webhook.controller.reading import PolicyRead, read_policy
@@ -27,6 +28,7 @@ from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
 from webhook.engine.registration import API_VERSION, MADE_FROM, NAME, Made
 from webhook.facts.kind import BIND
+from webhook.fallback.needs import LACKING
 from webhook.memory import frameworks
 from webhook.model import Object
 from webhook.policy import revisions
@@ -82,6 +84,8 @@ class Controller:
         self._policies: dict[str, tuple[str, Policy]] = {}
         self._made: dict[tuple[str, Names], list[Object]] = {}
         self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
+        self._functions = Functions(partial(self._apply_fallback, dry=True), clock)
+        self._without = ""
         self.begin()
         self._trial = Trial(partial(self._apply, dry=True), clock)
         self.replicas: list[Replica] = []
@@ -155,6 +159,8 @@ class Controller:
             message = look.waits or (f"next: {following}" if following else "one more look")
             reason, message = self._unreadable(target, decision) or (Reason.CHANGING, message)
             standing = Standing(reason, message, standing.fields)
+        elif standing.reason is Reason.IN_FORCE and self._without:
+            standing = Standing(standing.reason, f"{standing.message}; {self._without}", standing.fields)
         if first:
             ready = self._count(world, following)
             self._stand(first, Standing(standing.reason, standing.message, {**standing.fields, "replicas": ready}))
@@ -186,7 +192,8 @@ class Controller:
             return  # a policy before is lost: nothing can be written, and the status says what is waited for
         for write in writes:
             yield self._filled(world, write.what, write.names, known)
-        if target.manner is Manner.ENFORCE and (installed := self._installed_fallback()):
+        installed = self._installed_fallback() if target.manner is Manner.ENFORCE else []
+        if installed and not self._functions.lacking(installed[0]):
             for body in fallback.changes(installed, fallback.made(known[target.digest])):
                 yield f"{ADMISSION}/{fallback.PLURAL}/{body['metadata']['name']}", body
 
@@ -357,21 +364,29 @@ class Controller:
         return self._made[key]
 
     def _change_fallback(self, world: _Observed, following: Write | None) -> Round | None:
-        """Change one policy of the fallback, if one has to change."""
+        """Change one policy of the fallback, if one has to change.
+
+        An API server that would accept only part of a fallback gets an empty one.
+        """
+        self._without = ""
         installed = self._installed_fallback()
         if not installed:
             return None
         digest = fallback.in_force(world.place, following)
+        if digest and self._functions.lacking(installed[0]):
+            digest, self._without = "", LACKING
         if self._fallback[0] != digest:
             policy = world.held.get(digest)
             self._fallback = digest, fallback.made(policy) if policy else {}
         body = next(fallback.changes(installed, self._fallback[1]), None)
         if body is None:
             return None
-        name = body["metadata"]["name"]
-        self._apply(f"{ADMISSION}/{fallback.PLURAL}/{name}", body)
+        self._apply_fallback(body)
         self._fallback_at, self._answers = self._clock(), 0
-        return Round(f"fallback {name}")
+        return Round(f"fallback {body['metadata']['name']}")
+
+    def _apply_fallback(self, body: Object, *, dry: bool = False) -> None:
+        self._apply(f"{ADMISSION}/{fallback.PLURAL}/{body['metadata']['name']}", body, dry=dry)
 
     def _installed_fallback(self) -> list[Object]:
         return [each for name in fallback.NAMES if (each := self._installed(f"{fallback.PLURAL}/{name}"))]
