@@ -33,6 +33,7 @@ from webhook.facts.snapshot import Facts
 from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.mutations import mutating
+from webhook.fallback.needs import LACKING
 from webhook.fallback.policies import fallback
 from webhook.policy.model import Card
 from webhook.rules import walk
@@ -519,6 +520,13 @@ def _put(world: World, **status: Any) -> None:
     world.items[OBJECTS]["items"][0]["status"].update(status)
 
 
+def _older(world: World) -> None:
+    """What the controller leaves at an API server that lacks functions of the fallback."""
+    for each in world.items[FALLBACK[0]]["items"]:
+        each["spec"].pop("validations", None)
+    _put(world, **_status("d", message=f"every replica has loaded it; {LACKING}"))
+
+
 @pytest.mark.parametrize(
     ("fault", "check", "state", "words"),
     [
@@ -552,10 +560,20 @@ def _put(world: World, **status: Any) -> None:
             "warning",
             "it is empty",
         ),
+        (_older, "fallback", "warning", LACKING),
     ],
     ids=[
         *("gone", "facts", "changing", "generation", "unseen", "held", "guard", "weak-guard"),
-        *("no-controller", "no-lease", "away", "no-definition", "no-fallback", "unbound", "empty-fallback"),
+        *(
+            "no-controller",
+            "no-lease",
+            "away",
+            "no-definition",
+            "no-fallback",
+            "unbound",
+            "empty-fallback",
+            "older-server",
+        ),
     ],
 )
 def test_each_fault_of_a_policy_as_an_object_is_found(

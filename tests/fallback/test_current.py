@@ -130,7 +130,7 @@ def test_bindings_with_actions_that_are_no_actions_have_no_answer(actions: Any) 
     ("arguments", "message"),
     [
         (["--check"], "--check needs either FILE or --live"),
-        (["--live"], "FILE and --live need --check"),
+        (["a.yaml"], "FILE and --live need --check"),
         (["--as", "folder"], "unknown 'folder'"),
         (["--as", "static", "--params", "a"], "--params cannot be used with --as static"),
         (["--mutate", "--params", "a"], "--params cannot be used with --mutate"),

@@ -1,5 +1,6 @@
 """`--check FILE` and `--check --live`: compares the objects made from a policy with those that are installed."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from webhook.fallback.answers import ValidationActions
 from webhook.fallback.params import Params
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
+from webhook.text.words import listed, several
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Api
@@ -27,16 +29,16 @@ STALE = 1
 Command = Callable[..., Any]
 
 
-def shared(function: Command) -> Command:
-    """Add FILE, `--check` and `--live`. `given` reads them."""
+def shared(asks: str = "with --check: ask the cluster") -> Callable[[Command], Command]:
+    """Add FILE, `--check` and `--live`, whose help is given. `given` reads them."""
     file = click.argument(
         "file", required=False, type=options.PATH, metavar="[FILE]", help="manifests to compare; - is standard input"
     )
     check = click.option(
         "--check", is_flag=True, help="compare FILE, or the cluster with --live, with what the policy needs"
     )
-    live = click.option("--live", is_flag=True, help="with --check: ask the cluster")
-    return options.all_of(file, check, live)(function)
+    live = click.option("--live", is_flag=True, help=asks)
+    return options.all_of(file, check, live)
 
 
 def given(file: str | None, *, check: bool, live: bool) -> None:
@@ -117,6 +119,23 @@ class Fallback:
             config_map=True,
             facts=self.facts,
         )
+
+
+def accepted(made: Sequence[Object], target: inputs.Target) -> None:
+    """Ask the API server of a cluster by dry runs whether it accepts all of a fallback.
+
+    Part of a fallback must not be applied. Raises Unusable, with one sentence about what is refused.
+    """
+    from webhook.cluster import listing  # brings the client, which only a live cluster needs
+    from webhook.cluster import registered as cluster
+
+    refused = cluster.refused(listing.connect(target.kubeconfig, target.context), made)
+    if refused:
+        which, why = next(iter(refused.items()))
+        if lacks := sorted(set(re.findall(r"undeclared reference to '(\w{1,40})'", " ".join(refused.values())))):
+            which, why = "it lacks CEL functions that Kubernetes 1.35 has", listed(lacks, 3)
+        says = f"the API server refuses {len(refused)} of {several(len(made), 'object')}, so nothing is printed"
+        raise Unusable((Problem("fallback", 0, f"{says}; {which}: {why}"),))
 
 
 def run(

@@ -1,5 +1,6 @@
 """Reads the webhook configurations of a cluster, and its admission policies."""
 
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from webhook.cluster import client
@@ -33,6 +34,30 @@ POLICIES = {
     "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",
 }
 """The resources of admission policies, with their kinds, which the items of a list do not name."""
+
+
+def refused(api: Api, made: Iterable[Object]) -> dict[str, str]:
+    """Apply the objects of a fallback as dry runs; return the API server's messages about those that it refuses.
+
+    The keys name the objects. A server that does not serve a kind refuses its objects too. Raises Unusable if it cannot
+    be asked, or fails.
+    """
+    plurals = {kind: plural for plural, kind in POLICIES.items()}
+    found: dict[str, str] = {}
+    for each in made:
+        kind, metadata = each["kind"], each["metadata"]
+        folder = (
+            f"{ROOT}/{plurals[kind]}" if kind in plurals else f"/api/v1/namespaces/{metadata['namespace']}/configmaps"
+        )
+        query = {"dryRun": "All", "fieldManager": "slicewarden", "force": "true"}
+        try:
+            client.ask(api, f"{folder}/{metadata['name']}", query, method="PATCH", body=each)
+        except client.Unreachable as error:
+            raise Unusable((Problem("cluster", 0, str(error)),)) from error
+        except StatusError as error:
+            unserved = kind in plurals and error.status == NOT_FOUND
+            found[f"{kind} {metadata['name']}"] = "it does not serve this kind" if unserved else str(error)
+    return found
 
 
 def config_map(api: Api, namespace: str, name: str) -> list[Object]:

@@ -11,6 +11,7 @@ from webhook.engine import filled
 from webhook.engine.paths import Name
 from webhook.fallback import current
 from webhook.fallback.comparison import compare
+from webhook.fallback.needs import LACKING
 from webhook.model import Object
 from webhook.policy.model import Switch
 from webhook.rules import walk
@@ -157,6 +158,8 @@ def fallback(of: Examined) -> Iterator[Check]:
     enforces = bool(items) and (items[0].get("status") or {}).get("mode") == Switch.ENFORCE
     if not found:
         yield Check(name, CheckState.WARNING, "it is not installed", INSTALL)
+    elif enforces and current.empty(found) and LACKING in str(items[0]["status"].get("conditions")):
+        yield Check(name, CheckState.WARNING, LACKING, "upgrade the API server")
     elif current.empty(found):
         state, way = (CheckState.WARNING, CONTROLLER_LOGS) if enforces else (CheckState.OK, "")
         yield Check(name, state, "it is empty: the controller fills it while a policy in mode Enforce is in force", way)

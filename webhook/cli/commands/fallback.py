@@ -37,7 +37,7 @@ PARAMS = _Params()
     page=parser.HelpEpilog(
         (
             "slicewarden fallback --policy policies/ > fallback.yaml",
-            "slicewarden fallback --policy policies/ --actions ByRule | kubectl apply -f -",
+            "slicewarden fallback --policy policies/ --actions ByRule --live | kubectl apply -f -",
             "slicewarden fallback --policy policies/ --mutate --facts cluster.json > fallback.yaml",
             "slicewarden fallback --policy policies/ --params fallback > fallback.yaml",
             "slicewarden fallback --policy policies/ --check fallback.yaml",
@@ -50,9 +50,13 @@ PARAMS = _Params()
     help="Print ValidatingAdmissionPolicies and their bindings, with which the API server itself enforces part of a "
     "policy while the webhook is down, or after its registration was deleted. They never deny what the webhook "
     "allows. `slicewarden rules RULE` says how much of a rule they enforce. Print them again for each policy and "
-    "release. They need Kubernetes 1.35; the static form needs 1.37.",
+    "release. They need Kubernetes 1.35; with --live the API server says whether it accepts them. The static form "
+    "needs 1.37.",
 )
-@checks.shared
+@checks.shared(
+    "ask the cluster; with --check: compare its fallback; without: ask its API server by dry runs whether it accepts "
+    "all objects, and print nothing if it does not"
+)
 @options.policy()
 @click.option(
     "--as",
@@ -101,7 +105,8 @@ def command(
     context: str | None,
 ) -> int:
     """Print the fallback, or compare the installed one with it."""
-    checks.given(file, check=check, live=live)
+    if check or file is not None:
+        checks.given(file, check=check, live=live)
     static = form == "static"
     if static and live:
         files = "no API shows the static form; compare the file of each control plane node"
@@ -121,15 +126,17 @@ def command(
     made = policies.fallback(loaded, rules.walk(), answer or ValidationActions.DENY, params)
     if static:
         made = policies.static(made, loaded)
+    mutating = mutations.mutating(loaded, rules.walk(), known) if mutate else []
+    if live:
+        checks.accepted([*made, *mutating], inputs.Target(kubeconfig, context, None))
     given = options_of(answer or ValidationActions.DENY, params, static=static) + (" --mutate" if mutate else "")
     outputs.show(
         f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden fallback{given}`.\n"
         "# Make it again with each policy and with each release.\n"
     )
     if mutate:
-        made += mutations.mutating(loaded, rules.walk(), known)
         missing = mutations.unwritten(loaded, rules.walk(), mutations.cappings(loaded, known))
         outputs.show("# Without the webhook this is missing:\n" + "".join(f"# - {each}\n" for each in missing))
-    for each in made:
+    for each in (*made, *mutating):
         outputs.show("---\n" + goyaml_writer.write(each), commands=True)
     return 0

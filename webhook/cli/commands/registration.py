@@ -38,7 +38,7 @@ def _base64(text: str) -> str:
     "policy's hash. Print them again for each policy and release. --check compares those of a file or a cluster, and "
     "the fallback if there is one.",
 )
-@checks.shared
+@checks.shared()
 @options.policy()
 @options.cluster
 @click.option("--ca-bundle", type=_base64, metavar="BASE64", help="the CAs with which API servers verify the webhook")
