@@ -42,18 +42,19 @@ def find(names: Collection[str] = tuple(PACKAGES)) -> Path:
     )
 
 
-def kubernetes_version() -> str:
-    """The release of Kubernetes that go.mod pins, as `v1.2.3`."""
-    match = re.search(r"^\s+k8s\.io/kubernetes (v\S+)", (HERE / "go.mod").read_text("utf-8"), re.MULTILINE)
+def kubernetes_version(pins: Path = HERE) -> str:
+    """The release of Kubernetes that a folder's go.mod pins, as `v1.2.3`."""
+    match = re.search(r"^\s+k8s\.io/kubernetes (v\S+)", (pins / "go.mod").read_text("utf-8"), re.MULTILINE)
     if match is None:
-        raise ValueError("go.mod pins no k8s.io/kubernetes")
+        raise ValueError(f"{pins / 'go.mod'} pins no k8s.io/kubernetes")
     return match[1]
 
 
-def version_flags() -> str:
+def version_flags(pins: Path = HERE) -> str:
     """The linker's flags by which Kubernetes' programs know their release."""
-    major, minor, _ = kubernetes_version().removeprefix("v").split(".", 2)
-    variables = {"gitVersion": kubernetes_version(), "gitMajor": major, "gitMinor": minor}
+    version = kubernetes_version(pins)
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return " ".join(f"-X={package}.{key}={value}" for package in VERSION_PACKAGES for key, value in variables.items())
 
 
