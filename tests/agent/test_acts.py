@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -23,14 +24,16 @@ from webhook.agent.limits.limits import DriverLimits
 from webhook.agent.limits.watchdog import Watchdog
 from webhook.agent.observe.admitted import UNKNOWN, Admitted, admitted
 from webhook.agent.observe.cgroups import CgroupFolders, mount
+from webhook.agent.observe.limited import LimitFault, WantedLimit
 from webhook.agent.observe.look import ContainerUse, ProcessUse
-from webhook.agent.observe.nvml import Cards
+from webhook.agent.observe.nvml import UNLIMITED, Cards
 from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process, Processes
 from webhook.agent.observe.view import NodeContainer
 from webhook.cli import inputs
 from webhook.cluster.client import Api, connect
+from webhook.cluster.events import EventNote
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import EVICT, KILL, Over
@@ -353,35 +356,178 @@ def test_the_driver_holds_a_container_before_its_first_process_takes_memory(card
 
 def test_a_limit_that_the_hook_has_set_outlives_the_agent(card: State, container: Container) -> None:
     card.set(limits=1)
-    one = acting(Over(), container, known(5500, driver=True, hooked=True))
+    one = acting(Over(), container, known(5500, driver=True, stated=5500))
     one.round()
     one.close()
     assert card.limits() == {str(container.folder): 5500}
 
 
+def faults(one: NodeAgent) -> dict[str, int]:
+    """The differences that the agent counts, without those of which there are none."""
+    counted = re.findall(r'slicewarden_node_limit_faults{fault="(.*)"} (.*)', one.metrics.text().decode())
+    assert {fault for fault, _ in counted} == {*LimitFault}
+    return {fault: int(float(count)) for fault, count in counted if float(count)}
+
+
+def told(logged: list[Any]) -> list[str]:
+    return [each["why"] for each in logged if each.get("action") == "Report"]
+
+
 @pytest.mark.parametrize(
-    ("before", "fault"),
+    ("before", "fault", "why"),
     [
-        (None, "; NVIDIA's hook had set no limit"),
-        (9000, "; NVIDIA's hook had set 9000 MiB"),
-        (5500, ""),
-        (2000, ""),
+        (None, "no hook", "had no limit from NVIDIA's hook"),
+        (9000, "wider", "had a limit of 9000 MiB from NVIDIA's hook, which is more than its 5500 MiB"),
+        (5500, "", ""),
+        (2000, "", ""),
     ],
 )
 def test_a_limit_that_the_hook_did_not_set_or_set_wider_is_corrected_and_told(
-    card: State, container: Container, before: int | None, fault: str
+    card: State, container: Container, before: int | None, fault: str, why: str
 ) -> None:
     card.set(limits=1)
-    cards = Cards()
+    cards, written, logged = Cards(), list[EventNote](), list[Any]()
     assert cards.limit(cards.whole[0], str(container.folder), before) == ""
-    logged: list[Any] = []
-    one = acting(Over(), container, known(5500, driver=True, hooked=True), log=logged.append)
+    one = acting(
+        Over(), container, known(5500, driver=True, stated=5500), log=logged.append, write_event=written.append
+    )
     for _ in range(3):
         one.round()
     assert card.limits() == {str(container.folder): 5500}
-    assert [each["why"] for each in logged] == [f"limited to 5500 MiB of GPU {cards.whole[0]} by the driver{fault}"]
-    assert f'slicewarden_node_limits{{state="corrected"}} {float(bool(fault))}' in one.metrics.text().decode()
+    assert [each["why"] for each in logged if each["action"] == "Limit"] == [
+        f"limited to 5500 MiB of GPU {cards.whole[0]} by the driver"
+    ]
+    assert told(logged) == [why] * bool(fault)
+    assert faults(one) == {fault: 1} if fault else not faults(one)
+    assert [(each.reason, each.note) for each in written] == [("GPULimitDiffers", f"container main {why}")] * bool(
+        fault
+    )
     cards.close()
+    one.close()
+
+
+def test_more_replicas_later_make_no_limit_of_the_hook_wider(card: State, container: Container) -> None:
+    card.set(limits=1)
+    cards, logged = Cards(), list[Any]()
+    cards.limit(cards.whole[0], str(container.folder), 5500)
+    one = acting(Over(), container, known(2700, driver=True, stated=5500), log=logged.append)
+    one.round()
+    assert (card.limits(), told(logged), faults(one)) == ({str(container.folder): 2700}, [], {})
+    cards.close()
+    one.close()
+
+
+@pytest.mark.parametrize("stated", [None, 5500], ids=["the agent's", "the hook's"])
+@pytest.mark.parametrize(
+    ("then", "fault", "what"), [(9000, "wider", "a limit of 9000 MiB"), (None, "missing", "no limit")]
+)
+def test_a_limit_that_somebody_lifts_later_is_set_again_at_the_next_look_and_told_once(
+    card: State, container: Container, stated: int | None, then: int | None, fault: str, what: str
+) -> None:
+    card.set(limits=1)
+    now, cards, logged = [0.0], Cards(), list[Any]()
+    cards.limit(cards.whole[0], str(container.folder), stated)
+    own = known(5500, driver=True, stated=stated)
+    one = acting(Over(), container, own, log=logged.append, clock=lambda: now[0])
+    for second in range(4):
+        now[0] = float(second)
+        one.round()
+        assert card.limits() == {str(container.folder): 5500}
+        cards.limit(cards.whole[0], str(container.folder), then)
+    assert told(logged) == [f"was found with {what} after the agent had limited it"]
+    assert (len([each for each in logged if each["action"] == "Limit"]), faults(one)) == (4, {fault: 1})
+    cards.close()
+    one.close()
+
+
+def test_a_smaller_limit_of_somebody_else_stays(card: State, container: Container) -> None:
+    card.set(limits=1)
+    now, cards = [0.0], Cards()
+    one = acting(Over(), container, known(5500, driver=True), clock=lambda: now[0])
+    one.round()
+    cards.limit(cards.whole[0], str(container.folder), 100)
+    now[0] = 1.0
+    one.round()
+    assert (card.limits(), faults(one)) == ({str(container.folder): 100}, {})
+    cards.close()
+    one.close()
+
+
+def test_a_limit_that_the_hook_has_set_on_another_card_than_the_used_one_is_told(
+    card: State, container: Container
+) -> None:
+    State(card.file, 2)
+    for each in range(2):
+        card.set(each, limits=1)
+    now, cards, logged = [0.0], Cards(), list[Any]()
+    cards.limit(cards.whole[0], str(container.folder), 5500)
+    own = known(5500, driver=True, stated=5500)
+    one = acting(Over(), container, own, log=logged.append, clock=lambda: now[0])
+    one.round()
+    assert told(logged) == []  # it uses no card yet
+    card.hold(container.run(), 100, card=1)
+    for second in (1.0, 2.0):
+        now[0] = second
+        one.round()
+    assert told(logged) == ["uses a GPU on which NVIDIA's hook had set no limit, and has a limit on another GPU"]
+    assert faults(one) == {"other card": 1}
+    cards.close()
+    one.close()
+
+
+def test_differences_end_with_the_container(card: State, container: Container) -> None:
+    card.set(limits=1)
+    here = {ID: known(5500, driver=True, stated=5500)}
+    one = acting(Over(), container)
+    one.containers = lambda: here
+    one.round()
+    assert faults(one) == {"no hook": 1}
+    container.end()
+    here = {}
+    one.round()
+    assert faults(one) == {}
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "fault", "why"),
+    [
+        (None, "missing", "has no limit by the driver, and should have 5500 MiB"),
+        (9000, "wider", "has a wider limit by the driver than its 5500 MiB"),
+        (5500, "", ""),
+    ],
+)
+def test_an_agent_that_only_watches_reports_a_limit_that_differs_and_sets_none(
+    card: State, container: Container, before: int | None, fault: str, why: str
+) -> None:
+    card.set(limits=1)
+    cards, logged = Cards(), list[Any]()
+    cards.limit(cards.whole[0], str(container.folder), before)
+    one = acting(Over(), container, known(5500, driver=True), watch_only=True, log=logged.append)
+    for _ in range(3):
+        one.round()
+    assert card.limits() == ({str(container.folder): before} if before else {})
+    assert (told(logged), faults(one)) == ([why] * bool(fault), {fault: 1} if fault else {})
+    cards.limit(cards.whole[0], str(container.folder), 5500)
+    one.round()
+    assert faults(one) == {}
+    cards.close()
+    one.close()
+    assert card.limits() == {str(container.folder): 5500}
+
+
+def test_a_driver_that_does_not_keep_what_was_set_is_a_failure(
+    card: State, container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card.set(limits=1)
+    logged: list[Any] = []
+    monkeypatch.setattr(Cards, "limit_of", lambda *_: UNLIMITED)
+    one = acting(Over(), container, known(5500, driver=True), log=logged.append)
+    one.round()
+    assert logged == [
+        {"message": "no limit by the driver", "error": "the driver reports no limit after a limit was set"}
+    ]
+    assert 'slicewarden_node_limits{state="set"} 0.0' in one.metrics.text().decode()
     one.close()
 
 
@@ -416,12 +562,12 @@ def test_a_container_whose_pod_was_deleted_by_force_keeps_its_limit_while_it_run
     assert card.limits() == {}
 
 
-@pytest.mark.parametrize("then", [{}, {ID: known(5500, driver=False, hooked=True)}], ids=["gone", "another policy"])
+@pytest.mark.parametrize("then", [{}, {ID: known(5500, driver=False, stated=5500)}], ids=["gone", "another policy"])
 def test_a_limit_that_the_hook_has_set_stays_when_the_agent_wants_none(
     card: State, container: Container, then: dict[str, NodeContainer]
 ) -> None:
     card.set(limits=1)
-    now = {ID: known(5500, driver=True, hooked=True)}
+    now = {ID: known(5500, driver=True, stated=5500)}
     one = acting(Over(), container)
     one.containers = lambda: now
     one.round()
@@ -465,18 +611,27 @@ def test_a_driver_without_limits_or_rights_is_told_once_and_tried_again_by_and_b
 
 
 def test_limits_agree_with_what_is_wanted_after_every_step(tmp_path: Path) -> None:
-    """2,000 random steps: containers come, change and go, and the driver refuses now and then."""
+    """2,000 random steps: containers come, change and go, limits are lifted, and the driver refuses now and then."""
     rng, held_, keep = random.Random(7), dict[tuple[str, str], int](), DriverLimits()  # noqa: S311 - the same each time
     refusing = [False]
 
-    def set_(card: str, folder: str, mib: int | None) -> str:
-        if refusing[0]:
-            return "no"
-        if mib is None:
-            held_.pop((card, folder), None)
-        else:
-            held_[card, folder] = mib
-        return ""
+    class Driver(Cards):
+        whole = ("a", "b")
+
+        def __init__(self) -> None:
+            pass
+
+        def limit(self, uuid: str, cgroup: str, mib: int | None) -> str:
+            if refusing[0]:
+                return "no"
+            if mib is None:
+                held_.pop((uuid, cgroup), None)
+            else:
+                held_[uuid, cgroup] = mib
+            return ""
+
+        def limit_of(self, uuid: str, cgroup: str) -> int | None:
+            return held_.get((uuid, cgroup), UNLIMITED)
 
     folders = {f"{n}": tmp_path / f"{n}" for n in range(6)}
     for step in range(2000):
@@ -488,7 +643,10 @@ def test_limits_agree_with_what_is_wanted_after_every_step(tmp_path: Path) -> No
             elif folder.exists() and rng.random() < 0.3:
                 folder.rmdir()
                 held_ = {key: mib for key, mib in held_.items() if key[1] != str(folder)}
-        keep.keep(step * limits.AGAIN, wanted, folders, ["a", "b"], set_)
+        for key in [key for key in held_ if rng.random() < 0.1]:
+            held_[key] = rng.choice((300, UNLIMITED))  # somebody lifts it
+        limited = {name: WantedLimit(mib) for name, mib in wanted.items()}
+        keep.keep(step * limits.AGAIN, limited, folders, Driver())
         want = {(card, str(folders[name])): mib for name, mib in wanted.items() for card in ("a", "b")}
         if not refusing[0]:
             assert held_ == want

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import jsonschema
 import pytest
+import yaml
 
 from tests.support.card.state import LOST, NO_EVENTS, NO_MPS, State
 from tests.support.listening import Asked, listening
@@ -28,7 +30,7 @@ from webhook.agent.agent import AGAIN, NodeAgent, build
 from webhook.agent.observe import node as watched
 from webhook.agent.observe import places
 from webhook.agent.observe.admitted import Admitted
-from webhook.agent.observe.nvml import Unavailable
+from webhook.agent.observe.nvml import Cards, Unavailable
 from webhook.agent.observe.places import place
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
@@ -272,6 +274,49 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: 
         job.wait()
         for each in (folder, folder.parent, folder.parent.parent):
             until(lambda each=each: gone(each), f"{each} is removed")  # type: ignore[misc]
+
+
+def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(card: State, tmp_path: Path) -> None:
+    mount = unified()
+    top = mount / f"kubepods-slicewarden-once-{os.getpid()}"
+    folder = top / "pod11111111-2222-3333-4444-555555555555" / ID
+    folder.mkdir(parents=True)
+    policy = tmp_path / "policy.yaml"
+    value = yaml.safe_load(Path("policies/sample.yaml").read_text("utf-8"))
+    next(pool for pool in value["spec"]["pools"] if pool["sharing"] == "time-slicing")["memoryLimit"] = "Driver"
+    policy.write_text(yaml.safe_dump(value))
+    schema = json.loads(Path("docs/schemas/gpuuse.json").read_text("utf-8"))
+    server, most = Server(pod(**{"nvidia.com/gpu.shared": "1"})), (23028 - 461) // 4
+    try:
+        with serving(server, tmp_path) as kubeconfig:
+            arguments = ("--node", "n", "--kubeconfig", kubeconfig, "--policy", str(policy))
+            for mib, limited, difference in (
+                (None, "none", "missing"),
+                (9000, "9000", "wider"),
+                (most, str(most), None),
+            ):
+                card.set(limits=1)
+                cards = Cards()
+                assert cards.limit(cards.whole[0], str(folder), mib) == ""
+                before = card.file.read_bytes()
+                done = once(card.environment, *arguments)
+                assert (done.returncode, done.stderr) == (0, "")
+                assert done.stdout.splitlines()[-1].split() == [
+                    "team/job", "main", "0", limited, str(most), difference or "-",
+                ]  # fmt: skip
+                written = json.loads(once(card.environment, *arguments, "--format", "json").stdout)
+                jsonschema.validate(written, schema)
+                (found,) = written["limits"]
+                assert (found["container"], found["allowanceMiB"], found["difference"]) == ("main", most, difference)
+                assert found["cards"] == [{"uuid": cards.whole[0], "limited": mib is not None, "limitMiB": mib}]
+                assert card.file.read_bytes() == before
+                cards.close()
+            card.set(limits=0)  # a driver without limits
+            assert once(card.environment, *arguments).stdout.splitlines()[-1].split()[3:] == ["-", str(most), "-"]
+    finally:
+        for each in (folder, folder.parent, top):
+            until(lambda each=each: gone(each), f"{each} is removed")  # type: ignore[misc]
+    assert server.events == []
 
 
 def gone(folder: Path) -> bool:

@@ -132,15 +132,13 @@ def build(
     With `watch_only` it sets no limits, and evicts, kills and freezes nothing. It still taints the node.
     """
     metrics, health = AgentMetrics(), CardHealth(node, api, node_taint or NodeTaint())
-    metrics.dead = lambda: health.dead
-    watchers: list[Watcher] = [Watchdog(api, watch_only=watch_only), health]
+    limiter = Limiter(folders, log, watch_only=watch_only)
+    metrics.dead, metrics.limits = lambda: health.dead, lambda: limiter.counts
+    # limits first, because a new container may allocate memory at any moment
+    watchers: list[Watcher] = [limiter, Watchdog(api, watch_only=watch_only), health]
     if turns is not None and not watch_only:
-        watchers.insert(0, turns)
+        watchers.insert(1, turns)
         metrics.pauses = lambda: turns.pauses
-    if not watch_only:
-        limiter = Limiter(folders, log)
-        watchers.insert(0, limiter)  # first, because a new container may allocate memory at any moment
-        metrics.limits = lambda: limiter.counts
     return NodeAgent(containers, rules, log, watchers, metrics, node=node, **more)
 
 

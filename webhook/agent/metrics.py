@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from webhook.agent.observe.limited import LimitCounts, LimitFault
 from webhook.agent.observe.look import CardUse
 from webhook.agent.observe.nvml import MIB, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
@@ -43,14 +44,13 @@ class LastLook:
 class AgentMetrics:
     """Keeps the last look, and counts across looks.
 
-    `dead` returns the UUIDs of the dead cards, `limits` how many of the driver's limits are set, how many failed, and
-    for how many containers one was corrected, and `pauses` how long containers have been frozen. They are called at
-    each look, in the thread of the look.
+    `dead` returns the UUIDs of the dead cards, `limits` counts the driver's limits, and `pauses` returns how long
+    containers have been frozen. They are called at each look, in the thread of the look.
     """
 
     clock: Callable[[], float] = time.monotonic
     dead: Callable[[], Collection[str]] = tuple
-    limits: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
+    limits: Callable[[], LimitCounts] = LimitCounts
     pauses: Callable[[], Mapping[ContainerName, FrozenTime]] = dict
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class AgentMetrics:
         self._seen, self._errors, self._actions = LastLook(), Counter[str](), Counter[tuple[str, str]]()
         self._card_errors: Counter[tuple[str, str]] = Counter()
         self._dead: frozenset[str] = frozenset()
-        self._limits = (0, 0, 0)
+        self._limits = LimitCounts()
         self._pauses: Mapping[ContainerName, FrozenTime] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -111,14 +111,7 @@ class AgentMetrics:
         yield _counter(
             "card_errors", "Critical XIDs and double-bit ECC errors of a card.", ("gpu", "error"), card_errors
         )
-        gauge = GaugeMetricFamily(
-            "slicewarden_node_limits",
-            "Memory limits by the driver, per container and card; corrected: containers.",
-            labels=("state",),
-        )
-        for state, count in zip(("set", "failed", "corrected"), limits, strict=True):
-            gauge.add_metric((state,), count)
-        yield gauge
+        yield from _limits(limits)
         if seen.cards or seen.seconds:
             yield _plain("look_seconds", "Seconds that the last look took.", seen.seconds)
             yield _plain("look_age_seconds", "Seconds since the last look began.", self.clock() - seen.at)
@@ -158,6 +151,22 @@ def _containers(seen: LastLook) -> Iterator[Metric]:
             share.add_metric(labels, row.use.sm / 100)
         state.add_metric((*labels, row.state(seen.slack).value), 1)
     yield from (use, allowance, share, state)
+
+
+def _limits(counts: LimitCounts) -> Iterator[Metric]:
+    limits = GaugeMetricFamily(
+        "slicewarden_node_limits", "Memory limits by the driver, per container and card.", labels=("state",)
+    )
+    limits.add_metric(("set",), counts.set)
+    limits.add_metric(("failed",), counts.failed)
+    faults = GaugeMetricFamily(
+        "slicewarden_node_limit_faults",
+        "Running containers whose memory limit by the driver was found to differ from the admitted one.",
+        labels=("fault",),
+    )
+    for each in LimitFault:
+        faults.add_metric((each.value,), counts.faults.get(each, 0))
+    yield from (limits, faults)
 
 
 def _pauses(pauses: Mapping[ContainerName, FrozenTime]) -> Iterator[Metric]:

@@ -1,145 +1,223 @@
 """Has NVIDIA's driver limit each container of a pool with `memoryLimit: Driver` to its allowance."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from webhook.agent.actions import DONE, LIMIT, ConditionLog, NodeAction, Watcher
-from webhook.agent.observe.admitted import UNKNOWN, Admitted
+from webhook.agent.limits import compare
+from webhook.agent.observe import limited
+from webhook.agent.observe.admitted import UNKNOWN
 from webhook.agent.observe.cgroups import CgroupFolders
+from webhook.agent.observe.limited import LimitCounts, LimitFault, WantedLimit
 from webhook.agent.observe.nvml import UNLIMITED, Cards
-from webhook.agent.observe.view import NodeContainer, Observation
+from webhook.agent.observe.view import Observation
+from webhook.policy.model import REPORT
 from webhook.telemetry.log import Log
 
 AGAIN = 30.0
 """Seconds before a limit that could not be set is tried again."""
 
+CHECK = 0.5
+"""Seconds at least between two checks of the limits that are set: turns may need ten looks a second."""
+
+ROUNDING = 64
+"""MiB by which a driver may report more than was set. No card has shown how it rounds."""
+
+REASON = "GPULimitDiffers"
+"""The reason of the Events."""
+
 Key = tuple[str, str]
 """A card's UUID and the path of a container's cgroup."""
 
-SetLimit = Callable[[str, str, int | None], str]
-"""Sets a cgroup's limit on a card, in MiB, or removes it with None. Returns why that failed, or an empty text."""
 
+@dataclass
+class _CardLimit:
+    """The limit of a container on a card, in MiB.
 
-def wanted(containers: Mapping[str, NodeContainer]) -> Mapping[str, int]:
-    """Return the limit (MiB) of each container that the driver must limit, by id.
-
-    A container without an allowance gets no limit, because the request that it was admitted with is unknown.
+    `first` is what the card had before the agent set a limit, read only if NVIDIA's hook should have set one; None if
+    it could not be read. `mib` is what the agent has set; None if it has to be set (again). `held` is what the driver
+    reported then, if that is more. `ours` is whether the agent has ever set one.
     """
-    return {
-        container: each.admitted.allowance
-        for container, each in containers.items()
-        if each.admitted.driver and each.admitted.allowance is not None and not each.admitted.exempt
-    }
+
+    container: str
+    hooked: bool
+    first: int | None = None
+    mib: int | None = None
+    held: int = 0
+    ours: bool = False
 
 
+class LimitDifference(NamedTuple):
+    """A difference that was found: the container's id, a card's UUID (empty if it is not of one card), what and why."""
+
+    container: str
+    card: str
+    fault: LimitFault
+    why: str
+
+
+@dataclass
 class DriverLimits:
-    """Keeps the driver's limits in step with the wanted ones. `failed` has the failures of the last step."""
+    """Keeps the driver's limits in step with the wanted ones.
 
-    def __init__(self) -> None:
-        self._set: dict[Key, tuple[str, int]] = {}
+    `failed` has the failures of the last step, and `faults` the differences that were found of running containers, by
+    id.
+    """
+
+    failed: Mapping[Key, str] = field(default_factory=dict)
+    faults: dict[str, set[LimitFault]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._limits: dict[Key, _CardLimit] = {}
         self._again: dict[Key, float] = {}
-        self.failed: Mapping[Key, str] = {}
+        self._due = float("-inf")
 
     def __len__(self) -> int:
-        return len(self._set)
+        return sum(each.mib is not None for each in self._limits.values())
 
     @property
     def containers(self) -> frozenset[str]:
         """The containers that have limits, by id."""
-        return frozenset(container for container, _ in self._set.values())
+        return frozenset(each.container for each in self._limits.values())
 
     def keep(
         self,
         now: float,
-        wanted: Mapping[str, int],
+        wanted: Mapping[str, WantedLimit],
         folders: Mapping[str, Path],
-        cards: Collection[str],
-        set_: SetLimit,
-        kept: Collection[str] = (),
-    ) -> tuple[tuple[str, str], ...]:
-        """Set the limits that are missing or have changed, and remove the others, except those of `kept` containers.
+        nvml: Cards,
+        unknown: Collection[str] = (),
+    ) -> tuple[tuple[tuple[str, str], ...], tuple[LimitDifference, ...]]:
+        """Set the limits that are missing, wider or have changed, and remove those that are not wanted any more.
 
-        Returns each pair of a container and a card whose limit was set. Limits are set on every card of the node,
-        because a container's card is unknown until its first process uses one. The driver forgets the limits of a
-        removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
+        Those stay that NVIDIA's hook has set, and those of `unknown` containers. Returns each pair of a container and a
+        card whose limit was set, and the differences that were found. Limits are set on every card of the node, because
+        a container's card is unknown until its first process uses one. The driver forgets the limits of a removed
+        cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
         """
         want = {
-            (card, str(folders[each])): (each, mib) for each, mib in wanted.items() if each in folders for card in cards
+            (card, str(folders[each])): (each, own)
+            for each, own in wanted.items()
+            if each in folders
+            for card in nvml.whole
         }
-        failed: dict[Key, str] = {}
-        for key in [key for key in self._set if key not in want]:
-            if not Path(key[1]).is_dir():
-                del self._set[key]
-            elif self._set[key][0] in kept:
-                continue
-            elif why := set_(*key, None):
-                failed[key] = why  # the next step tries again
-            else:
-                del self._set[key]
-        done = []
-        for key, (container, mib) in want.items():
-            if self._set.get(key) == (container, mib):
+        failed = self._remove([key for key in self._limits if key not in want], nvml, unknown)
+        due = now >= self._due
+        self._due = now + CHECK if due else self._due
+        done, found = list[tuple[str, str]](), list[LimitDifference]()
+        for key, (container, own) in want.items():
+            if (limit := self._limits.get(key)) is None:
+                first = None if own.stated is None else nvml.limit_of(*key)
+                limit = self._limits[key] = _CardLimit(container, own.stated is not None, first)
+            if limit.mib == own.mib and due:
+                found += _lifted(key, limit, nvml)
+            if limit.mib == own.mib:
                 continue
             if now < self._again.get(key, now):
                 failed[key] = self.failed.get(key, "")
-            elif why := set_(*key, mib):
+            elif why := _set(key, limit, own.mib, nvml):
                 failed[key] = why
                 self._again[key] = now + AGAIN
             else:
-                self._set[key] = container, mib
+                self._again.pop(key, None)
                 done.append((container, key[0]))
         self._again = {key: at for key, at in self._again.items() if key in want}
         self.failed = failed
-        return tuple(done)
+        return tuple(done), tuple(found)
+
+    def first(self, folder: Path, nvml: Cards) -> Mapping[str, int | None]:
+        """Return the limits (MiB) that a container had before the agent set one, by card."""
+        known = {card: self._limits.get((card, str(folder))) for card in nvml.whole}
+        return {card: limit.first for card, limit in known.items() if limit is not None}
+
+    def news(self, found: Collection[LimitDifference]) -> Iterator[LimitDifference]:
+        """Record differences, and yield those that are the first of their kind of a container."""
+        for each in found:
+            before = self.faults.setdefault(each.container, set())
+            if each.fault not in before:
+                before.add(each.fault)
+                yield each
 
     def forget(self) -> None:
-        """Forget which limits are set, so that all are set again: NVML or the driver has been restarted."""
-        self._set.clear()
+        """Forget which limits are set, so that all are set again: NVML or the driver has been restarted.
+
+        What was found before the first one is kept.
+        """
+        self._limits = {key: each for key, each in self._limits.items() if each.hooked}
+        for each in self._limits.values():
+            each.mib = None
         self._again.clear()
 
-    def remove(self, set_: SetLimit, kept: Collection[str] = ()) -> None:
-        """Remove every limit, except those of `kept` containers, by id."""
-        for key, (container, _) in self._set.items():
-            if container not in kept and Path(key[1]).is_dir():
-                set_(*key, None)
-        self._set.clear()
+    def close(self, nvml: Cards) -> None:
+        """Remove every limit, except those that NVIDIA's hook has set."""
+        for key, limit in self._limits.items():
+            if limit.ours and not limit.hooked and Path(key[1]).is_dir():
+                nvml.limit(*key, None)
+        self._limits.clear()
+
+    def _remove(self, keys: Collection[Key], nvml: Cards, unknown: Collection[str]) -> dict[Key, str]:
+        failed: dict[Key, str] = {}
+        for key in keys:
+            limit = self._limits[key]
+            if not Path(key[1]).is_dir():
+                del self._limits[key]
+            elif limit.hooked or limit.container in unknown:
+                continue
+            elif limit.ours and (why := nvml.limit(*key, None)):
+                failed[key] = why  # the next step tries again
+            else:
+                del self._limits[key]
+        return failed
 
 
-def _fault(most: int, found: Iterable[int | None]) -> str:
-    """Say what is wrong with the limits (MiB) that NVIDIA's hook has set for a container; empty if nothing is.
+def _set(key: Key, limit: _CardLimit, mib: int, nvml: Cards) -> str:
+    """Set a limit, and read it back. Returns why that failed, or an empty text."""
+    limit.mib = None
+    if why := nvml.limit(*key, mib):
+        return why
+    limit.ours = True
+    read = nvml.limit_of(*key)
+    if read is not None and read > mib + ROUNDING:
+        return f"the driver reports {_size(read)} after a limit was set"
+    limit.mib, limit.held = mib, max(mib, read or 0)
+    return ""
 
-    The hook limits only the container's own cards, so a limit on one card is enough.
-    """
-    known = [limit for limit in found if limit is not None]
-    own = [limit for limit in known if limit < UNLIMITED]
-    if known and not own:
-        return "NVIDIA's hook had set no limit"
-    return f"NVIDIA's hook had set {max(own)} MiB" if own and max(own) > most else ""
+
+def _lifted(key: Key, limit: _CardLimit, nvml: Cards) -> Iterator[LimitDifference]:
+    """Yield that somebody has widened or removed a limit, which is then set again."""
+    read = nvml.limit_of(*key)
+    if read is None or read <= limit.held:
+        return
+    limit.mib = None
+    fault = LimitFault.WIDER if read < UNLIMITED else LimitFault.MISSING
+    yield LimitDifference(
+        limit.container, key[0], fault, f"was found with {_size(read)} after the agent had limited it"
+    )
 
 
-def _admitted(seen: Observation, container: str) -> Admitted:
-    known = seen.containers.get(container)
-    return known.admitted if known is not None else UNKNOWN
+def _size(mib: int) -> str:
+    return f"a limit of {mib} MiB" if mib < UNLIMITED else "no limit"
 
 
 class Limiter(Watcher):
-    """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2."""
+    """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2.
 
-    def __init__(self, folders: CgroupFolders | None, log: Log) -> None:
-        self._folders, self._conditions = folders, ConditionLog(log)
+    With `watch_only` it only reads them, and reports what differs.
+    """
+
+    def __init__(self, folders: CgroupFolders | None, log: Log, *, watch_only: bool = False) -> None:
+        self._folders, self._conditions, self._watch_only = folders, ConditionLog(log), watch_only
         self._limits = DriverLimits()
-        self._hooked: frozenset[str] = frozenset()
-        self._corrected: dict[str, str] = {}
-        self._found: dict[Key, int | None] = {}
         self._nvml: Cards | None = None
 
     @property
-    def counts(self) -> tuple[int, int, int]:
-        """The number of limits that are set, one for each container and card, of those that failed, and of containers.
-
-        Of the containers those count for which NVIDIA's hook had set no limit, or a larger one.
-        """
-        return len(self._limits), len(self._limits.failed), len(self._corrected)
+    def counts(self) -> LimitCounts:
+        """The limits that are set or failed, and the differences."""
+        faults = Counter(each for found in self._limits.faults.values() for each in found)
+        return LimitCounts(len(self._limits), len(self._limits.failed), faults)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
         """Set the limits of all containers of the node, including those that use no card yet.
@@ -150,35 +228,75 @@ class Limiter(Watcher):
         if seen.nvml is not self._nvml:
             self._limits.forget()
             self._nvml = seen.nvml
-        mib = wanted(seen.containers)
-        if not mib and not len(self._limits):
+        want = compare.wanted(seen.containers)
+        if not want and not self._limits.containers and not self._limits.faults:
             return
-        folders = self._folders.find(mib.keys()) if self._folders else {}
-        hooked = {str(at): mib[each] for each, at in folders.items() if seen.containers[each].admitted.hooked}
-        self._hooked |= {each for each in folders if seen.containers[each].admitted.hooked}
-        self._found = {key: limit for key, limit in self._found.items() if key[1] in hooked}
-
-        def set_(card: str, cgroup: str, limit: int | None) -> str:
-            if limit is not None and cgroup in hooked and (card, cgroup) not in self._found:
-                self._found[card, cgroup] = seen.nvml.limit_of(card, cgroup)
-            return seen.nvml.limit(card, cgroup, limit)
-
-        unknown = {each for each in self._limits.containers if _admitted(seen, each) == UNKNOWN}
-        done = self._limits.keep(now, mib, folders, seen.nvml.whole, set_, self._hooked | unknown)
-        self._hooked &= self._limits.containers
-        for at, most in hooked.items():
-            if at not in self._corrected and (why := _fault(most, [self._found.get((c, at)) for c in seen.nvml.whole])):
-                self._corrected[at] = why
-        self._corrected = {at: why for at, why in self._corrected.items() if at in hooked}
+        folders = self._folders.find(want.keys()) if self._folders else {}
+        if self._watch_only:
+            yield from self._compare(seen, folders)
+            return
+        unknown = {each for each in self._limits.containers if _unknown(seen, each)}
+        done, found = self._limits.keep(now, want, folders, seen.nvml, unknown)
         for container, card in done:
-            had = self._corrected.get(str(folders[container]), "")
-            why = f"limited to {mib[container]} MiB of GPU {card} by the driver{had and f'; {had}'}"
+            why = f"limited to {want[container].mib} MiB of GPU {card} by the driver"
             yield NodeAction(LIMIT, container, why, gpu=card, target=seen.containers[container], outcome=DONE)
-        why = "" if self._folders or not mib else "the root of cgroup v2 is not mounted"
+        yield from self._report([*self._hooks(seen, want, folders), *found], seen, self._limits.containers)
+        why = "" if self._folders or not want else "the root of cgroup v2 is not mounted"
         self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
 
     def close(self) -> Iterator[NodeAction]:
         """Remove the limits, except those that containers had before the agent: NVIDIA's hook has set them."""
         if self._nvml is not None:
-            self._limits.remove(self._nvml.limit, self._hooked)
+            self._limits.close(self._nvml)
         yield from ()
+
+    def _hooks(
+        self, seen: Observation, want: Mapping[str, WantedLimit], folders: Mapping[str, Path]
+    ) -> Iterator[LimitDifference]:
+        """Yield how the limits that NVIDIA's hook has set differ from those that the containers' variables state."""
+        using = limited.used(seen.cards)
+        stated = {each: own.stated for each, own in want.items() if own.stated is not None and each in folders}
+        for container, mib in stated.items():
+            first = self._limits.first(folders[container], seen.nvml)
+            match limited.fault(mib, first, using.get(container, ())):
+                case LimitFault.WIDER:
+                    most = max(each for each in first.values() if each is not None and each < UNLIMITED)
+                    why = f"had {_size(most)} from NVIDIA's hook, which is more than its {mib} MiB"
+                    yield LimitDifference(container, "", LimitFault.WIDER, why)
+                case LimitFault.MISSING:
+                    yield LimitDifference(container, "", LimitFault.NO_HOOK, "had no limit from NVIDIA's hook")
+                case LimitFault.OTHER_CARD:
+                    yield LimitDifference(container, "", LimitFault.OTHER_CARD, OTHER_CARD)
+
+    def _compare(self, seen: Observation, folders: Mapping[str, Path]) -> Iterator[NodeAction]:
+        """Report what differs, with no limit set by this agent."""
+        found = [
+            LimitDifference(each.id, "", each.fault, NOTES[each.fault].format(each.most))
+            for each in compare.compare(seen.nvml, seen.cards, seen.containers, folders)
+            if each.fault is not None
+        ]
+        yield from self._report(found, seen, {each.container for each in found})
+
+    def _report(
+        self, found: Collection[LimitDifference], seen: Observation, known: Collection[str]
+    ) -> Iterator[NodeAction]:
+        """Report each difference once while its container is known."""
+        for each in self._limits.news(found):
+            target = seen.containers.get(each.container)
+            yield NodeAction(REPORT, each.container, each.why, REASON, each.card, target, outcome=DONE)
+        self._limits.faults = {each: faults for each, faults in self._limits.faults.items() if each in known}
+
+
+OTHER_CARD = "uses a GPU on which NVIDIA's hook had set no limit, and has a limit on another GPU"
+
+NOTES = {
+    LimitFault.MISSING: "has no limit by the driver, and should have {} MiB",
+    LimitFault.WIDER: "has a wider limit by the driver than its {} MiB",
+    LimitFault.OTHER_CARD: "uses a GPU on which it has no limit by the driver, and has a limit on another GPU",
+}
+"""What is reported where the agent only watches; with the limit in MiB."""
+
+
+def _unknown(seen: Observation, container: str) -> bool:
+    known = seen.containers.get(container)
+    return known is None or known.admitted == UNKNOWN

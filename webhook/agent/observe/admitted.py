@@ -23,8 +23,9 @@ class Admitted(NamedTuple):
     `requests` is whether it requests a GPU; None if that is unknown, as for a pod with a claim. `allowance` is the
     memory of a card that it may use, in MiB; None if there is no limit. `exempt` is the name of the policy's exemption
     for system components that covers it. `ending` is whether its pod is being deleted. `init` is whether it is an init
-    container that runs to its end. `driver` is whether the driver must limit it to its allowance, and `hooked` whether
-    its variables have NVIDIA's hook do so before its start. `pause` is how it may be frozen; None if it must not be.
+    container that runs to its end. `driver` is whether the driver must limit it to its allowance. `stated` is the limit
+    in MiB that its variables have NVIDIA's hook set; None if they state none. `pause` is how it may be frozen; None if
+    it must not be.
     """
 
     requests: bool | None = None
@@ -34,7 +35,7 @@ class Admitted(NamedTuple):
     init: bool = False
     driver: bool = False
     pause: Pause | None = None
-    hooked: bool = False
+    stated: int | None = None
 
 
 UNKNOWN = Admitted()
@@ -65,7 +66,7 @@ def admitted(item: Object, container: str, policy: Policy, facts: Facts, node: N
             own.list_name == "initContainers" and not own.sidecar,
             limits,
             bears if isinstance(bears, Pause) else None,
-            bool(stated),
+            min(stated, default=None),
         )
     except (Malformed, ValueError):  # malformed, or without exactly one container of that name
         return UNKNOWN

@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from webhook.agent.observe.admitted import UNKNOWN, Admitted
+from webhook.agent.observe.limited import LimitedContainer
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
-from webhook.agent.observe.nvml import CardReading, Cards, NvmlEvent
+from webhook.agent.observe.nvml import UNLIMITED, CardReading, Cards, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
 from webhook.policy.model import API_VERSION, Over
 from webhook.text import tables
@@ -88,13 +89,27 @@ def rows(cards: Iterable[CardUse], containers: Mapping[str, NodeContainer]) -> t
 HEAD = ("card", "pod", "container", "MiB", "allowance", "SM %", "state")
 
 
-def table(cards: Iterable[CardUse], containers: Mapping[str, NodeContainer], slack: int = 0) -> str:
-    """Write a line for each card, and below them a table of the containers and processes on them."""
+LIMITS_HEAD = ("driver's limit of", "container", "card", "MiB", "allowance", "difference")
+
+
+def table(
+    cards: Iterable[CardUse],
+    containers: Mapping[str, NodeContainer],
+    slack: int = 0,
+    limits: Iterable[LimitedContainer] = (),
+) -> str:
+    """Write a line for each card, and below them a table of the containers and processes on them.
+
+    A second table has the driver's `limits`, if there are containers that it must limit.
+    """
     every = [*cards]
     lines = [line for card in every for line in _card(card)]
     body = [*(_cells(row, slack) for row in rows(every, containers)), *(each for card in every for each in _host(card))]
     if body:
         lines += ["", *tables.columns([HEAD, *sorted(body)], right=range(3, 6))]
+    numbers = {card.reading.uuid: card.reading.number for card in every}
+    if held := [cells for each in limits for cells in _limit_cells(each, numbers)]:
+        lines += ["", *tables.columns([LIMITS_HEAD, *held], right=range(3, 5))]
     return "\n".join(lines) + "\n"
 
 
@@ -119,15 +134,32 @@ def _cells(row: ContainerRow, slack: int) -> tuple[str, ...]:
     return (row.reading.number, pod, name.container, mib, _number(row.allowance), _number(row.use.sm), row.state(slack))
 
 
+def _limit_cells(each: LimitedContainer, numbers: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    for card, limit in each.limits.items():
+        mib = "none" if limit is not None and limit >= UNLIMITED else _number(limit)
+        pod = f"{each.name.namespace}/{each.name.pod}"
+        yield pod, each.name.container, numbers.get(card, card), mib, str(each.most), each.fault or "-"
+
+
 def _host(card: CardUse) -> Iterator[tuple[str, ...]]:
     for each in card.host:
         what = f"{shown(each.process.name, quotes=False)} {each.process.pid}"  # a process may give itself any name
         yield card.reading.number, "(no pod)", what, _number(each.mib), "-", _number(each.sm), "host"
 
 
-def write(cards: Iterable[CardUse], containers: Mapping[str, NodeContainer], slack: int = 0) -> str:
+def write(
+    cards: Iterable[CardUse],
+    containers: Mapping[str, NodeContainer],
+    slack: int = 0,
+    limits: Iterable[LimitedContainer] = (),
+) -> str:
     """Write a GPUUse as JSON (docs/schemas/gpuuse.json)."""
-    value = {"apiVersion": API_VERSION, "kind": "GPUUse", "cards": [_value(card, containers, slack) for card in cards]}
+    value = {
+        "apiVersion": API_VERSION,
+        "kind": "GPUUse",
+        "cards": [_value(card, containers, slack) for card in cards],
+        "limits": [_limit(each) for each in limits],
+    }
     return json.dumps(value, indent=2) + "\n"
 
 
@@ -161,6 +193,24 @@ def _container(row: ContainerRow, slack: int) -> dict[str, Any]:
         "smPercent": row.use.sm,
         "allowanceMiB": row.allowance,
         "state": row.state(slack).value,
+    }
+
+
+def _limit(each: LimitedContainer) -> dict[str, Any]:
+    return {
+        **each.name._asdict(),
+        "podUid": each.uid,
+        "containerId": each.id,
+        "allowanceMiB": each.most,
+        "cards": [
+            {
+                "uuid": card,
+                "limited": None if limit is None else limit < UNLIMITED,
+                "limitMiB": None if limit is None or limit >= UNLIMITED else limit,
+            }
+            for card, limit in each.limits.items()
+        ],
+        "difference": each.fault and each.fault.value,
     }
 
 

@@ -54,7 +54,11 @@ _MORE = (
     "processes and lets containers take turns (experimental), as the policy says for the node's pool (memoryLimit, "
     "node). With --watch-only it only reports.",
 )
-@click.option("--once", is_flag=True, help="look once, print the use of the GPUs, and exit")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="look once, print the use of the GPUs and the driver's limits, and exit; changes nothing",
+)
 @click.option(
     "--format",
     "-o",
@@ -156,25 +160,28 @@ SETTLE_SECONDS = 10.0
 
 
 def _looked(follow: "tuple[NodeWatch, Any] | None", *, as_json: bool) -> str:
+    """Look once. Only reads: nothing on the node or in the cluster is changed."""
+    from webhook.agent.limits import compare
     from webhook.agent.observe import look, node, nvml, view
     from webhook.agent.observe.processes import Processes
 
     write = view.write if as_json else view.table
-    cards = nvml.Cards()
-    try:
-        seen = look.look(cards, Processes())
+    with ExitStack() as stack:
+        cards = nvml.Cards()
+        stack.callback(cards.close)
+        if follow is None:
+            seen, here = look.look(cards, Processes()), node.named_by_logs()
+        else:
+            follow[0].start()
+            stack.callback(follow[0].stop)
+            if not follow[0].settled(SETTLE_SECONDS):
+                outputs.say(["note: the API server has not answered; containers are named by their log files"])
+            seen, here = look.look(cards, Processes()), follow[0].containers()
+        mount = cgroups.mount()
+        folders = cgroups.CgroupFolders(mount).find(compare.wanted(here).keys()) if mount else {}
+        limits = compare.compare(cards, seen, here, folders)
         outputs.say([f"driver {cards.driver} has no {name}" for name in sorted(cards.missing)])
-    finally:
-        cards.close()
-    if follow is None:
-        return write(seen, node.named_by_logs())
-    follow[0].start()
-    try:
-        if not follow[0].settled(SETTLE_SECONDS):
-            outputs.say(["note: the API server has not answered; containers are named by their log files"])
-        return write(seen, follow[0].containers())
-    finally:
-        follow[0].stop()
+        return write(seen, here, limits=limits)
 
 
 def _watch(

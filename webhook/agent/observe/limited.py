@@ -1,0 +1,79 @@
+"""Compares the driver's limits of a container with what it was admitted with. Values in, values out."""
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from webhook.agent.observe.look import CardUse
+from webhook.agent.observe.nvml import UNLIMITED
+from webhook.agent.observe.pods import ContainerName
+
+
+class LimitFault(StrEnum):
+    """How the driver's limits of a container differ from what it was admitted with."""
+
+    NO_HOOK = "no hook"
+    """NVIDIA's hook should have set a limit before the start, and the agent found none at its first look."""
+    MISSING = "missing"
+    WIDER = "wider"
+    OTHER_CARD = "other card"
+    """It uses a card on which it has no limit, and has one on another card."""
+
+
+class LimitCounts(NamedTuple):
+    """How many limits are set and how many failed, one for each container and card.
+
+    `faults` counts the running containers of which each difference was found.
+    """
+
+    set: int = 0
+    failed: int = 0
+    faults: Mapping[LimitFault, int] = {}
+
+
+class WantedLimit(NamedTuple):
+    """The limit of a container in MiB, and the one that its variables have NVIDIA's hook set before its start.
+
+    `stated` is None without these variables. It is more than `mib` if the card got more replicas since.
+    """
+
+    mib: int
+    stated: int | None = None
+
+
+def used(cards: Iterable[CardUse]) -> Mapping[str, frozenset[str]]:
+    """Return the UUIDs of the cards on which each container has processes, by the container's id."""
+    found: dict[str, set[str]] = {}
+    for card in cards:
+        for use in card.uses:
+            found.setdefault(use.place.container, set()).add(card.reading.uuid)
+    return {container: frozenset(uuids) for container, uuids in found.items()}
+
+
+def fault(most: int, limits: Mapping[str, int | None], using: Collection[str]) -> LimitFault | None:
+    """Compare a container's limits (MiB), by card, with the most that it may use; None if nothing is known to differ.
+
+    NVIDIA's hook limits only the container's own cards, so one limit is enough until the container uses a card without
+    one. `using` has the cards that it uses. A limit that cannot be read is None.
+    """
+    known = {card: limit for card, limit in limits.items() if limit is not None}
+    own = {card: limit for card, limit in known.items() if limit < UNLIMITED}
+    if any(limit > most for limit in own.values()):
+        return LimitFault.WIDER
+    if known and not own:
+        return LimitFault.MISSING
+    return LimitFault.OTHER_CARD if own and any(card in known and card not in own for card in using) else None
+
+
+class LimitedContainer(NamedTuple):
+    """A container that the driver must limit to `most` MiB: its limits (MiB) by card, and how they differ.
+
+    `id` is its own, and `uid` its pod's. A limit is UNLIMITED if the card has none, and None if it cannot be read.
+    """
+
+    id: str
+    name: ContainerName
+    uid: str
+    most: int
+    limits: Mapping[str, int | None]
+    fault: LimitFault | None
