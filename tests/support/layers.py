@@ -13,7 +13,7 @@ LAYERS = (
     ("memory",),
     ("rules",),
     ("engine",),
-    ("fallback",),
+    ("fallback", "usage"),
     ("agent", "doctor", "policytests", "proving", "scan", "serving"),
     ("starter",),
     ("placing",),

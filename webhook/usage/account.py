@@ -1,0 +1,179 @@
+"""Counts usage: adds the time between two looks at a node to its usage record. Values in, values out.
+
+Times are whole milliseconds. Durations come from a monotonic clock, and the hour from the wall clock (UTC), which may
+be set at any moment. So an hour may have less or more than 3,600 counted seconds, but no time is counted twice.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard
+
+LONGEST = 5_000
+"""Milliseconds between two looks above which the time counts as unseen: nobody knows what happened meanwhile."""
+
+LATE = 1_500
+"""Milliseconds between two looks above which a container may have worked unseen, so that it no longer counts as idle.
+
+NVML keeps samples of a second at most, and the agent looks once a second.
+"""
+
+KEPT_HOURS = 35 * 24
+"""Hours that a node keeps, and the longest gap that is recorded."""
+
+
+class CardShare(NamedTuple):
+    """What a container holds and does on one card. `card` is empty if it is not known which one.
+
+    `work` is whether it worked; None if NVML cannot tell. `mib` is its memory; None if unknown. `cap` is its allowance
+    in MiB, 0 if there is none, and `over` whether it is above it. `contended` is whether another one worked too.
+    """
+
+    card: str
+    slices: int
+    work: bool | None = False
+    mib: int | None = 0
+    cap: int = 0
+    over: bool = False
+    contended: bool = False
+
+
+class HolderLook(NamedTuple):
+    """A container that holds slices or works on a card: its names, and its share of each card.
+
+    `key` is the same in all looks at it, and no other container's: the uid of its pod, and its name.
+    """
+
+    key: str
+    namespace: str
+    workload: str
+    pod: str
+    container: str
+    shares: tuple[CardShare, ...]
+
+
+class NodeLook(NamedTuple):
+    """What one look has shown of a node. If it is not `seen`, nothing is known from it on, except its cards.
+
+    `complete` is whether `holders` has all that may hold slices. If not, no slice counts as free.
+    """
+
+    cards: tuple[SlicedCard, ...] = ()
+    holders: tuple[HolderLook, ...] = ()
+    seen: bool = True
+    complete: bool = True
+
+
+UNSEEN = NodeLook(seen=False)
+
+
+class HeldSince(NamedTuple):
+    """Since when a container has been seen, and since when it has surely not worked (ms, by the monotonic clock)."""
+
+    since: int
+    idle: int
+
+
+@dataclass(frozen=True)
+class AccountState:
+    """The state between looks: the last look with its two times, and what has been counted and not been stored yet.
+
+    `standing` has the containers of the last look by key.
+    """
+
+    at: int
+    wall: int
+    last: NodeLook = UNSEEN
+    book: Book = field(default_factory=Book)
+    standing: Mapping[str, HeldSince] = field(default_factory=dict)
+
+
+def advance(before: AccountState, look: NodeLook, now: int, wall: int) -> AccountState:
+    """Add the time since the last look, and remember this one.
+
+    What a look has shown counts until the next one, and so do the hours of its wall clock. If the next one comes later
+    than LONGEST, or the last one has seen nothing, all slices of the last look's cards count as unseen meanwhile.
+    """
+    elapsed = max(now - before.at, 0)
+    gap = elapsed > LONGEST or not before.last.seen
+    book = before.book
+    for hour, part in hours(before.wall, elapsed):
+        book = book.plus(_counted(before.last, hour, part, gap=gap))
+    standing = (
+        {}
+        if not look.seen
+        else {each.key: _standing(before, each, now, late=gap or elapsed > LATE) for each in look.holders}
+    )
+    return AccountState(max(now, before.at), wall, look, book, standing)
+
+
+def hours(wall: int, elapsed: int) -> Iterator[tuple[int, int]]:
+    """Yield the hours of a time that began at `wall`, each with its part in ms. Of a longer time, the last hours."""
+    end, begin = wall + elapsed, max(wall, wall + elapsed - KEPT_HOURS * HOUR)
+    while begin < end:
+        hour = begin // HOUR
+        part = min((hour + 1) * HOUR, end) - begin
+        yield hour, part
+        begin += part
+
+
+def _standing(before: AccountState, holder: HolderLook, now: int, *, late: bool) -> HeldSince:
+    known = before.standing.get(holder.key)
+    if known is None:
+        return HeldSince(now, now)
+    quiet = not late and all(share.work is False for share in holder.shares)
+    return HeldSince(known.since, known.idle if quiet else now)
+
+
+def _counted(look: NodeLook, hour: int, part: int, *, gap: bool) -> Book:
+    """Return what a look has shown, for `part` milliseconds of an hour.
+
+    Of slices that do not fit on the card where a container was seen, it is not known which card they belong to.
+    """
+    room = {card.uuid: card.slices for card in look.cards}
+    by_uuid = {card.uuid: card for card in look.cards}
+    unknown = look.cards[0]._replace(uuid="", slices=0) if look.cards else SlicedCard("", 0)
+    rows: dict[HolderKey, Amounts] = {}
+    pending = 0
+    for holder in () if gap else look.holders:
+        for share in holder.shares:
+            card = by_uuid.get(share.card, unknown)
+            fits = min(share.slices, room.get(share.card, 0))
+            if share.card in room:
+                room[share.card] -= fits
+            elsewhere = share.slices - fits
+            pending += elsewhere
+            key = _key(hour, card, holder)
+            rows[key] = rows.get(key, Amounts()).plus(_amounts(share, part, fits))
+            if elsewhere:
+                key = _key(hour, unknown, holder)
+                rows[key] = rows.get(key, Amounts()).plus(Amounts(held=elsewhere * part))
+    cards = {}
+    for card in look.cards:
+        left = room[card.uuid]
+        lost = left if gap or not look.complete else min(left, pending)
+        cards[CardKey(hour, card.uuid, card.pool, card.product)] = CardAmounts(
+            part, card.slices * part, (card.slices - left) * part, (left - lost) * part, lost * part
+        )
+    return Book(cards, rows)
+
+
+def _key(hour: int, card: SlicedCard, holder: HolderLook) -> HolderKey:
+    names = holder.namespace, holder.workload, holder.pod, holder.container
+    return HolderKey(hour, card.uuid, card.pool, card.product, *names)
+
+
+def _amounts(share: CardShare, part: int, slices: int) -> Amounts:
+    return Amounts(
+        held=slices * part,
+        working=part * (share.work is True),
+        idle=part * (share.work is False),
+        unmeasured=part * (share.work is None),
+        memory=(share.mib or 0) * part,
+        measured=part * (share.mib is not None),
+        over=part * share.over,
+        contended=part * share.contended,
+        peak=share.mib or 0,
+        cap=share.cap,
+    )

@@ -1,0 +1,131 @@
+"""The usage record: what each container held and used of each card in each hour. Values in, values out.
+
+All times are whole milliseconds, so that sums are exact. A slice-millisecond is one slice of a card for a millisecond.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+HOUR = 3_600_000
+"""Milliseconds of an hour."""
+
+MOST = 500
+"""Maximum number of rows of containers in one hour; the usage of others is added to the row of their namespace.
+
+A tenant may start any number of pods. Above twice this number, namespaces have one row together.
+"""
+
+REST = "(others)"
+"""Stands for pods, containers and workloads that have no row of their own. It is not a valid name in Kubernetes."""
+
+
+class SlicedCard(NamedTuple):
+    """A card that is counted: its UUID, its number of slices, its pool, and its model by the node's labels."""
+
+    uuid: str
+    slices: int
+    pool: str = ""
+    product: str = ""
+
+
+class CardKey(NamedTuple):
+    """Whose row it is: a card, as it was offered in an hour. `hour` counts from 1970 in UTC."""
+
+    hour: int
+    card: str
+    pool: str
+    product: str
+
+
+class HolderKey(NamedTuple):
+    """Whose row it is: a container on a card in an hour.
+
+    `card` is empty while it is not known which card of the node the container holds.
+    """
+
+    hour: int
+    card: str
+    pool: str
+    product: str
+    namespace: str
+    workload: str
+    pod: str
+    container: str
+
+    def folded(self, *, namespace: bool) -> "HolderKey":
+        """Return the key of the row for all others, of its namespace or of all namespaces."""
+        return self._replace(namespace=self.namespace if namespace else REST, workload=REST, pod=REST, container=REST)
+
+
+class CardAmounts(NamedTuple):
+    """How long a card was counted (ms), and its slice-milliseconds: always held + free + unseen == capacity.
+
+    `unseen` is what the agent cannot know: nobody looked, or some container holds slices of a card that is not known.
+    """
+
+    counted: int = 0
+    capacity: int = 0
+    held: int = 0
+    free: int = 0
+    unseen: int = 0
+
+    def plus(self, other: Self) -> Self:
+        """Add two amounts."""
+        return type(self)(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Amounts(NamedTuple):
+    """What a container held and used. `held` is in slice-milliseconds; memory is in MiB.
+
+    `working`, `idle` and `unmeasured` are milliseconds, and together those for which the container was seen.
+    `unmeasured` is when NVML could not tell whether it worked. `memory` is MiB times milliseconds over the
+    `measured` milliseconds, `peak` its maximum, and `cap` the largest allowance. `over` are milliseconds above it, and
+    `contended` those in which it and another one worked on the same card.
+    """
+
+    held: int = 0
+    working: int = 0
+    idle: int = 0
+    unmeasured: int = 0
+    memory: int = 0
+    measured: int = 0
+    over: int = 0
+    contended: int = 0
+    peak: int = 0
+    cap: int = 0
+
+    def plus(self, other: Self) -> Self:
+        """Add two amounts. The peak and the cap are the larger ones."""
+        sums = [a + b for a, b in zip(self, other, strict=True)]
+        return type(self)(*sums)._replace(peak=max(self.peak, other.peak), cap=max(self.cap, other.cap))
+
+
+@dataclass(frozen=True)
+class Book:
+    """Rows by their keys. Functions return a new book and leave the old one unchanged."""
+
+    cards: Mapping[CardKey, CardAmounts] = field(default_factory=dict)
+    holders: Mapping[HolderKey, Amounts] = field(default_factory=dict)
+
+    def plus(self, other: "Book", most: int = MOST) -> "Book":
+        """Add the rows of another book, with at most about three times `most` rows of containers in an hour."""
+        cards, holders = {**self.cards}, {**self.holders}
+        for card, amounts in other.cards.items():
+            cards[card] = cards.get(card, CardAmounts()).plus(amounts)
+        counts: dict[int, int] = {}
+        for key in holders:
+            counts[key.hour] = counts.get(key.hour, 0) + 1
+        for key, used in other.holders.items():
+            row = _row(holders, key, counts.get(key.hour, 0), most)
+            counts[key.hour] = counts.get(key.hour, 0) + (row not in holders)
+            holders[row] = holders.get(row, Amounts()).plus(used)
+        return Book(cards, holders)
+
+
+def _row(holders: Mapping[HolderKey, Amounts], key: HolderKey, count: int, most: int) -> HolderKey:
+    """Return the row that takes a container's usage: its own, that of its namespace, or that of all others."""
+    if key in holders or count < most:
+        return key
+    folded = key.folded(namespace=True)
+    return folded if folded in holders or count < 2 * most else key.folded(namespace=False)
