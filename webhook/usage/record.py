@@ -3,7 +3,8 @@
 All times are whole milliseconds, so that sums are exact. A slice-millisecond is one slice of a card for a millisecond.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -109,18 +110,29 @@ class Book:
     holders: Mapping[HolderKey, Amounts] = field(default_factory=dict)
 
     def plus(self, other: "Book", most: int = MOST) -> "Book":
-        """Add the rows of another book, with at most about three times `most` rows of containers in an hour."""
-        cards, holders = {**self.cards}, {**self.holders}
-        for card, amounts in other.cards.items():
-            cards[card] = cards.get(card, CardAmounts()).plus(amounts)
-        counts: dict[int, int] = {}
-        for key in holders:
-            counts[key.hour] = counts.get(key.hour, 0) + 1
-        for key, used in other.holders.items():
-            row = _row(holders, key, counts.get(key.hour, 0), most)
-            counts[key.hour] = counts.get(key.hour, 0) + (row not in holders)
-            holders[row] = holders.get(row, Amounts()).plus(used)
-        return Book(cards, holders)
+        """Add the rows of another book."""
+        return gathered(other.cards.items(), other.holders.items(), most, self)
+
+
+def gathered(
+    cards: Iterable[tuple[CardKey, CardAmounts]],
+    holders: Iterable[tuple[HolderKey, Amounts]],
+    most: int = MOST,
+    start: Book | None = None,
+) -> Book:
+    """Add rows to a book, with at most about twice `most` rows of containers in an hour. The first ones have their own.
+
+    Rows of cards are not limited, since a node has few cards.
+    """
+    new_cards, new_holders = ({**start.cards}, {**start.holders}) if start else ({}, {})
+    counts = Counter(key.hour for key in new_holders)
+    for card, amounts in cards:
+        new_cards[card] = new_cards.get(card, CardAmounts()).plus(amounts)
+    for key, used in holders:
+        row = _row(new_holders, key, counts[key.hour], most)
+        counts[key.hour] += row not in new_holders
+        new_holders[row] = new_holders.get(row, Amounts()).plus(used)
+    return Book(new_cards, new_holders)
 
 
 def _row(holders: Mapping[HolderKey, Amounts], key: HolderKey, count: int, most: int) -> HolderKey:

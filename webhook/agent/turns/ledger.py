@@ -10,14 +10,14 @@ container run but cannot keep it frozen: no link is followed, no device is opene
 import fcntl
 import math
 import os
-import stat
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from webhook.agent.turns import freezer
+from webhook.usage import private
 
 FOLDER = Path("/run/slicewarden")
 
@@ -64,10 +64,10 @@ class Ledger:
             return ""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._opened() as (folder, about):
-                if not _foreign(about):
+            with private.opened(self.folder) as (folder, about):
+                if not private.foreign(about):
                     os.fchmod(folder, 0o700)
-                if why := _trouble(os.fstat(folder)):
+                if why := private.trouble(os.fstat(folder)):
                     return f"{self.folder}: {why}"
                 lock = _locked(folder)
         except OSError as error:
@@ -102,8 +102,8 @@ class Ledger:
     def trouble(self) -> str:
         """Why this ledger is unsafe. An empty text means that it is safe, or that there is no folder yet."""
         try:
-            with self._opened() as (folder, about):
-                return _trouble(about) or self._replaced(folder)
+            with private.opened(self.folder) as (folder, about):
+                return private.trouble(about) or self._replaced(folder)
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -137,8 +137,8 @@ class Ledger:
         """
         text = "".join(f"{deadline:.3f} {path}\n" for path, deadline in sorted(until.items()))
         try:
-            with self._opened() as (folder, about):
-                if why := _trouble(about) or self._replaced(folder):
+            with private.opened(self.folder) as (folder, about):
+                if why := private.trouble(about) or self._replaced(folder):
                     return f"{self.folder}: {why}"
                 _write(folder, text.encode())
         except OSError as error:
@@ -148,7 +148,7 @@ class Ledger:
     def read(self) -> Entries:
         """Read all usable lines. A truncated line, and one without a container's cgroup, count as invalid."""
         try:
-            with self._opened() as (folder, _):
+            with private.opened(self.folder) as (folder, _):
                 data = _read(folder)
         except FileNotFoundError:
             return Entries({})
@@ -163,15 +163,6 @@ class Ledger:
                 invalid += 1
         return Entries(until, invalid)
 
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[int, os.stat_result]]:
-        """Open the folder for the block; a link is refused. Raises OSError."""
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            yield folder, os.fstat(folder)
-        finally:
-            os.close(folder)
-
     def _replaced(self, folder: int) -> str:
         """Return why the lock no longer counts, or an empty text. Another process may have locked a new file."""
         if self._lock is None:
@@ -183,41 +174,12 @@ class Ledger:
         return "" if os.path.samestat(there, os.fstat(self._lock)) else f"{LOCK} was replaced"
 
 
-def _foreign(about: os.stat_result) -> str:
-    """Return who else may write to a folder, or an empty text."""
-    if about.st_uid != os.geteuid():
-        return f"it belongs to the user {about.st_uid}, and not to the agent's ({os.geteuid()})"
-    mode = stat.S_IMODE(about.st_mode)
-    return f"its mode is {mode:o}, so others may write into it; remove it" if mode & 0o022 else ""
-
-
-def _trouble(about: os.stat_result) -> str:
-    """Return why a folder is unsafe: another user owns it, or its mode is not 0700. Empty if it is safe."""
-    mode = stat.S_IMODE(about.st_mode)
-    return _foreign(about) or (f"its mode is {mode:o}, but must be 700" if mode != 0o700 else "")
-
-
 def _locked(folder: int) -> int:
     """Open the lock file, and create it if it does not exist. Raises OSError."""
     try:
         return os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     except FileExistsError:
-        return _plain(LOCK, os.O_RDWR, folder)
-
-
-def _plain(name: str, flags: int, folder: int) -> int:
-    """Open a regular file of the agent; links, devices and hard links are refused. Raises OSError.
-
-    The file is inspected before it is opened, because opening a device may have side effects.
-    """
-    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1 or about.st_uid != os.geteuid():
-            raise OSError(0, f"{name} is not a file of the agent; remove it")
-        return os.open(f"/proc/self/fd/{handle}", flags | os.O_CLOEXEC)
-    finally:
-        os.close(handle)
+        return private.plain(LOCK, os.O_RDWR, folder)
 
 
 def _write(folder: int, data: bytes) -> None:
@@ -235,7 +197,7 @@ def _write(folder: int, data: bytes) -> None:
 
 def _read(folder: int) -> bytes:
     """Read the beginning of the ledger. Raises OSError."""
-    file, data = _plain(FILE, os.O_RDONLY, folder), b""
+    file, data = private.plain(FILE, os.O_RDONLY, folder), b""
     try:
         while len(data) < MAX_BYTES and (more := os.read(file, MAX_BYTES - len(data))):
             data += more
