@@ -17,10 +17,12 @@ DECIDES = (
     "limits/over",
     "limits/taint",
     "observe/admitted",
+    "observe/held",
     "observe/look",
     "observe/pauses",
     "observe/places",
     "observe/pods",
+    "observe/sight",
     "observe/view",
     "turns/plan",
 )

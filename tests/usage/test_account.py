@@ -28,6 +28,7 @@ shares = st.builds(
     st.integers(0, 30_000),
     st.booleans(),
     st.booleans(),
+    st.integers(0, 2),
 )
 looks = st.builds(
     NodeLook,

@@ -10,12 +10,13 @@ from webhook.agent.limits.health import CardHealth
 from webhook.agent.limits.limits import Limiter
 from webhook.agent.limits.taint import NodeTaint
 from webhook.agent.limits.watchdog import Watchdog
-from webhook.agent.metrics import AgentMetrics, LastLook
+from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
 from webhook.agent.observe.cgroups import CgroupFolders
 from webhook.agent.observe.look import look
 from webhook.agent.observe.nvml import Cards, Unavailable
 from webhook.agent.observe.processes import Processes
 from webhook.agent.observe.view import NodeContainer, Observation, rows
+from webhook.agent.recorder import UsageRecorder
 from webhook.agent.turns.turns import CardTurns
 from webhook.cluster.client import Api
 from webhook.cluster.events import EventNote, Owner
@@ -124,6 +125,7 @@ def build(
     folders: CgroupFolders | None = None,
     node_taint: NodeTaint | None = None,
     turns: CardTurns | None = None,
+    recorder: UsageRecorder | None = None,
     watch_only: bool = True,
     **more: Any,
 ) -> NodeAgent:
@@ -139,6 +141,9 @@ def build(
     if turns is not None and not watch_only:
         watchers.insert(1, turns)
         metrics.pauses = lambda: turns.pauses
+    if recorder is not None:
+        watchers.append(recorder)  # last, because nothing waits for it
+        metrics.usage = lambda: NodeTotals(recorder.totals, recorder.cards, bool(recorder.failed))
     return NodeAgent(containers, rules, log, watchers, metrics, node=node, **more)
 
 

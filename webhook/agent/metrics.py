@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,6 +21,7 @@ from webhook.agent.observe.nvml import MIB, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import ContainerRow, UseState
 from webhook.agent.turns.turns import FrozenTime
+from webhook.usage.record import Amounts, CardAmounts, HolderKey
 
 CONTAINER = ("namespace", "pod", "container", "gpu")
 
@@ -40,18 +41,28 @@ class LastLook:
     events: Sequence[NvmlEvent] = ()
 
 
+class NodeTotals(NamedTuple):
+    """What was counted of the containers and cards since the agent began, and whether it cannot be saved."""
+
+    containers: Mapping[HolderKey, Amounts]
+    cards: Mapping[str, CardAmounts]
+    unsaved: bool
+
+
 @dataclass(eq=False)
 class AgentMetrics:
     """Keeps the last look, and counts across looks.
 
     `dead` returns the UUIDs of the dead cards, `limits` counts the driver's limits, and `pauses` returns how long
-    containers have been frozen. They are called at each look, in the thread of the look.
+    containers have been frozen. `usage` returns what has been counted, None if nothing is. They are called at each look,
+    in the thread of the look.
     """
 
     clock: Callable[[], float] = time.monotonic
     dead: Callable[[], Collection[str]] = tuple
     limits: Callable[[], LimitCounts] = LimitCounts
     pauses: Callable[[], Mapping[ContainerName, FrozenTime]] = dict
+    usage: Callable[[], "NodeTotals | None"] = lambda: None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,18 +71,15 @@ class AgentMetrics:
         self._dead: frozenset[str] = frozenset()
         self._limits = LimitCounts()
         self._pauses: Mapping[ContainerName, FrozenTime] = {}
+        self._totals: NodeTotals | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def saw(self, seen: LastLook) -> None:
         """Record a look."""
         with self._lock:
-            self._seen, self._dead, self._limits, self._pauses = (
-                seen,
-                frozenset(self.dead()),
-                self.limits(),
-                self.pauses(),
-            )
+            self._seen, self._dead, self._limits = seen, frozenset(self.dead()), self.limits()
+            self._pauses, self._totals = self.pauses(), self.usage()
             self._errors.update(error.partition(":")[0] for card in seen.cards for error in card.reading.errors)
             self._card_errors.update((event.uuid, event.what) for event in seen.events)
 
@@ -101,11 +109,13 @@ class AgentMetrics:
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics, as prometheus_client asks for them."""
         with self._lock:
-            seen, dead, limits, pauses = self._seen, self._dead, self._limits, self._pauses
+            seen, dead, limits, pauses, totals = self._seen, self._dead, self._limits, self._pauses, self._totals
             errors, actions, card_errors = dict(self._errors), dict(self._actions), dict(self._card_errors)
         yield from _containers(seen)
         yield from _pauses(pauses)
         yield from _cards(seen, dead)
+        if totals is not None:
+            yield from _usage(totals)
         yield _counter("nvml_errors", "Failed calls of NVML.", ("call",), {(call,): n for call, n in errors.items()})
         yield _counter("actions", "Actions of the agent, by outcome.", ("action", "outcome"), actions)
         yield _counter(
@@ -117,7 +127,7 @@ class AgentMetrics:
             yield _plain("look_age_seconds", "Seconds since the last look began.", self.clock() - seen.at)
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Any, int]) -> CounterMetricFamily:
+def _counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Any, float]) -> CounterMetricFamily:
     family = CounterMetricFamily(f"slicewarden_node_{name}", text, labels=labels)
     for values, count in sorted(counts.items()):
         family.add_metric(values, count)
@@ -180,6 +190,37 @@ def _pauses(pauses: Mapping[ContainerName, FrozenTime]) -> Iterator[Metric]:
         frozen.add_metric(name, int(pause.frozen))
         seconds.add_metric(name, pause.seconds)
     yield from (frozen, seconds)
+
+
+def _usage(totals: NodeTotals) -> Iterator[Metric]:
+    """Yield the counters of the usage record. The sum of a card's states is all its slices' time."""
+    held, over, contended, worked = (
+        CounterMetricFamily(f"slicewarden_node_{name}", text, labels=labels)
+        for name, text, labels in (
+            ("slice_seconds", "Slices that a container has held, times seconds.", CONTAINER),
+            ("over_seconds", "Seconds that a container has been above its allowance.", CONTAINER),
+            ("contended_seconds", "Seconds that a container has worked while another one did.", CONTAINER),
+            ("work_seconds", "Seconds of a container: working, idle, or unmeasured.", (*CONTAINER, "work")),
+        )
+    )
+    sums: dict[tuple[str, ...], Amounts] = {}
+    for key, amounts in totals.containers.items():
+        names = key.namespace, key.pod, key.container, key.card
+        sums[names] = sums.get(names, Amounts()).plus(amounts)
+    for labels, amounts in sorted(sums.items()):
+        held.add_metric(labels, amounts.held / 1000)
+        over.add_metric(labels, amounts.over / 1000)
+        contended.add_metric(labels, amounts.contended / 1000)
+        for work in ("working", "idle", "unmeasured"):
+            worked.add_metric((*labels, work), getattr(amounts, work) / 1000)
+    yield from (held, worked, over, contended)
+    cards = {
+        (uuid, state): getattr(amounts, state) / 1000
+        for uuid, amounts in totals.cards.items()
+        for state in ("held", "free", "unseen")
+    }
+    yield _counter("card_slice_seconds", "Slices of a card, times seconds, by state.", ("gpu", "state"), cards)
+    yield _plain("usage_unsaved", "1 while the usage record cannot be saved, and is counted in memory.", totals.unsaved)
 
 
 def _cards(seen: LastLook, dead_cards: Collection[str]) -> Iterator[Metric]:

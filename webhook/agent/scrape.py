@@ -36,11 +36,26 @@ class Scraped(Protocol):
         """Return the metrics as Prometheus reads them."""
 
 
-class Pages:
-    """The application: /metrics and /healthz."""
+class Answered(Protocol):
+    """What answers who used what of the node's cards."""
 
-    def __init__(self, metrics: Scraped) -> None:
-        self._metrics = metrics
+    def text(self, hours: int) -> bytes:
+        """Return the usage of the last hours as JSON."""
+
+
+USAGE_BURST, USAGE_RATE = 4.0, 0.2
+"""How many answers about usage are given at once, and in a second: each may take a tenth of a second."""
+
+MOST_HOURS = 35 * 24
+"""The most hours that an answer about usage may go back."""
+
+
+class Pages:
+    """The application: /metrics, /healthz, and with `usage` also /usage."""
+
+    def __init__(self, metrics: Scraped, usage: Answered | None = None) -> None:
+        self._metrics, self._usage = metrics, usage
+        self._bucket = Bucket(USAGE_BURST, USAGE_RATE, monotonic())
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Refuse anything but a GET or HEAD without a body."""
@@ -52,11 +67,24 @@ class Pages:
         """Answer a request."""
         if request.path == "/metrics":
             return Reply(HTTPStatus.OK, self._metrics.text(), (("Content-Type", CONTENT_TYPE),))
+        if request.path == "/usage" and self._usage is not None:
+            return self._answered(self._usage, request.query)
         if request.path != "/healthz":
             return Reply(HTTPStatus.NOT_FOUND, b"only /metrics and /healthz\n", _TEXT)
         if self._metrics.age > SILENT:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, b"no look for a minute\n", _TEXT)
         return Reply(HTTPStatus.OK, b"ok\n", _TEXT)
+
+    def _answered(self, usage: Answered, query: str) -> Reply:
+        """Answer who used what in the last `hours`, a whole number in the query; without one, in the last day."""
+        name, _, number = (query or "hours=24").partition("=")
+        hours = int(number) if number.isascii() and number.isdigit() and len(number) <= 4 else 0
+        if name != "hours" or not 1 <= hours <= MOST_HOURS:
+            return Reply(HTTPStatus.BAD_REQUEST, b"hours: a whole number from 1 to 840\n", _TEXT)
+        if not self._bucket.ready(monotonic()):
+            return Reply(HTTPStatus.TOO_MANY_REQUESTS, b"try again in 5 seconds\n", (*_TEXT, ("Retry-After", "5")))
+        self._bucket.take()
+        return Reply(HTTPStatus.OK, usage.text(hours), (("Content-Type", "application/json"),))
 
 
 class RefusedScrapes:
@@ -84,12 +112,12 @@ class RefusedScrapes:
 
 
 @contextmanager
-def serving(metrics: Scraped, host: str, port: int, log: Log) -> Iterator[None]:
+def serving(metrics: Scraped, host: str, port: int, log: Log, usage: Answered | None = None) -> Iterator[None]:
     """Serve in a thread until the block ends. Raises OSError if the address is not available."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(listening.log_exception)
     with listening.listener(host, port) as listener:
-        task = loop.create_task(_served(listener, Pages(metrics), RefusedScrapes(log)))
+        task = loop.create_task(_served(listener, Pages(metrics, usage), RefusedScrapes(log)))
         thread = threading.Thread(target=_run, args=(loop, task), daemon=True, name="scrape")
         thread.start()
         try:

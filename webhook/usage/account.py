@@ -28,6 +28,7 @@ class CardShare(NamedTuple):
 
     `work` is whether it worked; None if NVML cannot tell. `mib` is its memory; None if unknown. `cap` is its allowance
     in MiB, 0 if there is none, and `over` whether it is above it. `contended` is whether another one worked too.
+    `elsewhere` is how many more slices it holds, of cards that are not known.
     """
 
     card: str
@@ -37,6 +38,7 @@ class CardShare(NamedTuple):
     cap: int = 0
     over: bool = False
     contended: bool = False
+    elsewhere: int = 0
 
 
 class HolderLook(NamedTuple):
@@ -142,10 +144,11 @@ def _counted(look: NodeLook, hour: int, part: int, *, gap: bool) -> Book:
             fits = min(share.slices, room.get(share.card, 0))
             if share.card in room:
                 room[share.card] -= fits
-            elsewhere = share.slices - fits
+            elsewhere = share.elsewhere + share.slices - fits
             pending += elsewhere
             key = _key(hour, card, holder)
-            rows[key] = rows.get(key, Amounts()).plus(_amounts(share, part, fits))
+            used = _amounts(share, part, fits)
+            rows[key] = rows[key].plus(used) if key in rows else used
             if elsewhere:
                 key = _key(hour, unknown, holder)
                 rows[key] = rows.get(key, Amounts()).plus(Amounts(held=elsewhere * part))

@@ -6,6 +6,7 @@ All times are whole milliseconds, so that sums are exact. A slice-millisecond is
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import add
 from typing import NamedTuple, Self
 
 HOUR = 3_600_000
@@ -73,7 +74,7 @@ class CardAmounts(NamedTuple):
 
     def plus(self, other: Self) -> Self:
         """Add two amounts."""
-        return type(self)(*(a + b for a, b in zip(self, other, strict=True)))
+        return type(self)(*map(add, self, other))
 
 
 class Amounts(NamedTuple):
@@ -98,8 +99,7 @@ class Amounts(NamedTuple):
 
     def plus(self, other: Self) -> Self:
         """Add two amounts. The peak and the cap are the larger ones."""
-        sums = [a + b for a, b in zip(self, other, strict=True)]
-        return type(self)(*sums)._replace(peak=max(self.peak, other.peak), cap=max(self.cap, other.cap))
+        return type(self)(*map(add, self[:-2], other[:-2]), max(self.peak, other.peak), max(self.cap, other.cap))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def gathered(
     for key, used in holders:
         row = _row(new_holders, key, counts[key.hour], most)
         counts[key.hour] += row not in new_holders
-        new_holders[row] = new_holders.get(row, Amounts()).plus(used)
+        new_holders[row] = new_holders[row].plus(used) if row in new_holders else used
     return Book(new_cards, new_holders)
 
 

@@ -139,8 +139,8 @@ class UsageStore:
         )
         if not (damaged and move):
             return f"{FILE}: {why}"
-        for number in range(1, MOST_ASIDE + 1):
-            aside = self.folder / f"{ASIDE}{number}"
+        for count in range(1, MOST_ASIDE + 1):
+            aside = self.folder / f"{ASIDE}{count}"
             if os.path.lexists(aside):
                 continue
             try:
@@ -183,10 +183,10 @@ def _last(file: sqlite3.Connection) -> SavedAt | None:
     row = file.execute("SELECT node, boot, at, wall, cards FROM last WHERE one = 1").fetchone()
     if row is None:
         return None
-    node, boot, at, wall = _text(row[0]), _text(row[1]), _number(row[2]), _number(row[3])
+    node, boot, at, wall = text(row[0]), text(row[1]), number(row[2]), number(row[3])
     try:
         cards = tuple(
-            SlicedCard(_text(uuid), _number(slices), _text(pool), _text(product))
+            SlicedCard(text(uuid), number(slices), text(pool), text(product))
             for uuid, slices, pool, product in json.loads(row[4])
         )
     except (ValueError, TypeError) as error:
@@ -251,24 +251,26 @@ def _sums(file: sqlite3.Connection, since: int, most: int) -> Book:
 def _card_rows(rows: sqlite3.Cursor) -> Iterator[tuple[CardKey, CardAmounts]]:
     """Check rows, since anyone may have written a file. Raises DamagedRecord."""
     for hour, card, pool, product, *amounts in rows:
-        key = CardKey(_number(hour), _text(card), _text(pool), _text(product))
-        yield key, CardAmounts(*map(_number, amounts))
+        key = CardKey(number(hour), text(card), text(pool), text(product))
+        yield key, CardAmounts(*map(number, amounts))
 
 
 def _holder_rows(rows: sqlite3.Cursor) -> Iterator[tuple[HolderKey, Amounts]]:
     """Check rows, since anyone may have written a file. Raises DamagedRecord."""
     texts = len(HolderKey._fields) - 1
     for hour, *values in rows:
-        yield HolderKey(_number(hour), *map(_text, values[:texts])), Amounts(*map(_number, values[texts:]))
+        yield HolderKey(number(hour), *map(text, values[:texts])), Amounts(*map(number, values[texts:]))
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
+    """Return a value that is a name. Raises DamagedRecord."""
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
         raise DamagedRecord("it has a name that is too long, or no text")
     return value
 
 
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
+def number(value: Any) -> int:
+    """Return a value that is an amount. Raises DamagedRecord."""
+    if type(value) is not int or not 0 <= value < 2**62:
         raise DamagedRecord("it has an amount that is no whole number")
     return value

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from webhook.agent.observe import pods
 from webhook.agent.observe.admitted import Admitted, admitted
+from webhook.agent.observe.held import NodeSlices, PodSlices, held_by
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import NodeContainer
 from webhook.api.fields import group_kind
@@ -16,12 +17,16 @@ from webhook.cluster.client import Api
 from webhook.cluster.watch import Cluster
 from webhook.facts.kinds import kept
 from webhook.facts.snapshot import Facts
+from webhook.memory.budget import PRODUCT, card_of
 from webhook.model import Object
 from webhook.policy.model import Contention, Over, Policy, Pool
 from webhook.telemetry.log import Log
 
 STEP = 0.05
 """Seconds between two checks that everything has been listed."""
+
+SILENT = 660.0
+"""Seconds without a message of the API server after which the known pods may be old: twice the length of a watch."""
 
 LOGS = Path("/var/log/containers")
 
@@ -43,13 +48,22 @@ def trimmed(item: Object) -> Object | None:
     metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
     if group_kind(item) != POD:
         return _trimmed_node(item, kept(item))
-    keys = ("namespace", "name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+    keys = (
+        "namespace",
+        "name",
+        "uid",
+        "resourceVersion",
+        "labels",
+        "annotations",
+        "deletionTimestamp",
+        "ownerReferences",
+    )
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in keys if key in metadata},
         "spec": item.get("spec"),
-        "status": {key: status[key] for key in pods.STATUSES if key in status},
+        "status": {key: status[key] for key in (*pods.STATUSES, "phase") if key in status},
     }
 
 
@@ -83,6 +97,7 @@ class NodeWatch:
         self.name, self._policy, self._logs = name, policy, logs
         self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
         self._admitted: dict[str, tuple[str, Facts, Admitted]] = {}
+        self._held: dict[str, tuple[str, Facts, PodSlices]] = {}
 
     def start(self) -> None:
         """Start the watches."""
@@ -95,7 +110,7 @@ class NodeWatch:
     def use(self, policy: Policy) -> None:
         """Replace the policy."""
         self._policy = policy
-        self._admitted = {}
+        self._admitted, self._held = {}, {}
 
     def settled(self, seconds: float) -> bool:
         """Wait until everything has been listed once, for at most so many seconds. Returns whether it has."""
@@ -126,6 +141,33 @@ class NodeWatch:
         """Return how containers take turns in this node's pool. While the pool is unknown, they take none."""
         pool = self._pool()
         return pool.contention if pool else Contention()
+
+    def slices(self) -> NodeSlices:
+        """Return which containers hold slices of this node's cards.
+
+        Nothing is known before everything has been listed, and a node of no pool, or whose labels do not give the
+        number of slices, has no slices. While the API server has been silent for SILENT seconds, a new pod may hold
+        slices without being known, so the answer is not complete.
+        """
+        facts, pool = self._cluster.facts(), self._pool()
+        node = facts.named.get(self.name) if facts else None
+        card = card_of(node) if node else None
+        if facts is None or node is None or pool is None or (pool.shared and card is None):
+            return NodeSlices()
+        latest: dict[str, tuple[str, Facts, PodSlices]] = {}
+        for pod in self._cluster.objects("Pod"):
+            version, key = str(mapping(pod.get("metadata")).get("resourceVersion")), pods.uid(pod)
+            before = self._held.get(key)
+            known = before[2] if before and before[:2] == (version, facts) else held_by(pod, self._policy, facts)
+            latest[key] = version, facts, known
+        self._held = latest
+        return NodeSlices(
+            card.replicas if pool.shared and card else 1,
+            pool.name,
+            node.labels.get(PRODUCT, ""),
+            tuple(each for _, _, known in latest.values() for each in known.held),
+            self._cluster.age() < SILENT and all(known.complete for _, _, known in latest.values()),
+        )
 
     def _pool(self) -> Pool | None:
         facts = self._cluster.facts()

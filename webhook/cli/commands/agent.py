@@ -18,6 +18,7 @@ from webhook.cli import inputs, options, outputs, parser
 from webhook.model import Problem, Unusable
 from webhook.policy.model import Over
 from webhook.telemetry.log import log_line
+from webhook.usage.store import UsageStore
 
 if TYPE_CHECKING:
     from webhook.agent.observe.node import NodeWatch
@@ -87,6 +88,13 @@ _MORE = (
     metavar="FOLDER",
     help=f"folder for the list of frozen containers, read by `slicewarden thaw`; default: {ledgers.FOLDER}",
 )
+@click.option("--usage", is_flag=True, help="with --node: count what containers hold and use, and answer at /usage")
+@click.option(
+    "--usage-folder",
+    type=options.PATH,
+    metavar="FOLDER",
+    help="with --usage: keep the counts for 35 days in a file there; default: in memory, until the agent ends",
+)
 @click.option("--events", is_flag=True, help="with --node: write an Event to each pod that is reported")
 @click.option("--taint", is_flag=True, help="with --node: taint the node while a GPU is dead, if the policy says so")
 @options.cluster
@@ -98,6 +106,8 @@ def command(
     listen: tuple[str, int],
     watch_only: bool,
     ledger: str,
+    usage: bool,
+    usage_folder: str | None,
     events: bool,
     taint: bool,
     kubeconfig: str | None,
@@ -108,11 +118,14 @@ def command(
         ("--policy", policy, "whose pool and card decide the allowances"),
         ("--events", events, "whose pods get the Events"),
         ("--taint", taint, "which is tainted"),
+        ("--usage", usage, "whose pods hold the slices"),
     ):
         if given and not node:
             raise Unusable((Problem(option, 0, f"needs --node, {why}"),))
     if form and not once:
         raise Unusable((Problem("--format", 0, "needs --once; otherwise the agent serves metrics and writes a log"),))
+    if usage_folder and not usage:
+        raise Unusable((Problem("--usage-folder", 0, "needs --usage"),))
     acts = not watch_only and not once and node is not None
     frozen = _thawed(Path(ledger)) if acts else None  # before NVML is imported, which may hang or fail
     try:
@@ -125,7 +138,9 @@ def command(
         if once:
             outputs.show(_looked(follow, as_json=form == "json"))
         else:
-            _watch(follow, policy, listen, frozen, events=events, watch_only=watch_only, taint=taint)
+            store = UsageStore(Path(usage_folder)) if usage_folder else None
+            counted = (store,) if usage else None
+            _watch(follow, policy, listen, frozen, counted, events=events, watch_only=watch_only, taint=taint)
     except nvml.Unavailable as error:
         raise Unusable((Problem("NVML", 0, f"{error}; is the NVIDIA driver loaded, and visible here?"),)) from error
 
@@ -189,6 +204,7 @@ def _watch(
     policy: str | None,
     listen: tuple[str, int],
     frozen: tuple[Ledger, Freezer | None] | None,
+    counted: tuple[UsageStore | None] | None,
     *,
     events: bool,
     watch_only: bool,
@@ -198,12 +214,14 @@ def _watch(
     from webhook.agent.agent import build
     from webhook.agent.limits.taint import NodeTaint
     from webhook.agent.observe import node, processes
+    from webhook.agent.recorder import UsageRecorder
     from webhook.agent.turns.turns import CardTurns
     from webhook.cluster.events import Events
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
+    recorder: UsageRecorder | None = None
     if follow is None:
         watched = build(node.named_by_logs, Over, log_line)
     else:
@@ -213,6 +231,16 @@ def _watch(
         if events:
             writer.start()
         mount = cgroups.mount()
+        turns = CardTurns(frozen[1], frozen[0], log_line, here.contention, NO_FREEZER) if frozen else None
+        if counted is not None:
+            recorder = UsageRecorder(
+                here.name,
+                here.slices,
+                counted[0],
+                log_line,
+                boot=processes.boot(),
+                frozen=(lambda: {name for name, pause in turns.pauses.items() if pause.frozen}) if turns else tuple,
+            )
         watched = build(
             here.containers,
             here.over,
@@ -221,13 +249,14 @@ def _watch(
             api=api,
             folders=cgroups.CgroupFolders(mount) if mount else None,
             node_taint=NodeTaint(here.seen, here.taint_dead, processes.boot()) if taint else None,
-            turns=CardTurns(frozen[1], frozen[0], log_line, here.contention, NO_FREEZER) if frozen else None,
+            turns=turns,
+            recorder=recorder,
             watch_only=watch_only,
             write_event=writer.add if events else lambda _: None,
         )
     with ExitStack() as stack:
         try:
-            stack.enter_context(scrape.serving(watched.metrics, *listen, log_line))
+            stack.enter_context(scrape.serving(watched.metrics, *listen, log_line, recorder))
         except OSError as error:
             raise Unusable((Problem("--listen", 0, error.strerror or str(error)),)) from error
         stack.callback(watched.close)

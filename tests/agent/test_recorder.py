@@ -1,0 +1,344 @@
+"""The usage record of a node: what a look shows of its slices, and what an agent that starts again counts on from."""
+
+import json
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
+from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.held import HeldSlices, NodeSlices, held_by, workload
+from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
+from webhook.agent.observe.nvml import CardReading, NvmlProcess
+from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.processes import Process
+from webhook.agent.observe.sight import sight
+from webhook.agent.observe.view import NodeContainer, Observation, rows
+from webhook.agent.recorder import UsageRecorder
+from webhook.agent.scrape import Pages
+from webhook.cli import inputs
+from webhook.facts.snapshot import Facts
+from webhook.http.messages import HttpRequest, Reply
+from webhook.policy.model import Over
+from webhook.usage import document
+from webhook.usage.account import CardShare
+from webhook.usage.record import HOUR
+from webhook.usage.store import FILE, DamagedRecord, UsageStore
+
+UID = "11111111-2222-3333-4444-555555555555"
+IDS = {"a": "aa" * 32, "b": "bb" * 32}
+
+
+def card(uuid: str = "GPU-0", uses: dict[str, tuple[int | None, int | None]] | None = None, **more: Any) -> CardUse:
+    """A card, with the MiB and percent of each container on it."""
+    listed, found = [], []
+    for number, (name, (mib, sm)) in enumerate((uses or {}).items()):
+        place = ContainerCgroup(UID, IDS.get(name, "ff" * 32), f"/kubepods/{name}", 2)
+        found.append(ContainerUse(place, (ProcessUse(Process(number, 1, "python", place), mib, sm),)))
+        listed.append(NvmlProcess(number, mib, sm))
+    busy = max((sm or 0 for _, sm in (uses or {}).values()), default=0)
+    given = {"busy": busy, "processes": tuple(listed), **more}
+    return CardUse(CardReading(uuid, uuid[-1], "A10", 100, 24_000, **given), tuple(found))
+
+
+def observed(*cards: CardUse) -> Observation:
+    containers = {
+        each: NodeContainer(ContainerName("team", f"pod-{name}", "main"), UID + name, Admitted(True, 5000))
+        for name, each in IDS.items()
+    }
+    return Observation(None, cards, containers, rows(cards, containers), (), Over())  # type: ignore[arg-type]
+
+
+def node(**slices: int) -> NodeSlices:
+    held = tuple(
+        HeldSlices(UID + name, "team", f"Job/{name}", f"pod-{name}", "main", count) for name, count in slices.items()
+    )
+    return NodeSlices(4, "shared", "NVIDIA-A10", held, True)
+
+
+def shares(seen: Observation, known: NodeSlices, **more: Any) -> dict[str, tuple[CardShare, ...]]:
+    look, _ = sight(seen, known, more.pop("before", {}), **more)
+    return {each.pod.removeprefix("pod-"): each.shares for each in look.holders}
+
+
+def test_a_container_is_on_the_card_where_its_processes_were_seen() -> None:
+    seen = observed(card("GPU-0", {"a": (3000, 40)}), card("GPU-1"))
+    look, places = sight(seen, node(a=1, b=1), {})
+    assert [each.slices for each in look.cards] == [4, 4]
+    found = {each.pod: each.shares for each in look.holders}
+    assert found["pod-a"] == (CardShare("GPU-0", 1, True, 3000, 5000),)
+    assert found["pod-b"] == (CardShare("", 1, False, 0, 5000),)
+    later = shares(observed(card("GPU-0"), card("GPU-1")), node(a=1, b=1), before=places)
+    assert later["a"] == (CardShare("GPU-0", 1, False, 0, 5000),)
+
+
+def test_the_only_card_of_a_node_is_every_containers() -> None:
+    assert shares(observed(card()), node(a=2)) == {"a": (CardShare("GPU-0", 2, False, 0, 5000),)}
+
+
+def test_other_slices_of_a_container_may_be_of_any_card() -> None:
+    seen = observed(card("GPU-0", {"a": (3000, 40)}), card("GPU-1"))
+    assert shares(seen, node(a=3))["a"] == (CardShare("GPU-0", 1, True, 3000, 5000, elsewhere=2),)
+
+
+def test_a_container_that_requests_nothing_is_counted_without_a_slice() -> None:
+    assert shares(observed(card(uses={"a": (3000, 40)})), node())["a"] == (CardShare("GPU-0", 0, True, 3000, 5000),)
+
+
+def test_two_that_work_at_once_contend() -> None:
+    found = shares(observed(card(uses={"a": (3000, 40), "b": (9000, 60)})), node(a=1, b=1))
+    assert [(share.contended, share.over) for each in found.values() for share in each] == [(True, False), (True, True)]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        card(errors=("nvmlX: no",)),
+        card(busy=None),
+        card(busy=30),
+        card(processes=(NvmlProcess(99, 10, 0),)),
+        card(uses={"a": (3000, None)}),
+        card(uses={"stranger": (3000, 0)}),
+        card(processes=(NvmlProcess(0, 3000, 0, mps=True),)),
+    ],
+    ids=["errors", "unknown", "unattributed work", "unknown process", "no report", "unknown container", "MPS"],
+)
+def test_a_container_that_may_have_worked_is_not_called_idle(seen: CardUse) -> None:
+    assert [share.work for share in shares(observed(seen), node(a=1))["a"]] == [None]
+
+
+def test_a_container_that_the_agent_has_frozen_is_not_called_idle() -> None:
+    name = ContainerName("team", "pod-a", "main")
+    assert [share.work for share in shares(observed(card(uses={"a": (1, 0)})), node(a=1), frozen={name})["a"]] == [None]
+
+
+def test_mig_devices_and_a_node_without_slices_are_not_counted() -> None:
+    assert not sight(observed(card(mig=True)), node(a=1), {})[0].seen
+    assert not sight(observed(card()), NodeSlices(), {})[0].seen
+
+
+# What a pod holds
+
+
+def pod(*requests: int, init: tuple[int, ...] = (), **more: Any) -> dict[str, Any]:
+    def own(name: str, count: int) -> dict[str, Any]:
+        return {"name": name, "image": "i", "resources": {"limits": {"nvidia.com/gpu.shared": str(count)}}}
+
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "team", "name": "p", "uid": "u"},
+        "spec": {
+            "containers": [own(f"c{number}", count) for number, count in enumerate(requests)],
+            "initContainers": [own(f"i{number}", count) for number, count in enumerate(init)],
+            **more.pop("spec", {}),
+        },
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("item", "held", "complete"),
+    [
+        (pod(1), {"c0": 1}, True),
+        (pod(1, 2), {"c0": 1, "c1": 2}, True),
+        (pod(1, init=(1, 1)), {"c0": 1}, True),
+        (pod(1, init=(3, 2)), {"c0": 1, "i0": 2}, True),
+        (pod(1, status={"phase": "Succeeded"}), {}, True),
+        (pod(1, status={"phase": "Pending"}), {"c0": 1}, True),
+        (pod(1, spec={"resourceClaims": [{"name": "x"}]}), {"c0": 1}, False),
+        (pod(1, spec={"containers": "none"}), {}, False),
+    ],
+)
+def test_a_pod_holds_what_its_containers_request_until_it_ends(item: Any, held: dict[str, int], complete: bool) -> None:
+    found = held_by(item, inputs.load_sample(), Facts())
+    assert ({each.container: each.slices for each in found.held}, found.complete) == (held, complete)
+
+
+@pytest.mark.parametrize(
+    ("owner", "found"),
+    [
+        ({"kind": "Job", "name": "train", "controller": True}, "Job/train"),
+        ({"kind": "ReplicaSet", "name": "web-5d", "controller": True}, "Deployment/web"),
+        ({"kind": "ReplicaSet", "name": "web-77", "controller": True}, "ReplicaSet/web-77"),
+        ({"kind": "Job", "name": "train"}, ""),
+        ({"kind": "x" * 9000, "name": "y" * 9000, "controller": True}, f"{'x' * 63}/{'y' * 253}"),
+        ({"kind": 5, "name": [], "controller": True}, "/"),
+        ("text", ""),
+    ],
+)
+def test_a_workload_is_what_controls_the_pod(owner: Any, found: str) -> None:
+    assert workload({"ownerReferences": [owner], "labels": {"pod-template-hash": "5d"}}) == found
+
+
+# The recorder
+
+
+class Clock:
+    """Both clocks of a node, in seconds."""
+
+    def __init__(self) -> None:
+        self.monotonic, self.wall = 100.0, 490_000 * 3600.0
+
+    def pass_by(self, seconds: float) -> None:
+        self.monotonic += seconds
+        self.wall += seconds
+
+
+def recorder(clock: Clock, folder: Path | None, log: list[Any] | None = None, boot: str = "boot") -> UsageRecorder:
+    return UsageRecorder(
+        "node-1",
+        lambda: node(a=1),
+        UsageStore(folder) if folder else None,
+        (log if log is not None else []).append,
+        boot=boot,
+        wall=lambda: clock.wall,
+        clock=lambda: clock.monotonic,
+    )
+
+
+def looks(one: UsageRecorder, clock: Clock, seconds: int) -> None:
+    for _ in range(seconds):
+        one.look(observed(card(uses={"a": (3000, 40)})), clock.monotonic)
+        clock.pass_by(1)
+    one.look(observed(card(uses={"a": (3000, 40)})), clock.monotonic)
+
+
+def sums(one: UsageRecorder) -> tuple[int, int, int, int]:
+    (amounts,) = one.usage(840).book.cards.values()
+    assert amounts.held + amounts.free + amounts.unseen == amounts.capacity
+    return amounts.capacity // 1000, amounts.held // 1000, amounts.free // 1000, amounts.unseen // 1000
+
+
+def test_what_was_saved_and_what_was_not_yet_are_answered_together(tmp_path: Path) -> None:
+    clock, folder = Clock(), tmp_path / "usage"
+    one = recorder(clock, folder)
+    looks(one, clock, 130)
+    assert sums(one) == (520, 130, 390, 0)
+    assert UsageStore(folder).read(0, 10)[0].cards, "it has saved"
+    (used,) = one.usage(840).book.holders.values()
+    assert (used.held, used.working, used.idle, used.peak, used.cap) == (130_000, 130_000, 0, 3000, 5000)
+
+
+@pytest.mark.parametrize(("boot", "step", "unseen"), [("boot", -7200.0, 40), ("boot", 0.0, 40), ("other", 0.0, 40)])
+def test_the_time_of_a_killed_agent_is_unseen(tmp_path: Path, boot: str, step: float, unseen: int) -> None:
+    """The agent dies 10 s after a save; the next one starts 30 s later. In one boot, a wrong clock changes nothing."""
+    clock, folder = Clock(), tmp_path / "usage"
+    looks(recorder(clock, folder), clock, 70)
+    clock.pass_by(30)
+    clock.wall += step
+    two = recorder(clock, folder, boot=boot)
+    looks(two, clock, 20)
+    assert sums(two) == (4 * (60 + unseen + 20), 80, 240, 4 * unseen)
+
+
+def test_an_agent_that_ends_saves(tmp_path: Path) -> None:
+    clock, folder = Clock(), tmp_path / "usage"
+    one = recorder(clock, folder)
+    looks(one, clock, 5)
+    one.close()
+    assert sums(recorder(clock, folder)) == (20, 5, 15, 0)
+
+
+def test_while_nvml_fails_all_slices_are_unseen(tmp_path: Path) -> None:
+    clock = Clock()
+    one = recorder(clock, tmp_path / "usage")
+    looks(one, clock, 5)
+    for _ in range(3):
+        one.blind(clock.monotonic)
+        clock.pass_by(10)
+    looks(one, clock, 5)
+    assert sums(one) == (160, 10, 30, 120)
+
+
+def test_without_a_usable_file_it_counts_in_memory_and_says_so_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    clock, log = Clock(), list[Any]()
+    one = recorder(clock, tmp_path / "file" / "usage", log)
+    looks(one, clock, 200)
+    assert sums(one) == (800, 200, 600, 0)
+    assert log == [{"message": "usage is counted in memory", "error": f"{FILE}: Not a directory"}]
+    assert one.usage(1).trouble == f"{FILE}: Not a directory"
+    (tmp_path / "file").unlink()
+    looks(one, clock, 60)
+    assert sums(one)[1] == 260
+    assert log[1:] == [{"message": "usage is counted in memory", "over": True}]
+
+
+def test_memory_is_bounded_while_nothing_can_be_saved(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    clock = Clock()
+    one = recorder(clock, tmp_path / "file" / "usage")
+    for _ in range(100):
+        looks(one, clock, 2)
+        clock.pass_by(3598)
+    assert len({key.hour for key in one._state.book.cards}) <= 48
+
+
+# Reading it
+
+
+def asked(pages: Pages, query: str) -> Reply:
+    request = HttpRequest("GET", "/usage", query, {}, 0.0)
+    assert pages.refusal(request) is None
+    return pages(request)
+
+
+def test_usage_is_answered_as_json_within_limits() -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    looks(one, clock, 10)
+    pages = Pages(AgentMetrics(), one)
+    for query in ("hours=0", "hours=841", "hours=1&hours=2", "hours=1e2", "hours=²", "since=1", "hours", "hours=-1"):
+        assert asked(pages, query).status == HTTPStatus.BAD_REQUEST
+    reply = asked(pages, "hours=2")
+    found = document.read(reply.body)
+    assert found == one.usage(2)
+    assert (found.node, found.since, found.at) == ("node-1", (490_000 - 1) * HOUR, 490_000 * HOUR + 10_000)
+    ((pod, idle, held, shared),) = [(each.pod, each.idle, each.held, each.shared) for each in found.now]
+    assert (pod, idle, held, shared) == ("pod-a", 0, 10_000, True)
+    statuses = [asked(pages, "hours=1").status for _ in range(8)]
+    assert statuses[-1] == HTTPStatus.TOO_MANY_REQUESTS
+
+
+def test_without_a_recorder_there_is_no_such_page() -> None:
+    assert asked(Pages(AgentMetrics()), "").status == HTTPStatus.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("cards", [{"held": 1}]), ("cards", None), ("containers", [5]), ("node", 5), ("kind", "List"), ("at", -1)],
+)
+def test_a_document_that_no_agent_writes_is_refused(name: str, value: Any) -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    looks(one, clock, 10)
+    good = json.loads(document.write(one.usage(1)))
+    assert document.read(json.dumps(good)) == one.usage(1)
+    with pytest.raises(DamagedRecord):
+        document.read(json.dumps({**good, name: value}))
+    good["cards"][0]["free"] += 1
+    with pytest.raises(DamagedRecord):
+        document.read(json.dumps(good))
+
+
+def test_the_metrics_have_the_same_numbers() -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    metrics = AgentMetrics(usage=lambda: NodeTotals(one.totals, one.cards, bool(one.failed)))
+    looks(one, clock, 10)
+    metrics.saw(LastLook())
+    names = 'container="main",gpu="GPU-0",namespace="team",pod="pod-a"'
+    lines = metrics.text().decode().splitlines()
+    assert f"slicewarden_node_slice_seconds_total{{{names}}} 10.0" in lines
+    assert f'slicewarden_node_work_seconds_total{{{names},work="working"}} 10.0' in lines
+    assert 'slicewarden_node_card_slice_seconds_total{gpu="GPU-0",state="free"} 30.0' in lines
+    assert "slicewarden_node_usage_unsaved 0.0" in lines
+    one.look(observed(card())._replace(containers={}), clock.monotonic)
+    one._slices = node
+    one.look(observed(card())._replace(containers={}), clock.monotonic)
+    metrics.saw(LastLook())
+    assert "pod-a" not in metrics.text().decode(), "it has ended"
