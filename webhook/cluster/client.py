@@ -120,6 +120,20 @@ def text(api: Api, path: str) -> tuple[int, str]:
     return response.status, response.data.decode("utf-8", "replace")
 
 
+def beginning(
+    api: Api, path: str, query: Mapping[str, Any], most: int, *, silence: float = READ_SECONDS
+) -> tuple[int, bytes]:
+    """Read the first bytes of an answer: the HTTP status, and at most `most` bytes. Raises Unreachable."""
+    try:
+        response = send(api, "GET", path, query, silence=silence, preload_content=False)
+        try:
+            return response.status, response.read(most)
+        finally:
+            response.close()
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+
+
 def send(
     api: Api,
     method: str,
