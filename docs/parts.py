@@ -11,6 +11,7 @@ from webhook.text import tables
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRIBUTING, CHECK, PROVE = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "check.md", ROOT / "docs" / "prove.md"
+PROOF, REPORTS = ROOT / "docs" / "schemas" / "proofreport.json", ROOT / "webhook" / "reports"
 PACKAGES, FORMATS, THE_WAYS = "packages", "formats", "ways"
 
 
@@ -20,6 +21,7 @@ def pages() -> dict[Path, str]:
         CONTRIBUTING: marked(CONTRIBUTING.read_text("utf-8"), PACKAGES, packages()),
         CHECK: marked(CHECK.read_text("utf-8"), FORMATS, _formats()),
         PROVE: marked(PROVE.read_text("utf-8"), THE_WAYS, _ways()),
+        PROOF: (REPORTS / "proofreport.schema.json").read_text("utf-8"),
     }
 
 

@@ -1,30 +1,36 @@
 """Each way that `slicewarden prove` tries is shut by its own rule, and by no other."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.evaluator.generated import POLICIES
 from tests.proving.pretended import admitting
 from tests.support.fixtures import WAYS as RULES_OF_WAYS
-from tests.support.policies import FACTS, RULES, facts_of, policy_of
+from tests.support.policies import FACTS, POLICY, RULES, facts_of, policy_of
 from webhook import rules
+from webhook.documents import goyaml
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Object, Verdict
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Scope
+from webhook.proving import evidence
 from webhook.proving.probes import ProbeTarget, Untried, probe, targets
 from webhook.proving.proof import CREATED, DryRun, Outcome, ProofRun, Shown, Tried, prove
 from webhook.proving.ways import WAYS
-from webhook.reports import proof_report
+from webhook.reports import proof_report, proof_rows
 
 EVERYWHERE = Scope(frozenset(), None, frozenset(), everywhere=True)
 SHIPPED = [ROOT / "policies" / name for name in POLICIES]
@@ -284,3 +290,145 @@ def test_json_and_junit_have_every_way(proof: ProofRun) -> None:
         (str(len(WAYS) + 1), "1", "1"),
         ("1", "0", "1"),
     ]
+
+
+# Evidence
+
+SCHEMAS = ROOT / "tests/schemas"
+REGISTERED = [
+    {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "slicewarden"}, "webhooks": [{"name": "a", "b": 1}]}
+]
+
+
+def closed(schema: Any) -> Any:
+    """Refuse keys that a schema does not know."""
+    if isinstance(schema, dict):
+        known = {key: closed(value) for key, value in schema.items()}
+        return {"additionalProperties": False, **known} if "properties" in known else known
+    return [closed(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def valid(value: Any) -> Any:
+    schema = json.loads((ROOT / "docs/schemas/proofreport.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(closed(schema)).validate(value)
+    return value
+
+
+@pytest.fixture
+def told(proof: ProofRun, sample_facts: Facts) -> ProofRun:
+    """The same proof, of a cluster that says more of itself."""
+    found = evidence.nodes(proof.policy, sample_facts)
+    return replace(proof, registration=evidence.registration(REGISTERED), nodes=found, release="0.1.0")
+
+
+def test_json_is_as_its_schema_says(proof: ProofRun, told: ProofRun) -> None:
+    for each in (proof, told):
+        value = valid(json.loads(proof_report.render("json", each)))
+        assert [*proof_rows.read(value)] == [*proof_rows.rows(each)]
+
+
+def test_sarif_has_what_is_open_or_not_shown(proof: ProofRun) -> None:
+    value = json.loads(proof_report.render("sarif", proof))
+    jsonschema.Draft4Validator(json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text("utf-8"))).validate(value)
+    (run,) = value["runs"]
+    found = {(each["level"], each["ruleId"]): each for each in run["results"]}
+    assert set(found) == {("error", "chosen-node"), ("warning", "device-path"), ("warning", "unshown-ways")}
+    assert set(found) <= {
+        (level, rule["id"]) for level in ("error", "warning") for rule in run["tool"]["driver"]["rules"]
+    }
+    text = found["warning", "device-path"]["message"]["text"]
+    assert text.startswith("Namespace vision: shared.trusted.path-root: lost ")
+    assert text.isprintable()
+    assert len({each["partialFingerprints"]["slicewarden/v1"] for each in found.values()}) == 3
+
+
+def test_openreports_have_every_way(proof: ProofRun) -> None:
+    definition, _ = goyaml.parse((SCHEMAS / "openreports.io_clusterreports.yaml").read_text("utf-8"))
+    (schema,) = [each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"]]
+    schema["properties"]["metadata"] = {}
+    tried_, untried = json.loads(proof_report.render("openreports", proof))["items"]
+    for each in (tried_, untried):
+        jsonschema.Draft202012Validator(closed(schema)).validate(each)
+        assert re.fullmatch("slicewarden-proof-[0-9a-f]{16}", each["metadata"]["name"])
+    assert tried_["scope"] == {"apiVersion": "v1", "kind": "Namespace", "name": "vision"}
+    assert untried["scope"]["kind"] == "GPUSharingPolicy"
+    assert tried_["summary"] == {"pass": len(WAYS) - 1, "fail": 1, "warn": 0, "error": 1, "skip": 0}
+    assert untried["summary"]["error"] == 1
+    by_way = {each["properties"]["way"]: each for each in tried_["results"]}
+    assert (by_way["node"]["result"], by_way["variable"]["properties"]["by"]) == ("fail", "visible-devices")
+
+
+def test_the_page_for_a_browser_has_every_way_and_only_text(told: ProofRun) -> None:
+    shown = told.tried[0].shown
+    (attack,) = [each for each in shown if each.way and each.way.name == "path-root"]
+    hostile = attack._replace(message="<script>alert(1)</script>")
+    others = tuple(hostile if each is attack else each for each in shown)
+    page = proof_report.render("html", replace(told, tried=(told.tried[0]._replace(shown=others),)))
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert all(f"<code>{way.name}</code>" in page for way in WAYS)
+    assert all(f'id="rule-{each}"' in page for each in (*{way.rule for way in WAYS}, "unshown-ways"))
+    assert "an honest pod was admitted" in page
+    assert "<strong>1</strong> open" in page
+    assert ", all allowed" not in page
+
+
+def test_a_statement_is_on_the_policy_and_its_registration(told: ProofRun, proof: ProofRun) -> None:
+    """Its form is that of in-toto/attestation spec/v1/statement.md."""
+    statement = json.loads(proof_report.render("in-toto", told))
+    assert list(statement) == ["_type", "subject", "predicateType", "predicate"]
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slicewarden.dev/attestation/gpu-isolation/v1"
+    policy, registration = statement["subject"]
+    assert policy["name"] == "GPUSharingPolicy/sample"
+    assert policy["digest"]["sha256"].startswith(told.policy.digest)
+    assert registration == {"name": "registration", "digest": {"sha256": told.registration}}
+    assert all(re.fullmatch("[0-9a-f]{64}", each["digest"]["sha256"]) for each in statement["subject"])
+    assert valid(statement["predicate"]) == json.loads(proof_report.render("json", told))
+    assert len(json.loads(proof_report.render("in-toto", proof))["subject"]) == 1
+
+
+def test_a_registration_has_the_same_digest_with_another_ca(told: ProofRun) -> None:
+    hook = {"name": "a", "b": 1, "clientConfig": {"caBundle": "eA==", "service": {"name": "s"}}}
+    made = [{**REGISTERED[0], "webhooks": [hook]}]
+    again = [{**REGISTERED[0], "webhooks": [{**hook, "clientConfig": {"caBundle": "", "service": {"name": "s"}}}]}]
+    other = [{**REGISTERED[0], "webhooks": [{**hook, "failurePolicy": "Ignore"}]}]
+    assert evidence.registration(made) == evidence.registration(again) != evidence.registration(other)
+    assert evidence.registration([]) == ""
+    assert len(told.registration) == 64
+
+
+def test_nodes_say_what_their_labels_say_and_no_more(sample_policy: Policy) -> None:
+    own = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    driver = "nvidia.com/cuda.driver-version.full"
+    labels = [{**own, driver: "580.95.05"}, {**own, driver: "580.95.05"}, {**own, driver: "x\n\x1b" * 99}, own, {}]
+    nodes = [{"kind": "Node", "metadata": {"name": f"n{i}", "labels": each}} for i, each in enumerate(labels)]
+    shared, *others = evidence.nodes(sample_policy, Facts.of(nodes))
+    assert (shared.pool, shared.nodes, set(shared.labels)) == ("shared", 4, {"driver", "sharing"})
+    (first, number), (other, _) = shared.labels["driver"].items()
+    assert (first, number) == ("580.95.05", 2)
+    assert other.isprintable()
+    assert len(other) <= 80
+    assert all(each.value == {"pool": each.pool, "nodes": 0, "labels": {}} for each in others)
+    many = [{**own, driver: f"{i}"} for i in range(99)]
+    nodes = [{"kind": "Node", "metadata": {"name": f"n{i}", "labels": each}} for i, each in enumerate(many)]
+    assert len(evidence.nodes(sample_policy, Facts.of(nodes))[0].labels["driver"]) == evidence.MOST
+
+
+SAMPLE = policy_of(POLICY)
+
+
+@given(text=st.text(alphabet=st.characters(), min_size=1, max_size=3000))
+def test_no_text_of_a_cluster_is_long_or_ends_its_line(text: str) -> None:
+    target = ProbeTarget(SAMPLE.pools[0], "trusted", text, text, text)
+    shown = (Shown(None, text, Outcome.ADMITTED), Shown(WAYS[0], text, Outcome.UNKNOWN, "", text))
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    nodes = (evidence.PoolNodes("shared", 1, {}),)
+    run = ProofRun(SAMPLE, text, text, at, (Tried(target, shown),), (Untried(SAMPLE.pools[1], "trusted", text),))
+    report = valid(json.loads(proof_report.render("json", replace(run, nodes=nodes))))
+    texts = [report["kubernetes"], report["policy"]["installed"], report["targets"][0]["resource"]]
+    texts += [each["message"] for each in report["targets"][0]["ways"]]
+    assert all(each.isprintable() and len(each) <= 1000 for each in texts)
+    for name in ("sarif", "openreports", "html", "in-toto", "junit", "table"):
+        assert "\x1b" not in proof_report.render(name, run)

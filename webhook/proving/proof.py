@@ -10,8 +10,10 @@ from typing import NamedTuple
 from webhook.catalog.device_variables import VISIBLE, VOID
 from webhook.model import Object
 from webhook.policy.model import Policy
+from webhook.proving.evidence import PoolNodes
 from webhook.proving.probes import PLAIN, ProbeTarget, Untried, probes
 from webhook.proving.ways import GPUWay
+from webhook.telemetry.release import UNKNOWN
 
 CREATED = 201
 
@@ -65,6 +67,8 @@ class ProofRun:
     """All that was tried on a cluster, and the release of Kubernetes that answered.
 
     `installed` is the digest of the policy that the registration was made from; empty if it is not known.
+    `registration` is the SHA-256 of the registration itself, also empty if it is not known. `nodes` are what the nodes
+    of each pool say of their software, and `release` is that of Slicewarden.
     """
 
     policy: Policy
@@ -73,6 +77,9 @@ class ProofRun:
     at: datetime
     tried: tuple[Tried, ...]
     untried: tuple[Untried, ...]
+    registration: str = ""
+    nodes: tuple[PoolNodes, ...] = ()
+    release: str = UNKNOWN
 
     def count(self, outcome: Outcome) -> int:
         """Return how many probes had an outcome; a target that was not tried counts as one."""

@@ -11,7 +11,12 @@ from webhook.scan.results import Judged, Report
 
 def document(kind: str, fields: Mapping[str, Any]) -> str:
     """Write a report of a kind of ours as one JSON object, indented."""
-    return json.dumps({"apiVersion": API_VERSION, "kind": kind, **fields}, indent=2) + "\n"
+    return written({"apiVersion": API_VERSION, "kind": kind, **fields})
+
+
+def written(value: Mapping[str, Any]) -> str:
+    """Write a JSON object, indented."""
+    return json.dumps(value, indent=2) + "\n"
 
 
 def policy(report: Report) -> dict[str, str]:

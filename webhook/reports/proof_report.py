@@ -1,127 +1,172 @@
-"""Reports a proof: a table for people, JSON for programs, JUnit for CI."""
+"""Reports a proof: a table for people, JSON for programs, JUnit for CI, and evidence to sign and hand over."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any
 
-from webhook.model import Action
-from webhook.policy.model import Policy
-from webhook.proving.proof import Outcome, ProofRun, Shown, Tried
-from webhook.proving.ways import GPUWay
-from webhook.reports import parts
-from webhook.reports.formats import junit
+from webhook.model import Action, Finding, Result, Verdict
+from webhook.policy.model import API_VERSION, Policy
+from webhook.proving.proof import Outcome, ProofRun
+from webhook.reports import parts, report_objects
+from webhook.reports.formats import junit, sarif
+from webhook.reports.proof_rows import PAGES, UNSHOWN, ProofPlace, ProofRow, counts, rows, value
+from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
-from webhook.text.words import line
+from webhook.text.words import line, sha256, shown
 
-_COUNTED = (Outcome.SHUT, Outcome.OPEN, Outcome.UNKNOWN)
 _STYLES = {Outcome.SHUT: "allowed", Outcome.OPEN: "denied", Outcome.UNKNOWN: "warned"}
 _WIDTH = len(Outcome.UNKNOWN) + 2
-
-HONEST = "honest pod"
-"""The name of the probe that must be admitted."""
 
 
 def table(proof: ProofRun, look: Look) -> str:
     """Write each pool and level of trust with its counts, and each way that is not shut, with the reason."""
-    lines: list[str] = []
-    for tried in proof.tried:
-        target, counts = tried.target, Counter(each.outcome for each in tried.shown if each.way)
-        counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _COUNTED if counts[outcome])
-        head = f"pool {target.pool.name}, {target.trust}, namespace {target.namespace}: {counted}"
-        lines += look.wrap(head, "")
-        for each in tried.shown:
-            if each.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
-                lines += _row(each.outcome, _name(each.way), _why(each, proof.policy), look)
-    for lacking in proof.untried:
-        lines += look.wrap(f"pool {lacking.pool.name}, {lacking.trust}", "")
-        lines += _row(Outcome.UNKNOWN, "all ways", lacking.why, look)
-    return "".join(f"{each}\n" for each in [*lines, "", *look.wrap(_summary(proof), "")])
-
-
-def _row(outcome: Outcome, name: str, why: str, look: Look) -> Iterator[str]:
-    yield from look.hang(f"  {look.paint(f'{outcome:<{_WIDTH}}', _STYLES[outcome])}", f"{name}: {why}")
-
-
-def _name(way: GPUWay | None) -> str:
-    return HONEST if way is None else way.name
-
-
-def _why(shown: Shown, policy: Policy) -> str:
-    way = shown.way
-    if shown.outcome is not Outcome.OPEN or way is None:
-        return line(shown.message) or "there was no answer"
-    admitted = f"a pod with {way.says} was admitted, "
-    if (action := policy.action(way.rule)) is not Action.DENY:
-        return f"{admitted}because the action of rule {way.rule} is {action} (`actions`)"
-    return (
-        f"{admitted}though rule {way.rule} denies it: look for an override or an exemption of the namespace, "
-        "and run `slicewarden doctor`"
+    return tabled(
+        [*rows(proof)], f"policy {proof.policy.name}, Kubernetes {shown(proof.kubernetes, quotes=False)}", look
     )
 
 
-def _summary(proof: ProofRun) -> str:
-    counts = ", ".join(f"{proof.count(outcome)} {outcome}" for outcome in _COUNTED)
-    return f"policy {proof.policy.name}, Kubernetes {proof.kubernetes}: {counts}"
+def tabled(found: Iterable[ProofRow], title: str, look: Look) -> str:
+    """Write the table of some rows. The `title` stands before the counts."""
+    found = [*found]
+    lines: list[str] = []
+    for place, group in groupby(found, lambda row: row.place):
+        here = [*group]
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in counts(here).items() if count)
+        lines += look.wrap(f"{place.title}: {counted}" if place.namespace else place.title, "")
+        for row in here:
+            if row.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
+                head = f"  {look.paint(f'{row.outcome:<{_WIDTH}}', _STYLES[row.outcome])}"
+                lines += look.hang(head, f"{row.way}: {row.message}")
+    total = ", ".join(f"{count} {outcome}" for outcome, count in counts(found).items())
+    return "".join(f"{each}\n" for each in [*lines, "", *look.wrap(f"{title}: {total}", "")])
 
 
 def to_json(proof: ProofRun, _: Look) -> str:
     """Write everything as one JSON object."""
-    fields = {
-        "policy": {"name": proof.policy.name, "digest": proof.policy.digest, "installed": proof.installed},
-        "kubernetes": proof.kubernetes,
-        "at": proof.at.isoformat(timespec="seconds"),
-        "method": "dry run",
-        "targets": [_target(each) for each in proof.tried],
-        "untried": [{"pool": each.pool.name, "trust": each.trust, "why": each.why} for each in proof.untried],
-        "summary": {outcome.value: proof.count(outcome) for outcome in _COUNTED},
-    }
-    return parts.document("ProofReport", fields)
-
-
-def _target(tried: Tried) -> Mapping[str, object]:
-    target = tried.target
-    return {
-        "pool": target.pool.name,
-        "trust": target.trust,
-        "namespace": target.namespace,
-        "resource": target.resource,
-        "ways": [
-            {
-                "way": _name(each.way),
-                "rule": each.way.rule if each.way else "",
-                "namespace": each.namespace,
-                "outcome": each.outcome,
-                "by": each.by,
-                "message": each.message,
-            }
-            for each in tried.shown
-        ],
-    }
+    return parts.written(value(proof))
 
 
 def to_junit(proof: ProofRun, _: Look) -> str:
     """Write JUnit XML: a suite for each pool and level of trust, and a test case for each way."""
     suites = [
-        junit.JUnitSuite(
-            f"{each.target.pool.name}, {each.target.trust}", [_case(each, shown, proof.policy) for shown in each.shown]
-        )
-        for each in proof.tried
+        junit.JUnitSuite(f"{place.pool}, {place.trust}", [*map(_case, group)])
+        for place, group in groupby(rows(proof), lambda row: row.place)
     ]
-    for lacking in proof.untried:
-        case = junit.JUnitCase(lacking.pool.name, "all ways", error=lacking.why)
-        suites.append(junit.JUnitSuite(f"{lacking.pool.name}, {lacking.trust}", [case]))
     return junit.write(suites, proof.at)
 
 
-def _case(tried: Tried, shown: Shown, policy: Policy) -> junit.JUnitCase:
-    failure = _why(shown, policy) if shown.outcome is Outcome.OPEN else ""
-    error = _why(shown, policy) if shown.outcome is Outcome.UNKNOWN else ""
-    return junit.JUnitCase(tried.target.pool.name, _name(shown.way), failure, error)
+def _case(row: ProofRow) -> junit.JUnitCase:
+    failure = row.message if row.outcome is Outcome.OPEN else ""
+    error = row.message if row.outcome is Outcome.UNKNOWN else ""
+    return junit.JUnitCase(row.place.pool, row.way, failure, error)
 
 
-FORMATS: Mapping[str, str] = {"table": "what is not shut, for people", "json": "for programs", "junit": "for CI"}
+# The formats of a check
+
+_ACTIONS = {Outcome.OPEN: Action.DENY, Outcome.UNKNOWN: Action.WARN}
+
+
+def to_sarif(proof: ProofRun, look: Look) -> str:
+    """Write SARIF: an error for each way that is open, and a warning for each that was not shown."""
+    judged = [_judged(place, group, proof.policy) for place, group in groupby(rows(proof), lambda row: row.place)]
+    return sarif.render(Report(tuple(judged), policy=proof.policy, at=proof.at, pages=PAGES), look)
+
+
+def _judged(place: ProofPlace, found: Iterable[ProofRow], policy: Policy) -> Judged:
+    """Return the findings at a place as those on its namespace, or on the policy where nothing was sent."""
+    results = tuple(
+        Result(
+            row.rule or UNSHOWN,
+            _ACTIONS[row.outcome],
+            Finding((place.pool, place.trust, row.way), row.message or f"is {row.outcome}"),
+        )
+        for row in found
+        if row.outcome in _ACTIONS
+    )
+    scope = _scope(place, policy)
+    api_version, kind, name = scope["apiVersion"], scope["kind"], scope["name"]
+    return Judged("", 0, 0, api_version, kind, "", name, Verdict(results), (0,) * len(results), live=True)
+
+
+def _scope(place: ProofPlace, policy: Policy) -> dict[str, str]:
+    if place.namespace:
+        return {"apiVersion": "v1", "kind": "Namespace", "name": place.namespace}
+    return {"apiVersion": API_VERSION, "kind": "GPUSharingPolicy", "name": policy.name}
+
+
+_RESULTS = {Outcome.SHUT: "pass", Outcome.ADMITTED: "pass", Outcome.OPEN: "fail", Outcome.UNKNOWN: "error"}
+
+
+def to_openreports(proof: ProofRun, _: Look) -> str:
+    """Write a List of OpenReports' ClusterReports, one for each pool and level of trust, with each way's result."""
+    stamp = {"seconds": int(proof.at.timestamp()), "nanos": 0}
+    items = []
+    for place, group in groupby(rows(proof), lambda row: row.place):
+        results = [{**_result(row, proof.policy.name), "timestamp": stamp} for row in group]
+        name = f"{report_objects.SOURCE}-proof-{sha256(chr(0).join(place))[:16]}"
+        items.append(report_objects.made(name, _scope(place, proof.policy), results))
+    return report_objects.listed(items)
+
+
+def _result(row: ProofRow, policy: str) -> dict[str, Any]:
+    properties = {"pool": row.place.pool, "trust": row.place.trust, "way": row.way, "outcome": row.outcome.value}
+    return {
+        "source": report_objects.SOURCE,
+        "policy": policy,
+        "rule": row.rule or UNSHOWN,
+        "severity": "info" if row.outcome is Outcome.ADMITTED else "high",
+        "result": _RESULTS[row.outcome],
+        "scored": row.outcome is not Outcome.ADMITTED,
+        "message": row.message or f"{row.way} is {row.outcome}",
+        "properties": {**properties, **({"by": row.by} if row.by else {})},
+    }
+
+
+def to_html(proof: ProofRun, _: Look) -> str:
+    """Write a page for a browser."""
+    from webhook.reports.formats import html  # Jinja, which only a page needs
+
+    return html.proof(value(proof), rows(proof))
+
+
+# A statement to sign
+
+STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slicewarden.dev/attestation/gpu-isolation/v1"
+"""The type of an in-toto statement (in-toto/attestation spec/v1/statement.md), and that of our predicate."""
+
+
+def to_in_toto(proof: ProofRun, _: Look) -> str:
+    """Write an in-toto statement on the policy and its registration; its predicate is the ProofReport."""
+    subject = [
+        {"name": f"GPUSharingPolicy/{line(proof.policy.name)}", "digest": {"sha256": sha256(proof.policy.written)}}
+    ]
+    if proof.registration:
+        subject.append({"name": "registration", "digest": {"sha256": proof.registration}})
+    statement = {"_type": STATEMENT, "subject": subject, "predicateType": PREDICATE, "predicate": value(proof)}
+    return json.dumps(statement, indent=2) + "\n"
+
+
+FORMATS: Mapping[str, str] = {
+    "table": "what is not shut, for people",
+    "json": "for programs",
+    "junit": "for CI",
+    "html": "a page for a browser",
+    "in-toto": "a statement to sign",
+    "openreports": "ClusterReports of openreports.io/v1alpha1",
+    "sarif": "for code scanning, SARIF 2.1.0",
+}
 """The name and purpose of each format."""
 
-_RENDER: Mapping[str, Callable[[ProofRun, Look], str]] = {"table": table, "json": to_json, "junit": to_junit}
+_RENDER: Mapping[str, Callable[[ProofRun, Look], str]] = {
+    "table": table,
+    "json": to_json,
+    "junit": to_junit,
+    "html": to_html,
+    "in-toto": to_in_toto,
+    "openreports": to_openreports,
+    "sarif": to_sarif,
+}
 
 
 def render(name: str, proof: ProofRun, look: Look = PLAIN) -> str:

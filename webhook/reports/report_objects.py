@@ -6,7 +6,7 @@ kubernetes-sigs/wg-policy-prototypes policy-report/pkg/api/wgpolicyk8s.io/v1alph
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -39,6 +39,11 @@ OLDER = ReportKind("wgpolicyk8s.io/v1alpha2", "PolicyReport", "ClusterPolicyRepo
 def write(report: Report, kind: ReportKind) -> str:
     """Write a List of the reports of all objects for `kubectl apply -f`. Problems are left out."""
     items = [of(judged, report.policy.name, kind, report.at) for judged in report.judged]
+    return listed(items)
+
+
+def listed(items: Sequence[Mapping[str, Any]]) -> str:
+    """Write a List of reports."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1) + "\n"
 
 
@@ -53,13 +58,21 @@ def of(judged: Judged, policy: str, kind: ReportKind = OPEN, at: datetime | None
     stamp = {"timestamp": {"seconds": int(at.timestamp()), "nanos": 0}} if at else {}
     results = [{**_result(result, file, line, policy), **stamp} for result, file, line in judged.located]
     results = results or [{"source": SOURCE, "policy": policy, "result": "pass", "scored": True, **stamp}]
+    return made(name(judged), scope, results, kind)
+
+
+def made(
+    name: str, scope: Mapping[str, str], results: Sequence[Mapping[str, Any]], kind: ReportKind = OPEN
+) -> dict[str, Any]:
+    """Make a report with its results, and count them. It lies in the namespace of the object that `scope` names."""
+    namespace = scope.get("namespace", "")
     counted = Counter(value["result"] for value in results)
     return {
         "apiVersion": kind.api_version,
-        "kind": kind.namespaced if judged.namespace else kind.cluster,
+        "kind": kind.namespaced if namespace else kind.cluster,
         "metadata": {
-            "name": name(judged),
-            **({"namespace": judged.namespace} if judged.namespace else {}),
+            "name": name,
+            **({"namespace": namespace} if namespace else {}),
             "labels": {"app.kubernetes.io/managed-by": SOURCE},
         },
         **({"source": SOURCE} if kind.sourced else {}),

@@ -14,7 +14,8 @@ from webhook.engine.registration import MADE_FROM, NAME
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Requester, Unusable
 from webhook.policy.model import Policy
-from webhook.reports import proof_report
+from webhook.proving.proof import Outcome
+from webhook.reports import proof_report, proof_rows
 from webhook.text.words import listed
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def command(
 ) -> int:
     """Plan the probes by the policy and the facts, send them, and write the outcomes."""
     from webhook.cluster import client, listing  # 30 MiB, which only a live cluster needs
-    from webhook.proving import probes, proof
+    from webhook.proving import evidence, probes, proof
+    from webhook.telemetry import release
 
     inputs.note_sample(policy)
     engine = inputs.engine(policy)
@@ -82,7 +84,8 @@ def command(
         version = client.ask(api, "/version")
     except (client.StatusError, client.Unreachable) as error:
         raise Unusable((Problem("cluster", 0, str(error)),)) from error
-    installed = _installed(api, engine.policy)
+    registered = _registered(api)
+    installed = _installed(registered, engine.policy)
     objects, unknown = listing.facts(api, [engine.policy], namespace, holders=False)
     if unknown:
         raise Unusable(unknown)
@@ -100,24 +103,46 @@ def command(
         else:
             tried.append(proof.prove(engine.policy, target, partial(_dry_run, sender), (r.id for r in engine.rules)))
     kubernetes = str(version.get("gitVersion", ""))
-    result = proof.ProofRun(engine.policy, installed, kubernetes, now, tuple(tried), tuple(untried))
+    result = proof.ProofRun(
+        engine.policy,
+        installed,
+        kubernetes,
+        now,
+        tuple(tried),
+        tuple(untried),
+        evidence.registration(registered or ()),
+        evidence.nodes(engine.policy, facts),
+        release.known(),
+    )
     outputs.write(wanted, lambda name, look: proof_report.render(name, result, look))
-    if result.count(proof.Outcome.OPEN):
+    return _status(proof_rows.rows(result))
+
+
+def _status(rows: Iterable[proof_rows.ProofRow]) -> int:
+    """Return the exit status for the outcomes of all ways. Without a way that is shut, nothing was shown."""
+    counts = proof_rows.counts(rows)
+    if counts[Outcome.OPEN]:
         return OPEN
-    return options.UNUSABLE if result.count(proof.Outcome.UNKNOWN) else 0
+    return options.UNUSABLE if counts[Outcome.UNKNOWN] or not counts[Outcome.SHUT] else 0
 
 
-def _installed(api: "Api", policy: Policy) -> str:
-    """Return the digest of the policy that the registration was made from, with a note if it is not known.
-
-    Raises Unusable if it is another policy's: the probes of one prove nothing about another, such as of its pools.
-    """
+def _registered(api: "Api") -> list[Object] | None:
+    """Return the webhook configurations; None, with a note, if they cannot be read."""
     from webhook.cluster import registered
 
     try:
-        found = registered.configurations(api, NAME)
+        return registered.configurations(api, NAME)
     except Unusable as error:
         outputs.say([f"note: the policy cannot be compared with the installed one: {error}"])
+        return None
+
+
+def _installed(found: list[Object] | None, policy: Policy) -> str:
+    """Return the digest of the policy that the registration was made from, with a note if it has none.
+
+    Raises Unusable if it is another policy's: the probes of one prove nothing about another, such as of its pools.
+    """
+    if found is None:
         return ""
     digests = {str((each["metadata"].get("annotations") or {}).get(MADE_FROM, "")) for each in found} - {""}
     if others := sorted(digests - {policy.digest}):

@@ -21,9 +21,11 @@ from webhook import rules
 from webhook.memory import coverage
 from webhook.memory.explain import Landing
 from webhook.model import Action, Problem, Result, dotted
+from webhook.proving.proof import Outcome
 from webhook.reports import audit_report, diff_report
 from webhook.reports.audit_report import SourceFinding
 from webhook.reports.formats import table
+from webhook.reports.proof_rows import PAGES, UNSHOWN, ProofPlace, ProofRow, counts
 from webhook.scan.audit import RootOwner
 from webhook.scan.diff import Change, Changed, ChangeEffect
 from webhook.scan.results import Judged, Report
@@ -118,6 +120,17 @@ class Bar(NamedTuple):
     words: str
 
 
+class PageWords(NamedTuple):
+    """How a page calls an object, the four styles, and the rules that it explains."""
+
+    unit: str = "object"
+    deny: str = "Deny"
+    warn: str = "Warn"
+    audit: str = "Audit"
+    allow: str = "allowed"
+    rules: str = "Rules that found something"
+
+
 class Page(NamedTuple):
     """The values that the template shows."""
 
@@ -132,9 +145,10 @@ class Page(NamedTuple):
     """The pages of findings that no rule makes."""
     help: str = ""
     changes: str = "What admission changes"
+    words: PageWords = PageWords()
 
 
-# The three reports
+# The four reports
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
@@ -208,6 +222,70 @@ def diff(change: Change, _: Look = PLAIN) -> str:
             changes="What changes in the patch",
         )
     )
+
+
+_PROOF = PageWords("pool", "open", "not shown", "shut", "shut", "The rules that shut the ways")
+_OUTCOMES = {Outcome.OPEN: "deny", Outcome.UNKNOWN: "warn", Outcome.SHUT: "audit"}
+
+
+def proof(report: Mapping[str, Any], rows: Iterable[ProofRow]) -> str:
+    """Write the report of a proof: a ProofReport, with its rows."""
+    rows, policy = [*rows], report["policy"]
+    places: dict[ProofPlace, list[ProofRow]] = {}
+    for row in rows:
+        places.setdefault(row.place, []).append(row)
+    numbers = counts(rows)
+    about = (
+        ("policy", f"{policy['name']} {policy['digest']}"),
+        ("installed policy", policy["installed"] or "not known"),
+        ("Kubernetes", report["kubernetes"]),
+        ("Slicewarden", report["slicewarden"]),
+        ("method", report["method"]),
+        ("time", report["at"]),
+        *((f"nodes of pool {each['pool']}", _software(each)) for each in report["nodes"]),
+    )
+    ways = Headlines(
+        "Ways to a GPU that was not given",
+        (
+            Headline(numbers[Outcome.OPEN], "open", "deny"),
+            Headline(numbers[Outcome.UNKNOWN], "not shown", "warn"),
+            Headline(numbers[Outcome.SHUT], "shut", "allow"),
+        ),
+        "Each way is a pod that tries to reach a GPU which it was not given. It is shut if admission refused the pod, "
+        "or told each of its containers to see no GPU. An honest pod of each pool has to be admitted.",
+    )
+    entries = tuple(_tried(place, found) for place, found in places.items())
+    return _write(Page("Slicewarden proof", about, (ways,), None, entries, (), extra=PAGES, words=_PROOF))
+
+
+def _software(nodes: Mapping[str, Any]) -> str:
+    values = (f"{label} {listed([*found], _NAMED)}" for label, found in nodes["labels"].items())
+    return "; ".join((several(nodes["nodes"], "node"), *values))
+
+
+def _tried(place: ProofPlace, rows: Sequence[ProofRow]) -> Entry:
+    """Show a pool and a level of trust, with the outcome of each way: first what is open, then what was not shown."""
+    marks = sorted(
+        (
+            FindingMark(
+                _OUTCOMES[row.outcome],
+                row.outcome,
+                row.rule or UNSHOWN,
+                row.way,
+                0,
+                row.message,
+                f"by {row.by}" if row.by else "",
+            )
+            for row in rows
+            if row.outcome in _OUTCOMES
+        ),
+        key=lambda mark: _ORDER.index(mark.style),
+    )
+    style = next((style for style in ("deny", "warn") if any(mark.style == style for mark in marks)), "allow")
+    words = {"deny": "open", "warn": "not shown", "allow": "shut"}[style]
+    honest = any(row.outcome is Outcome.ADMITTED for row in rows)
+    lands = ("an honest pod was admitted",) if honest else ()
+    return Entry(style, words, place.namespace, place.title, "", tuple(marks), lands)
 
 
 def _page(title: str, report: Report, headlines: tuple[Headlines, ...], entries: tuple[Entry, ...]) -> Page:
