@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where it is set, each of the many processes that a target starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz e2e node agent browser faults soak frameworks nightly lint fixtures docs man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e node agent browser faults soak signing frameworks nightly lint fixtures docs man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -50,10 +50,13 @@ faults: $(READY)  ## what killed workers, rotated certificates, slow peers and l
 soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memory must not grow, nothing may fail (needs Go)
 	$(BIN)/python -m tests.faults.soak $(or $(MINUTES),20)
 
-nightly:  ## all of .ci/run whatever was green before, the agent's tests, new cases of the fuzzer, the soak, and faults during changes
+nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed statements, new cases of the fuzzer, the soak, and faults during changes
 	CI= ALL=1 .ci/run
-	$(MAKE) agent fuzz soak
+	$(MAKE) agent fuzz soak signing
 	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
+
+signing: $(READY)  ## statements that cosign itself signs (needs Go; builds cosign the first time, four minutes)
+	$(BIN)/pytest tests/signing
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
 	$(BIN)/python -m tests.frameworks

@@ -17,6 +17,7 @@ SUITES = frozenset(
         "monitoring",
         "node",
         "oracles",
+        "signing",
     }
 )
 """Folders of tests that need more than Python, or long: they run when a path names them, as in `pytest tests/e2e`."""

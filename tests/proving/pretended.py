@@ -1,12 +1,16 @@
-"""An API server that judges by an engine, for probes."""
+"""An API server that judges by an engine, for probes, and the proof of what it judges."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+from tests.support.policies import FACTS, POLICY, RULES, facts_of, policy_of
+from webhook import rules
 from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
-from webhook.proving.proof import CREATED, DryRun
+from webhook.proving.probes import ProbeTarget, targets
+from webhook.proving.proof import CREATED, DryRun, ProofRun, prove
 
 
 def admitting(engine: Engine, facts: Facts) -> Any:
@@ -22,3 +26,12 @@ def admitting(engine: Engine, facts: Facts) -> Any:
         return DryRun(CREATED, "", patched)
 
     return ask
+
+
+def proven(*, without: str = "") -> ProofRun:
+    """A proof of the sample policy, with all rules but one."""
+    policy, facts = policy_of(POLICY), facts_of(FACTS)
+    engine = Engine(policy, [rule for rule in rules.walk() if rule.id != without])
+    found = [each for each in targets(engine, facts) if isinstance(each, ProbeTarget)]
+    tried = tuple(prove(policy, each, admitting(engine, facts), RULES) for each in found)
+    return ProofRun(policy, policy.digest, "v1.37.1", datetime(2026, 1, 1, tzinfo=UTC), tried, ())

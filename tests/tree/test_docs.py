@@ -34,6 +34,7 @@ ELSEWHERE = {
     "awk": "shapes what kubectl prints",
     "buildah": "needs a base image of a registry; make node runs it on another",
     "cd": "goes to another folder",
+    "cosign": "is built by make signing, whose tests run it",
     "crane": "asks a registry; tests/facts has what it prints",
     "curl": "asks a webhook that runs; the last test of this page has one",
     "docker": "needs a container engine; make image takes the same steps without",

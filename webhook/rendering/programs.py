@@ -29,18 +29,18 @@ class Failed(Exception):
 
 def kustomize() -> tuple[str, ...]:
     """Return the command that builds a kustomization, without the folder; empty if there is no program for it."""
-    if found := _found("kustomize"):
-        return (found, "build")
-    found = _found("kubectl")
-    return (found, "kustomize") if found else ()
+    if program := found("kustomize"):
+        return (program, "build")
+    program = found("kubectl")
+    return (program, "kustomize") if program else ()
 
 
 def helm() -> str:
     """Return the path of helm; empty without it."""
-    return _found("helm")
+    return found("helm")
 
 
-def _found(name: str) -> str:
+def found(name: str) -> str:
     """Return the path of a program. Relative folders of PATH are skipped, because a repository could provide them."""
     folders = (each for each in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(each))
     return shutil.which(name, path=os.pathsep.join(folders)) or ""

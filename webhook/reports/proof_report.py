@@ -1,6 +1,5 @@
 """Reports a proof: a table for people, JSON for programs, JUnit for CI, and evidence to sign and hand over."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any
@@ -11,6 +10,7 @@ from webhook.proving.proof import Outcome, ProofRun
 from webhook.reports import parts, report_objects
 from webhook.reports.formats import junit, sarif
 from webhook.reports.proof_rows import PAGES, UNSHOWN, ProofPlace, ProofRow, counts, rows, value
+from webhook.reports.statement import POLICY, PREDICATE, REGISTRATION, STATEMENT
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line, sha256, shown
@@ -132,19 +132,14 @@ def to_html(proof: ProofRun, _: Look) -> str:
 
 # A statement to sign
 
-STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slicewarden.dev/attestation/gpu-isolation/v1"
-"""The type of an in-toto statement (in-toto/attestation spec/v1/statement.md), and that of our predicate."""
-
 
 def to_in_toto(proof: ProofRun, _: Look) -> str:
     """Write an in-toto statement on the policy and its registration; its predicate is the ProofReport."""
-    subject = [
-        {"name": f"GPUSharingPolicy/{line(proof.policy.name)}", "digest": {"sha256": sha256(proof.policy.written)}}
-    ]
+    subject = [{"name": f"{POLICY}{line(proof.policy.name)}", "digest": {"sha256": sha256(proof.policy.written)}}]
     if proof.registration:
-        subject.append({"name": "registration", "digest": {"sha256": proof.registration}})
+        subject.append({"name": REGISTRATION, "digest": {"sha256": proof.registration}})
     statement = {"_type": STATEMENT, "subject": subject, "predicateType": PREDICATE, "predicate": value(proof)}
-    return json.dumps(statement, indent=2) + "\n"
+    return parts.written(statement)
 
 
 FORMATS: Mapping[str, str] = {

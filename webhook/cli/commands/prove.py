@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli import inputs, options, outputs, parser
+from webhook.cli import inputs, options, outputs, parser, verifying
 from webhook.cli.outputs import Wanted
 from webhook.engine.registration import MADE_FROM, NAME
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Requester, Unusable
 from webhook.policy.model import Policy
-from webhook.proving.proof import Outcome
 from webhook.reports import proof_report, proof_rows
 from webhook.text.words import listed
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Api
     from webhook.proving.proof import DryRun
-
-OPEN = 1
 
 STATUS = {
     "0": "every way was tried, and is shut",
@@ -44,6 +41,7 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
             "slicewarden prove --policy policies/",
             "slicewarden prove --as ada@example.com --namespace vision",
             "slicewarden prove --format json --output proof.json --format junit --output proof.xml",
+            "slicewarden prove --verify proof.sigstore.json --key cosign.pub",
         ),
         STATUS,
         environment=parser.KUBECONFIG | parser.LOOK,
@@ -64,6 +62,7 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
     "name a tenant, or a service account: system:serviceaccount:NAMESPACE:NAME",
 )
 @options.report(proof_report.FORMATS, fail_on=())
+@verifying.verifiable
 def command(
     policy: str | None,
     kubeconfig: str | None,
@@ -115,15 +114,7 @@ def command(
         release.known(),
     )
     outputs.write(wanted, lambda name, look: proof_report.render(name, result, look))
-    return _status(proof_rows.rows(result))
-
-
-def _status(rows: Iterable[proof_rows.ProofRow]) -> int:
-    """Return the exit status for the outcomes of all ways. Without a way that is shut, nothing was shown."""
-    counts = proof_rows.counts(rows)
-    if counts[Outcome.OPEN]:
-        return OPEN
-    return options.UNUSABLE if counts[Outcome.UNKNOWN] or not counts[Outcome.SHUT] else 0
+    return verifying.status(proof_rows.rows(result))
 
 
 def _registered(api: "Api") -> list[Object] | None:

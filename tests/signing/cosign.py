@@ -1,0 +1,14 @@
+"""cosign, built from the pins in go.mod."""
+
+from pathlib import Path
+
+from tests.support.go_programs import built
+
+HERE = Path(__file__).resolve().parent
+
+
+def find() -> Path:
+    """Return the program. Raises go_programs.Missing."""
+    packages = {"cosign": "github.com/sigstore/cosign/v3/cmd/cosign"}
+    without = "the tests of signatures need Go 1.26 (https://go.dev/dl)"
+    return built(HERE, packages, without_go=without, patience="; four minutes or so") / "cosign"

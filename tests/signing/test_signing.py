@@ -1,0 +1,99 @@
+"""A statement that cosign itself signed is verified; one that was changed, or signed by another key, is not."""
+
+import base64
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.proving.pretended import proven
+from tests.signing import cosign
+from tests.support.go_programs import Missing
+from tests.support.policies import POLICY
+from webhook.cli import main as cli
+from webhook.reports import proof_report
+
+PREDICATE = "https://slicewarden.dev/attestation/gpu-isolation/v1"
+OFFLINE = "--insecure-ignore-tlog"
+
+
+class Signing:
+    """A folder with two keys, and what it takes to sign without a network."""
+
+    def __init__(self, program: Path, folder: Path) -> None:
+        self.program, self.folder = program, folder
+        for name in ("ours", "others"):
+            self.run("generate-key-pair", f"--output-key-prefix={name}")
+        self.run("signing-config", "create", "--out", "none.json")
+        self.run("trusted-root", "create", "--out", "root.json")
+
+    def run(self, *arguments: str) -> None:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COSIGN_PASSWORD": "x"}
+        command = [str(self.program), *arguments]
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def sign(self, statement: str, key: str = "ours") -> Path:
+        (self.folder / "proof.json").write_text(statement)
+        offline = ("--signing-config", "none.json", "--trusted-root", "root.json", "--yes")
+        signed = ("--key", f"{key}.key", "--bundle", "proof.sigstore.json")
+        self.run("attest-blob", "--statement", "proof.json", "--type", PREDICATE, *signed, *offline)
+        return self.folder / "proof.sigstore.json"
+
+
+@pytest.fixture(scope="module")
+def signing(tmp_path_factory: pytest.TempPathFactory) -> Signing:
+    try:
+        return Signing(cosign.find(), tmp_path_factory.mktemp("signing"))
+    except Missing as missing:
+        pytest.exit(str(missing), returncode=2)
+
+
+@pytest.fixture
+def verify(signing: Signing, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    monkeypatch.setenv("PATH", f"{signing.program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(signing.folder))
+
+    def run(bundle: Path, *options: str, key: str = "ours") -> tuple[int, str, str]:
+        signer = ("--key", str(signing.folder / f"{key}.pub"))
+        status = cli.main(["prove", "--verify", str(bundle), *signer, OFFLINE, *options])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_a_signed_statement_is_verified_with_its_policy(signing: Signing, verify: Any) -> None:
+    bundle = signing.sign(proof_report.render("in-toto", proven()))
+    status, out, err = verify(bundle, "--policy", str(POLICY))
+    assert (status, err) == (0, "")
+    assert "verified: policy sample " in out
+    status, out, _ = verify(signing.sign(proof_report.render("in-toto", proven(without="host-namespaces"))))
+    assert status == 1
+    assert "  open       processes: " in out
+
+
+def test_another_key_and_a_changed_statement_are_refused(signing: Signing, verify: Any) -> None:
+    bundle = signing.sign(proof_report.render("in-toto", proven(without="host-namespaces")))
+    assert verify(bundle, key="others")[:2] == (2, "")
+    value = json.loads(bundle.read_text("utf-8"))
+    payload = proof_report.render("in-toto", proven()).encode()
+    value["dsseEnvelope"]["payload"] = base64.b64encode(payload).decode()
+    bundle.write_text(json.dumps(value))
+    status, out, err = verify(bundle)
+    assert (status, out) == (2, "")
+    assert "cosign: failed to verify signature" in err
+
+
+def test_a_signature_over_something_else_is_refused(signing: Signing, verify: Any) -> None:
+    statement = json.loads(proof_report.render("in-toto", proven()))
+    other = signing.sign(json.dumps({**statement, "predicateType": "https://slsa.dev/provenance/v1"}))
+    assert verify(other)[:2] == (2, "")
+    (signing.folder / "blob").write_text(json.dumps(statement))
+    offline = ("--signing-config", "none.json", "--trusted-root", "root.json", "--yes")
+    signing.run("sign-blob", "--key", "ours.key", "--bundle", "blob.sigstore.json", *offline, "blob")
+    status, _, err = verify(signing.folder / "blob.sigstore.json")
+    assert status == 2
+    assert "no Sigstore bundle with an in-toto statement" in err
