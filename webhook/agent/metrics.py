@@ -54,8 +54,8 @@ class AgentMetrics:
     """Keeps the last look, and counts across looks.
 
     `dead` returns the UUIDs of the dead cards, `limits` counts the driver's limits, and `pauses` returns how long
-    containers have been frozen. `usage` returns what has been counted, None if nothing is. They are called at each look,
-    in the thread of the look.
+    containers have been frozen. `usage` returns what has been counted, None if nothing is. They are called at each
+    look, in the thread of the look.
     """
 
     clock: Callable[[], float] = time.monotonic
