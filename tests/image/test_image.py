@@ -28,6 +28,7 @@ from tests import ROOT
 from tests.image.conftest import build
 from tests.support.dockerfile import DOCKERFILE
 from webhook.cli import main as cli
+from webhook.proving.sighting import sighting
 
 (DEPLOYMENT,) = (
     each
@@ -156,6 +157,15 @@ def test_nothing_can_be_written_but_in_tmp(prefix: Path, running: Running) -> No
 
 
 # What is in it
+
+
+def test_it_runs_the_probe_as_nobody(prefix: Path, running: Running) -> None:
+    del running  # it skips where nothing can be confined
+    command = confined(prefix / "bin" / "python3", "-I", "-m", "webhook.proving.probe")
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    assert sighting(ran.stdout) is not None
 
 
 def test_it_has_all_that_a_cluster_needs(prefix: Path) -> None:

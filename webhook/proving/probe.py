@@ -70,8 +70,11 @@ NULL = os.makedev(1, 3)
 
 OPENED, UNCLEAR, NOT_OPENED = "usable", "unclear", "refused"
 
-REFUSED = (errno.EPERM, errno.EACCES, errno.ENOENT)
-"""Errors of a process that may not open a file, by a control group or the file's mode, or that has lost it since."""
+REFUSED = (errno.EPERM, errno.ENOENT)
+"""Errors of a file that the container's control group does not let any user open, or that has gone since.
+
+EACCES is none of them: it may come from the file's mode, which another user of the same container passes.
+"""
 
 
 def files(mounts: str, folder: str = "/dev") -> SEEN:

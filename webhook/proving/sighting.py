@@ -22,7 +22,7 @@ LARGEST = 2**40
 
 @dataclass(frozen=True, slots=True)
 class SeenFiles:
-    """Device files of GPUs. The `usable` ones can be opened. The `unclear` ones cannot, but are not refused either."""
+    """Device files of GPUs. The `usable` ones can be opened. Another user might open the `unclear` ones."""
 
     count: int
     usable: int
