@@ -13,6 +13,8 @@ import pytest
 from bench.gpu.injected import Denied, injected
 from tests.frameworks.conftest import Program
 from tests.frameworks.running import T4, Ran
+from webhook.proving import probe
+from webhook.proving.sighting import sighting
 
 PARSE = str(Path(__file__).parent / "probes" / "parse.py")
 BUDGET = 3251
@@ -262,3 +264,33 @@ def parsed(on_card: Program, name: str, sent: list[dict[str, str]]) -> list[floa
     assert ran.status == 0, ran.error[-2000:]
     got: list[float | str | None] = json.loads(ran.out.splitlines()[-1])
     return got
+
+
+# The probe of `slicewarden prove`
+
+
+@pytest.mark.parametrize("name", ["jax-0.10.2", "tensorflow-2.21.0"])
+def test_the_probe_takes_no_more_than_it_was_allowed(on_card: Program, name: str) -> None:
+    """JAX and TensorFlow would by themselves take most of the card at once."""
+    ran = on_card(
+        name, {}, probe.__file__, "--report", "", "--memory", "2000", "--framework", "all", "--seconds", "240"
+    )
+    seen = sighting(ran.out)
+    assert seen is not None
+    (taken,) = seen.frameworks.values()
+    assert 1900 < taken.got <= 2000
+    assert 2000 <= ran.card.peak <= 2000 + PAGE
+
+
+@pytest.mark.parametrize("name", ["torch-2.15.0", "jax-0.4.30"])
+def test_the_probe_measures_a_cap(on_card: Program, name: str) -> None:
+    ran = on_card(
+        name, on_t4(), probe.__file__, "--report", "", "--memory", "8000", "--framework", "all", "--seconds", "240"
+    )
+    seen = sighting(ran.out)
+    assert seen is not None
+    (taken,) = seen.frameworks.values()
+    assert 0.8 * BUDGET < taken.got <= BUDGET + PAGE
+    assert taken.stopped
+    assert seen.memory is not None
+    assert seen.memory.got == 8000  # variables cap frameworks, and not the driver

@@ -196,6 +196,8 @@ def test_a_thousand_devices_with_hostile_names_fit(stub: Stub, count: str, count
         ("return 999;", "error 999"),
         ("_exit(0);", "said nothing"),
         ("_exit(7);", "said nothing"),
+        ('for (int fd = 3; fd < 20; fd++) write(fd, "{\\n", 2); _exit(0);', "said nothing"),
+        ('for (int fd = 3; fd < 20; fd++) write(fd, "7\\n", 2); _exit(0);', "said nothing"),
     ],
 )
 def test_a_library_that_breaks_shows_nothing(stub: Stub, body: str, error: str) -> None:

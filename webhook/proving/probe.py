@@ -467,12 +467,15 @@ def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> SEEN:
     if not done:
         os.kill(child, signal.SIGKILL)
     ended = _ended(child, time.monotonic() + 1)
-    seen: SEEN = json.loads(last) if last else {}
+    try:
+        seen: SEEN = dict(json.loads(last or b"{}"))
+    except (ValueError, TypeError):  # a library has written into the pipe
+        seen = {}
     if not done:
         seen.setdefault("error", f"no answer in {seconds:.0f} s")
     elif ended:
         seen.setdefault("error", f"ended by {ended}")
-    elif not last:
+    elif not seen:
         seen["error"] = "said nothing"
     return seen
 
