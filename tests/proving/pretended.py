@@ -1,5 +1,6 @@
 """An API server that judges by an engine, for probes, and the proof of what it judges."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.proving.probes import ProbeTarget, targets
 from webhook.proving.proof import CREATED, DryRun, ProofRun, prove
+from webhook.proving.running import HOSTNAME
 
 
 def admitting(engine: Engine, facts: Facts) -> Any:
@@ -35,3 +37,9 @@ def proven(*, without: str = "") -> ProofRun:
     found = [each for each in targets(engine, facts) if isinstance(each, ProbeTarget)]
     tried = tuple(prove(policy, each, admitting(engine, facts), RULES) for each in found)
     return ProofRun(policy, policy.digest, "v1.37.1", datetime(2026, 1, 1, tzinfo=UTC), tried, ())
+
+
+def with_hostnames(facts: Facts) -> Facts:
+    """Facts whose nodes have the label of their name, as a kubelet sets it, and no pods on them."""
+    nodes = [replace(node, labels={HOSTNAME: node.name, **node.labels}) for node in facts.nodes]
+    return replace(facts, nodes=tuple(nodes), holders=())

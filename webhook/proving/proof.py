@@ -17,6 +17,9 @@ from webhook.telemetry.release import UNKNOWN
 
 CREATED = 201
 
+PATCH = f"{VISIBLE}={VOID}"
+"""What shuts a way that is patched."""
+
 DOMAIN = r"\.slicewarden\.dev"
 """The end of the names of the webhooks (webhook/engine/registration.py)."""
 
@@ -127,7 +130,7 @@ def _outcome(way: GPUWay | None, answer: DryRun, naming: re.Pattern[str], *, twi
         return (Outcome.ADMITTED if answer.status == CREATED else Outcome.UNKNOWN), ""
     if answer.status == CREATED:
         guarded = way.patched and answer.pod is not None and blind(answer.pod)
-        return (Outcome.SHUT, f"{VISIBLE}={VOID}") if guarded else (Outcome.OPEN, "")
+        return (Outcome.SHUT, PATCH) if guarded else (Outcome.OPEN, "")
     refused = _REFUSED.match(answer.message)
     named = naming.findall(refused[1]) if refused else []
     if way.rule in named:
