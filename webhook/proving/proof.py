@@ -12,6 +12,7 @@ from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.proving.evidence import PoolNodes
 from webhook.proving.probes import PLAIN, ProbeTarget, Untried, probes
+from webhook.proving.sighting import Sighting
 from webhook.proving.ways import GPUWay
 from webhook.telemetry.release import UNKNOWN
 
@@ -27,7 +28,7 @@ DOMAIN = r"\.slicewarden\.dev"
 class DryRun(NamedTuple):
     """The API server's answer to a dry run: the HTTP status, the message of a refusal, and the pod as admitted.
 
-    The status is 0 if there was no answer.
+    The status is 0 if there was no answer. A pod that is really created is answered in the same way.
     """
 
     status: int
@@ -49,13 +50,17 @@ class Outcome(StrEnum):
 
 
 class Shown(NamedTuple):
-    """The outcome of a probe. `by` names what shut the way, and `message` is the API server's, in one line."""
+    """The outcome of a probe. `by` names what shut the way, and `message` is the API server's, in one line.
+
+    `seen` is what the probe's pod saw, if one was started; then `message` says it in words.
+    """
 
     way: GPUWay | None
     namespace: str
     outcome: Outcome
     by: str = ""
     message: str = ""
+    seen: Sighting | None = None
 
 
 class Tried(NamedTuple):

@@ -1,0 +1,130 @@
+"""An API server that stores the objects of a run, with nodes that end its pods at once."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.proving.pretended import admitting
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Object
+from webhook.proving import running
+from webhook.proving.proof import CREATED, DryRun
+from webhook.proving.runner import PODS, Unanswered
+from webhook.proving.running import HOSTNAME
+
+NAMESPACE = "vision"
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+def report(cards: int | str, files: int = 0, unclear: int = 0) -> str:
+    """What a probe writes that sees so many cards by NVML; or that could not look, and why."""
+    uuids = [f"GPU-{number}" for number in range(cards if isinstance(cards, int) else 0)]
+    nvml: object = {"error": cards}
+    if isinstance(cards, int):
+        devices = [{"uuid": uuid, "name": "A100", "mib": 40960} for uuid in uuids]
+        nvml = {"count": cards, "mig": 0, "devices": devices, "why": "" if cards else "there is no libnvidia-ml.so.1"}
+    value = {
+        "probe": 1,
+        "files": {"count": files + unclear, "usable": files, "unclear": unclear, "names": []},
+        "nvml": nvml,
+        "cuda": {"count": 0, "uuids": [], "context": None, "why": "there is no libcuda.so.1"},
+        "memory": None,
+        "frameworks": {},
+        "cut": False,
+    }
+    return json.dumps(value)
+
+
+Kubelet = Callable[[Object], Object | None]
+"""Returns the status of a pod; None if it never ends."""
+
+
+def seen(pod: Object) -> int:
+    """How many cards NVIDIA's runtime gives a pod: those of its request, or both of the node by its variables."""
+    (container,) = [each for each in pod["spec"]["containers"] if each["name"] == "probe"]
+    asked = sum(amount for key, amount in container["resources"]["limits"].items() if "/" in key)
+    values = [each.get("value") for each in container.get("env", ()) if each["name"] == VISIBLE]
+    if asked:
+        return int(asked)
+    return 0 if values[-1:] in (["void"], []) else 2
+
+
+def ended(text: str, name: str = "probe") -> Object:
+    """The status of a pod whose container has ended with a message."""
+    state = {"terminated": {"exitCode": 0, "reason": "Completed", "message": text}}
+    return {"phase": "Succeeded", "containerStatuses": [{"name": name, "state": state}]}
+
+
+def kubelet(pod: Object) -> Object:
+    """End a pod with what it saw."""
+    before = [{**each, "name": "before"} for each in ended(report(2))["containerStatuses"]]
+    return {**ended(report(seen(pod))), "initContainerStatuses": before}
+
+
+class Interruption(BaseException):
+    """Ends a run in the midst of a call, as Ctrl-C does."""
+
+
+class PretendedNodes:
+    """A ProbeApi. `calls` counts what was asked; `before` is called before each, with what it is about to do."""
+
+    def __init__(self, engine: Engine, facts: Facts, kubelet: Kubelet = kubelet) -> None:
+        self._admit, self._facts, self._kubelet = admitting(engine, facts), facts, kubelet
+        self.stored: dict[tuple[str, str], Any] = {}
+        self.pods: list[Any] = []
+        """Every pod that was ever created."""
+        self.calls = 0
+        self.before: Callable[[str], None] = lambda _: None
+        self.refusal: DryRun | None = None
+
+    def _called(self, what: str, namespace: str = NAMESPACE) -> None:
+        assert namespace == NAMESPACE
+        self.calls += 1
+        self.before(what)
+
+    def create(self, plural: str, item: Object) -> DryRun:
+        self._called("create")
+        if plural == PODS:
+            assert [name for kind, name in self.stored if kind == PODS] == [], "one at a time"
+            if self.refusal is not None:
+                return self.refusal
+            answer: DryRun = self._admit(item)
+            if answer.status != CREATED:
+                return answer
+            item = answer.pod or {}
+            self.pods.append(item)
+        made = {**item, "metadata": {**item["metadata"], "uid": f"uid-{self.calls}"}}
+        self.stored[plural, made["metadata"]["name"]] = made
+        self._called("created")
+        return DryRun(CREATED, "", made)
+
+    def read(self, plural: str, namespace: str, name: str) -> Object | None:
+        self._called("read", namespace)
+        found = self.stored.get((plural, name))
+        if found is None:
+            return None
+        node = found["spec"]["nodeSelector"][HOSTNAME]
+        return {**found, "spec": {**found["spec"], "nodeName": node}, "status": self._kubelet(found) or {}}
+
+    def listed(self, plural: str, namespace: str) -> list[Object]:
+        self._called("list", namespace)
+        return [
+            item
+            for (kind, _), item in self.stored.items()
+            if kind == plural and item["metadata"]["labels"].get(running.MANAGED_BY) == running.MANAGER
+        ]
+
+    def annotate(self, plural: str, namespace: str, name: str, annotations: dict[str, str]) -> None:
+        self._called("annotate", namespace)
+        if (plural, name) not in self.stored:
+            raise Unanswered(f"{name} is not found")
+        self.stored[plural, name]["metadata"]["annotations"].update(annotations)
+
+    def delete(self, plural: str, namespace: str, name: str) -> None:
+        self._called("delete", namespace)
+        self.stored.pop((plural, name), None)
+
+    def facts(self) -> Facts:
+        self._called("facts")
+        return self._facts

@@ -1,0 +1,311 @@
+"""The pods of `slicewarden prove --run`: what their reports show, and that nothing of a run is left behind."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.proving.nodes import Interruption, PretendedNodes, ended, kubelet, report, seen
+from tests.proving.pretended import admitting, with_hostnames
+from tests.support.policies import RULES
+from webhook import rules
+from webhook.engine.engine import Engine
+from webhook.facts.kinds.pod import Holder
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Object
+from webhook.policy.model import Policy
+from webhook.proving import running
+from webhook.proving.probes import ProbeTarget, targets
+from webhook.proving.proof import DryRun, Outcome, Shown, Tried, prove
+from webhook.proving.runner import CONFIG_MAPS, PODS, ProbeRunner, RunInProgress, Unanswered, opened
+from webhook.proving.running import ProbeRun
+from webhook.proving.ways import WAYS
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+RUN = ProbeRun("0a1b", "vision", "slicewarden:1", 3)
+PATCHED = {way.name for way in WAYS if way.patched}
+
+
+class World:
+    """A cluster with one GPU node for each pool, and what `prove --run` shows there."""
+
+    def __init__(self, policy: Policy, facts: Facts) -> None:
+        self.policy, self.facts = policy, with_hostnames(facts)
+        self.engine = Engine(policy, rules.walk())
+        self.nodes = PretendedNodes(self.engine, self.facts)
+
+    def of(self, kubelet: Callable[[Object], Any]) -> PretendedNodes:
+        self.nodes = PretendedNodes(self.engine, self.facts, kubelet)
+        return self.nodes
+
+    def eased(self) -> "World":
+        """The same without enforcement."""
+        return World(replace(self.policy, actions={"*": Action.AUDIT}), self.facts)
+
+    def target(self) -> ProbeTarget:
+        found = next(targets(Engine(replace(self.policy, actions={}), rules.walk()), self.facts, "vision"))
+        assert isinstance(found, ProbeTarget)
+        return found
+
+    def dry(self) -> Tried:
+        return prove(self.policy, self.target(), admitting(self.engine, self.facts), RULES)
+
+    def run(self, run: ProbeRun = RUN, now: datetime = NOW, dry: Tried | None = None) -> dict[str, Shown]:
+        with opened(self.nodes, run, lambda: now) as own:
+            made = ProbeRunner(self.nodes, self.policy, own, lambda: now, lambda _: None).run(dry or self.dry())
+        return {each.way.name if each.way else "": each for each in made.shown}
+
+
+@pytest.fixture
+def world(sample_policy: Policy, sample_facts: Facts) -> World:
+    return World(sample_policy, sample_facts)
+
+
+def names(shown: dict[str, Shown], outcome: Outcome) -> set[str]:
+    return {name for name, each in shown.items() if each.outcome is outcome}
+
+
+def test_what_is_patched_is_shut_by_what_its_pod_saw_next_to_the_honest_one(world: World) -> None:
+    shown = world.run()
+    assert shown[""].outcome is Outcome.ADMITTED
+    assert shown[""].message == f"saw 1 card on node {world.target().node}"
+    assert names(shown, Outcome.SHUT) == {way.name for way in WAYS if not way.unearned}
+    assert {name for name, each in shown.items() if each.seen} == {"", *PATCHED}
+    assert {shown[name].message for name in PATCHED} == {"saw 0 of 1 cards"}
+    assert len(world.nodes.pods) == running.most([world.dry()]) == 1 + len(PATCHED)
+    assert world.nodes.stored == {}
+
+
+def test_a_patched_pod_that_sees_a_card_is_open(world: World) -> None:
+    """Such as one that a runtime starts which does not know the value `void`."""
+    world.of(lambda pod: ended(report(seen(pod) or 2)))
+    shown = world.run()
+    assert names(shown, Outcome.OPEN) == PATCHED
+    assert {shown[name].message for name in PATCHED} == {"saw 2 cards; the honest pod saw 1 card"}
+    assert {shown[name].by for name in PATCHED} == {""}
+
+
+def test_a_pod_that_is_no_more_patched_when_it_is_really_created_is_open(world: World) -> None:
+    dry, nodes = world.dry(), World(replace(world.policy, actions={"*": Action.AUDIT}), world.facts).nodes
+    world.nodes = nodes
+    shown = world.run(dry=dry)
+    assert names(shown, Outcome.OPEN) == PATCHED
+
+
+def test_what_admission_lets_in_stays_open_whatever_its_pod_saw(world: World) -> None:
+    eased = world.eased()
+    eased.nodes = PretendedNodes(eased.engine, eased.facts)
+    shown = eased.run()
+    assert names(shown, Outcome.SHUT) == set()
+    assert names(shown, Outcome.OPEN) == set(shown) - {""}
+    assert shown["variable"].message == "saw 2 cards; the honest pod saw 1 card"
+    assert shown["variable-init"].message == "saw 2 cards; the honest pod saw 1 card"
+    assert shown["variable-amd"].message == "saw 0 of 1 cards"
+    assert shown["processes"].message == "saw 1 of 1 cards"
+    assert shown["path-root"].message == "its pod was not started: its pod would mount files of the node"
+    started = {name for name, each in shown.items() if each.seen}
+    assert len(eased.nodes.pods) == len(started) == running.most([eased.dry()])
+    assert not any("hostPath" in str(pod) for pod in eased.nodes.pods)
+
+
+# A pod that shows nothing
+
+BAD: dict[str, Callable[[Object], Any]] = {
+    "saw 0 of 1 cards": lambda _: ended(report(0)),
+    "could not look: it crashed": lambda _: ended(report("it crashed")),
+    "could not look: files cannot be opened": lambda _: ended(report(0, unclear=1)),
+    "its report cannot be read": lambda _: ended('{"probe": 1}'),
+    "its pod did not report: Completed": lambda _: ended(""),
+    "its pod did not report: it is unknown": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_without_a_card_of_the_honest_pod_nothing_that_is_patched_is_shown(world: World, why: str) -> None:
+    world.of(BAD[why])
+    found = world.run()
+    assert names(found, Outcome.UNKNOWN) == {"", *PATCHED}
+    assert why in found["image"].message
+    assert names(found, Outcome.SHUT) == {way.name for way in WAYS if not way.unearned and not way.patched}
+    assert len(world.nodes.pods) == 1
+    assert world.nodes.stored == {}
+
+
+@pytest.mark.parametrize("why", [why for why in BAD if not why.startswith("saw")])
+def test_a_pod_that_could_not_look_shows_nothing(world: World, why: str) -> None:
+    world.of(lambda pod: kubelet(pod) if seen(pod) == 1 else BAD[why](pod))
+    found = world.run()
+    assert found[""].outcome is Outcome.ADMITTED
+    assert names(found, Outcome.UNKNOWN) == PATCHED
+    assert {found[name].message for name in PATCHED} == {why}
+
+
+def test_a_device_file_that_can_be_opened_is_seen(world: World) -> None:
+    world.of(lambda _: ended(report(0, files=2)))
+    found = world.run()
+    assert found[""].message.startswith("saw 2 device files on node ")
+    assert names(found, Outcome.OPEN) == PATCHED
+
+
+def test_a_pod_on_another_node_shows_nothing(world: World) -> None:
+    read = world.nodes.read
+
+    def moved(plural: str, namespace: str, name: str) -> Any:
+        pod = read(plural, namespace, name)
+        return pod and {**pod, "spec": {**pod["spec"], "nodeName": "another"}}
+
+    world.nodes.read = moved  # type: ignore[method-assign]
+    found = world.run()
+    assert names(found, Outcome.UNKNOWN) == {"", *PATCHED}
+    assert "its pod was on another node than " in found[""].message
+
+
+def test_a_pod_is_not_started_where_all_slices_are_in_use(world: World) -> None:
+    target = world.target()
+    held = tuple(Holder("a", f"b{n}", node.name, {target.resource: 99}) for n, node in enumerate(world.facts.nodes))
+    world.facts = replace(world.facts, holders=held)
+    world.nodes = PretendedNodes(world.engine, world.facts)
+    found = world.run()
+    assert found[""].message == f"no node of the pool has a free {target.resource}"
+    assert names(found, Outcome.UNKNOWN) == {"", *PATCHED}
+    assert world.nodes.pods == []
+
+
+@pytest.mark.parametrize("answer", [DryRun(403, "exceeded quota"), DryRun(0, "timed out")])
+def test_a_pod_that_is_not_created_shows_nothing(world: World, answer: DryRun) -> None:
+    world.nodes.refusal = answer
+    found = world.run()
+    assert names(found, Outcome.UNKNOWN) == {"", *PATCHED}
+    assert answer.message in found[""].message
+    assert world.nodes.stored == {}
+
+
+def test_a_pod_that_somebody_deletes_shows_nothing(world: World) -> None:
+    def delete(what: str) -> None:
+        if what == "read":
+            for key in [key for key in world.nodes.stored if key[0] == PODS]:
+                del world.nodes.stored[key]
+
+    world.nodes.before = delete
+    assert "somebody deleted its pod" in world.run()[""].message
+
+
+def test_an_api_server_that_is_lost_shows_nothing(world: World) -> None:
+    def lost(what: str) -> None:
+        if what == "read":
+            raise Unanswered("connection refused")
+
+    world.nodes.before = lost
+    found = world.run()
+    assert names(found, Outcome.UNKNOWN) == {"", *PATCHED}
+    assert found[""].message == "the honest pod showed no card: connection refused"
+    assert world.nodes.stored == {}
+
+
+# What is left
+
+
+def calls(world: World) -> int:
+    world.run()
+    return world.nodes.calls
+
+
+def test_an_interruption_at_any_call_leaves_nothing(world: World) -> None:
+    dry = world.dry()
+    for last in range(calls(world)):
+        nodes = world.of(kubelet)
+
+        def interrupt(_: str, last: int = last, nodes: PretendedNodes = nodes) -> None:
+            if nodes.calls == last + 1:
+                raise Interruption
+
+        nodes.before = interrupt
+        with pytest.raises(Interruption):
+            world.run(dry=dry)
+        held = {plural for plural, _ in nodes.stored}
+        if held:  # it was interrupted as it deleted: the next run does so
+            world.run(RUN._replace(id="next"), NOW + timedelta(hours=1), dry)
+        assert nodes.stored == {}, last
+
+
+def killed_at(world: World, dry: Tried, last: int) -> PretendedNodes:
+    """A cluster whose run was killed after so many calls: nothing was asked after that."""
+    nodes = world.of(kubelet)
+
+    def kill(_: str) -> None:
+        if nodes.calls > last:
+            raise Interruption
+
+    nodes.before = kill
+    with pytest.raises(Interruption):
+        world.run(dry=dry)
+    nodes.before = lambda _: None
+    return nodes
+
+
+def test_after_a_kill_at_any_call_the_next_run_leaves_nothing(world: World) -> None:
+    dry, left = world.dry(), set[str]()
+    for last in range(calls(world)):
+        nodes = killed_at(world, dry, last)
+        left |= {plural for plural, _ in nodes.stored}
+        owned = [
+            item["metadata"]["ownerReferences"][0]["uid"] for (kind, _), item in nodes.stored.items() if kind == PODS
+        ]
+        assert set(owned) <= {
+            item["metadata"]["uid"] for (kind, _), item in nodes.stored.items() if kind == CONFIG_MAPS
+        }
+        world.run(RUN._replace(id="next"), NOW + timedelta(seconds=RUN.patience + running.MARGIN), dry)
+        assert nodes.stored == {}, last
+    assert left == {PODS, CONFIG_MAPS}
+
+
+def test_a_run_that_may_be_in_progress_is_left_to_end(world: World) -> None:
+    dry = world.dry()
+    nodes = killed_at(world, dry, calls(world) // 2)
+    before = {**nodes.stored}
+    assert before
+    with pytest.raises(RunInProgress, match="kubectl delete configmap slicewarden-probe-0a1b -n vision"):
+        world.run(RUN._replace(id="next"), NOW, dry)
+    assert nodes.stored == before
+
+
+def test_of_two_that_start_at_the_same_time_none_goes_on_beside_the_other(world: World) -> None:
+    other = running.run_object(RUN._replace(id="other"), NOW)
+
+    def arrive(what: str) -> None:
+        if what == "create":
+            world.nodes.stored[CONFIG_MAPS, other["metadata"]["name"]] = other
+
+    world.nodes.before = arrive
+    dry = world.dry()
+    with pytest.raises(RunInProgress):
+        world.run(dry=dry)
+    assert [*world.nodes.stored] == [(CONFIG_MAPS, "slicewarden-probe-other")]
+
+
+def test_what_is_not_of_a_run_is_left_alone(world: World) -> None:
+    mine = {"labels": {running.MANAGED_BY: running.MANAGER}}
+    others: dict[tuple[str, str], Any] = {
+        (PODS, "of-a-tenant"): {"metadata": {"name": "of-a-tenant", **mine}},
+        (CONFIG_MAPS, "slicewarden-probe-x"): {"metadata": {"name": "slicewarden-probe-x", "labels": {}}},
+    }
+    dry = world.dry()
+    world.nodes.stored.update(others)
+    with opened(world.nodes, RUN, lambda: NOW):
+        pass
+    assert world.nodes.stored == others
+    assert dry.shown[0].outcome is Outcome.ADMITTED
+
+
+def test_a_run_without_its_object_starts_nothing(world: World) -> None:
+    create = world.nodes.create
+
+    def refuse(plural: str, item: Object) -> DryRun:
+        return DryRun(403, "may not create configmaps") if plural == CONFIG_MAPS else create(plural, item)
+
+    world.nodes.create = refuse  # type: ignore[method-assign]
+    with pytest.raises(Unanswered, match="may not create configmaps"):
+        world.run()
+    assert world.nodes.pods == []
