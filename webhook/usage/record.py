@@ -99,7 +99,8 @@ class Amounts(NamedTuple):
 
     def plus(self, other: Self) -> Self:
         """Add two amounts. The peak and the cap are the larger ones."""
-        return type(self)(*map(add, self[:-2], other[:-2]), max(self.peak, other.peak), max(self.cap, other.cap))
+        largest = max(self.peak, other.peak), max(self.cap, other.cap)
+        return self._make((*map(add, self[:-2], other[:-2]), *largest))
 
 
 @dataclass(frozen=True)
