@@ -65,6 +65,13 @@ TAINTS = "            {{- if .Values.agent.taints }}\n            - --taint\n   
 """The arguments of the agent that components/agent-taints adds."""
 
 
+USAGE = "{{- if and .Values.agent.acts .Values.agent.usage }}\n"
+COUNTS = "            - --usage\n            - --usage-folder\n            - /var/lib/slicewarden\n"
+RECORD = "            - {name: usage, mountPath: /var/lib/slicewarden}\n"
+FOLDER = "        - name: usage\n          hostPath: {path: /var/lib/slicewarden, type: DirectoryOrCreate}\n"
+"""The parts that components/agent-usage adds: arguments, and the folder of the record."""
+
+
 TURNS = "{{- if and .Values.agent.acts .Values.agent.turns }}\n"
 LEDGER = "            - {name: ledger, mountPath: /run/slicewarden}\n"
 THAWER = (
@@ -81,10 +88,10 @@ THAWER = (
 """The parts that components/agent-turns adds: a container that thaws for an agent that cannot, and what both share."""
 
 
-def _turns(text: str, indent: int) -> str:
-    """Write a text where containers take turns."""
+def _turns(text: str, indent: int, only: str = TURNS) -> str:
+    """Write a text where containers take turns, or `only` where usage is counted."""
     blank = " " * indent
-    return f"{blank}{TURNS}{text}{blank}{{{{- end }}}}\n"
+    return f"{blank}{only}{text}{blank}{{{{- end }}}}\n"
 
 
 def _acts() -> dict[str, str]:
@@ -106,14 +113,16 @@ def _acts() -> dict[str, str]:
         confined: _either(
             "          securityContext: {privileged: true, readOnlyRootFilesystem: true}\n", confined, 10
         ),
-        argument: _either("", argument, 12) + TAINTS,
+        argument: _either("", argument, 12) + TAINTS + _turns(COUNTS, 12, USAGE),
         mount: mount
         + _either("            - {name: cgroups, mountPath: /sys/fs/cgroup}\n", "", 12)
         + _turns(LEDGER, 12)
+        + _turns(RECORD, 12, USAGE)
         + _turns(THAWER + LEDGER, 8),
         volume: volume
         + _either("        - name: cgroups\n          hostPath: {path: /sys/fs/cgroup}\n", "", 8)
-        + _turns("        - name: ledger\n          hostPath: {path: /run/slicewarden, type: DirectoryOrCreate}\n", 8),
+        + _turns("        - name: ledger\n          hostPath: {path: /run/slicewarden, type: DirectoryOrCreate}\n", 8)
+        + _turns(FOLDER, 8, USAGE),
         ports: _turns("          lifecycle: {preStop: {exec: {command: [slicewarden, thaw]}}}\n", 10) + ports,
         containers: secrets + containers,
     }

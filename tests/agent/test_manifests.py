@@ -22,9 +22,10 @@ from webhook.controller import agents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Request
+from webhook.usage import store
 
 AGENT, ACTS, TAINTS = COMPONENTS / "agent", COMPONENTS / "agent-acts", COMPONENTS / "agent-taints"
-TURNS = COMPONENTS / "agent-turns"
+TURNS, USAGE = COMPONENTS / "agent-turns", COMPONENTS / "agent-usage"
 FILES = ("namespace", "rbac", "policy", "network", "daemonset")
 OBJECTS = [each for name in FILES for each in read(AGENT / f"{name}.yaml")]
 SAMPLE = ROOT / "policies" / "sample.yaml"
@@ -50,7 +51,7 @@ def patched(component: Path, item: Any) -> Any:
 
 
 def test_every_file_of_the_component_is_used() -> None:
-    for folder in (AGENT, ACTS, TAINTS, TURNS):
+    for folder in (AGENT, ACTS, TAINTS, TURNS, USAGE):
         (kustomization,) = read(folder / "kustomization.yaml")
         files = {file.name for file in folder.iterdir()} - {"kustomization.yaml"}
         assert set(kustomization.get("resources", ())) == files
@@ -148,6 +149,20 @@ def test_the_component_for_turns_goes_with_the_others_in_either_order() -> None:
     assert [each["name"] for each in item["spec"]["template"]["spec"]["containers"]] == ["agent", "thawer"]
 
 
+def test_the_component_for_usage_gives_the_agent_its_folder_and_goes_with_the_others_in_any_order() -> None:
+    for order in ((USAGE, TURNS, TAINTS), (TAINTS, TURNS, USAGE)):
+        item = acting()
+        for component in order:
+            item = patched(component, item)
+        pod = item["spec"]["template"]["spec"]
+        agents = pod["containers"][0]
+        given = read_command(*agents["args"])
+        assert (given["usage"], given["usage_folder"], given["taint"]) == (True, str(store.FOLDER), True)
+        assert str(store.FOLDER) in {each["mountPath"] for each in agents["volumeMounts"]}
+        (volume,) = [each["hostPath"] for each in pod["volumes"] if each["name"] == "usage"]
+        assert volume == {"path": str(store.FOLDER), "type": "DirectoryOrCreate"}
+
+
 def policy(tmp_path: Path, *, exempting: bool) -> Any:
     """The sample policy, with its lines for the agent as they are after the comment signs are gone."""
     lines = SAMPLE.read_text("utf-8").splitlines()
@@ -182,7 +197,7 @@ def test_every_path_of_a_node_that_our_manifests_mount_is_refused_to_others() ->
     """Whoever may write there may write what our own privileged containers read."""
     texts = [file.read_text("utf-8") for file in (ROOT / "manifests").rglob("*") if file.suffix in (".yaml", ".tpl")]
     paths = {path for text in texts for path in re.findall(r"hostPath:\s*\{?\s*path:\s*([^\s,}]+)", text)}
-    assert paths >= {str(node.LOGS), str(ledger.FOLDER), "/sys/fs/cgroup"}
+    assert paths >= {str(node.LOGS), str(ledger.FOLDER), str(store.FOLDER), "/sys/fs/cgroup"}
     assert sum(text.count("hostPath:") for text in texts) == sum(
         len(re.findall(r"hostPath:\s*\{?\s*path:", text)) for text in texts
     )

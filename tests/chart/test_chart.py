@@ -105,17 +105,24 @@ def test_a_release_of_another_namespace_makes_ours(run: Run, kustomized: Kustomi
     assert made == by_name(template(run))
 
 
-@pytest.mark.parametrize(("acts", "turns"), [(False, False), (True, False), (True, True)])
-def test_the_agent_is_its_components(run: Run, tmp_path: Path, acts: bool, turns: bool) -> None:
-    more = [*(["agent-acts"] if acts else []), *(["agent-turns"] if turns else [])]
-    said = {"agent.enabled": True, "agent.acts": acts, "agent.turns": turns}
-    values = (f"--set={key}={str(value).lower()}" for key, value in said.items())
+@pytest.mark.parametrize(
+    "parts", [[], ["acts"], ["acts", "turns"], ["acts", "usage"], ["acts", "turns", "usage"]], ids="-".join
+)
+def test_the_agent_is_its_components(run: Run, tmp_path: Path, parts: list[str]) -> None:
+    more = [f"agent-{part}" for part in parts]
+    values = (f"--set=agent.{part}=true" for part in ("enabled", *parts))
     assert released(run, *values) == elsewhere(composed(run, tmp_path, "agent", *more))
 
 
 @pytest.mark.parametrize(
     "order",
-    [["agent-acts", "agent"], ["agent-taints", "agent"], ["agent-turns", "agent"], ["agent", "agent-turns"]],
+    [
+        ["agent-acts", "agent"],
+        ["agent-taints", "agent"],
+        ["agent-turns", "agent"],
+        ["agent", "agent-turns"],
+        ["agent", "agent-usage"],
+    ],
 )
 def test_components_of_the_agent_in_another_order_do_not_render(run: Run, tmp_path: Path, order: list[str]) -> None:
     with pytest.raises(AssertionError, match=r"nothing selected by DaemonSet|test failed"):
@@ -129,7 +136,9 @@ def test_components_of_the_agent_in_another_order_do_not_render(run: Run, tmp_pa
         (["taints"], "agent.taints needs agent.enabled=true"),
         (["acts", "turns"], "agent.acts needs agent.enabled=true"),
         (["turns"], "agent.turns needs agent.enabled=true"),
+        (["usage"], "agent.usage needs agent.enabled=true"),
         (["enabled", "turns"], "agent.turns needs agent.acts=true"),
+        (["enabled", "usage"], "agent.usage needs agent.acts=true"),
     ],
 )
 def test_the_chart_refuses_values_of_the_agent_that_would_do_nothing(run: Run, values: list[str], why: str) -> None:

@@ -87,6 +87,7 @@ HOST_PATHS = (
     "/run/mnt",
     "/system",  # Talos' keys, and the sockets of its own containerd (siderolabs/talos pkg/machinery/constants)
     "/run/slicewarden",  # the ledger of the agent (webhook/agent/turns/ledger.py), which the next agent reads as root
+    "/var/lib/slicewarden",  # its record of who used what (webhook/usage/store.py)
     # The kubelet reads container logs here as root, and follows symbolic links.
     "/var/log/pods",
     "/var/log/containers",
