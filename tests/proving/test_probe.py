@@ -4,9 +4,12 @@ import ast
 import errno
 import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +311,52 @@ def test_a_file_that_can_only_be_read_is_usable(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "open", reading)
     assert probe.files("", str(tmp_path))["usable"] == 1
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that other users may look into, with the probe in it."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        shutil.copy(PROBE, made)
+        yield Path(made)
+
+
+def as_nobody(program: str) -> Any:
+    """Run a program by a user who may only do what everybody may, and return the value that it prints."""
+    if os.geteuid():
+        pytest.skip("needs root, to run as another user")
+    nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/"}
+    python = shutil.which("python3", path="/usr/local/bin:/usr/bin")
+    if python is None or subprocess.run([python, "-c", "1"], check=False, **nobody).returncode:
+        pytest.skip("needs a Python that every user may run")
+    ran = subprocess.run([python, "-B", "-c", program], capture_output=True, text=True, check=False, **nobody)
+    assert ran.returncode == 0, ran.stderr
+    return ast.literal_eval(ran.stdout)
+
+
+@pytest.mark.parametrize(("mode", "shown"), [(0o755, (1, 1, 0)), (0o700, (3, 0, 3)), (0o744, (4, 0, 4))])
+def test_a_folder_that_another_user_might_look_into_is_unclear(
+    public: Path, mode: int, shown: tuple[int, int, int]
+) -> None:
+    (public / "nvidia-caps").mkdir()
+    (public / "nvidia-caps" / "nvidia-cap1").symlink_to(DEVICE)
+    (public / "mounted" / "dev").mkdir(parents=True)
+    for folder in ("nvidia-caps", "mounted"):
+        (public / folder).chmod(mode)
+    files = f"probe.files({mount('/', public / 'mounted')!r}, {str(public)!r})"
+    found = as_nobody(f"import sys; sys.path.insert(0, {str(public)!r}); import probe; print({files})")
+    assert (found["count"], found["usable"], found["unclear"]) == shown, found
+
+
+def test_a_file_that_another_user_might_open_is_unclear(public: Path) -> None:
+    try:
+        os.mknod(public / "nvidia0", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("may make no device file")
+    files = f"probe.files('', {str(public)!r})"
+    found = as_nobody(f"import sys; sys.path.insert(0, {str(public)!r}); import probe; print({files})")
+    assert (found["count"], found["usable"], found["unclear"]) == (1, 0, 1), found
 
 
 def test_files_are_counted_and_the_usable_ones_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from fnmatch import fnmatch
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,8 +28,9 @@ from typing import Any, NamedTuple
 VERSION = 1
 LONGEST = 4096
 FILES, DEVICES = 24, 8
-"""How many files and devices are named; all are counted, up to MOST."""
+"""How many files and devices are named; all are counted."""
 MOST = 4096
+"""How many files of a pattern and devices are counted, and how many files are opened."""
 MIB = 2**20
 SEEN = dict[str, Any]
 """A part of the report."""
@@ -81,8 +81,8 @@ def files(mounts: str, folder: str = "/dev") -> SEEN:
     """Count the device files of GPUs, and those of them that can be opened. `mounts` is the text of mountinfo."""
     found = dict.fromkeys(filter(is_device, candidates(mounts, folder)))
     by: dict[str, list[str]] = {OPENED: [], UNCLEAR: [], NOT_OPENED: []}
-    for path in islice(found, MOST):
-        by[opening(path)].append(path)
+    for number, path in enumerate(found):
+        by[opening(path) if number < MOST else UNCLEAR].append(path)
     names = [path for paths in by.values() for path in paths]
     return {
         "count": len(names),
@@ -95,7 +95,7 @@ def files(mounts: str, folder: str = "/dev") -> SEEN:
 def candidates(mounts: str, folder: str) -> Iterator[str]:
     """Yield paths that may be device files: in the folder, in each mount, and mounts of single files by any name."""
     folders = [folder]
-    for line in mounts.splitlines()[:MOST]:
+    for line in mounts.splitlines():
         _, _, _, root, point, *_ = [*line.split(" "), *[""] * 5]
         source, point = (each.encode("latin-1", "replace").decode("unicode_escape") for each in (root, point))
         if any(fnmatch(source.removeprefix("/dev").lstrip("/"), pattern) for pattern in DEVICE_FILES):
@@ -103,16 +103,28 @@ def candidates(mounts: str, folder: str) -> Iterator[str]:
         if point and not point.startswith(("/proc", "/sys", "/dev/")):
             folders += [point, f"{point.rstrip('/')}/dev"]
     for each in dict.fromkeys(folders):
+        if is_closed(each):
+            yield each
+            continue
         for pattern in DEVICE_FILES:
-            with suppress(PermissionError):  # of a folder that this user may not look into, and so may open nothing of
-                yield from map(str, islice(Path(each).glob(pattern), MOST))
+            yield from map(str, islice(Path(each).glob(pattern), MOST + 1))
 
 
 def is_device(path: str) -> bool:
     """Whether a path is a character device, or a link to one. Runtimes put /dev/null over what they hide."""
     try:
         found = Path(path).stat()
-        return stat.S_ISCHR(found.st_mode) and found.st_rdev != NULL
+    except (OSError, ValueError):
+        return is_closed(path)
+    return (stat.S_ISCHR(found.st_mode) and found.st_rdev != NULL) or is_closed(path)
+
+
+def is_closed(path: str) -> bool:
+    """Whether a path may be a folder that this user may not look into: what is in it is unclear."""
+    try:
+        return Path(path).is_dir() and not os.access(path, os.R_OK | os.X_OK)
+    except PermissionError:
+        return True  # it is in such a folder
     except (OSError, ValueError):
         return False
 
@@ -120,6 +132,8 @@ def is_device(path: str) -> bool:
 def opening(path: str) -> str:
     """Open a device file as CUDA does, or at least for reading, as MIG's capabilities are, and close it at once."""
     outcome = NOT_OPENED
+    if is_closed(path):
+        return UNCLEAR
     for mode in (os.O_RDWR, os.O_RDONLY):
         try:
             os.close(os.open(path, mode | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
@@ -334,6 +348,9 @@ def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
         taken: list[ctypes.c_size_t] = []
         got, chunk, stopped = 0, CHUNK, ""
         while got < bound and chunk and not stopped:
+            if time.monotonic() > until:
+                stopped = LATE
+                break
             size, address = min(chunk, bound - got), ctypes.c_size_t()
             error = library.status("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size * MIB))
             if not error:
@@ -344,8 +361,6 @@ def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
                 chunk = size // 2
             else:
                 stopped = f"cuMemAlloc_v2: error {error}"
-            if time.monotonic() > until:
-                stopped = stopped or LATE
         for address in taken:
             library.status("cuMemFree_v2", address)
         yield {"got": got, "stopped": stopped or ("" if got == bound else "cuMemAlloc_v2: out of memory")}
@@ -435,13 +450,14 @@ def framework(name: str, bound: int) -> Callable[[float], Iterator[SEEN]]:
         seen: SEEN = {"version": clean(str(source.version), 24), "got": 0, "stopped": ""}
         while seen["got"] + PIECE <= bound and not seen["stopped"]:
             yield seen
+            if time.monotonic() > until:
+                seen["stopped"] = LATE
+                break
             try:
                 held.append(source.take(PIECE * MIB))
                 seen["got"] += PIECE
             except Exception as error:
                 seen["stopped"] = reason(error)
-            if time.monotonic() > until:
-                seen["stopped"] = seen["stopped"] or LATE
         yield seen
 
     return look
@@ -484,7 +500,8 @@ def _say(look: Callable[[float], Iterator[SEEN]], until: float, seconds: float, 
     """Write each thing that a look says in a line, and end this process. Libraries print to nowhere."""
     last: SEEN = {}
     try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for ending in (signal.SIGALRM, signal.SIGTERM):
+            signal.signal(ending, signal.SIG_DFL)
         signal.alarm(int(seconds) + 2)  # if nobody is left to kill it
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -566,7 +583,7 @@ def look_around(options: argparse.Namespace) -> SEEN:
     installed = [name for name in FRAMEWORKS if name in wanted and find_spec(FRAMEWORKS[name][0])]
     bound = options.memory
     looks: dict[str, Callable[[float], Iterator[SEEN]]] = {
-        "files": lambda _: iter((files(_mountinfo()),)),
+        "files": lambda _: (files(each) for each in (_mountinfo(),)),
         "nvml": nvml,
         "cuda": cuda(options.context),
     }
@@ -601,7 +618,10 @@ def _taken(seen: SEEN) -> SEEN:
 
 def _mountinfo() -> str:
     with Path("/proc/self/mountinfo").open(encoding="utf-8", errors="replace") as opened:
-        return opened.read(MIB)
+        text = opened.read(MIB)
+        if opened.read(1):
+            raise Unanswered("there are too many mounts to look into")
+        return text
 
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -625,16 +645,17 @@ def main() -> int:
         parser.error("--framework needs --memory, which bounds what is taken")
     if not 0 <= options.memory <= 2**24 or not 1 <= options.seconds <= 3600:
         parser.error("--memory is at most 16 TiB, and --seconds is from 1 to 3600")
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(1))  # the first process of a container ignores other alarms
+    for ending in (signal.SIGALRM, signal.SIGTERM):  # without a handler the first process of a container ignores both
+        signal.signal(ending, lambda *_: os._exit(1))
     signal.alarm(options.seconds + 30)
     text = written(look_around(options))
-    print(text, flush=True)
     file = Path(options.report) if options.report else TERMINATION_LOG
     if options.report or (options.report is None and file.exists()):
         try:
             file.write_text(text, "ascii")
         except OSError as error:
             print(f"{file}: {error.strerror}", file=sys.stderr)
+    print(text, flush=True)
     return 0
 
 
