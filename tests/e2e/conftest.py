@@ -7,7 +7,7 @@ from secrets import token_hex
 
 import pytest
 
-from tests.e2e import binaries, control_plane
+from tests.e2e import binaries, control_plane, offered
 from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.guard import Guard
 from tests.e2e.objects import TRUSTED, pod
@@ -23,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Take the longest modules first; within a module the order stays."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs what the API server does not serve, before its fixtures ask for it."""
+    needed = (str(each) for mark in item.iter_markers("needs") for each in mark.args)
+    if why := next(offered.reasons(needed), ""):
+        pytest.skip(why)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

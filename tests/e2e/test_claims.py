@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e import offered
 from tests.e2e.conftest import Space, granted
 from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.guard import Guard, policy_of
 from tests.e2e.objects import TRUSTED, Object, pod
 from tests.support import policies
 from webhook.engine.registration import configurations
+
+pytestmark = pytest.mark.needs(offered.DEVICES)
 
 NODE, DRIVER, CLASS = "t4-shared", "gpu.example.com", "shared-gpu.example.com"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{CLASS}"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e import offered
 from tests.e2e.access import served
 from tests.e2e.control_plane import eventually
 from tests.e2e.objects import pod
@@ -37,9 +38,11 @@ from tests.e2e.release import (
     releasing,
     versions,
 )
+from webhook.controller import fallback
 from webhook.engine import filled
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name
 from webhook.engine.paths import Path as EnginePath
+from webhook.fallback.needs import LACKING
 from webhook.policy import revisions
 from webhook.serving import replica_state
 
@@ -78,6 +81,18 @@ def test_the_policy_is_enforced_through_both_api_servers(enforced: Release) -> N
     for server in (0, 1):
         assert enforced.create(honest(), server) == ""
         assert "NVIDIA_VISIBLE_DEVICES" in enforced.create(forbidden(), server)
+
+
+def test_an_api_server_has_the_whole_fallback_or_the_status_says_why_it_has_none(enforced: Release) -> None:
+    wanted = fallback.made(read(Q))
+
+    def filled_as_said() -> bool:
+        items = enforced.cluster.get(fallback.PLURAL)["items"]
+        has = {each["metadata"]["name"] for each in items if each["spec"].get("validations")} & set(fallback.NAMES)
+        return has == (set() if LACKING in enforced.condition("Ready")["message"] else wanted.keys())
+
+    assert eventually(filled_as_said)
+    assert (LACKING in enforced.condition("Ready")["message"]) is (offered.FALLBACK in offered.lacking())
 
 
 def test_a_diff_of_what_is_installed_is_empty(enforced: Release) -> None:
@@ -680,6 +695,7 @@ def test_a_kind_that_a_policy_adds_is_refused_until_the_guard_has_it(enforced: R
     enforced.apply(guard)
 
 
+@pytest.mark.needs(offered.FALLBACK)
 def test_an_emergency_stays_in_force_and_an_install_brings_all_back_through_audit(enforced: Release) -> None:
     enforced.cluster.do("delete", BOTH, "--selector=app.kubernetes.io/part-of=slicewarden")
     assert eventually(lambda: enforced.condition("Ready").get("reason") == "RegistrationGone")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests import ROOT
-from tests.e2e import control_plane
+from tests.e2e import control_plane, offered
 from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.objects import TRUSTED, Object, pod
 from tests.e2e.sending import Sender
@@ -32,6 +32,8 @@ from webhook.fallback.params import Params, data
 from webhook.fallback.policies import fallback
 from webhook.policy.scopes import Grant, Scope
 from webhook.rules import Rule, walk
+
+pytestmark = pytest.mark.needs(offered.FALLBACK)
 
 FLAGS = ("--disable-admission-plugins=ServiceAccount,RuntimeClass,DefaultTolerationSeconds,Priority",)
 """No controllers are here to make what these ask for, and an object is stored as a fixture has it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e import offered
 from tests.e2e.access import definition, served
 from tests.e2e.control_plane import eventually
 from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
@@ -190,6 +191,7 @@ def test_an_existing_plain_pod_is_reviewed_only_when_it_asks_for_trust(guarded: 
     assert guarded.asked("visitors")[before:] == [VALIDATE]
 
 
+@pytest.mark.needs(offered.RESIZE)
 def test_changes_of_a_gpu_pods_subresources_are_reviewed(guarded: Guard) -> None:
     item = pod("busy", "visitors")
     item["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"

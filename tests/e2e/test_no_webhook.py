@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import control_plane
+from tests.e2e import control_plane, offered
 from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.objects import TRUSTED, Object, pod
 from tests.e2e.with_fallback import CREATE, FACTS_OF, FLAGS, TENANT, prepare
@@ -18,6 +18,8 @@ from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
+
+pytestmark = pytest.mark.needs(offered.MUTATING, offered.FALLBACK)
 
 NEIGHBOUR: list[Object] = [
     {

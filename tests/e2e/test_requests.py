@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import offered
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard
 from tests.e2e.objects import ONE, TRUST, TRUSTED, Object, pod, template, workload
@@ -147,6 +148,7 @@ def test_server_side_apply_of_a_deployment(guarded: Guard, team: str) -> None:
     assert "multiple-slices:" in refused.stderr
 
 
+@pytest.mark.needs(offered.GENERATION)
 def test_applying_the_same_objects_again_changes_nothing(guarded: Guard, team: str) -> None:
     """Applied again, an object stays as it is: what we put into pods is no difference to what their author wrote."""
     cluster, here = guarded.cluster, f"--namespace={team}"
@@ -211,6 +213,7 @@ def replicas(cluster: Cluster, item: str, here: str) -> int:
     return int(cluster.get(item, here)["status"].get("readyReplicas", 0))
 
 
+@pytest.mark.needs(offered.RESIZE)
 def test_the_subresources_of_a_pod_are_judged_too(guarded: Guard, strangers: str) -> None:
     cluster, here = guarded.cluster, f"--namespace={strangers}"
     busy = pod("busy", strangers, {**ONE, "cpu": 1})

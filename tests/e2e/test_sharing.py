@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import control_plane
+from tests.e2e import control_plane, offered
 from tests.e2e.access import allowed, served
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard, logged, policy_of
@@ -241,6 +241,7 @@ CRASHES = configured(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {}
 LONG = configured(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}})
 
 
+@pytest.mark.needs(offered.DEVICES)
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate", "DeviceClass"])
 def test_a_claim_that_would_crash_the_driver_is_denied(shared: Cluster, kind: str) -> None:
     more = {} if kind == "DeviceClass" else requested()
@@ -248,6 +249,7 @@ def test_a_claim_that_would_crash_the_driver_is_denied(shared: Cluster, kind: st
     assert reached_by(shared, claim(kind, LONG | more)) == ["/validate"]
 
 
+@pytest.mark.needs(offered.DEVICES)
 def test_a_claim_for_all_devices_is_denied(shared: Cluster) -> None:
     refused(
         shared, claim("ResourceClaim", requested(allocationMode="All")), "unsafe-device-claim: ", "allocationMode: All"
@@ -257,6 +259,7 @@ def test_a_claim_for_all_devices_is_denied(shared: Cluster) -> None:
     refused(shared, claim("ResourceClaim", first), "firstAvailable[0].allocationMode: allocationMode: All")
 
 
+@pytest.mark.needs(offered.DEVICES)
 def test_claims_for_other_devices_are_let_in(shared: Cluster) -> None:
     """They wait: no class is known to have no GPUs until the policy says so."""
     other = {"requests": [{"name": "one", "exactly": {"deviceClassName": "nic.example.com", "allocationMode": "All"}}]}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import offered
 from tests.e2e.conftest import Space
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MUTATE, Guard, policy_of
@@ -163,6 +164,7 @@ ASKING: dict[str, Object] = {
 }
 
 
+@pytest.mark.needs(offered.DEVICES)
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 @pytest.mark.parametrize("asking", ASKING)
 def test_a_claim_for_a_gpu_is_denied(guarded: Guard, strangers: str, kind: str, asking: str) -> None:
@@ -176,6 +178,7 @@ def test_a_claim_for_a_gpu_is_denied(guarded: Guard, strangers: str, kind: str, 
     assert "claimed-gpu:" in refusal(guarded.cluster, "apply", "--filename=-", item=item)
 
 
+@pytest.mark.needs(offered.DEVICES)
 @pytest.mark.usefixtures("guarded")
 def test_a_device_class_with_an_unlisted_resource_name_is_denied(cluster: Cluster) -> None:
     item: Object = {
