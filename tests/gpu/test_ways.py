@@ -24,6 +24,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu.guard import unguarded
+from webhook.gpu.review import pods_of
 from webhook.model import Action, Requester
 from webhook.policy.model import Forms, Guard, Policy
 from webhook.policy.resources import ResourceNames
@@ -263,6 +264,45 @@ def test_data_next_to_it_may_be_written(path: str) -> None:
 @given(st.sampled_from(SOCKETS_OF_USERS), st.sampled_from(("/run/", "/var/run/")))
 def test_other_places_below_run_may_be_read(place: str, run: str) -> None:
     assert not host_paths.leads_to_gpu(f"{run}{place}", Access.READ)
+
+
+PIECES = st.sampled_from(
+    (
+        "/",
+        "//",
+        ".",
+        "..",
+        "/etc",
+        "etc",
+        "/ld.so.preload",
+        "ld.so.conf.d",
+        "/var",
+        "/run",
+        "\n",
+        "a",
+        "/nvidia-container-devices",
+    )
+)
+PLACES = st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=4)
+
+
+@given(mounts=PLACES, devices=PLACES, message=st.none() | PLACES.map("".join))
+def test_no_place_among_others_is_lost(
+    sample_policy: Policy, sample_facts: Facts, mounts: list[str], devices: list[str], message: str | None
+) -> None:
+    container = {
+        "name": "c",
+        "volumeMounts": [{"name": "v", "mountPath": each} for each in mounts],
+        "volumeDevices": [{"name": "v", "devicePath": each} for each in devices],
+        "terminationMessagePath": message,
+    }
+    asked = pod(containers=[container])
+    (review,) = pods_of(request_for(asked), asked, sample_policy, sample_facts)
+    found = {each.name for each in (*review.exposure.device_mounts, *review.exposure.limit_mounts)}
+    for each in (*mounts, *devices, *([] if message is None else [message])):
+        place = host_paths.normal(each)
+        limit = place == "/etc" or host_paths.within(place, host_paths.LIMIT_MOUNTS)
+        assert (each in found) is (limit or host_paths.asks_for_device(place))
 
 
 def test_a_mount_is_compared_by_how_it_begins() -> None:

@@ -1,10 +1,11 @@
 """Finds the ways in which a pod could reach GPUs. One pass looks for everything in the tables of `catalog/`."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
 from webhook.api.fields import entries, flag, items, section, text, texts
-from webhook.api.pods import Container, Pod
+from webhook.api.pods import MESSAGE, Container, Pod
 from webhook.catalog import device_annotations, device_variables, host_paths
 from webhook.catalog.capabilities import CAPABILITIES, capability
 from webhook.catalog.host_paths import Access
@@ -123,7 +124,10 @@ def _security(holder: Object, at: Path, container: Container | None, exposure: E
     """Find the privileges in a security context. In the context of a whole pod, only `windowsOptions` can give any."""
     if holder.get("securityContext") is None:
         return
-    security, at = section(holder, "securityContext", at), (*at, "securityContext")
+    security = section(holder, "securityContext", at)
+    if _GIVING.isdisjoint(security):
+        return
+    at = (*at, "securityContext")
     if security.get("windowsOptions") is not None:
         windows = section(security, "windowsOptions", at)
         if flag(windows, "hostProcess", (*at, "windowsOptions")):
@@ -131,12 +135,17 @@ def _security(holder: Object, at: Path, container: Container | None, exposure: E
             exposure.add("privileges", Opening(place, "hostProcess", True, container))
     if security.get("privileged") is not None and flag(security, "privileged", at):
         exposure.add("privileges", Opening((*at, "privileged"), "privileged", True, container))
-    if security.get("capabilities") is None:
+    capabilities = section(security, "capabilities", at)
+    if "add" not in capabilities:
         return
-    capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
+    at = (*at, "capabilities")
     for index, name in texts(capabilities, "add", at):
         if capability(name) in CAPABILITIES:
             exposure.add("privileges", Opening((*at, "add", index), name, name, container))
+
+
+_GIVING = frozenset(("windowsOptions", "privileged", "capabilities"))
+"""The fields of a security context that may give privileges."""
 
 
 def _environment(container: Container, exposure: Exposure) -> None:
@@ -165,12 +174,40 @@ def _environment(container: Container, exposure: Exposure) -> None:
 
 
 def _mounts(container: Container, exposure: Exposure) -> None:
+    if not _some_may_lead(container):
+        return
     for at, place in container.places:
-        # Most mounts lead nowhere, and this test is cheaper than normalizing every path.
-        if not ("nvidia-container" in place or "ld.so" in place or ".." in place or place.rstrip("/.").endswith("etc")):
+        if not _may_lead(place):
             continue
         normal = host_paths.normal(place)
         if host_paths.asks_for_device(normal):
             exposure.add("device_mounts", Opening(at, place, place, container))
         elif normal == "/etc" or host_paths.within(normal, host_paths.LIMIT_MOUNTS):
             exposure.add("limit_mounts", Opening(at, place, place, container))
+
+
+def _some_may_lead(container: Container) -> bool:
+    """Whether some place in a container may lead to a GPU, or lift a limit. One search is cheaper than one for each."""
+    spec, at = container.spec, container.path
+    try:
+        places = [mount["mountPath"] for mount in items(spec, "volumeMounts", at)]
+        if spec.get("volumeDevices") is not None:
+            places += [device["devicePath"] for device in items(spec, "volumeDevices", at)]
+        if (message := spec.get(MESSAGE)) is not None:
+            places.append(message)
+        return _may_lead("\n".join(places))
+    except (KeyError, TypeError):  # `places` says which of them is malformed
+        return True
+
+
+def _may_lead(places: str) -> bool:
+    """Whether some of these places, one a line, may lead somewhere, as they are written."""
+    return (
+        "nvidia-container" in places
+        or "ld.so" in places
+        or ".." in places
+        or ("etc" in places and _ETC.search(places) is not None)
+    )
+
+
+_ETC = re.compile(r"etc[/.]*$", re.MULTILINE)

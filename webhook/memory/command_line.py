@@ -195,8 +195,9 @@ def start(reference: str, words: Sequence[str]) -> Start | None:
     """
     if program := started(words):
         return Start(program, words, ARGS, clearly=True)
-    script = _SCRIPT_WORDS.split(inline_script(words))
-    if program := _started_in(script):
+    text = inline_script(words)
+    script = _SCRIPT_WORDS.split(text) if text else []
+    if script and (program := _started_in(script)):
         named = {word.rpartition("/")[2] for word in script}
         command = next((each for each in program.commands if each in named), program.name)
         return Start(program, script, f"to the {command} command in the script")
