@@ -1,4 +1,4 @@
-"""Writes the rights that the webhook, the audit and the controller need to read a cluster: a part of `make chart`.
+"""Writes the rights with which the webhook, the audit, the proof and the controller read a cluster: in `make chart`.
 
 They are those of the kinds of facts (`webhook/facts/kinds`), and those of what else each of them reads.
 """
@@ -18,6 +18,7 @@ from webhook.facts.kind import Reach
 
 HERE = Path(__file__).resolve().parent
 WEBHOOK, AUDIT = HERE / "base" / "rbac.yaml", HERE / "components" / "audit" / "rbac.yaml"
+PROVE = HERE / "components" / "prove" / "rbac.yaml"
 PREVIEW = HERE / "controller" / "preview.yaml"
 WIDTH = 120
 NOTE = "rules:  # written by `make chart`\n"
@@ -48,6 +49,8 @@ def files() -> Iterator[tuple[Path, str]]:
     listed = _listed()
     fallback = {each for each in listed if each.plural in POLICIES}
     yield AUDIT, _written(AUDIT, {"slicewarden-audit": _rules(listed, ("list",))})
+    facts = {each for each in _facts(Reach.EVERYWHERE, Reach.LISTED) if each.plural != "pods"}  # a proof lists none
+    yield PROVE, _written(PROVE, {"slicewarden-prove": _rules(facts, ("list",))})
     yield PREVIEW, _written(PREVIEW, {"slicewarden-preview": _rules(listed - fallback, ("list",))})
 
 

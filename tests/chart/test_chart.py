@@ -157,7 +157,7 @@ def test_an_overlay_with_the_pages_line_names_the_image_in_the_pods_of_its_compo
 ) -> None:
     page = (MANIFESTS / "README.md").read_text("utf-8")
     line = next(each for each in page.splitlines() if each.startswith("images: "))
-    with_pods = ("agent", "agent-acts", "agent-turns", "audit")
+    with_pods = ("agent", "agent-acts", "agent-turns", "audit", "prove")
     assert images("", run, tmp_path, overlay, *with_pods) == {"slicewarden:0.1.0"}
     assert images(line, run, tmp_path, overlay, *with_pods) == {"registry.example.com/slicewarden@sha256:..."}
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.e2e import offered
+from tests.e2e.access import allowed
 from tests.e2e.conftest import Space
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MUTATE, Guard, policy_of
@@ -55,13 +57,16 @@ def mounted(path: str) -> Object:
 # Shut
 
 
-def proved(guarded: Guard, namespace: str) -> tuple[int, dict[str, set[str]]]:
-    """Run `slicewarden prove` in a namespace: its status, and the names of the probes by their outcome."""
+def proved(guarded: Guard, namespace: str, account: Path | None = None) -> tuple[int, dict[str, set[str]]]:
+    """Run `slicewarden prove` in a namespace: its status, and the names of the probes by their outcome.
+
+    It runs as a tenant of the namespace, unless it gets the kubeconfig of an account.
+    """
     policy = guarded.cluster.folder / "proved.yaml"
     policy.write_text(policy_of(guarded.cluster), "utf-8")
     command: list[str | Path] = [sys.executable, "-m", "webhook", "prove", "--policy", policy]
-    command += ["--namespace", namespace, "--kubeconfig", guarded.cluster.kubeconfig(), "--format", "json"]
-    command += ["--as", tenant(guarded.cluster, namespace).name]
+    command += ["--namespace", namespace, "--kubeconfig", account or guarded.cluster.kubeconfig(), "--format", "json"]
+    command += [] if account else ["--as", tenant(guarded.cluster, namespace).name]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     found: dict[str, set[str]] = {}
@@ -80,6 +85,31 @@ def test_every_way_of_a_new_pod_is_shut(guarded: Guard, team: str) -> None:
     status, found = proved(guarded, team)
     assert (status, found) == (0, {"admitted": {"honest pod"}, "shut": TRIED})
     assert guarded.cluster.get("pods", f"--namespace={team}")["items"] == []
+
+
+PROVER = User("system:serviceaccount:slicewarden-system:slicewarden-prove")
+"""The account of components/prove."""
+
+
+def test_the_component_proves_with_its_own_rights_and_creates_nothing(guarded: Guard, team: str) -> None:
+    cluster = guarded.cluster
+    for name in ("rbac.yaml", "dry-runs.yaml"):
+        cluster.do("apply", "--filename", ROOT / "manifests/components/prove" / name)
+    for verb, resource in (("list", "nodes"), ("create", "pods")):
+        allowed(cluster, PROVER, verb, resource)
+    real = ("run", "real", "--image=i", f"--namespace={team}")
+    plain = "this account tries ways to a GPU by dry runs, and may create nothing"
+    try:
+        assert eventually(lambda: plain in cluster.kubectl(*real, "--dry-run=none", user=PROVER).stderr)
+        account = cluster.kubeconfig_of_account("slicewarden-prove", "slicewarden-system")
+        assert proved(guarded, team, account) == (0, {"admitted": {"honest pod"}, "shut": TRIED})
+        assert plain in refusal(cluster, *real, user=PROVER)
+        for verb, resource in (("list", "secrets"), ("list", "pods"), ("delete", "pods"), ("create", "deployments")):
+            asked = cluster.kubectl("auth", "can-i", verb, resource, "--all-namespaces", user=PROVER)
+            assert asked.stdout.strip() == "no", (verb, resource)
+    finally:
+        cluster.do("delete", "--filename", ROOT / "manifests/components/prove/rbac.yaml")
+        cluster.do("delete", "--filename", ROOT / "manifests/components/prove/dry-runs.yaml")
 
 
 def test_without_the_validating_webhook_only_what_is_patched_is_shut(guarded: Guard, team: str) -> None:

@@ -75,7 +75,8 @@ def tree(tmp_path: Path) -> Path:
 @pytest.mark.thorough
 def test_a_kind_of_facts_is_one_file_and_an_example(tree: Path) -> None:
     """It is read, kept, written to files and watched, and the webhook and the audit have the rights."""
-    for role in ("base/rbac.yaml", "chart/templates/rbac.yaml", "components/audit/rbac.yaml"):
+    roles = ("base/rbac.yaml", "chart/templates/rbac.yaml", "components/audit/rbac.yaml", "components/prove/rbac.yaml")
+    for role in roles:
         text = (tree / "manifests" / role).read_text("utf-8")
         assert "  # For sandboxes of tests; without one nothing of this is read.\n" in text
         assert "    resources: [runtimeclasses]\n" in text

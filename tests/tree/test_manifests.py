@@ -404,3 +404,34 @@ def test_the_audit_runs_with_arguments_that_the_command_takes() -> None:
     (_, _, path, *_) = container["args"]
     assert Path(path).parent in {Path(mount["mountPath"]) for mount in container["volumeMounts"]}
     assert chosen["page_size"] == watch.SMALL_PAGE
+
+
+# The proof, another component
+
+
+def test_the_proof_may_list_facts_and_create_pods_that_a_policy_keeps_to_dry_runs() -> None:
+    roles = [each for each in read(COMPONENTS / "prove" / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    lists, probes = map(powers, roles)
+    facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_IF_NEEDED, *kinds.resources(Reach.LISTED))}
+    assert lists == {(*each, "list") for each in facts - {("", "pods")}}
+    halves = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    assert probes == {("", "pods", "create"), *(("admissionregistration.k8s.io", each, "get") for each in halves)}
+    (policy, binding) = read(COMPONENTS / "prove" / "dry-runs.yaml")
+    (account,) = [each for each in read(COMPONENTS / "prove" / "rbac.yaml") if each["kind"] == "ServiceAccount"]
+    name = f"system:serviceaccount:{account['metadata']['namespace']}:{account['metadata']['name']}"
+    assert f'"{name}"' in policy["spec"]["matchConditions"][0]["expression"]
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    assert (binding["spec"]["policyName"], binding["spec"]["validationActions"]) == (
+        policy["metadata"]["name"],
+        ["Deny"],
+    )
+
+
+def test_the_proof_runs_with_arguments_that_the_command_takes() -> None:
+    (job,) = read(COMPONENTS / "prove" / "cronjob.yaml")
+    spec = job["spec"]["jobTemplate"]["spec"]
+    assert spec["backoffLimit"] == 0, "a second run would hide the first"
+    (container,) = spec["template"]["spec"]["containers"]
+    chosen = read_command(*container["args"])
+    assert chosen["verify"] is None
+    assert Path(container["args"][2]).parent in {Path(mount["mountPath"]) for mount in container["volumeMounts"]}

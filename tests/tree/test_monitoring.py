@@ -91,6 +91,13 @@ CONTROLLERS = {
 """The metrics of a controller that alerts read (webhook/controller/health.py)."""
 
 
+KUBE_STATE = {
+    "kube_cronjob_status_last_schedule_time": ("namespace", "cronjob"),
+    "kube_cronjob_status_last_successful_time": ("namespace", "cronjob"),
+}
+"""The metrics of kube-state-metrics that alerts read (its docs/metrics/workload/cronjob-metrics.md)."""
+
+
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_names_only_what_there_is(
     said: dict[str, tuple[str, set[str]]], seen: dict[str, set[str]], query: str
@@ -99,9 +106,9 @@ def test_a_query_names_only_what_there_is(
         name: set(labels) for name, labels in API_SERVERS.items()
     }
     known |= seen
-    known |= {name: set(labels) for name, labels in CONTROLLERS.items()}
+    known |= {name: set(labels) for name, labels in (CONTROLLERS | KUBE_STATE).items()}
     query = re.sub(r"#.*", "", query)
-    found = re.findall(r"\b((?:slicewarden|apiserver)_\w+)(\{[^}]*\})?", query)
+    found = re.findall(r"\b((?:slicewarden|apiserver|kube)_\w+)(\{[^}]*\})?", query)
     assert found
     labels = set()
     for name, selector in found:
