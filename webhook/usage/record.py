@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import add
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 HOUR = 3_600_000
 """Milliseconds of an hour."""
@@ -72,7 +72,7 @@ class CardAmounts(NamedTuple):
     free: int = 0
     unseen: int = 0
 
-    def plus(self, other: Self) -> Self:
+    def plus(self, other: "CardAmounts") -> "CardAmounts":
         """Add two amounts."""
         return type(self)(*map(add, self, other))
 
@@ -97,10 +97,10 @@ class Amounts(NamedTuple):
     peak: int = 0
     cap: int = 0
 
-    def plus(self, other: Self) -> Self:
+    def plus(self, other: "Amounts") -> "Amounts":
         """Add two amounts. The peak and the cap are the larger ones."""
-        largest = max(self.peak, other.peak), max(self.cap, other.cap)
-        return self._make((*map(add, self[:-2], other[:-2]), *largest))
+        sums = map(add, self[:-2], other[:-2])
+        return Amounts._make((*sums, max(self.peak, other.peak), max(self.cap, other.cap)))
 
 
 @dataclass(frozen=True)
