@@ -158,7 +158,7 @@ FOLDERS = (
 
 NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 
-NO_CARD_NVML = {4: "no permission", 6: "not found", 9: "driver not loaded"}
+NO_CARD_NVML = {4: "no permission", 6: "not found", 9: "driver not loaded", 17: "blocked by the system"}
 """Errors of nvmlInit where a process can reach no card (nvml.h, nvmlReturn_t)."""
 
 NO_CARD_CUDA = {34: "stub library", 100: "no device"}
