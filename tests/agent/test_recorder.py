@@ -1,12 +1,17 @@
 """The usage record of a node: what a look shows of its slices, and what an agent that starts again counts on from."""
 
 import json
+import signal
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.agent.bed import api_server
+from tests.agent.test_command import get, running
+from tests.support.card.state import State
+from tests.support.waiting import LONG, until
 from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
 from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.held import HeldSlices, NodeSlices, held_by, workload
@@ -20,6 +25,7 @@ from webhook.agent.observe.view import NodeContainer, Observation, rows
 from webhook.agent.recorder import UsageRecorder
 from webhook.agent.scrape import Pages
 from webhook.cli import inputs
+from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
 from webhook.http.messages import HttpRequest, Reply
 from webhook.policy.model import Over
@@ -165,8 +171,9 @@ def test_a_pod_holds_what_its_containers_request_until_it_ends(item: Any, held: 
         ({"kind": "ReplicaSet", "name": "web-5d", "controller": True}, "Deployment/web"),
         ({"kind": "ReplicaSet", "name": "web-77", "controller": True}, "ReplicaSet/web-77"),
         ({"kind": "Job", "name": "train"}, ""),
-        ({"kind": "x" * 9000, "name": "y" * 9000, "controller": True}, f"{'x' * 63}/{'y' * 253}"),
-        ({"kind": 5, "name": [], "controller": True}, "/"),
+        ({"kind": "x" * 9000, "name": "y" * 9000, "controller": True}, "(unnamed)"),
+        ({"kind": "Job", "name": "a\ud800\x1b[2J", "controller": True}, "(unnamed)"),
+        ({"kind": 5, "name": [], "controller": True}, "(unnamed)"),
         ("text", ""),
     ],
 )
@@ -276,6 +283,65 @@ def test_memory_is_bounded_while_nothing_can_be_saved(tmp_path: Path) -> None:
         looks(one, clock, 2)
         clock.pass_by(3598)
     assert len({key.hour for key in one._state.book.cards}) <= 48
+
+
+def test_an_agent_that_starts_again_counts_on_from_its_file(card_state: State, tmp_path: Path) -> None:
+    """The whole way, on the pretended card and with a pretended API server."""
+    job = pod(1, status={"phase": "Running"}, spec={"nodeName": "n"})
+    job["metadata"]["resourceVersion"] = "7"
+    card_state.set(busy=0)
+    folder = tmp_path / "usage"
+    with api_server(tmp_path, [job]) as kubeconfig:
+        words = ["--node", "n", "--watch-only", "--kubeconfig", kubeconfig, "--policy", "policies/sample.yaml"]
+        words += ["--usage", "--usage-folder", str(folder)]
+        with running(card_state.environment, *words) as (process, port):
+            until(lambda: held(port) >= 2000, "it has counted the slice of a pod without a process")
+            process.send_signal(signal.SIGTERM)
+            process.wait(LONG)
+        before = UsageStore(folder).read(0, 10)[0]
+        assert sum(each.held for each in before.cards.values()) >= 2000
+        with running(card_state.environment, *words) as (process, port):
+            until(lambda: held(port) >= 1000, "it goes on")
+            (status, text) = get(port, "/usage")
+            assert status == HTTPStatus.OK
+            found = document.read(text)
+            ((names, amounts),) = found.book.holders.items()
+            (counted,) = found.book.cards.values()
+            assert (names.namespace, names.pod, names.container) == ("team", "p", "c0")
+            assert amounts.working == 0
+            assert 0 < counted.unseen == counted.capacity - 4 * counted.held
+            assert [(each.pod, each.slices, each.shared) for each in found.now] == [("p", 1, True)]
+
+
+def held(port: int) -> int:
+    """The slice-milliseconds that the metrics name as held; 0 while there are none."""
+    try:
+        text = get(port, "/metrics")[1]
+    except OSError:
+        return 0
+    return sum(round(float(line.split()[-1]) * 1000) for line in text.splitlines() if 'state="held"' in line)
+
+
+@pytest.fixture
+def card_state(card: State) -> State:
+    """The pretended card, under a name that no function here has."""
+    return card
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--usage"], "--usage: needs --node"),
+        (["--node", "n", "--usage", "--once"], "--usage: counts over time"),
+        (["--node", "n", "--usage-folder", "x"], "--usage-folder: needs --usage"),
+    ],
+)
+def test_usage_is_not_counted_at_once_or_without_a_node(
+    words: list[str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    assert cli.main(["agent", *words]) == 2
+    assert why in capsys.readouterr().err
 
 
 # Reading it

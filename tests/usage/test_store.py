@@ -180,6 +180,11 @@ def test_a_file_of_another_version_is_moved_aside(store: UsageStore) -> None:
     assert store.save(book(), LAST) == ""
 
 
+def test_a_name_that_is_no_unicode_fails_a_save_alone(store: UsageStore) -> None:
+    assert "surrogates" in store.save(book(pod="\ud800"), LAST)
+    assert store.save(book(), LAST) == ""
+
+
 def test_a_folder_of_others_and_a_link_are_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o777)
     (tmp_path / "open").chmod(0o777)

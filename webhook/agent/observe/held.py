@@ -1,5 +1,6 @@
 """Reads from the pods of a node which containers hold slices of its cards. Values in, values out."""
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -13,8 +14,11 @@ from webhook.policy.model import Policy
 ENDED = frozenset(("Succeeded", "Failed"))
 """Phases of a pod that holds nothing any more (kubernetes pkg/kubelet/cm/devicemanager, GetActivePods)."""
 
-LONGEST_KIND = 63
-"""Maximum characters of an owner's kind: a tenant may write any text there."""
+_OWNER = re.compile(r"[A-Za-z0-9]{1,63}/[a-z0-9.-]{1,253}")
+"""An owner's kind and name, where a tenant may write any text."""
+
+UNNAMED = "(unnamed)"
+"""Stands for a workload whose kind or name cannot be one."""
 
 
 class HeldSlices(NamedTuple):
@@ -92,7 +96,9 @@ def workload(metadata: Object) -> str:
     """
     for owner in mappings(metadata.get("ownerReferences")):
         if owner.get("controller") is True:
-            kind, name = string(owner.get("kind"))[:LONGEST_KIND], string(owner.get("name"))[:253]
+            kind, name = string(owner.get("kind")), string(owner.get("name"))
+            if not _OWNER.fullmatch(f"{kind}/{name}"):
+                return UNNAMED
             hashed = string(mapping(metadata.get("labels")).get("pod-template-hash"))
             if kind == "ReplicaSet" and hashed and name.endswith(f"-{hashed}"):
                 return f"Deployment/{name.removesuffix(f'-{hashed}')}"

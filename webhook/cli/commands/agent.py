@@ -126,6 +126,8 @@ def command(
         raise Unusable((Problem("--format", 0, "needs --once; otherwise the agent serves metrics and writes a log"),))
     if usage_folder and not usage:
         raise Unusable((Problem("--usage-folder", 0, "needs --usage"),))
+    if usage and once:
+        raise Unusable((Problem("--usage", 0, "counts over time, so it cannot go with --once"),))
     acts = not watch_only and not once and node is not None
     frozen = _thawed(Path(ledger)) if acts else None  # before NVML is imported, which may hang or fail
     try:
