@@ -16,9 +16,9 @@ from tests.support.go_programs import Missing, Unbuilt, cache
 from webhook.memory import frameworks
 
 HERE = Path(__file__).resolve().parent
-PAUSE, TOOLS, GREEDY, LEGACY, SWITCHES, CHANNELS, NVIDIA, NFD, CERT_MANAGER = (
+PAUSE, TOOLS, GREEDY, LEGACY, WIDE, SWITCHES, CHANNELS, NVIDIA, NFD, CERT_MANAGER = (
     f"slicewarden.test/{name}:1"
-    for name in ("pause", "tools", "greedy", "legacy", "switches", "channels", "nvidia", "nfd", "cert-manager")
+    for name in ("pause", "tools", "greedy", "legacy", "wide", "switches", "channels", "nvidia", "nfd", "cert-manager")
 )
 OCI = "application/vnd.oci.image"
 UNCAPPED = {row.name: "of-the-image" for framework in frameworks.walk() for row in framework.variables}
@@ -92,6 +92,7 @@ def tools() -> list[Image]:
         TOOLS: [],
         GREEDY: ["NVIDIA_VISIBLE_DEVICES=all"],
         LEGACY: ["CUDA_VERSION=9.0"],
+        WIDE: ["NVIDIA_GPU_MEMORY_LIMIT=40000"],
         SWITCHES: ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_NVSWITCH=enabled", *uncapped],
         CHANNELS: ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_IMEX_CHANNELS=0", *uncapped],
     }

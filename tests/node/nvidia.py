@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -52,7 +52,63 @@ def runtimes(folder: Path, programs: Mapping[str, Path]) -> dict[str, str]:
     home = folder / "nvidia-container-runtime"
     home.mkdir()
     cards = State(home / "cards", len(CARDS), MIB_OF_CARD, name="NVIDIA A100-SXM4-40GB", uuids=CARDS)
-    return {handler: _runtime(home / mode, programs, mode, cards.file) for mode, handler in MODES.items()}
+    made = {handler: _runtime(home / mode, programs, mode, cards.file) for mode, handler in MODES.items()}
+    return {
+        **made,
+        LIMITED: _script(
+            home / "limited",
+            f'[ -e {home}/limits ] || exec {programs["runc"]} "$@"\nexec {home}/limits/start-container "$@"',
+        ),
+    }
+
+
+LIMITED = "nvidia-limits"
+"""The handler of the toolkit whose hook sets memory limits; plain runc until `limits` has set that toolkit up."""
+
+
+class LimitHook(NamedTuple):
+    """The toolkit with the hook: the cards' file, and a file that switches the hook off while it is there."""
+
+    cards: Path
+    disabled: Path
+
+
+def limits(folder: Path, runc: Path, toolkit: Mapping[str, Path]) -> LimitHook:
+    """Set up, in the bed's folder, a newer toolkit in mode `jit-cdi`, and its hook with an NVML that counts.
+
+    The bed's own NVML answers the runtime. In the hook's mounts lies another one in its place, whose limits the
+    pretended CUDA keeps, and cgroup v2 alone: the hook refuses a node that has version 1 too. The runtime gives a
+    container five other hooks, which need more of a driver than there is here.
+    """
+    home, cards = folder / "nvidia-container-runtime", folder / "nvidia-container-runtime" / "cards"
+    made = home / "limits.new"
+    settings = made / "nvidia-container-runtime"
+    settings.mkdir(parents=True)
+    driver, disabled = _driver(made / "driver"), home / "limits-disabled"
+    place = home / "limits" / driver.relative_to(made)
+    nvml_of = place / f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{DRIVER}"
+    inside = f'mount -t cgroup2 cgroup2 /sys/fs/cgroup && mount --bind {library()} {nvml_of} && exec "$@"'
+    _script(
+        made / "nvidia-cdi-hook",
+        f"""[ "$1" = apply-cuda-memory-limits ] && [ ! -e {disabled} ] || exit 0
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin CARD_STATE={cards}
+exec unshare --mount --propagation=private /bin/sh -c {shlex.quote(inside)} sh {toolkit["nvidia-cdi-hook"]} "$@\"""",
+    )
+    (settings / "config.toml").write_text(f"""
+accept-nvidia-visible-devices-as-volume-mounts = true
+[nvidia-container-cli]
+root = "{place}"
+[nvidia-ctk]
+path = "{home}/limits/nvidia-cdi-hook"
+[nvidia-container-runtime]
+debug = "{home}/limits/log"
+runtimes = ["{runc}"]
+mode = "jit-cdi"
+""")
+    started = f"XDG_CONFIG_HOME={shlex.quote(str(home / 'limits'))} exec"
+    _script(made / "start-container", f'{started} {toolkit["nvidia-container-runtime"]} "$@"')
+    made.rename(home / "limits")
+    return LimitHook(cards, disabled)
 
 
 def _runtime(home: Path, programs: Mapping[str, Path], mode: str, cards: Path) -> str:

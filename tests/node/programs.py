@@ -69,6 +69,13 @@ RECIPES = (
     Recipe("cert-manager", {"cert-manager": "."}),
     Recipe("labels", {name: f"{NFD}/cmd/{name}" for name in ("nfd-master", "nfd-worker")}),
 )
+HOOK = Recipe(
+    "toolkit",
+    {name: f"{TOOLKIT}/cmd/{name}" for name in ("nvidia-cdi-hook", "nvidia-container-runtime")},
+    ldflags=LAZILY,
+    cgo=True,
+)
+"""NVIDIA's toolkit with the hook that sets memory limits; built only by the nightly test of it."""
 NAMES = tuple(name for recipe in RECIPES for name in recipe.packages)
 
 
@@ -78,6 +85,12 @@ def find(names: Collection[str] = NAMES) -> dict[str, Path]:
     with ThreadPoolExecutor(2) as pool:  # to link a program takes one core
         folders = list(pool.map(lambda each: _built(*each), wanted))
     return {name: folder / name for folder, (_, packages) in zip(folders, wanted, strict=True) for name in packages}
+
+
+def find_hook() -> dict[str, Path]:
+    """Return where the toolkit with the hook is, by the programs' names; build it once. Raises Missing."""
+    folder = _built(HOOK, HOOK.packages)
+    return {name: folder / name for name in HOOK.packages}
 
 
 def _built(recipe: Recipe, packages: Mapping[str, str]) -> Path:

@@ -32,6 +32,9 @@ pinned nvidia "NVIDIA's device plugin, what labels nodes and switches configurat
 	github.com/NVIDIA/k8s-device-plugin/cmd/gpu-feature-discovery@v0.19.3 \
 	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-container-runtime@v1.19.1 \
 	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.19.1
+pinned toolkit "the first release of NVIDIA's toolkit whose hook sets memory limits, and the hook" "go 1.26.0" \
+	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook@v1.20.1 \
+	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-container-runtime@v1.20.1
 pinned labels "NFD, which brings what GPU Feature Discovery finds to the nodes" "go 1.26.0
 
 replace sigs.k8s.io/node-feature-discovery/api/nfd => sigs.k8s.io/node-feature-discovery/api/nfd v0.18.3" \

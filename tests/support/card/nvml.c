@@ -59,6 +59,11 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     if (state->card[index].fault == LOST) return LOST;
     return *device = &handles[index][0], OK;
 }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    for (unsigned index = 0; index < state->cards; index++)
+        if (!strcmp(state->card[index].uuid, uuid)) return nvmlDeviceGetHandleByIndex_v2(index, device);
+    return NOT_FOUND;
+}
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) { (void)bus; return nvmlDeviceGetHandleByIndex_v2(0, device); }
 int nvmlDeviceGetName(void *device, char *text, unsigned n) { return snprintf(text, n, "%s", of(device)->name), OK; }
 int nvmlDeviceGetUUID(void *device, char *text, unsigned n) {
