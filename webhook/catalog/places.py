@@ -105,7 +105,7 @@ def pod_templates(group: str, kind: str, resource: str, *places: str) -> Workloa
 
 
 def pod_metadata(*places: str) -> tuple[Template, ...]:
-    """Return templates at the places of metadata whose pods are written elsewhere."""
+    """Return a metadata-only template for each of these places. The PodSpecs are at other places."""
     return tuple(Template(place, ("",), None, partial=True) for place in places)
 
 

@@ -21,7 +21,7 @@ def steps(path: str) -> str:
 
 
 def joined(steps_: str) -> str:
-    """Return the path of some steps. Unlike host_paths.normal, it writes the root as `/` and not as an empty text."""
+    """Return the path of some steps. Unlike host_paths.normal, it writes the root as `/` and not as an empty string."""
     return f"('/' + {steps_}.join('/'))"
 
 

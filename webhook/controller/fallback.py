@@ -29,7 +29,7 @@ PLURAL, KIND = "validatingadmissionpolicies", "ValidatingAdmissionPolicy"
 def in_force(place: Place, following: Write | None) -> str:
     """Return the digest of the policy that the fallback must enforce now; empty for none.
 
-    `following` is the next write: before it begins a change, the fallback must be empty.
+    `following` is the next write, if one is due. Before that write the fallback must have no validations.
     """
     if len(place.validate) != 1 or place.mutate != place.validate or following is not None:
         return ""

@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One write: the object, and the policies that it names afterwards."""
+    """One write: the object to write, and the policies that it names after the write."""
 
     what: str
     names: Names = ()

@@ -127,7 +127,7 @@ def _read(address: str, said: Any) -> Replica:
 
 
 def addresses(slices: Iterable[Object], port: int) -> tuple[str, ...]:
-    """Return HOST:PORT of each pod in the EndpointSlices of a Service, ready or not, and ending or not."""
+    """Return HOST:PORT of each pod in the EndpointSlices of a Service, even if it is unready or terminating."""
     found = {
         address
         for each in slices

@@ -83,7 +83,7 @@ def _pause(look: Round, again: int) -> float:
 
 
 def _wait(changed: threading.Event, ended: threading.Event, seconds: float) -> None:
-    """Wait until something changes, for so many seconds at most, and half a second at least after a failure."""
+    """Wait for a change, for at most `seconds`. A change does not shorten a wait of half a second or less."""
     if seconds <= WAITING:
         ended.wait(seconds)
     else:

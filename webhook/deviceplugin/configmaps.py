@@ -24,8 +24,8 @@ from webhook.text.words import sha256
 class Config:
     """One key of a ConfigMap, read as the plugin reads it. `error` is the reason if it cannot be read.
 
-    It is `certain` to be a configuration if the policy or an installation names the ConfigMap, or if the text shares
-    resources. Lines count within the text, from 1; they are 0 for `binaryData`.
+    It is `certain` to be a configuration if the policy or an installation names the ConfigMap, or if a sharing section
+    of the text has `resources` or `replicas`. Lines count within the text, from 1; they are 0 for `binaryData`.
     """
 
     path: Path

@@ -39,7 +39,7 @@ def _key(path: Path) -> str:
 
 
 def must(path: Path, value: Any, what: str) -> str:
-    """Say what a value must be, and what it is."""
+    """Return the message for a wrong value: what it must be (`what`), and what it is."""
     digits = isinstance(value, str) and value.isdecimal() and "number" in what
     return f"{_key(path)} must be {what}, not {shown(value)}{'; remove the quotes' if digits else ''}"
 
@@ -131,7 +131,7 @@ def duration(value: Any, path: Path, previous: Decoded | None) -> Decoding:
 
 
 def resources(value: Any, path: Path, _: Decoded | None) -> Decoding:
-    """Decode a list of patterns and names, which the plugin then ignores (api/config/v1/resources.go)."""
+    """Decode a list of patterns and names. The plugin checks but does not use it (api/config/v1/resources.go)."""
     if value is None:
         return None
     if not isinstance(value, list):

@@ -188,7 +188,7 @@ def metrics(api: Api, pod: str) -> Mapping[str, float] | ReadFailure:
 
 
 def volume(deployment: Answer, name: str, path: tuple[str, str]) -> str:
-    """Return the name of the object that a volume of the Deployment mounts, or an empty text."""
+    """Return the name of the object that a volume of the Deployment mounts, or an empty string."""
     if isinstance(deployment, ReadFailure):
         return ""
     spec: Any = deployment.get("spec", {}).get("template", {}).get("spec", {})

@@ -17,13 +17,13 @@ from webhook.policy.scopes import Requesters
 
 
 def pods(policy: Policy) -> str:
-    """Return the expression for a pod that concerns a rule, or that loses its trust or a limit by an update."""
+    """Return the expression that matches a pod that concerns a rule, or an update that removes its trust or a limit."""
     concerned = _concerned("[object]", policy)
     return concerned if concerned == "true" else f"{concerned}|| {_lost(policy)}"
 
 
 def _lost(policy: Policy) -> str:
-    """Return the expression for an update of a pod that had an annotation which no update may remove."""
+    """Return the expression that matches an update of a pod that had an annotation which no update may remove."""
     return f"""\
 (request.operation == 'UPDATE'
   && oldObject.?metadata.?annotations.orValue({{}}).exists(key,
@@ -32,7 +32,7 @@ def _lost(policy: Policy) -> str:
 
 
 def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
-    """Return the expression for an object of several kinds that has a pod template which concerns a rule.
+    """Return the expression that matches an object of several kinds that has a pod template which concerns a rule.
 
     For each API group it looks for the templates of every kind of the group. That may send too many objects, but never
     too few. It never looks for templates of another group. Their fields may have other types, and after an error the
@@ -156,18 +156,18 @@ def _judged_label(policy: Policy) -> Iterator[str]:
 
 
 def others_than(requesters: Requesters) -> str:
-    """Return the expression for a request that none of these requesters sent."""
+    """Return the expression that matches a request that none of these requesters sent."""
     return f"!({_by(requesters)})\n"
 
 
 def binding(policy: Policy) -> str:
-    """Return the expression for a binding that no scheduler sent, or that has an annotation which rules judge."""
+    """Return the expression that matches a binding that no scheduler sent, or one with a judged annotation."""
     judged = " || ".join(_judged_annotation(policy))
     return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
 
 
 def scheduled_binding(policy: Policy) -> str:
-    """Return the expression for a binding by a scheduler that `binding` does not send."""
+    """Return the expression that matches a binding by a scheduler that `binding` does not send."""
     return f"!({binding(policy).strip()})\n"
 
 
@@ -180,7 +180,7 @@ object.?spec.?priorityClassName.orValue('') != ''
 
 
 def status(policy: Policy) -> str:
-    """Return the expression for a status update that changes a judged annotation or label.
+    """Return the expression that matches a status update that changes a judged annotation or label.
 
     A status update may write both, but kubelets change no judged key.
     """
@@ -195,7 +195,7 @@ def status(policy: Policy) -> str:
 
 
 def changed_labels(labels: Iterable[str]) -> str:
-    """Return the expression for an object with a new value of one of these labels."""
+    """Return the expression that matches an object with a new value of one of these labels."""
     return (
         f"{array(sorted(labels))}.exists(key,\n"
         "  object.?metadata.?labels[?key]\n"
@@ -204,12 +204,12 @@ def changed_labels(labels: Iterable[str]) -> str:
 
 
 def config_map(policy: Policy) -> str:
-    """Return the expression for a ConfigMap that may be a sharing configuration, or was one: by namespace or by text.
+    """Return the expression that matches a ConfigMap that may be a sharing configuration, or was one.
 
-    Such a text contains `timeSlicing` or `sharing`. (?i) folds case as the device plugin does: (?i)s also matches
-    U+017F. Four more characters would exceed the cost limit of an expression on an edit of twice 1 MiB. Outside the
-    sharing namespaces no plugin reads the text. There, escaped letters are ignored, because JSON has many. CEL cannot
-    read binary data, and reading very many keys would cost too much.
+    Its namespace decides, or its text, which then contains `timeSlicing` or `sharing`. (?i) folds case as the device
+    plugin does: (?i)s also matches U+017F. Four more characters would exceed the cost limit of an expression on an edit
+    of twice 1 MiB. Outside the sharing namespaces no plugin reads the text. There, escaped letters are ignored, because
+    JSON has many. CEL cannot read binary data, and reading very many keys would cost too much.
     """
     return (
         f"request.namespace in {array(sorted(policy.sharing_namespaces))}\n"
@@ -221,7 +221,7 @@ def config_map(policy: Policy) -> str:
 
 
 def named(config_maps: Iterable[tuple[str, str]]) -> str:
-    """Return the expression for the ConfigMaps of these namespaces and names."""
+    """Return the expression that matches the ConfigMaps of these namespaces and names."""
     by_name = (f"request.namespace == {text(space)} && request.name == {text(name)}" for space, name in config_maps)
     return "\n|| ".join(by_name) + "\n"
 
@@ -234,7 +234,7 @@ object.?spec.?devicePlugin.?config.orValue({})
 
 
 def devices(policy: Policy) -> str:
-    """Return the expression for a claim on GPUs, a class of pools or resources, or a setting of NVIDIA's driver."""
+    """Return the expression that matches GPU claims, classes of pools or resources, and settings of NVIDIA's driver."""
     offered = [name for pool in policy.pools for name in pool.device_classes]
     classes = " || ".join(matching("name", (*policy.forms.device_classes, *offered)))
     of_pools = " || ".join(matching("name", offered))

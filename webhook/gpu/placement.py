@@ -283,7 +283,7 @@ def selected(pod: Pod, policy: Policy) -> Pool | None:
 
 
 def _refusal(pool: Pool, beyond: Iterable[str], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
-    """Say why a pool does not take a pod, regardless of the number of GPUs; empty if it does."""
+    """Return why a pool does not take a pod, regardless of the number of GPUs; empty if it takes it."""
     missing = [resource for resource in beyond if resource not in pool.resources.exact]
     if missing:
         return f"pool {pool.name} does not offer {listed(missing, NAMED)}"
@@ -295,7 +295,7 @@ def _closed(pool: Pool, pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
 
 
 def closed(pool: Pool, namespace: str, claimed: TrustRequest, facts: Facts, what: str = "pod") -> str:
-    """Say why a pool takes no pod, or no claim (`what`), of a namespace with this trust; empty if it does."""
+    """Return why a pool takes no pods, or claims (`what`), of a namespace with this trust; empty if it takes them."""
     if pool.tenants and not pool.tenants.reaches(namespace, facts.namespaces.get(namespace)):
         return f"pool {pool.name} is shared among other namespaces"
     level = claimed.in_(pool)

@@ -52,7 +52,7 @@ class Selection(NamedTuple):
         return all(node.labels.get(key) == value for key, value in self.labels)
 
     def costs_too_much(self, nodes: int) -> bool:
-        """Whether evaluating it for so many nodes takes too long."""
+        """Whether evaluating it for this number of nodes takes too long."""
         return len(self.conditions) * nodes > MAX_CHECKS
 
     @property

@@ -120,7 +120,7 @@ class Budget:
     """MiB that the contexts of all its processes take together."""
 
     def limit(self, slices: int) -> int:
-        """Return the MiB that all processes of a container with so many slices may take of a card, with their contexts.
+        """Return the MiB that all processes of a container with these slices may use on a card, contexts included.
 
         NVIDIA's driver counts in this way. `slicewarden.dev/gpu-memory` only lowers it.
         """

@@ -80,8 +80,8 @@ _VARIABLE = re.compile(r"\$\$?\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[=-])([^{}]*))?\}"
 def substituted(value: Any, known: Mapping[str, str], *, strict: bool = False) -> Any:
     """Return a value with its placeholders filled in, by known variables or by their defaults (fluxcd/pkg envsubst).
 
-    A placeholder without either stays, unless `strict` says that no variable is hidden: then it is empty. A text that
-    is one placeholder takes the type that YAML would read.
+    A placeholder without either stays as it is. If `strict` is true, all variables are known, and such a placeholder
+    becomes an empty string. A string that is one placeholder takes the type that YAML would read.
     """
     if isinstance(value, dict):
         return {key: substituted(each, known, strict=strict) for key, each in value.items()}

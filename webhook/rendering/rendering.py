@@ -249,7 +249,7 @@ class _Run:
     # The work
 
     def _within(self, data: bytes) -> bytes | str:
-        """Return what a program made, or a reason if all of them make too much: a small chart can make a lot."""
+        """Return what a program made, or a reason if all programs together made too much."""
         with self._lock:
             self._made += len(data)
             within = self._made <= MAX_MADE

@@ -26,7 +26,10 @@ SINCE = "0.1"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
-    """Flag a pool's classes, and classes with a pool's resource, that a non-administrator writes or no pool lists."""
+    """Flag a class of a pool, or one that takes over a pool's resource, if a user who is no administrator writes it.
+
+    Warn if the pool does not list a class that takes over its resource, or if another class has the same resource name.
+    """
     claim, policy = review.subject, review.policy
     if claim.kind != CLASS or (claim.old is not None and claim.old.devices == claim.devices):
         return

@@ -10,10 +10,10 @@ the GPU that the device plugin gives.
 
 In a container with a GPU, and where the variable is `none` (the driver without a GPU), the image may still take the
 switches between GPUs and the memory of other nodes' GPUs (NVIDIA_NVSWITCH and NVIDIA_IMEX_CHANNELS,
-nvidia-container-toolkit internal/modifier/cdi.go). Slicewarden sets both to the empty text. It leaves the second one
+nvidia-container-toolkit internal/modifier/cdi.go). Slicewarden sets both to an empty value. It leaves the second one
 alone in a container with a GPU if the policy says that the device plugin hands out channels (`gpus.imexChannels`).
 
-Way out: leave the variables to Slicewarden. Or set NVIDIA_VISIBLE_DEVICES to void, and the other two to the empty text
+Way out: leave the variables to Slicewarden. Or set NVIDIA_VISIBLE_DEVICES to void, and the other two to an empty value
 in a container with a GPU.
 """
 

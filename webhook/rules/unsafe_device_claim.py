@@ -41,7 +41,10 @@ _REFUSES = "NVIDIA's driver refuses"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
-    """Flag configurations of NVIDIA's driver that it or the policy refuses, and requests for too much."""
+    """Flag configurations that NVIDIA's driver or the policy refuses.
+
+    Also flag requests that take every GPU of a node, use `adminAccess`, or tolerate every taint.
+    """
     claim = review.subject
     ours = [config for config in claim.configs if config.driver == DRIVER]
     for config in ours:

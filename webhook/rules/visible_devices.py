@@ -4,7 +4,7 @@
 come after those of the device plugin, and the last of two takes effect (kubernetes pkg/kubelet kubelet_pods.go,
 nvidia-container-toolkit internal/config/image). Related variables give the MIG configuration of GPUs, the memory of
 other nodes' GPUs, and the switches between GPUs. The toolkits of AMD, Ascend and Moore Threads have a variable of their
-own. Values that give nothing pass: the empty text, `void` for NVIDIA's and Ascend's toolkit, and `none` for NVIDIA's
+own. Values that give nothing pass: an empty value, `void` for NVIDIA's and Ascend's toolkit, and `none` for NVIDIA's
 and AMD's. NVIDIA_DRIVER_CAPABILITIES and CUDA_VISIBLE_DEVICES only narrow what was given.
 
 Way out: remove the variable, and request GPUs in `resources.limits`.

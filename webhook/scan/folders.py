@@ -86,7 +86,7 @@ _NAMED = 3
 
 
 def chart_of(name: str) -> str:
-    """Return the folder of the outermost chart that has a file among its templates, or an empty text."""
+    """Return the folder of the outermost chart that has a file among its templates, or an empty string."""
     if "templates" not in name and "charts" not in name:
         return ""
     parts = PurePath(name).parts

@@ -52,7 +52,7 @@ def controller(item: Object) -> Mapping[str, Any]:
 
 
 def owner(pod: Object) -> tuple[str, str]:
-    """Return the kind and the name of the workload that created a pod; empty texts if none did.
+    """Return the kind and the name of the workload that created a pod; empty strings if none did.
 
     For the pod of a ReplicaSet it is the Deployment, if the pod's label shows that there is one (kubernetes
     pkg/controller/deployment/sync.go).

@@ -103,9 +103,9 @@ class Fates(NamedTuple):
 
 
 def fates_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Fates:
-    """Play the pods that have a GPU today, as if they were created again.
+    """Judge the pods that have a GPU today as if they were created again.
 
-    A short way out of a refusal is named: one word may be enough.
+    If all denials of a pod have the same way out, and it is short, the line about the pod names it.
     """
     found: dict[str, list[str]] = {name: [] for name in Fates._fields}
     alone = left_alone(engine.policy)

@@ -224,7 +224,7 @@ def rivals(objects: Iterable[Object], nodes: Iterable[GPUNode]) -> list[str]:
 
 
 def others(objects: Iterable[Object]) -> list[str]:
-    """Return the extended resources of nodes that are not NVIDIA's, sorted."""
+    """Return the extended resources of the nodes, sorted, without NVIDIA's."""
     names = set[str]()
     for _, item in _nodes(objects):
         names |= mapping(mapping(item.get("status")).get("allocatable")).keys()

@@ -343,7 +343,7 @@ MAX_SETTINGS = 4096
 def parse(text: str) -> tuple[Setting, ...] | None:
     """Split PyTorch's allocator settings; None for a text that torch would not take (c10/core/AllocatorConfig.h).
 
-    Spaces around words and commas at the end are accepted, as by torch; the empty text has no settings.
+    Spaces around words and commas at the end are accepted, as by torch; an empty string has no settings.
     """
     if len(text) > MAX_SETTINGS:
         return None
