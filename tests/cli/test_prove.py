@@ -1,6 +1,7 @@
 """`slicewarden prove` against an API server that is pretended: it judges by an engine, and lists the sample's facts."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from tests.proving.pretended import admitting
+from tests import ROOT
+from tests.proving.nodes import PretendedNodes
+from tests.proving.pretended import admitting, with_hostnames
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.listening import Asked, listening
 from tests.support.policies import FACTS, POLICY
@@ -18,6 +21,7 @@ from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
+from webhook.proving.running import HOSTNAME, RELEASED
 
 LISTED = {"/api/v1/nodes": "Node", "/api/v1/namespaces": "Namespace"}
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -172,3 +176,126 @@ def test_an_api_server_that_says_no_name_is_noted(served: Any, prove: Any) -> No
     server.refused[SELF] = 404
     status, _, err = prove(server, "--namespace", "vision")
     assert (status, err.partition(":")[0]) == (0, "note")
+
+
+# With pods
+
+OF_A_RUN = re.compile("/api/v1/namespaces/(vision)/(pods|configmaps)(?:/([^/]*))?")
+RUN = ("--run", "--namespace", "vision")
+
+
+class Nodes(Server):
+    """The same with nodes that run pods, which all end at once."""
+
+    def __init__(self, engine: Engine, facts: Facts) -> None:
+        super().__init__(engine, facts)
+        self.nodes = PretendedNodes(engine, with_hostnames(facts))
+        for node in self._lists["/api/v1/nodes"]:
+            node["metadata"].setdefault("labels", {})[HOSTNAME] = node["metadata"]["name"]
+
+    def answer(self, asked: Asked) -> None:
+        url = urlsplit(asked.path)
+        match = OF_A_RUN.fullmatch(url.path)
+        if match is None or "dryRun" in url.query:
+            return super().answer(asked)
+        self.as_.add(asked.headers.get("Impersonate-User"))
+        status, value = self._run(asked.command, match[1], match[2], match[3], json.loads(asked.body or "{}"))
+        return asked.give(self.refused.get(url.path, status), json.dumps(value).encode())
+
+    def _run(self, method: str, namespace: str, plural: str, name: str, body: Any) -> tuple[int, Any]:
+        if method == "POST":
+            made = self.nodes.create(plural, body)
+            return made.status, {"kind": body["kind"], **made.pod} if made.pod else {"message": made.message}
+        if not name:
+            return 200, {"metadata": {}, "items": self.nodes.listed(plural, namespace)}
+        if (found := self.nodes.stored.get((plural, name))) is None:
+            return 404, {"message": f"{name} is not found"}
+        if method == "DELETE":
+            self.nodes.delete(plural, namespace, name)
+        elif method == "PATCH":
+            self.nodes.annotate(plural, namespace, name, body["metadata"]["annotations"])
+        else:
+            found = self.nodes.read(plural, namespace, name)
+        return 200, found
+
+
+@pytest.fixture
+def running(sample_policy: Policy, sample_facts: Facts) -> Nodes:
+    return Nodes(Engine(sample_policy, rules.walk()), sample_facts)
+
+
+def test_a_run_shows_what_the_pods_saw_and_leaves_nothing(running: Nodes, prove: Any) -> None:
+    status, out, err = prove(running, *RUN, "--yes", "--image", "i", "--seconds", "60", "--format", "json")
+    value = json.loads(out)
+    assert status == 0
+    assert err == "--run starts at most 20 pods of i in namespace vision, one after another, each for at most 60 s\n"
+    assert value["method"] == "pods"
+    assert value["summary"]["not shown"] == value["summary"]["open"] == 0
+    assert len(value["targets"]) == 5
+    for target in value["targets"]:
+        ways = {each["way"]: each for each in target["ways"]}
+        count = ways["honest pod"]["seen"]["nvml"]["count"]
+        assert count in (1, 2)
+        assert ways["honest pod"]["seen"]["nvml"]["devices"][0] == {"uuid": "GPU-0", "name": "A100", "mib": 40960}
+        assert (ways["image"]["outcome"], ways["image"]["message"]) == ("shut", f"saw 0 of {count} cards")
+        assert (ways["image"]["seen"]["nvml"]["count"], ways["node"]["seen"]) == (0, None)
+    assert len(running.nodes.pods) == 20
+    assert running.nodes.stored == {}
+
+
+def test_a_run_is_shown_for_people(running: Nodes, prove: Any) -> None:
+    status, out, _ = prove(running, *RUN, "--yes")
+    assert status == 0
+    shown, _, _ = out.partition("pool mig, ")
+    assert f"```\n{shown}```\n" in (ROOT / "docs/prove.md").read_text("utf-8")
+    assert len(re.findall(r"^  shut       image: saw 0 of [12] cards$", out, re.MULTILINE)) == 5
+
+
+def test_a_run_starts_nothing_before_it_is_confirmed(running: Nodes, prove: Any) -> None:
+    status, out, err = prove(running, *RUN)
+    assert (status, out) == (2, "")
+    assert err.startswith("--run starts at most 20 pods of slicewarden:0.1.0 in namespace vision, one after another")
+    assert err.endswith("each for at most 120 s; give --yes to start them\n")
+    assert running.nodes.calls == 0
+
+
+def test_a_run_without_its_rights_starts_nothing(running: Nodes, prove: Any) -> None:
+    running.refused["/api/v1/namespaces/vision/configmaps"] = 403
+    status, out, err = prove(running, *RUN, "--yes")
+    assert (status, out) == (2, "")
+    assert err
+    assert running.nodes.pods == []
+
+
+def test_the_pods_of_a_run_are_the_tenant_s_and_its_object_is_not(running: Nodes, prove: Any) -> None:
+    assert prove(running, *RUN, "--yes", "--as", "ada@example.com")[0] == 0
+    assert running.as_ == {"ada@example.com", None}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--run",), "--run needs --namespace"),
+        (("--rights",), "--rights needs --namespace"),
+        (("--yes",), "need --run"),
+        (("--image", "i"), "need --run"),
+        (("--run", "--namespace", "a", "--seconds", "5"), "is not a number from 10 to 600"),
+    ],
+)
+def test_options_of_a_run_that_do_not_fit_are_refused(running: Nodes, prove: Any, words: Any, why: str) -> None:
+    status, out, err = prove(running, *words)
+    assert (status, out) == (2, "")
+    assert why in err
+    assert running.nodes.calls == 0
+
+
+def test_the_rights_of_a_run_are_written_without_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["prove", "--rights", "--namespace", "vision", "--policy", str(POLICY)]) == 0
+    roles = [*yaml.safe_load_all(capsys.readouterr().out)]
+    assert [each["kind"] for each in roles] == ["ClusterRole", "Role", "Role"]
+    assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "get", "list"]} in roles[2]["rules"]
+    assert all("*" not in str(each) and "secrets" not in str(each) for each in roles)
+
+
+def test_the_image_of_a_run_is_that_of_the_manifests() -> None:
+    assert f"image: {RELEASED} " in (ROOT / "manifests/components/agent/daemonset.yaml").read_text("utf-8")

@@ -26,7 +26,7 @@ class Asked(BaseHTTPRequestHandler):
         self.body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         self.answer(self)
 
-    do_POST = do_PATCH = do_GET  # noqa: N815 - as http.server calls them
+    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as http.server calls them
 
     def give(self, status: int, body: bytes, **headers: str) -> None:
         """Answer with a body; a header is named with _ for -."""

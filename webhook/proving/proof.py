@@ -88,6 +88,8 @@ class ProofRun:
     registration: str = ""
     nodes: tuple[PoolNodes, ...] = ()
     release: str = UNKNOWN
+    ran: bool = False
+    """Whether the pods that admission let in were started."""
 
     def count(self, outcome: Outcome) -> int:
         """Return how many probes had an outcome; a target that was not tried counts as one."""

@@ -22,6 +22,9 @@ INSTANCE = "app.kubernetes.io/instance"
 UNTIL = "slicewarden.dev/prove-until"
 """The annotation of a run's object with the time by which the run ends, or renews it."""
 
+RELEASED = "slicewarden:0.1.0"
+"""The image of this release, as the manifests name it."""
+
 HOSTNAME = "kubernetes.io/hostname"
 
 SECONDS = 120

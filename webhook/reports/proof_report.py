@@ -15,7 +15,7 @@ from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line, sha256, shown
 
-_STYLES = {Outcome.SHUT: "allowed", Outcome.OPEN: "denied", Outcome.UNKNOWN: "warned"}
+_STYLES = {Outcome.ADMITTED: "allowed", Outcome.SHUT: "allowed", Outcome.OPEN: "denied", Outcome.UNKNOWN: "warned"}
 _WIDTH = len(Outcome.UNKNOWN) + 2
 
 
@@ -35,7 +35,7 @@ def tabled(found: Iterable[ProofRow], title: str, look: Look) -> str:
         counted = ", ".join(f"{count} {outcome}" for outcome, count in counts(here).items() if count)
         lines += look.wrap(f"{place.title}: {counted}" if place.namespace else place.title, "")
         for row in here:
-            if row.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
+            if row.seen or row.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
                 head = f"  {look.paint(f'{row.outcome:<{_WIDTH}}', _STYLES[row.outcome])}"
                 lines += look.hang(head, f"{row.way}: {row.message}")
     total = ", ".join(f"{count} {outcome}" for outcome, count in counts(found).items())

@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from webhook.model import Action
 from webhook.policy.model import API_VERSION, Policy
 from webhook.proving.proof import Outcome, ProofRun, Shown
+from webhook.proving.sighting import Sighting
+from webhook.proving.ways import GPUWay
 from webhook.text.words import line, shown
 
 COUNTED = (Outcome.SHUT, Outcome.OPEN, Outcome.UNKNOWN)
@@ -49,6 +52,8 @@ class ProofRow(NamedTuple):
     outcome: Outcome
     by: str
     message: str
+    seen: Mapping[str, Any] | None = None
+    """What the pod of a run saw; None if none was started."""
 
 
 def rows(proof: ProofRun) -> Iterator[ProofRow]:
@@ -59,7 +64,8 @@ def rows(proof: ProofRun) -> Iterator[ProofRow]:
         for each in tried.shown:
             name, rule = (HONEST, "") if each.way is None else (each.way.name, each.way.rule)
             where = shown(each.namespace, quotes=False)
-            yield ProofRow(place, name, rule, where, each.outcome, each.by, _why(each, proof.policy))
+            seen = _seen(each.seen) if each.seen else None
+            yield ProofRow(place, name, rule, where, each.outcome, each.by, _why(each, proof.policy), seen)
     for lacking in proof.untried:
         place = ProofPlace(lacking.pool.name, lacking.trust, "")
         yield ProofRow(place, ALL, "", "", Outcome.UNKNOWN, "", line(lacking.why))
@@ -70,6 +76,11 @@ def _why(each: Shown, policy: Policy) -> str:
     way, said = each.way, line(each.message)
     if each.outcome is not Outcome.OPEN or way is None:
         return said or ("there was no answer" if each.outcome is Outcome.UNKNOWN else "")
+    why = _why_open(way, policy)
+    return f"{why}; {said}" if said else why
+
+
+def _why_open(way: GPUWay, policy: Policy) -> str:
     admitted = f"a pod with {way.says} was admitted, "
     if (action := policy.action(way.rule)) is not Action.DENY:
         return f"{admitted}because the action of rule {way.rule} is {action} (`actions`)"
@@ -102,7 +113,7 @@ def value(proof: ProofRun) -> dict[str, Any]:
         "kubernetes": shown(proof.kubernetes, quotes=False),
         "slicewarden": proof.release,
         "at": proof.at.isoformat(timespec="seconds"),
-        "method": "dry run",
+        "method": "pods" if proof.ran else "dry run",
         "nodes": [each.value for each in proof.nodes],
         "targets": [
             {**place._asdict(), "resource": resources[place.pool, place.trust], "ways": [*map(_way, group)]}
@@ -115,7 +126,7 @@ def value(proof: ProofRun) -> dict[str, Any]:
     }
 
 
-def _way(row: ProofRow) -> dict[str, str]:
+def _way(row: ProofRow) -> dict[str, Any]:
     return {
         "way": row.way,
         "rule": row.rule,
@@ -123,7 +134,19 @@ def _way(row: ProofRow) -> dict[str, str]:
         "outcome": row.outcome.value,
         "by": row.by,
         "message": row.message,
+        "seen": row.seen,
     }
+
+
+def _seen(seen: Sighting) -> dict[str, Any]:
+    """Write what a pod saw; a look that could not be made has an `error` only."""
+    looks = {"files": seen.files, "nvml": seen.nvml, "cuda": seen.cuda}
+    found: dict[str, dict[str, Any]] = {
+        name: {"error": each} if isinstance(each, str) else asdict(each) for name, each in looks.items()
+    }
+    if not isinstance(seen.nvml, str):
+        found["nvml"]["devices"] = [each._asdict() for each in seen.nvml.devices]
+    return found
 
 
 def read(report: Mapping[str, Any]) -> Iterator[ProofRow]:
@@ -132,7 +155,8 @@ def read(report: Mapping[str, Any]) -> Iterator[ProofRow]:
         place = ProofPlace(*(shown(target[key], quotes=False) for key in ProofPlace._fields))
         for each in target["ways"]:
             way, rule, namespace, by = (shown(each[key], quotes=False) for key in ("way", "rule", "namespace", "by"))
-            yield ProofRow(place, way, rule, namespace, Outcome(each["outcome"]), by, line(each["message"]))
+            outcome, said = Outcome(each["outcome"]), line(each["message"])
+            yield ProofRow(place, way, rule, namespace, outcome, by, said, each["seen"])
     for each in report["untried"]:
         place = ProofPlace(shown(each["pool"], quotes=False), shown(each["trust"], quotes=False), "")
         yield ProofRow(place, ALL, "", "", Outcome.UNKNOWN, "", line(each["why"]))

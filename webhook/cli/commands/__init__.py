@@ -21,7 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "rules": "list the rules, or show the page of one",
     "schema": "print the JSON Schema of a policy or of its tests, for editors",
     "doctor": "check the installation in a live cluster",
-    "prove": "try each way to a GPU on a live cluster, by dry runs",
+    "prove": "try each way to a GPU on a live cluster",
     "registration": "print the webhook configurations that a policy needs",
     "fallback": "print the part of a policy that the API server can enforce by itself",
     "certs": "issue certificates, and keep those of a cluster valid",

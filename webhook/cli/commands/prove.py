@@ -1,5 +1,6 @@
-"""`slicewarden prove`: try each way to a GPU on a live cluster, by dry runs."""
+"""`slicewarden prove`: try each way to a GPU on a live cluster, by dry runs, and by pods with --run."""
 
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,16 +11,19 @@ import click
 
 from webhook.cli import inputs, options, outputs, parser, verifying
 from webhook.cli.outputs import Wanted
+from webhook.documents import goyaml_writer
 from webhook.engine.registration import MADE_FROM, NAME
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Requester, Unusable
 from webhook.policy.model import Policy
 from webhook.reports import proof_report, proof_rows
-from webhook.text.words import listed
+from webhook.text.words import listed, several
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Api
-    from webhook.proving.proof import DryRun
+    from webhook.proving.calls import ProbeCalls
+    from webhook.proving.proof import Tried
+    from webhook.proving.running import ProbeRun
 
 STATUS = {
     "0": "every way was tried, and is shut",
@@ -42,13 +46,16 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
             "slicewarden prove --as ada@example.com --namespace vision",
             "slicewarden prove --format json --output proof.json --format junit --output proof.xml",
             "slicewarden prove --verify proof.sigstore.json --key cosign.pub",
+            "slicewarden prove --run --namespace prove --image registry.example.com/slicewarden:0.1.0 --yes",
+            "slicewarden prove --rights --namespace prove > roles.yaml",
         ),
         STATUS,
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
     help="Try each way to a GPU on a live cluster, in each pool and with each level of trust, and report which are "
-    "shut, and by which rule. The API server judges the pods as dry runs, so nothing starts and nothing is stored. It "
-    "needs the right to create pods in the namespaces that it names, and to list what `slicewarden facts` lists.",
+    "shut, and by which rule. The API server judges the pods as dry runs, so nothing starts and nothing is stored, "
+    "unless --run starts the pods that it lets in. It needs the right to create pods in the namespaces that it names, "
+    "and to list what `slicewarden facts` lists.",
 )
 @options.policy()
 @options.cluster
@@ -61,6 +68,20 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
     help="try the ways as this user, as kubectl's --as does; default: yourself. Rules do not bind everyone alike, so "
     "name a tenant, or a service account: system:serviceaccount:NAMESPACE:NAME",
 )
+@click.option(
+    "--run",
+    is_flag=True,
+    help="then start the pods that admission let in, one at a time, and report what they saw; needs --namespace, and "
+    "--yes after it has said how many pods these are at most",
+)
+@click.option("--yes", is_flag=True, help="with --run: start the pods; without it, only say how many")
+@click.option("--image", metavar="IMAGE", help="with --run: the image of the pods; default: slicewarden:0.1.0")
+@click.option(
+    "--seconds",
+    type=parser.Number(10, 600),
+    help="with --run: how long a pod may run, with the pull of its image; default: 120",
+)
+@click.option("--rights", is_flag=True, help="write the Roles that --run needs as YAML, and do nothing else")
 @options.report(proof_report.FORMATS, fail_on=())
 @verifying.verifiable
 def command(
@@ -69,15 +90,27 @@ def command(
     context: str | None,
     namespace: str | None,
     as_: str | None,
+    run: bool,
+    yes: bool,
+    image: str | None,
+    seconds: int | None,
+    rights: bool,
     wanted: Sequence[Wanted],
 ) -> int:
     """Plan the probes by the policy and the facts, send them, and write the outcomes."""
+    if (run or rights) and namespace is None:
+        raise click.UsageError(f"--{'run' if run else 'rights'} needs --namespace: all pods are in that one")
+    if not run and (yes or image is not None or seconds is not None):
+        raise click.UsageError("--yes, --image and --seconds need --run")
     from webhook.cluster import client, listing  # 30 MiB, which only a live cluster needs
-    from webhook.proving import evidence, probes, proof
+    from webhook.proving import calls, evidence, probes, proof, running
     from webhook.telemetry import release
 
     inputs.note_sample(policy)
     engine = inputs.engine(policy)
+    if rights:
+        _write_rights(engine.policy, str(namespace))
+        return 0
     api = listing.connect(kubeconfig, context)
     try:
         version = client.ask(api, "/version")
@@ -100,7 +133,16 @@ def command(
         if isinstance(target, probes.Untried):
             untried.append(target)
         else:
-            tried.append(proof.prove(engine.policy, target, partial(_dry_run, sender), (r.id for r in engine.rules)))
+            ask = partial(calls.created, sender, dry=True)
+            tried.append(proof.prove(engine.policy, target, ask, (rule.id for rule in engine.rules)))
+    if run:
+        own = running.ProbeRun(
+            secrets.token_hex(4), str(namespace), image or running.RELEASED, seconds or running.SECONDS
+        )
+        outputs.say([_bound(tried, own, yes=yes)])
+        if not yes:
+            return options.UNUSABLE
+        tried = _started(calls.ProbeCalls(api, sender), engine.policy, own, tried)
     kubernetes = str(version.get("gitVersion", ""))
     result = proof.ProofRun(
         engine.policy,
@@ -112,6 +154,7 @@ def command(
         evidence.registration(registered or ()),
         evidence.nodes(engine.policy, facts),
         release.known(),
+        ran=run,
     )
     outputs.write(wanted, lambda name, look: proof_report.render(name, result, look))
     return verifying.status(proof_rows.rows(result))
@@ -163,16 +206,29 @@ def _unbound(api: "Api", policy: Policy) -> Iterable[str]:
         )
 
 
-def _dry_run(api: "Api", pod: Object) -> "DryRun":
-    """Create a pod as a dry run."""
-    from webhook.cluster import client
-    from webhook.proving.proof import CREATED, DryRun
+def _write_rights(policy: Policy, namespace: str) -> None:
+    from webhook.proving import rights
 
-    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+    for role in rights.roles(rights.rights(policy, namespace)):
+        outputs.show("---\n" + goyaml_writer.write(role), commands=True)
+
+
+def _bound(tried: Sequence["Tried"], run: "ProbeRun", *, yes: bool) -> str:
+    """Say how many pods a run starts at most, and for how long."""
+    from webhook.proving import running
+
+    most = several(running.most(tried), "pod")
+    bound = f"--run starts at most {most} of {run.image} in namespace {run.namespace}, one after another"
+    return f"{bound}, each for at most {run.seconds} s{'' if yes else '; give --yes to start them'}"
+
+
+def _started(api: "ProbeCalls", policy: Policy, run: "ProbeRun", tried: Sequence["Tried"]) -> list["Tried"]:
+    """Start the pods that admission let in. Raises Unusable."""
+    from webhook.proving import runner
+
     try:
-        made = client.ask(api, path, {"dryRun": "All"}, method="POST", body=pod)
-        return DryRun(CREATED, "", made) if made.get("kind") == "Pod" else DryRun(0, "the answer is no Pod")
-    except client.StatusError as error:
-        return DryRun(error.status, str(error))
-    except client.Unreachable as error:
-        return DryRun(0, str(error))
+        with runner.opened(api, run) as own:
+            started = runner.ProbeRunner(api, policy, own)
+            return [started.run(each) for each in tried]
+    except (runner.RunInProgress, runner.Unanswered) as error:
+        raise Unusable((Problem("cluster", 0, str(error)),)) from error

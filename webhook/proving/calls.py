@@ -1,0 +1,100 @@
+"""Sends the calls of `slicewarden prove` to a live API server."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from webhook.api.resources import Resource
+from webhook.cluster import client, listing
+from webhook.cluster.client import MERGE, NOT_FOUND, Api, StatusError
+from webhook.facts.kinds import node, pod
+from webhook.facts.snapshot import Facts
+from webhook.model import Object
+from webhook.proving.proof import CREATED, DryRun
+from webhook.proving.runner import CONFIG_MAPS, PODS, Unanswered
+from webhook.proving.running import MANAGED_BY, MANAGER
+
+KINDS = {PODS: "Pod", CONFIG_MAPS: "ConfigMap"}
+
+SILENCE = 15.0
+"""Seconds that the API server may be silent while a pod runs."""
+
+
+def created(api: Api, item: Object, plural: str = PODS, *, dry: bool = False) -> DryRun:
+    """Create an object, or have the API server only say whether it would."""
+    path = f"/api/v1/namespaces/{item['metadata']['namespace']}/{plural}"
+    try:
+        made = client.ask(api, path, {"dryRun": "All"} if dry else {}, method="POST", body=item)
+    except StatusError as error:
+        return DryRun(error.status, str(error))
+    except client.Unreachable as error:
+        return DryRun(0, str(error))
+    kind = KINDS[plural]
+    return DryRun(CREATED, "", made) if made.get("kind") == kind else DryRun(0, f"the answer is no {kind}")
+
+
+class ProbeCalls:
+    """The calls of a run. The `sender` creates the pods, as the tenant that it may act for, and `api` does the rest."""
+
+    def __init__(self, api: Api, sender: Api) -> None:
+        self._api, self._sender = api, sender
+
+    def create(self, plural: str, item: Object) -> DryRun:
+        """Create an object."""
+        return created(self._sender if plural == PODS else self._api, item, plural)
+
+    def read(self, plural: str, namespace: str, name: str) -> Object | None:
+        """Return an object; None if it does not exist. Raises Unanswered."""
+        with _answered():
+            try:
+                found: Object = self._ask(plural, namespace, name)
+            except StatusError as error:
+                if error.status == NOT_FOUND:
+                    return None
+                raise
+            return found
+
+    def listed(self, plural: str, namespace: str) -> list[Object]:
+        """Return the objects of a namespace with the label of runs. Raises Unanswered."""
+        of = Resource("", "v1", plural, KINDS[plural], namespace=namespace, namespaced=True)
+        with _answered():
+            return [item for page in listing.pages(self._api, of, labels=f"{MANAGED_BY}={MANAGER}") for item in page]
+
+    def annotate(self, plural: str, namespace: str, name: str, annotations: dict[str, str]) -> None:
+        """Set annotations of an object. Raises Unanswered."""
+        with _answered():
+            self._ask(plural, namespace, name, "PATCH", {"metadata": {"annotations": annotations}})
+
+    def delete(self, plural: str, namespace: str, name: str) -> None:
+        """Delete an object and what it owns. Raises Unanswered.
+
+        The kubelet gets a second to end a pod: without any, its slice would count as free while it still runs.
+        """
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        with _answered():
+            try:
+                self._ask(plural, namespace, name, "DELETE", {**options, **_GRACE.get(plural, {})})
+            except StatusError as error:
+                if error.status != NOT_FOUND:
+                    raise
+
+    def facts(self) -> Facts:
+        """Return the nodes, and the pods that are allocated GPUs, as they are now. Raises Unanswered."""
+        with _answered():
+            pages = (page for of in (*node.RESOURCES, *pod.RESOURCES) for page in listing.pages(self._api, of))
+            return Facts.of(small for page in pages for item in page if (small := listing.trimmed(item)) is not None)
+
+    def _ask(self, plural: str, namespace: str, name: str, method: str = "GET", body: Any = None) -> Any:
+        path = f"/api/v1/namespaces/{namespace}/{plural}/{name}"
+        return client.ask(self._api, path, method=method, body=body, patch=MERGE, silence=SILENCE)
+
+
+_GRACE = {PODS: {"gracePeriodSeconds": 1}}
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    try:
+        yield
+    except (StatusError, client.Unreachable) as error:
+        raise Unanswered(str(error)) from error
