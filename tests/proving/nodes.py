@@ -43,10 +43,10 @@ Kubelet = Callable[[Object], Object | None]
 def seen(pod: Object) -> int:
     """How many cards NVIDIA's runtime gives a pod: those of its request, or both of the node by its variables."""
     (container,) = [each for each in pod["spec"]["containers"] if each["name"] == "probe"]
-    asked = sum(amount for key, amount in container["resources"]["limits"].items() if "/" in key)
+    asked = sum(int(amount) for key, amount in container["resources"]["limits"].items() if "/" in key)
     values = [each.get("value") for each in container.get("env", ()) if each["name"] == VISIBLE]
     if asked:
-        return int(asked)
+        return asked
     return 0 if values[-1:] in (["void"], []) else 2
 
 

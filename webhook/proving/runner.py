@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Protocol
 
 from webhook.facts.kinds.node import Node
@@ -23,7 +24,7 @@ from webhook.proving.ways import GPUWay
 from webhook.text.words import line, several
 
 PAUSE = 1.0
-"""Seconds between two looks at a pod."""
+"""Seconds between two looks at a pod, but for the first ones."""
 
 PODS, CONFIG_MAPS = "pods", "configmaps"
 
@@ -188,7 +189,7 @@ class ProbeRunner:
     def _ending(self, name: str) -> Ending:
         found: Object | None = None
         why = "the API server did not answer"
-        for _ in range(self._run.patience):
+        for pause in _pauses(self._run.patience):
             try:
                 found = self._api.read(PODS, self._run.namespace, name)
             except Unanswered as error:
@@ -198,17 +199,23 @@ class ProbeRunner:
                     return Ending("", (), "somebody deleted its pod")
                 if running.ended(found):
                     break
-            self._sleep(PAUSE)
+            self._sleep(pause)
         return Ending("", (), why) if found is None else running.ending(found)
 
     def _gone(self, name: str) -> None:
         """Delete a pod, and wait until its slice is free again."""
         _deleted(self._api, PODS, self._run, name)
         with suppress(Unanswered):
-            for _ in range(running.SLACK):
+            for pause in _pauses(running.SLACK):
                 if self._api.read(PODS, self._run.namespace, name) is None:
                     return
-                self._sleep(PAUSE)
+                self._sleep(pause)
+
+
+def _pauses(seconds: int) -> Iterator[float]:
+    """Yield the pauses between looks for so many seconds: some short ones, and then a second each."""
+    yield from (0.1, 0.2, 0.3, 0.4)
+    yield from repeat(PAUSE, seconds - 1)
 
 
 def _lost(tried: Tried, why: str) -> Tried:

@@ -1,0 +1,162 @@
+"""`slicewarden prove --run` on a real API server and scheduler: with its own rights alone, and nothing left behind.
+
+The nodes are KWOK's. In place of their kubelets a thread ends each pod, with the report of a probe that saw what
+NVIDIA's runtime would give it.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.access import allowed
+from tests.e2e.control_plane import Cluster, User, eventually
+from tests.e2e.guard import Guard, policy_of
+from tests.proving.nodes import ended, report, seen
+from tests.support.records import SAME
+from webhook.cluster import client
+from webhook.proving.running import INSTANCE, MANAGED_BY, MANAGER, UNTIL
+from webhook.proving.ways import WAYS
+
+PROVER = User("prover")
+OURS = f"{MANAGED_BY}={MANAGER}"
+
+
+@contextmanager
+def kubelets(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """End the pods of runs in a namespace as soon as they are on a node."""
+    done, api = threading.Event(), client.connect(str(cluster.kubeconfig()))
+    path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def end() -> None:
+        while not done.wait(0.05):
+            for pod in client.ask(api, path, {"labelSelector": OURS})["items"]:
+                if pod["spec"].get("nodeName") and pod["status"].get("phase") == "Running":
+                    status = {"status": ended(report(seen(pod)))}
+                    try:
+                        name = pod["metadata"]["name"]
+                        client.ask(api, f"{path}/{name}/status", method="PATCH", body=status, patch=client.MERGE)
+                    except client.StatusError:  # it was deleted meanwhile
+                        continue
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def left(cluster: Cluster, namespace: str, kind: str = "pods,configmaps") -> list[Any]:
+    """What is there of runs."""
+    return list(cluster.get(kind, f"--namespace={namespace}", f"--selector={OURS}")["items"])
+
+
+@pytest.fixture
+def prove(guarded: Guard, team: str) -> Callable[..., list[str | Path]]:
+    """The command of a run in a namespace, as a user who has the rights that it writes, and no others."""
+    cluster = guarded.cluster
+    policy = cluster.folder / "proved.yaml"
+    policy.write_text(policy_of(cluster), "utf-8")
+    command: list[str | Path] = [sys.executable, "-m", "webhook", "prove", "--policy", policy, "--namespace", team]
+    written = subprocess.run([*command, "--rights"], capture_output=True, text=True, check=True).stdout
+    roles = [*yaml.safe_load_all(written)]
+    bindings = [
+        {
+            "apiVersion": role["apiVersion"],
+            "kind": f"{role['kind']}Binding",
+            "metadata": role["metadata"],
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": role["kind"],
+                "name": role["metadata"]["name"],
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": PROVER.name}],
+        }
+        for role in roles
+    ]
+    guarded.install(*roles, *bindings)
+    allowed(cluster, PROVER, "create", "configmaps", team)
+    allowed(cluster, PROVER, "list", "nodes")
+    return partial(lambda *more: [*command, "--kubeconfig", cluster.kubeconfig(PROVER), "--run", "--yes", *more])
+
+
+def test_the_rights_that_are_written_are_enough_and_nothing_is_left(
+    guarded: Guard, team: str, prove: Callable[..., list[str | Path]]
+) -> None:
+    with kubelets(guarded.cluster, team):
+        done = subprocess.run(prove("--format", "json"), capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    value = json.loads(done.stdout)
+    assert (done.returncode, value["summary"]["open"], value["summary"]["not shown"]) == (0, 0, 0), done.stdout
+    patched = {way.name for way in WAYS if way.patched}
+    for target in value["targets"]:
+        ran = {each["way"]: each for each in target["ways"] if each["seen"]}
+        assert ran.keys() == {"honest pod", *patched}
+        assert all(ran[name]["seen"]["nvml"]["count"] == 0 for name in patched)
+        assert ran["honest pod"]["seen"]["nvml"]["count"] > 0
+    assert eventually(lambda: left(guarded.cluster, team) == [])
+
+
+@contextmanager
+def begun(cluster: Cluster, namespace: str, command: list[str | Path]) -> Iterator[subprocess.Popen[str]]:
+    """A run whose first pod is there, and does not end."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert eventually(lambda: bool(left(cluster, namespace, "pods")) or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
+            yield process
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_leaves_nothing(guarded: Guard, team: str, prove: Callable[..., list[str | Path]]) -> None:
+    with begun(guarded.cluster, team, prove()) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(300) == 130
+    assert eventually(lambda: left(guarded.cluster, team) == [])
+
+
+def test_after_a_kill_its_object_takes_the_pods_with_it(
+    guarded: Guard, team: str, prove: Callable[..., list[str | Path]]
+) -> None:
+    cluster, here = guarded.cluster, f"--namespace={team}"
+    with begun(cluster, team, prove()) as process:
+        process.kill()
+        process.wait(300)
+    (pod,) = left(cluster, team, "pods")
+    assert pod["spec"]["activeDeadlineSeconds"] == 120
+    (run,) = left(cluster, team, "configmaps")
+    assert run["metadata"]["labels"][INSTANCE] == pod["metadata"]["labels"][INSTANCE]
+    second = subprocess.run(prove(), capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    assert f"kubectl delete configmap {run['metadata']['name']} -n {team}" in second.stderr
+    cluster.do("delete", "configmap", run["metadata"]["name"], here)
+    assert eventually(lambda: left(cluster, team) == [])
+
+
+@pytest.mark.skipif(SAME, reason="tests/proving tries each moment; make nightly runs this too")
+def test_after_a_kill_the_next_run_leaves_nothing(
+    guarded: Guard, team: str, prove: Callable[..., list[str | Path]]
+) -> None:
+    cluster = guarded.cluster
+    with begun(cluster, team, prove()) as process:
+        process.kill()
+        process.wait(300)
+    (run,) = left(cluster, team, "configmaps")
+    past = f"{UNTIL}=2026-01-01T00:00:00+00:00"
+    cluster.do("annotate", "configmap", run["metadata"]["name"], past, "--overwrite", f"--namespace={team}")
+    with kubelets(cluster, team):
+        done = subprocess.run(prove(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert eventually(lambda: left(cluster, team) == [])
