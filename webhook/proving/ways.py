@@ -90,7 +90,7 @@ WAYS = (
         "variable-reference",
         f"{VISIBLE} by a reference",
         "visible-devices",
-        container=_env(VISIBLE, "$(DEVICES)"),
+        container={"env": [{"name": "DEVICES", "value": "all"}, {"name": VISIBLE, "value": "$(DEVICES)"}]},
     ),
     GPUWay(
         "variable-source",
