@@ -10,7 +10,7 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.proving import running
 from webhook.proving.proof import CREATED, DryRun
-from webhook.proving.runner import PODS, Unanswered
+from webhook.proving.runner import PODS, CallFailed
 from webhook.proving.running import HOSTNAME
 
 NAMESPACE = "vision"
@@ -118,7 +118,7 @@ class PretendedNodes:
     def annotate(self, plural: str, namespace: str, name: str, annotations: dict[str, str]) -> None:
         self._called("annotate", namespace)
         if (plural, name) not in self.stored:
-            raise Unanswered(f"{name} is not found")
+            raise CallFailed(f"{name} is not found")
         self.stored[plural, name]["metadata"]["annotations"].update(annotations)
 
     def delete(self, plural: str, namespace: str, name: str) -> None:

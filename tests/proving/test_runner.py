@@ -19,7 +19,7 @@ from webhook.policy.model import Policy
 from webhook.proving import running
 from webhook.proving.probes import ProbeTarget, targets
 from webhook.proving.proof import DryRun, Outcome, Shown, Tried, prove
-from webhook.proving.runner import CONFIG_MAPS, PODS, ProbeRunner, RunInProgress, Unanswered, opened
+from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed, ProbeRunner, RunInProgress, opened
 from webhook.proving.running import ProbeRun
 from webhook.proving.ways import WAYS
 
@@ -195,7 +195,7 @@ def test_a_pod_that_somebody_deletes_shows_nothing(world: World) -> None:
 def test_an_api_server_that_is_lost_shows_nothing(world: World) -> None:
     def lost(what: str) -> None:
         if what == "read":
-            raise Unanswered("connection refused")
+            raise CallFailed("connection refused")
 
     world.nodes.before = lost
     found = world.run()
@@ -306,6 +306,6 @@ def test_a_run_without_its_object_starts_nothing(world: World) -> None:
         return DryRun(403, "may not create configmaps") if plural == CONFIG_MAPS else create(plural, item)
 
     world.nodes.create = refuse  # type: ignore[method-assign]
-    with pytest.raises(Unanswered, match="may not create configmaps"):
+    with pytest.raises(CallFailed, match="may not create configmaps"):
         world.run()
     assert world.nodes.pods == []

@@ -11,7 +11,7 @@ from webhook.facts.kinds import node, pod
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.proving.proof import CREATED, DryRun
-from webhook.proving.runner import CONFIG_MAPS, PODS, Unanswered
+from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed
 from webhook.proving.running import MANAGED_BY, MANAGER
 
 KINDS = {PODS: "Pod", CONFIG_MAPS: "ConfigMap"}
@@ -44,7 +44,7 @@ class ProbeCalls:
         return created(self._sender if plural == PODS else self._api, item, plural)
 
     def read(self, plural: str, namespace: str, name: str) -> Object | None:
-        """Return an object; None if it does not exist. Raises Unanswered."""
+        """Return an object; None if it does not exist. Raises CallFailed."""
         with _answered():
             try:
                 found: Object = self._ask(plural, namespace, name)
@@ -55,18 +55,18 @@ class ProbeCalls:
             return found
 
     def listed(self, plural: str, namespace: str) -> list[Object]:
-        """Return the objects of a namespace with the label of runs. Raises Unanswered."""
+        """Return the objects of a namespace with the label of runs. Raises CallFailed."""
         of = Resource("", "v1", plural, KINDS[plural], namespace=namespace, namespaced=True)
         with _answered():
             return [item for page in listing.pages(self._api, of, labels=f"{MANAGED_BY}={MANAGER}") for item in page]
 
     def annotate(self, plural: str, namespace: str, name: str, annotations: dict[str, str]) -> None:
-        """Set annotations of an object. Raises Unanswered."""
+        """Set annotations of an object. Raises CallFailed."""
         with _answered():
             self._ask(plural, namespace, name, "PATCH", {"metadata": {"annotations": annotations}})
 
     def delete(self, plural: str, namespace: str, name: str) -> None:
-        """Delete an object and what it owns. Raises Unanswered.
+        """Delete an object and what it owns. Raises CallFailed.
 
         The kubelet gets a second to end a pod: without any, its slice would count as free while it still runs.
         """
@@ -79,7 +79,7 @@ class ProbeCalls:
                     raise
 
     def facts(self) -> Facts:
-        """Return the nodes, and the pods that are allocated GPUs, as they are now. Raises Unanswered."""
+        """Return the nodes, and the pods that are allocated GPUs, as they are now. Raises CallFailed."""
         with _answered():
             pages = (page for of in (*node.RESOURCES, *pod.RESOURCES) for page in listing.pages(self._api, of))
             return Facts.of(small for page in pages for item in page if (small := listing.trimmed(item)) is not None)
@@ -97,4 +97,4 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except (StatusError, client.Unreachable) as error:
-        raise Unanswered(str(error)) from error
+        raise CallFailed(str(error)) from error

@@ -29,7 +29,7 @@ PAUSE = 1.0
 PODS, CONFIG_MAPS = "pods", "configmaps"
 
 
-class Unanswered(Exception):
+class CallFailed(Exception):
     """The API server did not answer, or refused."""
 
 
@@ -38,7 +38,7 @@ class RunInProgress(Exception):
 
 
 class ProbeApi(Protocol):
-    """Whatever a run asks of the API server. All but `create` raise Unanswered."""
+    """Whatever a run asks of the API server. All but `create` raise CallFailed."""
 
     def create(self, plural: str, item: Object) -> DryRun:
         """Create an object."""
@@ -67,13 +67,13 @@ def _now() -> datetime:
 def opened(api: ProbeApi, run: ProbeRun, now: Callable[[], datetime] = _now) -> Iterator[ProbeRun]:
     """Create the object of a run, remove what earlier runs left, and delete the object when the block ends.
 
-    Yields the run with the uid of its object. Raises RunInProgress and Unanswered.
+    Yields the run with the uid of its object. Raises RunInProgress and CallFailed.
     """
     _refuse_another(api, run, now())
     try:
         made = api.create(CONFIG_MAPS, running.run_object(run, now()))
         if made.status != CREATED or made.pod is None:
-            raise Unanswered(f"the object of the run was not created: {made.message}")
+            raise CallFailed(f"the object of the run was not created: {made.message}")
         _refuse_another(api, run, now())  # two may have looked at the same time
         swept(api, run)
         yield run._replace(uid=str(made.pod["metadata"]["uid"]))
@@ -95,7 +95,7 @@ def _refuse_another(api: ProbeApi, run: ProbeRun, now: datetime) -> None:
 def swept(api: ProbeApi, run: ProbeRun) -> int:
     """Delete what other runs left in the namespace, pods first; return how many objects these were.
 
-    Only an object with the label and the name of a run is deleted. Raises Unanswered.
+    Only an object with the label and the name of a run is deleted. Raises CallFailed.
     """
     count = 0
     for plural in (PODS, CONFIG_MAPS):
@@ -109,7 +109,7 @@ def swept(api: ProbeApi, run: ProbeRun) -> int:
 
 def _deleted(api: ProbeApi, plural: str, run: ProbeRun, name: str) -> None:
     """Delete an object. If nobody answers, the next run does."""
-    with suppress(Unanswered):
+    with suppress(CallFailed):
         api.delete(plural, run.namespace, name)
 
 
@@ -138,7 +138,7 @@ class ProbeRunner:
             return _lost(tried, "the honest pod was not admitted")
         try:
             node = running.roomy(self._policy, target, self._api.facts())
-        except Unanswered as error:
+        except CallFailed as error:
             return _lost(tried, f"it is not known which nodes have a free {target.resource}: {error}")
         if node is None:
             return _lost(tried, f"no node of the pool has a free {target.resource}")
@@ -174,7 +174,7 @@ class ProbeRunner:
             if asks and running.roomy(self._policy, target, self._api.facts(), node.name) is None:
                 return None, f"node {node.name} has no free {target.resource} any more"
             self._api.annotate(CONFIG_MAPS, run.namespace, run.name, {running.UNTIL: run.until(self._now())})
-        except Unanswered as error:
+        except CallFailed as error:
             return None, str(error)
         self._started += 1
         item = running.started(self._policy, target, way, run, node, self._started)
@@ -192,7 +192,7 @@ class ProbeRunner:
         for pause in _pauses(self._run.patience):
             try:
                 found = self._api.read(PODS, self._run.namespace, name)
-            except Unanswered as error:
+            except CallFailed as error:
                 why = str(error)
             else:
                 if found is None:
@@ -205,7 +205,7 @@ class ProbeRunner:
     def _gone(self, name: str) -> None:
         """Delete a pod, and wait until its slice is free again."""
         _deleted(self._api, PODS, self._run, name)
-        with suppress(Unanswered):
+        with suppress(CallFailed):
             for pause in _pauses(running.SLACK):
                 if self._api.read(PODS, self._run.namespace, name) is None:
                     return

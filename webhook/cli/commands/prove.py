@@ -230,5 +230,5 @@ def _started(api: "ProbeCalls", policy: Policy, run: "ProbeRun", tried: Sequence
         with runner.opened(api, run) as own:
             started = runner.ProbeRunner(api, policy, own)
             return [started.run(each) for each in tried]
-    except (runner.RunInProgress, runner.Unanswered) as error:
+    except (runner.RunInProgress, runner.CallFailed) as error:
         raise Unusable((Problem("cluster", 0, str(error)),)) from error
