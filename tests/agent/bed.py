@@ -1,5 +1,6 @@
 """Containers as the kernel knows them: real cgroups with real processes, and an API server that knows their pods."""
 
+import http.client
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import yaml
 
 from tests import ROOT
 from tests.support.listening import Asked, listening
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from webhook.agent.observe.cgroups import mount
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -214,3 +215,32 @@ class Node:
 def node(tmp_path: Path, card: Any, count: int = 3, **words: Any) -> Iterator[Node]:
     with containers(count) as here, api_server(tmp_path, [pod(each) for each in here]) as kubeconfig:
         yield Node(tmp_path, card, here, kubeconfig, words)
+
+
+@contextmanager
+def running(environment: dict[str, str], *more: str) -> "Iterator[tuple[subprocess.Popen[str], int]]":
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    process = subprocess.Popen(
+        [*COMMAND, "agent", "--listen", f"127.0.0.1:{port}", *more], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        connection.close()

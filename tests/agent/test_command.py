@@ -1,13 +1,11 @@
 """`slicewarden agent` as a process of its own, on the pretended card and with a pretended API server."""
 
 import gc
-import http.client
 import json
 import math
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +21,7 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.agent.bed import get, running
 from tests.support.card.state import LOST, NO_EVENTS, NO_MPS, State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG, until
@@ -106,35 +105,6 @@ def test_events_taints_and_a_policy_need_a_node(
     monkeypatch.delenv("NODE_NAME", raising=False)
     assert cli.main(["agent", "--once", *given]) == 2
     assert f"{given[0]}: needs --node" in capsys.readouterr().err
-
-
-@contextmanager
-def running(environment: dict[str, str], *more: str) -> "Iterator[tuple[subprocess.Popen[str], int]]":
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    process = subprocess.Popen(
-        [*COMMAND, "--listen", f"127.0.0.1:{port}", *more], env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process, port
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-def get(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    except OSError:
-        return 0, ""
-    finally:
-        connection.close()
 
 
 def test_it_serves_metrics_and_health_until_it_is_told_to_end(card: State) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.bed import api_server
-from tests.agent.test_command import get, running
+from tests.agent.bed import api_server, get, running
 from tests.support.card.state import State
 from tests.support.waiting import LONG, until
 from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
