@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.control_plane import Cluster, eventually
-from tests.memory.test_hook import ENGINE, TEXT
 from tests.node import images, nvidia, programs
 from tests.node.nodes import GPU_NODE, Node
 from tests.node.nvidia import CARDS, LIMITED, MIB_OF_CARD, STATE, LimitHook
@@ -20,15 +19,26 @@ from tests.node.pods import create, ended, pod, said
 from tests.support.card.library import library
 from tests.support.card.state import State
 from tests.support.objects import Object
+from tests.support.policies import POLICY, policy_of
 from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
+from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.memory import driver
+from webhook.rules import walk
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get("CI")), reason="`make nightly` runs it: NVIDIA's newer toolkit has to be built"
 )
 TEAM = "vision"
+TEXT = (
+    POLICY.read_text("utf-8")
+    .replace("sharing: time-slicing\n", "sharing: time-slicing\n      memoryLimit: Driver\n", 1)
+    .replace("gpu.sharing-strategy: time-slicing}", f"gpu.sharing-strategy: time-slicing, {driver.LABEL}: 'true'}}", 1)
+    .replace("    # unread-variables: Warn\n", "    unread-variables: Warn\n", 1)
+)
+"""A policy whose pool has the driver's limits; it only warns of ConfigMaps, so that one can be tried."""
+ENGINE = Engine(policy_of(TEXT), walk())
 SLICE = (MIB_OF_CARD - MIB_OF_CARD * 2 // 100 - 1) // 4
 LABELS = {
     "nvidia.com/gpu.present": "true",
