@@ -13,7 +13,6 @@ from tests.support.card.state import State
 from tests.support.waiting import LONG, until
 from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
 from webhook.agent.observe.admitted import Admitted
-from webhook.agent.observe.held import HeldSlices, NodeSlices, held_by, workload
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlProcess
 from webhook.agent.observe.places import ContainerCgroup
@@ -22,14 +21,15 @@ from webhook.agent.observe.processes import Process
 from webhook.agent.observe.sight import sight
 from webhook.agent.observe.view import NodeContainer, Observation, rows
 from webhook.agent.recorder import UsageRecorder
-from webhook.agent.scrape import Pages
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
 from webhook.http.messages import HttpRequest, Reply
+from webhook.http.scrape import Pages
 from webhook.policy.model import Over
 from webhook.usage import document
 from webhook.usage.account import CardShare
+from webhook.usage.held import HeldSlices, NodeSlices, held_by, workload
 from webhook.usage.record import HOUR
 from webhook.usage.store import FILE, DamagedRecord, UsageStore
 

@@ -17,7 +17,6 @@ DECIDES = (
     "limits/over",
     "limits/taint",
     "observe/admitted",
-    "observe/held",
     "observe/look",
     "observe/pauses",
     "observe/places",
@@ -37,7 +36,6 @@ HOMES = {
     "pynvml": {"nvml"},
     "ctypes": {"nvml"},
     "signal": {"enforce"},
-    "webhook.http.port": {"scrape"},
     "webhook.cluster.watch": {"node"},
 }
 """Which modules import what belongs to the outside."""

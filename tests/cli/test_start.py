@@ -60,5 +60,5 @@ def test_the_controller_does_not_import_the_agent_of_a_node(tmp_path: Path) -> N
     assert run.returncode == 2, run.stderr
     imported = {*run.stderr.splitlines()[-1].split()}
     assert "webhook.controller.controller" in imported
-    assert {name for name in imported if name.startswith("webhook.agent")} == {"webhook.agent", "webhook.agent.scrape"}
+    assert {name for name in imported if name.startswith("webhook.agent")} == set()
     assert "pynvml" not in imported

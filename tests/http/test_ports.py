@@ -83,7 +83,7 @@ def agent(folder: Path) -> Iterator[Open]:
 DOORS = {
     "reviews": Door("webhook.serving.processes", ("slicewarden", "webhook"), "/healthz", ServerLimits(), reviews),
     "health": Door("webhook.serving.processes", ("slicewarden", "health"), "/metrics", OPEN, health),
-    "agent": Door("webhook.agent.scrape", ("slicewarden-node", "health"), "/metrics", OPEN, agent),
+    "agent": Door("webhook.http.scrape", ("slicewarden-node", "health"), "/metrics", OPEN, agent),
 }
 
 

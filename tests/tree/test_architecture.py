@@ -15,7 +15,7 @@ from tests.support.layers import LAYERS
 from webhook.memory import frameworks
 from webhook.memory.frameworks import Framework
 
-AGENT = (("observe",), ("actions",), ("limits", "turns", "recorder"), ("metrics",), ("agent", "scrape"))
+AGENT = (("observe",), ("actions",), ("limits", "turns", "recorder"), ("metrics",), ("agent",))
 """The parts of webhook/agent/, lowest layer first. A module imports from its own part and from layers below."""
 
 HOMES = {

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from webhook.agent.actions import ConditionLog, NodeAction, Watcher
-from webhook.agent.observe.held import NodeSlices
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.sight import Places, sight
 from webhook.agent.observe.view import Observation
@@ -13,6 +12,7 @@ from webhook.telemetry.log import Log
 from webhook.usage import document
 from webhook.usage.account import UNSEEN, AccountState, NodeLook, advance
 from webhook.usage.document import MOST_ROWS, NodeUsage, collapsed, first_hour, present
+from webhook.usage.held import NodeSlices
 from webhook.usage.record import HOUR, MOST, Amounts, Book, CardAmounts, HolderKey
 from webhook.usage.store import SavedAt, UsageStore
 

@@ -77,7 +77,7 @@ def _why(each: Shown, policy: Policy) -> str:
     if each.outcome is not Outcome.OPEN or way is None:
         return said or ("there was no answer" if each.outcome is Outcome.UNKNOWN else "")
     why = _why_open(way, policy)
-    return f"{why}; {said}" if said else why
+    return line(f"{why}; {said}") if said else why
 
 
 def _why_open(way: GPUWay, policy: Policy) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from webhook.agent.observe import pods
 from webhook.agent.observe.admitted import Admitted, admitted
-from webhook.agent.observe.held import NodeSlices, PodSlices, held_by
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import NodeContainer
 from webhook.api.fields import group_kind
@@ -21,6 +20,7 @@ from webhook.memory.budget import PRODUCT, card_of
 from webhook.model import Object
 from webhook.policy.model import Contention, Over, Policy, Pool
 from webhook.telemetry.log import Log
+from webhook.usage.held import NodeSlices, PodSlices, held_by
 
 STEP = 0.05
 """Seconds between two checks that everything has been listed."""

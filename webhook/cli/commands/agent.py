@@ -212,13 +212,13 @@ def _watch(
     watch_only: bool,
     taint: bool,
 ) -> None:
-    from webhook.agent import scrape
     from webhook.agent.agent import build
     from webhook.agent.limits.taint import NodeTaint
     from webhook.agent.observe import node, processes
     from webhook.agent.recorder import UsageRecorder
     from webhook.agent.turns.turns import CardTurns
     from webhook.cluster.events import Events
+    from webhook.http import scrape
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -88,7 +88,6 @@ def command(
     context: str | None,
 ) -> None:
     """Work until a signal ends it."""
-    from webhook.agent import scrape
     from webhook.cluster import client
     from webhook.cluster.events import EventNote, Events, Owner
     from webhook.cluster.waking import Waking
@@ -98,6 +97,7 @@ def command(
     from webhook.controller.preview import Preview, asking
     from webhook.controller.status import STALLED, Standing
     from webhook.controller.terms import Terms
+    from webhook.http import scrape
     from webhook.model import Object
 
     try:

@@ -1,4 +1,4 @@
-"""Serves the agent's metrics and health over plain HTTP. Anyone may reach the port, so requests are limited."""
+"""Serves metrics and health over plain HTTP. Anyone may reach the port, so requests are limited."""
 
 import asyncio
 import contextlib
