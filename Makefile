@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where it is set, each of the many processes that a target starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz e2e node agent browser faults soak signing frameworks nightly lint fixtures docs man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -34,6 +34,10 @@ e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs 
 	$(BIN)/pytest tests/e2e tests/conformance tests/oracles tests/evaluator tests/chart tests/monitoring \
 		$(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)',-n 2 --dist loadfile --no-loadscope-reorder) $(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
+# K8S='1.30 1.33' takes other releases that tests/e2e/releases pins, and MODULES=test_install some of the modules.
+versions: $(READY)  ## installation, admission and fallback on the oldest Kubernetes and on the newest (builds it the first time, twenty minutes)
+	$(BIN)/python -m tests.e2e.releases $(K8S) $(if $(MODULES),--modules $(MODULES))
+
 # TESTS='-k runtime' takes some of them; whatever it lacks (root, CAP_SYS_ADMIN, nft, Go) is said in one line.
 node: $(READY)  ## real kubelets, containerd and NVIDIA's plugin, with the image on them (needs root and Go; the packages are in CONTRIBUTING.md)
 	$(BIN)/python -m tests.node $(TESTS)
@@ -50,9 +54,9 @@ faults: $(READY)  ## what killed workers, rotated certificates, slow peers and l
 soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memory must not grow, nothing may fail (needs Go)
 	$(BIN)/python -m tests.faults.soak $(or $(MINUTES),20)
 
-nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed statements, new cases of the fuzzer, the soak, and faults during changes
+nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed statements, new cases of the fuzzer, the soak, other releases of Kubernetes, and faults during changes
 	CI= ALL=1 .ci/run
-	$(MAKE) agent fuzz soak signing
+	$(MAKE) agent fuzz soak signing versions
 	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
 
 signing: $(READY)  ## statements that cosign itself signs (needs Go; builds cosign the first time, four minutes)
@@ -86,6 +90,7 @@ docs: $(READY)  ## write the generated pages and pictures again, and the schemas
 	$(BIN)/slicewarden schema --kind PolicyTest > docs/schemas/policytest.json
 	$(BIN)/python -m docs.parts
 	$(BIN)/python -m bench page
+	$(BIN)/python -m tests.e2e.releases.page
 	$(BIN)/python -m docs.draw
 
 man: $(READY)  ## write the man pages of all commands into build/man

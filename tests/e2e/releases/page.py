@@ -1,0 +1,77 @@
+"""The page of the releases of Kubernetes on which tests ran, made from what `make versions` records."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests import ROOT
+from tests.e2e.offered import UNSERVED
+
+HERE = Path(__file__).resolve().parent
+RECORD, PAGE = ROOT / "docs" / "evidence" / "versions.json", ROOT / "docs" / "evidence" / "versions.md"
+
+
+BEGINNING = """\
+# Kubernetes releases
+
+`make versions K8S=1.30` builds a release of Kubernetes from its source (API server, controllers, scheduler), and runs
+the tests of installation, admission, sharing configurations and the fallback on it. This page lists the modules in
+which no test failed. It claims nothing about other releases. `make nightly` runs the oldest and the newest."""
+
+
+class Module(NamedTuple):
+    """A run of a module: the version, the date, how many tests passed, and how many were skipped for which reason."""
+
+    version: str
+    date: str
+    passed: int
+    skipped: Mapping[str, int]
+
+
+Runs = Mapping[str, Mapping[str, Module]]
+"""By minor releases, the newest first: the last run of each module in which no test failed."""
+
+
+def read() -> Runs:
+    """Read what is recorded."""
+    found: Mapping[str, Any] = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    newest = sorted(found, key=lambda minor: -int(minor.partition(".")[2]))
+    return {minor: {name: Module(**each) for name, each in found[minor].items()} for minor in newest}
+
+
+def record(minor: str, version: str, modules: Mapping[str, Module | None]) -> None:
+    """Replace runs on a minor release, and write the page again. None is a run in which a test failed.
+
+    Runs on another version of it are forgotten.
+    """
+    runs = read()
+    kept = {name: each for name, each in runs.get(minor, {}).items() if each.version == version}
+    made = {**runs, minor: {name: each for name, each in {**kept, **modules}.items() if each}}
+    plain = {
+        each: {name: run._asdict() for name, run in sorted(made[each].items())} for each in sorted(made) if made[each]
+    }
+    RECORD.write_text(json.dumps(plain, indent=1) + "\n", "utf-8")
+    PAGE.write_text(text(), "utf-8")
+
+
+def text() -> str:
+    """Return the page."""
+    return "\n".join(_lines(read())) + "\n"
+
+
+def _lines(runs: Runs) -> Iterator[str]:
+    yield BEGINNING
+    for modules in runs.values():
+        yield ""
+        yield f"## {next(iter(modules.values())).version}"
+        yield ""
+        yield "| tests | date | passed | skipped, because the API server does not serve |"
+        yield "| --- | --- | --- | --- |"
+        for name, run in modules.items():
+            why = "; ".join(f"{reason.removeprefix(UNSERVED)}: {count}" for reason, count in run.skipped.items())
+            yield f"| `{name}` | {run.date} | {run.passed} | {why} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), "utf-8")

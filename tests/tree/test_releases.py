@@ -1,0 +1,39 @@
+"""What is said about releases of Kubernetes is what ran on them."""
+
+import re
+
+import yaml
+
+from tests import ROOT
+from tests.e2e import binaries
+from tests.e2e.offered import UNSERVED
+from tests.e2e.releases import page
+
+
+def pinned(minor: str) -> str:
+    """The version that is pinned of a minor release."""
+    newest = binaries.kubernetes_version()
+    return newest if newest.startswith(f"v{minor}.") else binaries.kubernetes_version(page.HERE / minor)
+
+
+def test_the_page_is_what_was_recorded() -> None:
+    assert page.PAGE.read_text("utf-8") == page.text(), "run make docs"
+
+
+def test_what_is_recorded_ran_on_a_pinned_version_and_skipped_only_what_is_not_served() -> None:
+    for minor, modules in page.read().items():
+        assert {run.version for run in modules.values()} == {pinned(minor)}
+        for name, run in modules.items():
+            assert (ROOT / "tests" / "e2e" / f"{name}.py").exists()
+            assert run.passed or run.skipped
+            assert all(why.startswith(UNSERVED) for why in run.skipped), name
+
+
+def test_the_oldest_release_that_is_named_is_one_on_which_tests_ran() -> None:
+    oldest = min(page.read(), key=lambda minor: int(minor.removeprefix("1.")))
+    chart = yaml.safe_load((ROOT / "manifests" / "chart" / "Chart.yaml").read_text("utf-8"))
+    named = [chart["kubeVersion"]]
+    for file in ("README.md", "manifests/README.md", "CHANGELOG.md"):
+        named += re.findall(r"Kubernetes (1\.\d+) or\s+newer", (ROOT / file).read_text("utf-8"))
+    assert len(named) == 4
+    assert {each for text in named for each in re.findall(r"1\.\d+", text)} == {oldest}
