@@ -186,7 +186,7 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
         (known,) = own.containers().values()
         own.stop()
     assert (known.name, known.uid) == (ContainerName("team", "job", "main"), "u-1")
-    assert known.admitted == Admitted(requests=True, allowance=(23028 - 461) // 4)
+    assert known.admitted == Admitted(requests=True, allowance=(23028 - 512) // 4)
     assert any(path.startswith(f"{PODS}?") and "fieldSelector=spec.nodeName%3Dn" in path for path in server.asked)
     assert any(path.startswith(f"{NODES}?") and "fieldSelector=metadata.name%3Dn" in path for path in server.asked)
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
@@ -256,7 +256,7 @@ def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(card
     next(pool for pool in value["spec"]["pools"] if pool["sharing"] == "time-slicing")["memoryLimit"] = "Driver"
     policy.write_text(yaml.safe_dump(value))
     schema = json.loads(Path("docs/schemas/gpuuse.json").read_text("utf-8"))
-    server, most = Server(pod(**{"nvidia.com/gpu.shared": "1"})), (23028 - 461) // 4
+    server, most = Server(pod(**{"nvidia.com/gpu.shared": "1"})), (23028 - 512) // 4
     try:
         with serving(server, tmp_path) as kubeconfig:
             arguments = ("--node", "n", "--kubeconfig", kubeconfig, "--policy", str(policy))
