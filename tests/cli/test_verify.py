@@ -153,6 +153,8 @@ UNREAD = {
     "no base64": bundle("*"),
     "no JSON in it": bundle("eA=="),
     "two envelopes": bundle(STATEMENT).replace('"verificationMaterial"', '"dsseEnvelope"'),
+    "an older bundle with an envelope of its own": bundle(STATEMENT).replace("{", '{"base64Signature": "e30=", ', 1),
+    "a key in capital letters": bundle(STATEMENT).replace("{", '{"BASE64SIGNATURE": "e30=", ', 1),
     "another's statement": bundle({**STATEMENT, "predicateType": "https://slsa.dev/provenance/v1"}),
     "an older statement": bundle({**STATEMENT, "_type": "https://in-toto.io/Statement/v0.1"}),
     "no policy": bundle({**STATEMENT, "subject": []}),

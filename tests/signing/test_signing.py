@@ -87,6 +87,19 @@ def test_another_key_and_a_changed_statement_are_refused(signing: Signing, verif
     assert "cosign: failed to verify signature" in err
 
 
+def test_an_older_bundle_that_is_signed_for_another_statement_is_refused(signing: Signing, verify: Any) -> None:
+    """cosign falls back to its older format if a bundle is none of the new one, and then reads another envelope."""
+    signed = json.loads(signing.sign(proof_report.render("in-toto", proven(without="host-namespaces"))).read_text())
+    envelope = base64.b64encode(json.dumps(signed["dsseEnvelope"]).encode()).decode()
+    payload = base64.b64encode(proof_report.render("in-toto", proven()).encode()).decode()
+    signed["dsseEnvelope"]["payload"] = payload
+    forged = signing.folder / "forged.json"
+    forged.write_text(json.dumps({**signed, "base64Signature": envelope}))
+    status, out, err = verify(forged)
+    assert (status, out) == (2, "")
+    assert "is no Sigstore bundle" in err
+
+
 def test_a_signature_over_something_else_is_refused(signing: Signing, verify: Any) -> None:
     statement = json.loads(proof_report.render("in-toto", proven()))
     other = signing.sign(json.dumps({**statement, "predicateType": "https://slsa.dev/provenance/v1"}))

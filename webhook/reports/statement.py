@@ -24,6 +24,9 @@ PAYLOAD = "application/vnd.in-toto+json"
 POLICY, REGISTRATION = "GPUSharingPolicy/", "registration"
 """How the name of the policy begins among the subjects, and the name of the registration."""
 
+_KEYS = frozenset(("mediaType", "verificationMaterial", "dsseEnvelope"))
+"""All keys of a Sigstore bundle with an envelope (sigstore/protobuf-specs protos/sigstore_bundle.proto, Bundle)."""
+
 MAX_BUNDLE = 16 * 2**20
 """Maximum bytes of a bundle."""
 
@@ -46,12 +49,15 @@ class ProofStatement(NamedTuple):
 def read(bundle: bytes) -> ProofStatement:
     """Read the statement in a Sigstore bundle. Nothing in it counts before its signature was verified. Raises Unread.
 
-    cosign may not read a key that stands twice as Python does, so such a bundle is refused.
+    cosign has to verify the envelope that is read here. It may read a key that stands twice in another way than Python
+    does. If it does not know a key, it takes the file for a bundle of its older format, whose `base64Signature` has an
+    envelope of its own. So a bundle with either is refused.
     """
     if len(bundle) > MAX_BUNDLE:
         raise Unread(f"is larger than {MAX_BUNDLE // 2**20} MiB")
-    envelope = _map(_json(bundle, "the bundle").get("dsseEnvelope"))
-    if envelope.get("payloadType") != PAYLOAD:
+    outer = _json(bundle, "the bundle")
+    envelope = _map(outer.get("dsseEnvelope"))
+    if not outer.keys() <= _KEYS or envelope.get("payloadType") != PAYLOAD:
         raise Unread("is no Sigstore bundle with an in-toto statement; `cosign attest-blob --bundle` writes one")
     try:
         payload = base64.b64decode(str(envelope.get("payload")), validate=True)
