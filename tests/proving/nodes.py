@@ -85,6 +85,8 @@ class PretendedNodes:
 
     def create(self, plural: str, item: Object) -> DryRun:
         self._called("create")
+        if (plural, item["metadata"]["name"]) in self.stored:
+            return DryRun(409, "already exists")
         if plural == PODS:
             assert [name for kind, name in self.stored if kind == PODS] == [], "one at a time"
             if self.refusal is not None:
@@ -121,9 +123,11 @@ class PretendedNodes:
             raise CallFailed(f"{name} is not found")
         self.stored[plural, name]["metadata"]["annotations"].update(annotations)
 
-    def delete(self, plural: str, namespace: str, name: str) -> None:
+    def delete(self, plural: str, namespace: str, name: str, uid: str = "") -> None:
         self._called("delete", namespace)
-        self.stored.pop((plural, name), None)
+        found = self.stored.get((plural, name))
+        if found and uid in ("", found["metadata"].get("uid", "")):
+            del self.stored[plural, name]
 
     def facts(self) -> Facts:
         self._called("facts")

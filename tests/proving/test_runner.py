@@ -192,6 +192,60 @@ def test_a_pod_that_somebody_deletes_shows_nothing(world: World) -> None:
     assert "somebody deleted its pod" in world.run()[""].message
 
 
+def put(world: World, **changes: Any) -> None:
+    """Change each stored pod before it is read; those of its metadata and of its spec."""
+
+    def change(what: str) -> None:
+        for (plural, name), pod in [*world.nodes.stored.items()] if what == "read" else ():
+            if plural == PODS:
+                world.nodes.stored[plural, name] = {**pod, **{key: {**pod[key], **changes[key]} for key in changes}}
+
+    world.nodes.before = change
+
+
+MEDDLED: dict[str, dict[str, Any]] = {
+    "somebody put another pod in the place of its own": {"metadata": {"uid": "of-a-tenant"}},
+    "somebody added a container to its pod": {"spec": {"ephemeralContainers": [{"name": "debug"}]}},
+    "somebody changed the image of its pod": {
+        "spec": {"containers": [{"name": "probe", "image": "forger", "resources": {"limits": {"x/y": 1}}}]}
+    },
+}
+
+
+@pytest.mark.parametrize("why", MEDDLED)
+def test_a_pod_that_somebody_meddled_with_shows_nothing(world: World, why: str) -> None:
+    """A tenant who may change pods in the namespace could write a report that sees no card, or one."""
+    put(world, **MEDDLED[why])
+    found = world.run()
+    assert names(found, Outcome.UNKNOWN) == {"", *PATCHED}
+    assert why in found[""].message
+
+
+def test_a_pod_of_somebody_else_is_not_deleted(world: World) -> None:
+    put(world, metadata={"uid": "of-a-tenant"})
+    world.run()
+    name = f"{RUN.name}-1"
+    assert [*world.nodes.stored] == [(PODS, name)]
+    world.nodes.before = lambda _: None
+    taken = world.nodes.stored[PODS, name]
+    taken["metadata"]["labels"] = {}
+    assert "already exists" in world.run()[""].message
+    assert world.nodes.stored == {(PODS, name): taken}
+
+
+def test_a_pod_whose_containers_another_webhook_renames_shows_nothing(world: World) -> None:
+    world.of(lambda _: ended(report(0), "other"))
+    create = world.nodes.create
+
+    def renamed(plural: str, item: Object) -> DryRun:
+        if plural == PODS:
+            item["spec"]["containers"][0]["name"] = "other"
+        return create(plural, item)
+
+    world.nodes.create = renamed  # type: ignore[method-assign]
+    assert "the honest pod showed no card: its pod did not report: " in world.run()[""].message
+
+
 def test_an_api_server_that_is_lost_shows_nothing(world: World) -> None:
     def lost(what: str) -> None:
         if what == "read":

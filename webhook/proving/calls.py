@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.api.resources import Resource
 from webhook.cluster import client, listing
-from webhook.cluster.client import MERGE, NOT_FOUND, Api, StatusError
+from webhook.cluster.client import CONFLICT, MERGE, NOT_FOUND, Api, StatusError
 from webhook.facts.kinds import node, pod
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
@@ -65,17 +65,18 @@ class ProbeCalls:
         with _answered():
             self._ask(plural, namespace, name, "PATCH", {"metadata": {"annotations": annotations}})
 
-    def delete(self, plural: str, namespace: str, name: str) -> None:
-        """Delete an object and what it owns. Raises CallFailed.
+    def delete(self, plural: str, namespace: str, name: str, uid: str = "") -> None:
+        """Delete an object and what it owns, but no other one than that with the uid. Raises CallFailed.
 
         The kubelet gets a second to end a pod: without any, its slice would count as free while it still runs.
         """
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        only = {"preconditions": {"uid": uid}} if uid else {}
         with _answered():
             try:
-                self._ask(plural, namespace, name, "DELETE", {**options, **_GRACE.get(plural, {})})
+                self._ask(plural, namespace, name, "DELETE", {**options, **only, **_GRACE.get(plural, {})})
             except StatusError as error:
-                if error.status != NOT_FOUND:
+                if error.status not in (NOT_FOUND, CONFLICT):
                     raise
 
     def facts(self) -> Facts:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import repeat
 from typing import Protocol
 
+from webhook.api.lenient import mapping, string
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
@@ -52,8 +53,8 @@ class ProbeApi(Protocol):
     def annotate(self, plural: str, namespace: str, name: str, annotations: dict[str, str]) -> None:
         """Set annotations of an object."""
 
-    def delete(self, plural: str, namespace: str, name: str) -> None:
-        """Delete an object and what it owns. One that does not exist is deleted."""
+    def delete(self, plural: str, namespace: str, name: str, uid: str = "") -> None:
+        """Delete an object and what it owns. One that does not exist, or has another uid than a given one, is gone."""
 
     def facts(self) -> Facts:
         """Return the nodes, and the pods that are allocated GPUs, as they are now."""
@@ -100,17 +101,17 @@ def swept(api: ProbeApi, run: ProbeRun) -> int:
     count = 0
     for plural in (PODS, CONFIG_MAPS):
         for item in api.listed(plural, run.namespace):
-            labels, name = item["metadata"].get("labels") or {}, item["metadata"]["name"]
-            if running.is_of_a_run(item) and labels.get(running.INSTANCE) != run.id:
-                api.delete(plural, run.namespace, name)
+            metadata = item["metadata"]
+            if running.is_of_a_run(item) and (metadata.get("labels") or {}).get(running.INSTANCE) != run.id:
+                api.delete(plural, run.namespace, metadata["name"], metadata.get("uid", ""))
                 count += 1
     return count
 
 
-def _deleted(api: ProbeApi, plural: str, run: ProbeRun, name: str) -> None:
+def _deleted(api: ProbeApi, plural: str, run: ProbeRun, name: str, uid: str = "") -> None:
     """Delete an object. If nobody answers, the next run does."""
     with suppress(CallFailed):
-        api.delete(plural, run.namespace, name)
+        api.delete(plural, run.namespace, name, uid)
 
 
 class ProbeRunner:
@@ -178,16 +179,18 @@ class ProbeRunner:
             return None, str(error)
         self._started += 1
         item = running.started(self._policy, target, way, run, node, self._started)
+        made = DryRun(0)
         try:
             made = self._api.create(PODS, item)
-            if made.status != CREATED:
+            if made.status != CREATED or made.pod is None:
                 return None, f"its pod was not created, though the dry run was admitted: {made.message}"
-            return made.pod, _seen(self._ending(item["metadata"]["name"]), node)
+            return made.pod, _seen(self._ending(made.pod), node)
         finally:
-            self._gone(item["metadata"]["name"])
+            if not 400 <= made.status < 500:  # a pod that was refused may have the name of another one
+                self._gone(item["metadata"]["name"], _uid(made.pod))
 
-    def _ending(self, name: str) -> Ending:
-        found: Object | None = None
+    def _ending(self, made: Object) -> Ending:
+        found, name = None, made["metadata"]["name"]
         why = "the API server did not answer"
         for pause in _pauses(self._run.patience):
             try:
@@ -197,19 +200,26 @@ class ProbeRunner:
             else:
                 if found is None:
                     return Ending("", (), "somebody deleted its pod")
+                if meddled := running.meddled(made, found):
+                    return Ending("", (), meddled)
                 if running.ended(found):
                     break
             self._sleep(pause)
         return Ending("", (), why) if found is None else running.ending(found)
 
-    def _gone(self, name: str) -> None:
-        """Delete a pod, and wait until its slice is free again."""
-        _deleted(self._api, PODS, self._run, name)
+    def _gone(self, name: str, uid: str) -> None:
+        """Delete a pod, and wait until its slice is free again. An empty uid is not known."""
+        _deleted(self._api, PODS, self._run, name, uid)
         with suppress(CallFailed):
             for pause in _pauses(running.SLACK):
-                if self._api.read(PODS, self._run.namespace, name) is None:
+                found = self._api.read(PODS, self._run.namespace, name)
+                if found is None or (uid and _uid(found) != uid):
                     return
                 self._sleep(pause)
+
+
+def _uid(item: Object | None) -> str:
+    return string(mapping((item or {}).get("metadata")).get("uid"))
 
 
 def _pauses(seconds: int) -> Iterator[float]:

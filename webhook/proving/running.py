@@ -216,6 +216,24 @@ class Ending(NamedTuple):
     lacking: str = ""
 
 
+def meddled(made: Object, found: Object) -> str:
+    """Return what somebody did to a pod since it was created, after which its report counts for nothing; or nothing.
+
+    Whoever may change pods in the namespace can put another one in its place, or change its images. A debug container
+    can write the report of another container.
+    """
+    if found["metadata"].get("uid") != made["metadata"].get("uid"):
+        return "somebody put another pod in the place of its own"
+    if mapping(found.get("spec")).get("ephemeralContainers"):
+        return "somebody added a container to its pod"
+    return "" if _images(found) == _images(made) else "somebody changed the image of its pod"
+
+
+def _images(pod: Object) -> list[str]:
+    spec = mapping(pod.get("spec"))
+    return [string(each.get("image")) for key in ("initContainers", "containers") for each in mappings(spec.get(key))]
+
+
 def ended(pod: Object) -> bool:
     """Return whether every container of the probe has ended, or the pod has."""
     if mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
@@ -228,7 +246,7 @@ def ending(pod: Object) -> Ending:
     node = string(mapping(pod.get("spec")).get("nodeName"))
     found = [_terminated(pod, name) for name in _names(pod)]
     texts = tuple(string(each.get("message")) for each in found if each is not None)
-    if len(texts) == len(found) and all(texts):
+    if found and len(texts) == len(found) and all(texts):
         return Ending(node, texts)
     return Ending(node, tuple(filter(None, texts)), f"its pod did not report: {_why(pod)}")
 
