@@ -211,7 +211,7 @@ class Nodes(Server):
         if (found := self.nodes.stored.get((plural, name))) is None:
             return 404, {"message": f"{name} is not found"}
         if method == "DELETE":
-            self.nodes.delete(plural, namespace, name)
+            self.nodes.delete(plural, namespace, name, body.get("preconditions", {}).get("uid", ""))
         elif method == "PATCH":
             self.nodes.annotate(plural, namespace, name, body["metadata"]["annotations"])
         else:

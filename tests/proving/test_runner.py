@@ -258,6 +258,21 @@ def test_an_api_server_that_is_lost_shows_nothing(world: World) -> None:
     assert world.nodes.stored == {}
 
 
+def test_an_api_server_that_is_slow_does_not_lengthen_the_wait_for_a_pod(world: World) -> None:
+    clock, looks = [NOW], [0]
+
+    def slow(what: str) -> None:
+        if what == "read":
+            clock[0] += timedelta(seconds=15)
+            looks[0] += 1
+            raise CallFailed("timed out")
+
+    world.nodes.before = slow
+    with opened(world.nodes, RUN, lambda: NOW) as own:
+        ProbeRunner(world.nodes, world.policy, own, lambda: clock[0], lambda _: None).run(world.dry())
+    assert looks == [RUN.patience // 15 + 2]  # the last is as the pod is deleted
+
+
 # What is left
 
 

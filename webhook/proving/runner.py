@@ -7,7 +7,7 @@ next one deletes what it left.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Protocol
 
@@ -192,6 +192,7 @@ class ProbeRunner:
     def _ending(self, made: Object) -> Ending:
         found, name = None, made["metadata"]["name"]
         why = "the API server did not answer"
+        end = self._now() + timedelta(seconds=self._run.patience)
         for pause in _pauses(self._run.patience):
             try:
                 found = self._api.read(PODS, self._run.namespace, name)
@@ -204,6 +205,8 @@ class ProbeRunner:
                     return Ending("", (), meddled)
                 if running.ended(found):
                     break
+            if self._now() > end:  # each look may take long, too
+                break
             self._sleep(pause)
         return Ending("", (), why) if found is None else running.ending(found)
 
