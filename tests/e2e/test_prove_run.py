@@ -120,9 +120,12 @@ def begun(cluster: Cluster, namespace: str, command: list[str | Path]) -> Iterat
             process.kill()
 
 
-def test_ctrl_c_leaves_nothing(guarded: Guard, team: str, prove: Callable[..., list[str | Path]]) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_by_a_signal_leaves_nothing(
+    guarded: Guard, team: str, prove: Callable[..., list[str | Path]], ending: signal.Signals
+) -> None:
     with begun(guarded.cluster, team, prove()) as process:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         assert process.wait(300) == 130
     assert eventually(lambda: left(guarded.cluster, team) == [])
 

@@ -1,7 +1,9 @@
 """`slicewarden prove`: try each way to a GPU on a live cluster, by dry runs, and by pods with --run."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -227,8 +229,21 @@ def _started(api: "ProbeCalls", policy: Policy, run: "ProbeRun", tried: Sequence
     from webhook.proving import runner
 
     try:
-        with runner.opened(api, run) as own:
+        with _ended_as_by_ctrl_c(), runner.opened(api, run) as own:
             started = runner.ProbeRunner(api, policy, own)
             return [started.run(each) for each in tried]
     except (runner.RunInProgress, runner.CallFailed) as error:
         raise Unusable((Problem("cluster", 0, str(error)),)) from error
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a block as Ctrl-C does. One that is ignored stays so, as nohup wants it."""
+    ending = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in ending:
+        signal.signal(each, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for each in ending:
+            signal.signal(each, signal.SIG_DFL)
