@@ -267,6 +267,12 @@ def test_a_run_without_its_rights_starts_nothing(running: Nodes, prove: Any) -> 
     assert running.nodes.pods == []
 
 
+@pytest.mark.parametrize("name", ["", "never-preempting"])
+def test_the_pods_of_a_run_have_the_priority_class_that_is_named(running: Nodes, prove: Any, name: str) -> None:
+    assert prove(running, *RUN, "--yes", *(("--priority-class", name) if name else ()))[0] == 0
+    assert {each["spec"].get("priorityClassName", "") for each in running.nodes.pods} == {name}
+
+
 def test_the_pods_of_a_run_are_the_tenant_s_and_its_object_is_not(running: Nodes, prove: Any) -> None:
     assert prove(running, *RUN, "--yes", "--as", "ada@example.com")[0] == 0
     assert running.as_ == {"ada@example.com", None}
@@ -279,6 +285,7 @@ def test_the_pods_of_a_run_are_the_tenant_s_and_its_object_is_not(running: Nodes
         (("--rights",), "--rights needs --namespace"),
         (("--yes",), "need --run"),
         (("--image", "i"), "need --run"),
+        (("--priority-class", "p"), "need --run"),
         (("--run", "--namespace", "a", "--seconds", "5"), "is not a number from 10 to 600"),
     ],
 )

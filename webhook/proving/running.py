@@ -49,7 +49,7 @@ REQUESTS: Object = {"cpu": "50m", "memory": "64Mi"}
 class ProbeRun(NamedTuple):
     """A run of pods in a namespace: its id, the image of the pods, and the seconds that each may run.
 
-    `uid` is that of the run's object, which owns the pods.
+    `uid` is that of the run's object, which owns the pods. Without a `priority_class` they have the cluster's default.
     """
 
     id: str
@@ -57,6 +57,7 @@ class ProbeRun(NamedTuple):
     image: str
     seconds: int = SECONDS
     uid: str = ""
+    priority_class: str = ""
 
     @property
     def name(self) -> str:
@@ -174,6 +175,8 @@ def started(policy: Policy, target: ProbeTarget, way: GPUWay | None, run: ProbeR
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 0,
     }
+    if run.priority_class:
+        spec["priorityClassName"] = run.priority_class
     for key in ("initContainers", "containers"):
         if key in spec:
             spec[key] = [_program(each, run) for each in spec[key]]

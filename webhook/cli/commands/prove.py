@@ -83,6 +83,11 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
     type=parser.Number(10, 600),
     help="with --run: how long a pod may run, with the pull of its image; default: 120",
 )
+@click.option(
+    "--priority-class",
+    metavar="NAME",
+    help="with --run: the PriorityClass of the pods, such as one that never preempts; default: the cluster's",
+)
 @click.option("--rights", is_flag=True, help="write the Roles that --run needs as YAML, and do nothing else")
 @options.report(proof_report.FORMATS, fail_on=())
 @verifying.verifiable
@@ -96,14 +101,15 @@ def command(
     yes: bool,
     image: str | None,
     seconds: int | None,
+    priority_class: str | None,
     rights: bool,
     wanted: Sequence[Wanted],
 ) -> int:
     """Plan the probes by the policy and the facts, send them, and write the outcomes."""
     if (run or rights) and namespace is None:
         raise click.UsageError(f"--{'run' if run else 'rights'} needs --namespace: all pods are in that one")
-    if not run and (yes or image is not None or seconds is not None):
-        raise click.UsageError("--yes, --image and --seconds need --run")
+    if not run and (yes or image is not None or seconds is not None or priority_class is not None):
+        raise click.UsageError("--yes, --image, --seconds and --priority-class need --run")
     from webhook.cluster import client, listing  # 30 MiB, which only a live cluster needs
     from webhook.proving import calls, evidence, probes, proof, running
     from webhook.telemetry import release
@@ -139,7 +145,11 @@ def command(
             tried.append(proof.prove(engine.policy, target, ask, (rule.id for rule in engine.rules)))
     if run:
         own = running.ProbeRun(
-            secrets.token_hex(4), str(namespace), image or running.RELEASED, seconds or running.SECONDS
+            secrets.token_hex(4),
+            str(namespace),
+            image or running.RELEASED,
+            seconds or running.SECONDS,
+            priority_class=priority_class or "",
         )
         outputs.say([_bound(tried, own, yes=yes)])
         if not yes:
