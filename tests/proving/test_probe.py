@@ -268,6 +268,13 @@ def test_device_files_are_found_below_dev(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_device_files_are_found_in_a_mount_below_dev(tmp_path: Path) -> None:
+    """A volume may be mounted there, such as the node's own /dev."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        Path(folder, "nvidia0").symlink_to(DEVICE)
+        assert probe.files(mount("/", folder), str(tmp_path / "nothing"))["names"] == [f"{folder}/nvidia0"]
+
+
 def test_device_files_are_found_below_mounts(tmp_path: Path) -> None:
     folder = tmp_path / "a way"
     (folder / "dev").mkdir(parents=True)

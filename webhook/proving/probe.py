@@ -100,7 +100,7 @@ def candidates(mounts: str, folder: str) -> Iterator[str]:
         source, point = (each.encode("latin-1", "replace").decode("unicode_escape") for each in (root, point))
         if any(fnmatch(source.removeprefix("/dev").lstrip("/"), pattern) for pattern in DEVICE_FILES):
             yield point
-        if point and not point.startswith(("/proc", "/sys", "/dev/")):
+        if point and not f"{point}/".startswith(("/proc/", "/sys/")):
             folders += [point, f"{point.rstrip('/')}/dev"]
     for each in dict.fromkeys(folders):
         if is_closed(each):
