@@ -186,7 +186,7 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
         (known,) = own.containers().values()
         own.stop()
     assert (known.name, known.uid) == (ContainerName("team", "job", "main"), "u-1")
-    assert known.admitted == Admitted(requests=True, allowance=(23028 - 512) // 4)
+    assert known.admitted == Admitted(requests=True, allowance=(23028 - 461) // 4)
     assert any(path.startswith(f"{PODS}?") and "fieldSelector=spec.nodeName%3Dn" in path for path in server.asked)
     assert any(path.startswith(f"{NODES}?") and "fieldSelector=metadata.name%3Dn" in path for path in server.asked)
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}

@@ -90,8 +90,8 @@ ARGUMENTS = {
 }
 """What each command with formats is given, besides the format."""
 
-OF_A_CLUSTER = {"agent", "audit", "doctor", "prove"}
-"""Commands that need more than files; their reports are made of the same parts."""
+OF_A_CLUSTER = {"agent", "audit", "doctor", "idle", "prove", "usage"}
+"""Commands that need more than files of objects; their own tests have texts of strangers."""
 
 
 def formats() -> Iterator[tuple[str, str]]:
