@@ -89,6 +89,12 @@ def test_other_slices_of_a_container_may_be_of_any_card() -> None:
     assert shares(seen, node(a=3))["a"] == (CardShare("GPU-0", 1, True, 3000, 5000, elsewhere=2),)
 
 
+def test_a_pod_that_requests_more_than_the_node_has_holds_no_more() -> None:
+    """A tenant may bind such a pod itself; the kubelet refuses it, but not before it can be seen."""
+    seen = observed(card("GPU-0"), card("GPU-1", opened=False))
+    assert [share.slices for share in shares(seen, node(a=2**63 - 1))["a"]] == [8]
+
+
 def test_a_container_that_requests_nothing_is_counted_without_a_slice() -> None:
     assert shares(observed(card(uses={"a": (3000, 40)})), node())["a"] == (CardShare("GPU-0", 0, True, 3000, 5000),)
 
@@ -239,6 +245,20 @@ def test_the_time_of_a_killed_agent_is_unseen(tmp_path: Path, boot: str, step: f
     two = recorder(clock, folder, boot=boot)
     looks(two, clock, 20)
     assert sums(two) == (4 * (60 + unseen + 20), 80, 240, 4 * unseen)
+
+
+@pytest.mark.parametrize("slices", [2**62 // 1000 + 1, 2**63 - 1])
+def test_a_pod_that_requests_any_number_leaves_the_record_whole(tmp_path: Path, slices: int) -> None:
+    clock, folder, log = Clock(), tmp_path / "usage", list[Any]()
+    one = recorder(clock, folder, log)
+    looks(one, clock, 65)
+    one._slices = lambda: node(a=1, b=slices)
+    looks(one, clock, 2)
+    one._slices = lambda: node(a=1)
+    looks(one, clock, 130)
+    assert (log, [file.name for file in folder.iterdir()]) == ([], [FILE])
+    assert document.read(one.text(1)).book.cards == one.usage(1).book.cards
+    assert sums(one)[0] == 4 * 197
 
 
 def test_an_agent_that_ends_saves(tmp_path: Path) -> None:

@@ -185,6 +185,11 @@ def test_a_name_that_is_no_unicode_fails_a_save_alone(store: UsageStore) -> None
     assert store.save(book(), LAST) == ""
 
 
+def test_an_amount_that_is_too_large_fails_a_save_alone(store: UsageStore) -> None:
+    assert "too large" in store.save(book(held=2**63), LAST)
+    assert store.save(book(), LAST) == ""
+
+
 def test_a_folder_of_others_and_a_link_are_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o777)
     (tmp_path / "open").chmod(0o777)

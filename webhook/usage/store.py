@@ -89,7 +89,7 @@ class UsageStore:
                 cards = json.dumps(last.cards)
                 file.execute("INSERT OR REPLACE INTO last VALUES (1, ?, ?, ?, ?, ?)", (*last[:4], cards))
                 file.execute("COMMIT")
-        except (OSError, sqlite3.Error, ValueError) as error:  # also for a text that is no Unicode
+        except (OSError, sqlite3.Error, ValueError, OverflowError) as error:  # also for a text that is no Unicode
             return self._failed(error)
         return ""
 

@@ -31,12 +31,14 @@ def sight(
     """Return what a look shows of the slices of a node, and on which cards each container has been seen so far.
 
     The kubelet's choice of a card is not known. So a container is on the card on which its processes were seen, or on
-    the only one of the node; before, its card is unknown. MIG devices are not counted.
+    the only one of the node; before, its card is unknown. MIG devices are not counted. A pod may request any number of
+    slices, such as one that a tenant has bound to the node; it counts as at most all of them.
     """
     cards = [card for card in seen.cards if card.reading.opened and not card.reading.mig]
     if not node.slices or not cards:
         return UNSEEN, before
-    names = {key(each.uid, each.container): _Names(*each[1:]) for each in node.held}
+    most = node.slices * sum(not card.reading.mig for card in seen.cards)
+    names = {key(each.uid, each.container): _Names(*each[1:-1], min(each.slices, most)) for each in node.held}
     on: dict[str, dict[str, ContainerRow]] = {}
     counted = {card.reading.uuid for card in cards}
     for row in seen.rows:
