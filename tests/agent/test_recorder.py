@@ -2,6 +2,8 @@
 
 import json
 import signal
+import threading
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.sight import sight
 from webhook.agent.observe.view import NodeContainer, Observation, rows
-from webhook.agent.recorder import UsageRecorder
+from webhook.agent.recorder import BUSY, UsageRecorder
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
@@ -31,7 +33,7 @@ from webhook.usage import document
 from webhook.usage.account import CardShare
 from webhook.usage.held import HeldSlices, NodeSlices, held_by, workload
 from webhook.usage.record import HOUR
-from webhook.usage.store import FILE, DamagedRecord, UsageStore
+from webhook.usage.store import FILE, SHARED, DamagedRecord, UsageStore
 
 UID = "11111111-2222-3333-4444-555555555555"
 IDS = {"a": "aa" * 32, "b": "bb" * 32}
@@ -200,6 +202,15 @@ class Clock:
         self.wall += seconds
 
 
+class AtOnce(Executor):
+    """Saves in the thread of the look, so that a test knows when."""
+
+    def submit(self, call: Any, /, *given: Any, **_: Any) -> Future[Any]:
+        done = Future[Any]()
+        done.set_result(call(*given))
+        return done
+
+
 def recorder(clock: Clock, folder: Path | None, log: list[Any] | None = None, boot: str = "boot") -> UsageRecorder:
     return UsageRecorder(
         "node-1",
@@ -209,6 +220,7 @@ def recorder(clock: Clock, folder: Path | None, log: list[Any] | None = None, bo
         boot=boot,
         wall=lambda: clock.wall,
         clock=lambda: clock.monotonic,
+        saver=AtOnce(),
     )
 
 
@@ -301,7 +313,52 @@ def test_memory_is_bounded_while_nothing_can_be_saved(tmp_path: Path) -> None:
     for _ in range(100):
         looks(one, clock, 2)
         clock.pass_by(3598)
-    assert len({key.hour for key in one._state.book.cards}) <= 48
+    assert len({key.hour for key in one._given.cards} | {key.hour for key in one._state.book.cards}) <= 49
+
+
+def test_no_look_waits_for_the_disk(tmp_path: Path) -> None:
+    """A save hangs for a day. Looks go on, and what they count is saved afterwards, once."""
+    clock, folder, disk = Clock(), tmp_path / "usage", threading.Event()
+    one = recorder(clock, folder)
+    assert one._store is not None
+    save = one._store.save
+    one._store.save = lambda *given: save(*given) if disk.wait(LONG) else ""  # type: ignore[method-assign]
+    one._saver = ThreadPoolExecutor(1)
+    looks(one, clock, 130)
+    assert not UsageStore(folder).read(0, 10)[0].cards
+    assert sums(one) == (520, 130, 390, 0), "what is being saved is answered"
+    assert one.usage(1).trouble == BUSY
+    disk.set()
+    one.close()
+    assert not one.usage(1).trouble
+    assert sums(one) == (520, 130, 390, 0)
+    (card,) = UsageStore(folder).read(0, 10)[0].cards.values()
+    assert card.held == 130_000
+
+
+def test_two_agents_count_no_time_twice(tmp_path: Path) -> None:
+    """As when a deleted pod's agent still runs. The one that goes on is counted, whichever it is."""
+    clock, folder, log = Clock(), tmp_path / "usage", list[Any]()
+    one = recorder(clock, folder)
+    looks(one, clock, 70)
+    two = recorder(clock, folder, log)
+    for _ in range(300):
+        looks(one, clock, 1)
+        two.look(observed(card(uses={"a": (3000, 40)})), clock.monotonic)
+    assert sums(one)[0] <= 4 * 370
+    assert log == [{"message": "usage is counted in memory", "error": SHARED}]
+    looks(two, clock, 130)
+    assert log[1:] == [{"message": "usage is counted in memory", "over": True}]
+    assert 4 * (370 - 60) <= sums(two)[0] <= 4 * 500
+
+
+def test_a_node_that_was_off_for_days_was_not_seen(tmp_path: Path) -> None:
+    clock, folder = Clock(), tmp_path / "usage"
+    looks(recorder(clock, folder), clock, 70)
+    clock.pass_by(200 * 3600)
+    two = recorder(clock, folder, boot="other")
+    looks(two, clock, 70)
+    assert sums(two)[3] >= 4 * 200 * 3600
 
 
 def test_an_agent_that_starts_again_counts_on_from_its_file(card_state: State, tmp_path: Path) -> None:

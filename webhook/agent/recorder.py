@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from webhook.agent.actions import ConditionLog, NodeAction, Watcher
 from webhook.agent.observe.pods import ContainerName
@@ -10,11 +11,11 @@ from webhook.agent.observe.sight import Places, sight
 from webhook.agent.observe.view import Observation
 from webhook.telemetry.log import Log
 from webhook.usage import document
-from webhook.usage.account import UNSEEN, AccountState, NodeLook, advance
+from webhook.usage.account import KEPT_HOURS, UNSEEN, AccountState, NodeLook, advance
 from webhook.usage.document import MOST_ROWS, NodeUsage, collapsed, first_hour, present
 from webhook.usage.held import NodeSlices
 from webhook.usage.record import HOUR, MOST, Amounts, Book, CardAmounts, HolderKey
-from webhook.usage.store import SavedAt, UsageStore
+from webhook.usage.store import FILE, SHARED, WAIT, SavedAt, UsageStore
 
 EVERY = 60.0
 """Seconds between two saves."""
@@ -23,12 +24,17 @@ MOST_HOURS = 48
 """Maximum number of hours that are counted in memory while they cannot be saved; the oldest ones are dropped."""
 
 
+BUSY = f"{FILE}: it is being written, so only what is not saved yet is shown"
+
+
 class UsageRecorder(Watcher):
     """Counts what each container holds and uses.
 
     `slices` returns which containers hold slices, and `frozen` those that the agent has frozen. Without a `store` it
     counts in memory, for as long as the agent runs. `boot` identifies the node's boot, and `wall` is the time of day in
     seconds. `usage` may be called by another thread.
+
+    `saver` saves in the background, because no look may wait for a disk.
     """
 
     def __init__(
@@ -42,9 +48,14 @@ class UsageRecorder(Watcher):
         frozen: Callable[[], Collection[ContainerName]] = tuple,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        saver: Executor | None = None,
     ) -> None:
         self._node, self._slices, self._store, self._boot = node, slices, store, boot
-        self._frozen, self._wall, self._saving = frozen, wall, threading.Lock()
+        self._frozen, self._wall = frozen, wall
+        self._saver = saver or ThreadPoolExecutor(1, "usage")
+        self._save: Future[str] | None = None
+        self._file, self._swap = threading.Lock(), threading.Lock()
+        self._given = Book()
         self._conditions = ConditionLog(log)
         self._places: Places = {}
         self._totals: Mapping[HolderKey, Amounts] = {}
@@ -66,17 +77,26 @@ class UsageRecorder(Watcher):
         return ()
 
     def close(self) -> Iterable[NodeAction]:
-        """Save."""
-        self._save()
+        """Save, after a save that has begun."""
+        self._ended()
+        self._begin()
+        self._ended()
+        self._saver.shutdown()
         return ()
 
     def usage(self, hours: int) -> NodeUsage:
         """Return the usage of the last hours: what was saved, and what was not yet."""
-        with self._saving:  # else what is saved meanwhile would count twice, or not at all
-            state, failed = self._state, self.failed
+        free = self._file.acquire(timeout=WAIT)  # else what is saved meanwhile would count twice, or not at all
+        try:
+            with self._swap:
+                state, given, failed = self._state, self._given, self.failed
             first = first_hour(state.wall, hours)
-            book, why = self._store.read(first, MOST_ROWS) if self._store else (Book(), "")
-        book = book.plus(collapsed(state.book, first), MOST_ROWS)
+            book, why = self._store.read(first, MOST_ROWS) if self._store and free else (Book(), "" if free else BUSY)
+        finally:
+            if free:
+                self._file.release()
+        for each in (given, state.book):
+            book = book.plus(collapsed(each, first), MOST_ROWS)
         return NodeUsage(self._node, first * HOUR, state.wall, book, present(state), why or failed)
 
     def text(self, hours: int) -> bytes:
@@ -101,9 +121,11 @@ class UsageRecorder(Watcher):
         self._count(after)
         book = _recent(before.book.plus(after.book, MOST))
         self._state = AccountState(after.at, after.wall, look, book, after.standing)
-        if now - self._saved >= EVERY:
+        if self._save is not None and self._save.done():
+            self._ended()
+        if self._save is None and now - self._saved >= EVERY:
             self._saved = now
-            self._save()
+            self._begin()
 
     def _now(self, now: float) -> tuple[int, int]:
         return round(now * 1000), max(round(self._wall() * 1000), 0)
@@ -131,16 +153,31 @@ class UsageRecorder(Watcher):
         elapsed = now - last.at if same else max(wall - last.wall, 0)
         return AccountState(now - elapsed, last.wall, UNSEEN._replace(cards=last.cards))
 
-    def _save(self) -> None:
-        with self._saving:
-            state = self._state
-            if self._store is None or not state.book.cards:
-                return
-            last = SavedAt(self._node, self._boot, state.at, state.wall, state.last.cards)
-            why = self._store.save(state.book, last)
-            if not why:
-                self._state = AccountState(state.at, state.wall, state.last, Book(), state.standing)
-        self._set(why)
+    def _begin(self) -> None:
+        """Begin to save what was counted. Until it is saved, it is kept."""
+        state, book = self._state, self._given.plus(self._state.book, MOST)
+        if self._store is None or not book.cards:
+            return
+        with self._swap:
+            self._given = _recent(book)
+            self._state = AccountState(state.at, state.wall, state.last, Book(), state.standing)
+        last = SavedAt(self._node, self._boot, state.at, state.wall, state.last.cards)
+        self._save = self._saver.submit(self._written, self._store, self._given, last)
+
+    def _written(self, store: UsageStore, book: Book, last: SavedAt) -> str:
+        """Save a book, in the background. What another agent has counted too is left out."""
+        with self._file:
+            why = store.save(book, last)
+            if why in ("", SHARED):
+                with self._swap:
+                    self._given = Book()
+        return why
+
+    def _ended(self) -> None:
+        """Report the save that has begun, if any, after its end."""
+        if self._save is not None:
+            self._set(self._save.result())
+            self._save = None
 
     def _set(self, why: str) -> None:
         self.failed = why
@@ -148,11 +185,15 @@ class UsageRecorder(Watcher):
 
 
 def _recent(book: Book) -> Book:
-    """Return a book without the hours above MOST_HOURS: those that were counted first."""
-    hours = dict.fromkeys(key.hour for key in book.cards)
-    if len(hours) <= MOST_HOURS:
+    """Return a book without the hours with containers above MOST_HOURS: those that were counted first.
+
+    Hours without containers take little, and are those of a node that was off. As many are kept as in the file.
+    """
+    full = dict.fromkeys(key.hour for key in book.holders)
+    empty = {key.hour: None for key in book.cards if key.hour not in full}
+    if len(full) <= MOST_HOURS and len(empty) <= KEPT_HOURS:
         return book
-    dropped = {*[*hours][:-MOST_HOURS]}
+    dropped = {*[*full][:-MOST_HOURS], *[*empty][:-KEPT_HOURS]}
     return Book(
         {key: each for key, each in book.cards.items() if key.hour not in dropped},
         {key: each for key, each in book.holders.items() if key.hour not in dropped},

@@ -35,6 +35,9 @@ LONGEST_TEXT = 512
 WAIT = 1.0
 """Seconds that a reader or writer waits for another one."""
 
+SHARED = f"{FILE}: another agent saves there too; the last minute is left out"
+"""Why nothing was saved: it may have been counted twice."""
+
 _SCHEMA = f"""
 CREATE TABLE cards (hour INTEGER, card TEXT, pool TEXT, product TEXT, {", ".join(CardAmounts._fields)},
     PRIMARY KEY (hour, card, pool, product)) WITHOUT ROWID;
@@ -68,27 +71,34 @@ class UsageStore:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
+        self._known: SavedAt | None = None
 
     def load(self) -> tuple[SavedAt | None, str]:
         """Read when the node was saved last; None if it never was. A damaged file is moved aside."""
         try:
             self._prepare()
             with closing(self._open()) as file:
-                return _last(file), ""
+                self._known = _last(file)
+                return self._known, ""
         except (OSError, sqlite3.Error, DamagedRecord) as error:
             return None, self._failed(error)
 
     def save(self, book: Book, last: SavedAt) -> str:
-        """Add the rows of a book, and remove the oldest ones."""
+        """Add the rows of a book, and remove the oldest ones. Only SHARED if another process has saved meanwhile."""
         try:
             self._prepare()
             with closing(self._open()) as file:
                 file.execute("BEGIN IMMEDIATE")
+                found, known = _last(file), self._known
+                self._known = found
+                if None not in (found, known) and found != known:
+                    return SHARED
                 _add(file, book)
                 _prune(file, last.wall // HOUR)
                 cards = json.dumps(last.cards)
                 file.execute("INSERT OR REPLACE INTO last VALUES (1, ?, ?, ?, ?, ?)", (*last[:4], cards))
                 file.execute("COMMIT")
+                self._known = last
         except (OSError, sqlite3.Error, ValueError, OverflowError) as error:  # also for a text that is no Unicode
             return self._failed(error)
         return ""
