@@ -93,6 +93,26 @@ def test_a_row_has_a_limit_over_all_hours(store: UsageStore, monkeypatch: pytest
     assert _hours(store) == set(range(NOW - 4, NOW + 1))
 
 
+def test_a_tenant_with_many_pods_does_not_shorten_the_record(
+    store: UsageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.usage.store.MOST_ROWS", 120)
+    hours = range(NOW - 30, NOW + 1)
+    for hour in hours:
+        rows = {key(hour, pod=f"p-{number}", namespace="many"): Amounts(held=1) for number in range(40)}
+        assert store.save(Book(book(hour).cards, {**book(hour).holders, **rows}), LAST._replace(wall=hour * HOUR)) == ""
+    assert _hours(store) == {*hours}
+    found = read(store).holders
+    sums = {name: sum(each.held for row, each in found.items() if row.namespace == name) for name in ("team", "many")}
+    assert sums == {"team": 10 * len(hours), "many": 40 * len(hours)}
+    with sqlite3.connect(store.folder / FILE) as file:
+        ((rows_left,),) = file.execute("SELECT count(*) FROM holders")
+        pods = {pod for (pod,) in file.execute("SELECT pod FROM holders WHERE hour = ?", (NOW,))}
+    file.close()
+    assert rows_left <= 120
+    assert len(pods) == 41, "the present hour has a row for each"
+
+
 def test_an_agent_that_is_killed_in_a_save_leaves_the_last_save_whole(store: UsageStore) -> None:
     """A second process saves without end and is killed; each save adds to a card's row and a container's at once."""
     program = (
@@ -224,6 +244,7 @@ def test_a_copy_of_the_file_is_read(store: UsageStore, tmp_path: Path) -> None:
         "UPDATE holders SET pod = x'00ff'",
         "UPDATE last SET cards = '{\"a\":'",
         "UPDATE last SET cards = '[[1, 2]]'",
+        "UPDATE last SET cards = replace(printf('%.*c', 100000, 'x'), 'x', '[')",
         "UPDATE last SET wall = 'soon'",
         "DROP TABLE holders; CREATE VIEW holders AS SELECT * FROM cards",
         "DROP TABLE last",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from webhook.usage import private
 from webhook.usage.account import KEPT_HOURS
-from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard, gathered
+from webhook.usage.record import HOUR, REST, Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard, gathered
 
 FOLDER = Path("/var/lib/slicewarden")
 
@@ -24,7 +24,10 @@ VERSION = 1
 """The version of the tables, in the file's `user_version`."""
 
 MOST_ROWS = 50_000
-"""Maximum number of rows of containers in a file, about 10 MiB. The most distant hours are removed first."""
+"""Maximum number of rows of containers in a file, about 10 MiB.
+
+The most distant hours are added up by namespace first, because a tenant may start any number of pods, and then removed.
+"""
 
 MOST_ASIDE = 3
 """Maximum number of damaged files that are kept."""
@@ -199,7 +202,7 @@ def _last(file: sqlite3.Connection) -> SavedAt | None:
             SlicedCard(text(uuid), number(slices), text(pool), text(product))
             for uuid, slices, pool, product in json.loads(row[4])
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise DamagedRecord("its list of cards cannot be read") from error
     return SavedAt(node, boot, at, wall, cards)
 
@@ -228,18 +231,35 @@ def _write(
 
 
 def _prune(file: sqlite3.Connection, now: int) -> None:
-    """Remove the hours most distant from the present one, until few enough are left. Raises sqlite3.Error.
+    """Add up or remove the hours most distant from the present one, until few enough rows are left.
 
-    The distance decides, so that a clock that was wrong for a while does not remove all others.
+    The distance decides, so that a clock that was wrong for a while does not remove all others. Raises sqlite3.Error
+    and DamagedRecord.
     """
     counts = dict(file.execute("SELECT hour, 0 FROM cards GROUP BY hour"))
     counts |= dict(file.execute("SELECT hour, count(*) FROM holders GROUP BY hour"))
     rows, near = sum(counts.values()), sorted(counts, key=lambda hour: (abs(hour - now), hour))
+    whole = {hour for (hour,) in file.execute("SELECT DISTINCT hour FROM holders WHERE pod != ?", (REST,))}
+    for hour in near[:0:-1]:  # but not the nearest
+        if rows <= MOST_ROWS:
+            break
+        if hour in whole:
+            counts[hour], before = _fold(file, hour), counts[hour]
+            rows += counts[hour] - before
     while near and (len(near) > KEPT_HOURS or rows > MOST_ROWS):
         hour = near.pop()
         rows -= counts[hour]
         file.execute("DELETE FROM cards WHERE hour = ?", (hour,))
         file.execute("DELETE FROM holders WHERE hour = ?", (hour,))
+
+
+def _fold(file: sqlite3.Connection, hour: int) -> int:
+    """Add up an hour's rows by namespace. Returns how many are left. Raises sqlite3.Error and DamagedRecord."""
+    rows = _holder_rows(file.execute("SELECT * FROM holders WHERE hour = ?", (hour,)))
+    folded = gathered((), ((key.folded(namespace=True), used) for key, used in rows)).holders
+    file.execute("DELETE FROM holders WHERE hour = ?", (hour,))
+    _write(file, "holders", folded)
+    return len(folded)
 
 
 def _sums(file: sqlite3.Connection, since: int, most: int) -> Book:
