@@ -378,6 +378,8 @@ def told(logged: list[Any]) -> list[str]:
     [
         (None, "no hook", "had no limit from NVIDIA's hook"),
         (9000, "wider", "had a limit of 9000 MiB from NVIDIA's hook, which is more than its 5500 MiB"),
+        (5565, "wider", "had a limit of 5565 MiB from NVIDIA's hook, which is more than its 5500 MiB"),
+        (5564, "", ""),
         (5500, "", ""),
         (2000, "", ""),
     ],

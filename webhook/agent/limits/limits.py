@@ -11,7 +11,7 @@ from webhook.agent.limits import compare
 from webhook.agent.observe import limited
 from webhook.agent.observe.admitted import UNKNOWN
 from webhook.agent.observe.cgroups import CgroupFolders
-from webhook.agent.observe.limited import LimitCounts, LimitFault, WantedLimit
+from webhook.agent.observe.limited import ROUNDING, LimitCounts, LimitFault, WantedLimit
 from webhook.agent.observe.nvml import UNLIMITED, Cards
 from webhook.agent.observe.view import Observation
 from webhook.policy.model import REPORT
@@ -22,9 +22,6 @@ AGAIN = 30.0
 
 CHECK = 0.5
 """Seconds at least between two checks of the limits that are set: turns may need ten looks a second."""
-
-ROUNDING = 64
-"""MiB by which a driver may report more than was set. No card has shown how it rounds."""
 
 REASON = "GPULimitDiffers"
 """The reason of the Events."""

@@ -8,6 +8,9 @@ from webhook.agent.observe.look import CardUse
 from webhook.agent.observe.nvml import UNLIMITED
 from webhook.agent.observe.pods import ContainerName
 
+ROUNDING = 64
+"""MiB by which a driver may report more than was set. No card has shown how it rounds."""
+
 
 class LimitFault(StrEnum):
     """How the driver's limits of a container differ from what it was admitted with."""
@@ -54,11 +57,11 @@ def fault(most: int, limits: Mapping[str, int | None], using: Collection[str]) -
     """Compare a container's limits (MiB), by card, with the most that it may use; None if nothing is known to differ.
 
     NVIDIA's hook limits only the container's own cards, so one limit is enough until the container uses a card without
-    one. `using` has the cards that it uses. A limit that cannot be read is None.
+    one. `using` has the cards that it uses. A limit that cannot be read is None, and one is wider only above ROUNDING.
     """
     known = {card: limit for card, limit in limits.items() if limit is not None}
     own = {card: limit for card, limit in known.items() if limit < UNLIMITED}
-    if any(limit > most for limit in own.values()):
+    if any(limit > most + ROUNDING for limit in own.values()):
         return LimitFault.WIDER
     if known and not own:
         return LimitFault.MISSING
