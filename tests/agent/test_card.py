@@ -1,10 +1,13 @@
 """The pretended card itself: real processes take its memory, and it holds them to what the driver was told."""
 
+from typing import Any
+
+import pynvml
 import pytest
 
 from bench.gpu.containers import Containers
 from tests.support.card.state import MIB, NO_RESERVED, State
-from webhook.agent.observe import look, view
+from webhook.agent.observe import look, nvml, view
 from webhook.agent.observe.nvml import Cards
 from webhook.agent.observe.processes import Processes
 
@@ -95,3 +98,17 @@ def test_a_limit_also_holds_what_runs_in_cgroups_below_the_containers(card: Stat
     cards.close()
     assert not program.take(1001)
     assert program.take(1000)
+
+
+@pytest.mark.usefixtures("card")
+def test_a_driver_that_does_not_tell_what_it_keeps_casts_no_doubt_on_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a card stops its turns, and makes all work on it unmeasured."""
+
+    def refused(_: Any) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo_v2", refused)
+    cards = Cards()
+    (reading,) = cards.look()
+    cards.close()
+    assert (reading.errors, reading.kept, reading.used) == ((), None, 0)

@@ -245,7 +245,8 @@ class Cards:
         errors: list[str] = []
         memory = self._ask(errors, pynvml.nvmlDeviceGetMemoryInfo, card.handle)
         total = None if memory is None else memory.total // MIB
-        reserved = None if memory is None else self._ask(errors, nvmlDeviceGetMemoryInfo_v2, card.handle)
+        # nothing depends on it, so a failure is no reason to doubt the reading
+        reserved = None if memory is None else self._ask([], nvmlDeviceGetMemoryInfo_v2, card.handle)
         rates = None if card.mig else self._ask(errors, pynvml.nvmlDeviceGetUtilizationRates, card.handle)
         busy = rates.gpu if rates is not None and rates.gpu <= _PERCENT else None
         clients = self._ask(errors, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, card.handle) or ()
