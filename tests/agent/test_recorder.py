@@ -316,6 +316,16 @@ def test_memory_is_bounded_while_nothing_can_be_saved(tmp_path: Path) -> None:
     assert len({key.hour for key in one._given.cards} | {key.hour for key in one._state.book.cards}) <= 49
 
 
+def test_without_a_folder_a_look_adds_to_a_small_book() -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    for _ in range(5):
+        looks(one, clock, 65)
+        clock.pass_by(3600)
+    assert len(one._state.book.cards) <= 2
+    assert sums(one)[0] == 4 * (5 * 65 + 4 * 3600)
+
+
 def test_no_look_waits_for_the_disk(tmp_path: Path) -> None:
     """A save hangs for a day. Looks go on, and what they count is saved afterwards, once."""
     clock, folder, disk = Clock(), tmp_path / "usage", threading.Event()

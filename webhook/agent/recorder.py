@@ -154,13 +154,15 @@ class UsageRecorder(Watcher):
         return AccountState(now - elapsed, last.wall, UNSEEN._replace(cards=last.cards))
 
     def _begin(self) -> None:
-        """Begin to save what was counted. Until it is saved, it is kept."""
+        """Begin to save what was counted. Until it is saved, it is kept, also so that a look adds to a small book."""
         state, book = self._state, self._given.plus(self._state.book, MOST)
-        if self._store is None or not book.cards:
+        if not book.cards:
             return
         with self._swap:
             self._given = _recent(book)
             self._state = AccountState(state.at, state.wall, state.last, Book(), state.standing)
+        if self._store is None:
+            return
         last = SavedAt(self._node, self._boot, state.at, state.wall, state.last.cards)
         self._save = self._saver.submit(self._written, self._store, self._given, last)
 
