@@ -91,7 +91,7 @@ ARGUMENTS = {
 """What each command with formats is given, besides the format."""
 
 OF_A_CLUSTER = {"agent", "audit", "doctor", "idle", "prove", "usage"}
-"""Commands that need more than files of objects; their own tests have texts of strangers."""
+"""Commands that need more than files of objects. Their reports are made of the same parts."""
 
 
 def formats() -> Iterator[tuple[str, str]]:
