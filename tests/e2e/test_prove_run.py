@@ -108,10 +108,20 @@ def test_the_rights_that_are_written_are_enough_and_nothing_is_left(
     assert eventually(lambda: left(guarded.cluster, team) == [])
 
 
+FROM_A_TERMINAL = """
+import os, signal, sys
+for each in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(each, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Starts a program that no signal is ignored for, as a terminal does. A shell's background job ignores Ctrl-C."""
+
+
 @contextmanager
 def begun(cluster: Cluster, namespace: str, command: list[str | Path]) -> Iterator[subprocess.Popen[str]]:
     """A run whose first pod is there, and does not end."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    started = [sys.executable, "-c", FROM_A_TERMINAL, *command]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert eventually(lambda: bool(left(cluster, namespace, "pods")) or process.poll() is not None)
             assert process.poll() is None, process.communicate()
