@@ -13,7 +13,7 @@ TESTS = ROOT / "tests"
 FOLDER = ROOT / "docs" / "evidence"
 PAGE = (FOLDER / "checklists.md").read_text("utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text("utf-8")
-LISTS = {"contract": ("## The contract with the API server", 114), "threat": ("## Threats", 85)}
+LISTS = {"contract": ("## The contract with the API server", 114), "threat": ("## Threats", 86)}
 ROW = re.compile(r"^\| (\d+)(?:-(\d+))? \| (.+) \| (.+) \|$", re.MULTILINE)
 
 
