@@ -225,13 +225,7 @@ def descriptors(pid: int) -> int:
     return sum(len([*Path(f"/proc/{each}/fd").iterdir()]) for each in family(pid))
 
 
-@pytest.mark.parametrize(
-    "door",
-    [
-        pytest.param(door, marks=() if name == "reviews" else pytest.mark.thorough, id=name)
-        for name, door in DOORS.items()
-    ],
-)
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 def test_slow_endless_and_many_peers_take_bounded_memory_and_keep_nobody_out(tmp_path: Path, door: Door) -> None:
     with door.open(tmp_path) as port, ExitStack() as peers:
         assert asked(port, door.path) == 200
