@@ -1,6 +1,7 @@
 """Texts become JSON values with line numbers, as Kubernetes' own tools read them."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -595,6 +596,23 @@ def test_a_mapping_mark_knows_its_children() -> None:
 @pytest.mark.parametrize("text", ["y", "No", "on", "1e3", "0o7", "1_000", ".5", "~", "", "0b+1", "12", "a", "12:30:45"])
 def test_a_text_is_written_so_that_it_is_read_as_one(text: str) -> None:
     assert parse(goyaml_writer.write({text: [text]}))[0] == {text: [text]}
+
+
+COMMANDS = st.lists(
+    st.sampled_from(
+        ("::error::", "##[x]", "##vso[x]", "##", "[", "\n", " ", "\t", "\u2028", "a", "a " * 520, '"', "\\", "'")
+    )
+).map("".join)
+
+
+@given(COMMANDS)
+@example("a " * 520 + "::error::x")
+@example("##[add-mask]x")
+def test_a_build_server_finds_no_command_in_what_is_written(text: str) -> None:
+    value = {"k": {text: [text, {"m": text}]}}
+    written = goyaml_writer.write(value)
+    assert not re.search(r"(^|[\n\r\x85\u2028])\s*::|##\w*\[", written)
+    assert parse(written)[0] == value
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,15 @@ from typing import Any
 import yaml
 
 from webhook.documents.goyaml_scalars import plain
+from webhook.text.words import quelled
 
 
 def write(value: Any) -> str:
-    """Write a JSON value as YAML. Keys keep their order, and texts of several lines become block scalars."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1000)
+    """Write a JSON value as YAML. Keys keep their order, and texts of several lines become block scalars.
+
+    A build server finds no commands in it. A text that has one is written in double quotes, with escapes.
+    """
+    return quelled(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1000))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -25,8 +29,13 @@ class _Dumper(yaml.SafeDumper):
 def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     """Quote texts that go-yaml would not read as strings. PyYAML misses some: `y`, `1e3`."""
     style = "|" if "\n" in text else None if isinstance(plain(text), str) else "'"
+    if ("::" in text or "##" in text) and _COMMAND.search(text):
+        style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
+
+_COMMAND = re.compile(r"(^|\s)::|##\w*\[")
+"""A place that `quelled` escapes, or would escape if a long text continued there on a new line."""
 
 _Dumper.add_representer(str, _write_text)
 

@@ -58,7 +58,7 @@ def reduced(objects: Iterable[Object], policy: Policy) -> list[Object]:
 
 def json_text(objects: Iterable[Object]) -> str:
     """Write objects as a List in JSON, each on a line of its own, so that a diff shows what changed."""
-    lines = ",\n".join(json.dumps(item, sort_keys=True, ensure_ascii=False) for item in objects)
+    lines = ",\n".join(json.dumps(item, sort_keys=True) for item in objects)
     return f'{{"apiVersion": "v1", "kind": "List", "items": [\n{lines}\n]}}\n'
 
 

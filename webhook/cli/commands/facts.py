@@ -111,6 +111,6 @@ def command(
             raise click.UsageError("--images writes into the first of the policy's sharing.namespaces, and it has none")
         objects = [*objects, inputs.load_images(images, loaded.limits.namespaces[0])]
     text = reduced.FORMS[format or "json"](reduced.reduced(objects, loaded))
-    outputs.show(text, commands=format == "yaml")
+    outputs.show(text)
     outputs.say(map(str, problems))
     return options.UNUSABLE if problems else 0

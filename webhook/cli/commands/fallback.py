@@ -13,7 +13,7 @@ from webhook.fallback import mutations, policies
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.comparison import options_of
 from webhook.fallback.params import Params
-from webhook.text.words import shown
+from webhook.text.words import one_line, shown
 
 FORMS = ("vap", "static")
 
@@ -136,7 +136,9 @@ def command(
     )
     if mutate:
         missing = mutations.unwritten(loaded, rules.walk(), mutations.cappings(loaded, known))
-        outputs.show("# Without the webhook this is missing:\n" + "".join(f"# - {each}\n" for each in missing))
+        outputs.show(
+            "# Without the webhook this is missing:\n" + "".join(f"# - {one_line(each)}\n" for each in missing)
+        )
     for each in (*made, *mutating):
-        outputs.show("---\n" + goyaml_writer.write(each), commands=True)
+        outputs.show("---\n" + goyaml_writer.write(each))
     return 0

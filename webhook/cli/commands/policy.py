@@ -261,7 +261,7 @@ def export(policy: str | None, facts: Sequence[str]) -> None:
     made = overlays.overlays(inputs.load_policy(policy), Facts.of(item.value for item in inputs.load_facts(facts)))
     outputs.say(f"note: {note}" for note in made.notes)
     for each in made.objects:
-        outputs.show("---\n" + goyaml_writer.write(each), commands=True)
+        outputs.show("---\n" + goyaml_writer.write(each))
 
 
 def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

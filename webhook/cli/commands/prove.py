@@ -222,7 +222,7 @@ def _write_rights(policy: Policy, namespace: str) -> None:
     from webhook.proving import rights
 
     for role in rights.roles(rights.rights(policy, namespace)):
-        outputs.show("---\n" + goyaml_writer.write(role), commands=True)
+        outputs.show("---\n" + goyaml_writer.write(role))
 
 
 def _bound(tried: Sequence["Tried"], run: "ProbeRun", *, yes: bool) -> str:

@@ -71,5 +71,5 @@ def command(
         )
     for name, configuration in zip(HALVES, made, strict=True):
         if half in (None, name):
-            outputs.show("---\n" + goyaml_writer.write(configuration), commands=True)
+            outputs.show("---\n" + goyaml_writer.write(configuration))
     return 0
