@@ -131,16 +131,40 @@ def pods(name: str) -> st.SearchStrategy[Object]:
 SHARING = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 64}]}}\n"
 
 
+TEMPLATED = {
+    **dict.fromkeys(("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), "apps/v1"),
+    **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
+    "ReplicationController": "v1",
+}
+"""The kinds with a template of pods that the role `edit` may create, and their versions."""
+
+CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
+OTHERS = (
+    *("Pod", "ConfigMap", "ServiceAccount", "Service", "Role", "PersistentVolumeClaim", "Secret", "Endpoints"),
+    *("ClusterPolicy", "Node", "Namespace"),
+)
+
+
 @st.composite
 def tenants_object(draw: st.DrawFn, name: str, space: str) -> Object:
     """Any object that the role `edit` may create in a namespace, or a custom one with the kind of a cluster's."""
-    kinds = ("DaemonSet", "Deployment", "StatefulSet", "Job", "Pod", "ConfigMap", "ServiceAccount", "Service", "Role")
-    kind = draw(st.sampled_from((*kinds, "PersistentVolumeClaim", "ClusterPolicy", "Node", "Namespace")))
+    kind = draw(
+        st.sampled_from((*TEMPLATED, *CLAIMS, *OTHERS, "Pod", "ConfigMap", "ClusterPolicy", "Node", "Namespace"))
+    )
     item: Object = {"apiVersion": "v1", "kind": kind, "metadata": draw(metadata(space))}
     match kind:
-        case "DaemonSet" | "Deployment" | "StatefulSet" | "Job":
+        case each if each in TEMPLATED:
             template = {"metadata": {"annotations": draw(labels)}, "spec": draw(pods(name))}
-            return {**item, "apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "spec": {"template": template}}
+            if kind == "CronJob":
+                template = {"spec": {"template": template}}
+            key = "jobTemplate" if kind == "CronJob" else "template"
+            return {**item, "apiVersion": TEMPLATED[kind], "spec": {key: template}}
+        case each if each in CLAIMS:
+            spec: Object = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": draw(words)}}]}}
+            if kind == "ResourceClaimTemplate":
+                spec = {"metadata": {"annotations": draw(labels)}, "spec": spec}
+            status = {"allocation": {"devices": {"results": [{"driver": "gpu.nvidia.com", "device": draw(words)}]}}}
+            return {**item, "apiVersion": "resource.k8s.io/v1", "spec": spec, "status": status}
         case "Pod":
             ready = {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]}
             return {**item, "spec": draw(pods(name)), "status": ready}
@@ -229,7 +253,8 @@ def forbidden(space: str, account: str) -> Object:
 def accounts(items: list[Object]) -> set[str]:
     """The accounts of all pods and templates among some objects."""
     specs = [item.get("spec", {}) for item in items]
-    specs += [spec.get("template", {}).get("spec", {}) for spec in specs]
+    for key in ("jobTemplate", "template"):
+        specs += [spec.get(key, {}).get("spec", {}) for spec in specs]
     return {"default", *(spec["serviceAccountName"] for spec in specs if "serviceAccountName" in spec)}
 
 
