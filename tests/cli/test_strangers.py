@@ -133,7 +133,7 @@ ARGUMENTS = {
 """What each command with formats is given, besides the format."""
 
 OF_A_CLUSTER = {"agent", "audit", "doctor", "idle", "prove", "usage"}
-"""Commands that need more than files of objects. Their reports are made of the same parts."""
+"""Commands that need more than files of objects: their own tests try them."""
 
 
 def formats() -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.listening import Asked, listening
+from tests.support.strangers import HOSTILE, harmful
 from webhook.cli import main as cli
 from webhook.reports import usage_report
 from webhook.usage import document
@@ -108,6 +109,26 @@ def test_free_and_unseen_slices_have_rows_and_gaps_have_notes(
         "note: node-2: usage.sqlite: No space left on device",
         "note: not counted all the time: node-2 GPU-0: 0.1 of 1.0 h",
     ]
+
+
+@pytest.mark.parametrize("command", ["usage", "idle"])
+def test_no_text_of_an_agent_or_a_pod_is_a_command(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cards = (A10._replace(pool=HOSTILE, product=HOSTILE),)
+    evil = HolderLook("e", HOSTILE, HOSTILE, HOSTILE, HOSTILE, (LAZY,))
+    written = document.write(usage(state(evil, cards=cards), HOSTILE, trouble=HOSTILE))
+    (tmp_path / "usage.json").write_text(written)
+    for options in (
+        ["-o", "table"],
+        ["-o", "json"],
+        *([["-o", "csv"], ["--by", "card"]] if command == "usage" else ()),
+    ):
+        status = cli.main([command, *options, "--from", str(tmp_path / "usage.json")])
+        out, err = capsys.readouterr()
+        assert "forged" in out or status, err
+        assert harmful(out, "") == []
+        assert harmful(err, "") == []
 
 
 shares = st.builds(CardShare, st.sampled_from(("GPU-0", "GPU-1", "")), st.integers(0, 5), st.booleans(), st.just(5))

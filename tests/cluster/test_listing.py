@@ -13,6 +13,7 @@ import pytest
 from tests.support import kubeconfigs
 from tests.support.listening import Asked, listening
 from tests.support.policies import POLICY
+from tests.support.strangers import HOSTILE, harmful
 from webhook.api.resources import Resource
 from webhook.catalog.names import Names
 from webhook.cli import main as cli
@@ -33,6 +34,7 @@ class Server:
         self.answers: dict[str, list[Any]] = {"/version": [{"major": "1"}], "/apis": [{"groups": []}]}
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.url = ""
+        self.said = "said"
 
     def answer(self, method: str, path: str, query: dict[str, str]) -> Any:
         self.asked.append((method, path, query))
@@ -53,7 +55,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         answer = known.answer(asked.command, url.path, {key: each[0] for key, each in parse_qs(url.query).items()})
         status = answer if isinstance(answer, int) else 200
         if status != 200:
-            answer = {"kind": "Status", "message": f"said {status}"}
+            answer = {"kind": "Status", "message": f"{known.said} {status}"}
         asked.give(status, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
     with listening(respond) as known.url:
@@ -322,6 +324,32 @@ def test_a_kind_that_may_not_be_listed_is_one_line_and_the_rest_is_judged(
     status, out, err = audit(kubeconfig, capsys, "--format", "policyreport")
     assert (status, [each["scope"]["name"] for each in json.loads(out)["items"]]) == (2, ["a"])
     assert err == ["cluster: deployments.apps may not be listed: said 403"]
+
+
+@pytest.mark.parametrize("form", ["table", "json", "html", "github"])
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_audit_prints_no_command_of_a_stranger(
+    server: Server, kubeconfig: str, capsys: pytest.CaptureFixture[str], form: str, refused: bool
+) -> None:
+    """The texts are those of pods, of their workloads, of nodes, and of the API server's refusals."""
+    readable(server)
+    container = {"name": HOSTILE, "image": HOSTILE, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": HOSTILE}]}
+    spying = {"nodeName": HOSTILE, "schedulerName": HOSTILE, "containers": [container]}
+    owner = {"apiVersion": HOSTILE, "kind": HOSTILE, "name": HOSTILE, "uid": HOSTILE, "controller": True}
+    made = item(HOSTILE, HOSTILE, spec=spying)
+    made["metadata"] |= {"annotations": {HOSTILE: HOSTILE}, "labels": {HOSTILE: HOSTILE}, "ownerReferences": [owner]}
+    server.answers["/api/v1/namespaces"] = [page({"metadata": {"name": HOSTILE, "uid": "u"}})]
+    server.answers["/api/v1/nodes"] = [page({"metadata": {"name": HOSTILE, "uid": "v", "labels": {HOSTILE: HOSTILE}}})]
+    server.answers["/apis"] = [{"groups": [group("apps", "v1"), group(HOSTILE, HOSTILE)]}]
+    server.answers["/apis/apps/v1"] = [resources("Deployment")]
+    server.answers["/api/v1/pods"] = [page(made)]
+    server.said = HOSTILE
+    if refused:
+        server.answers["/api/v1/nodes"] = server.answers["/apis/apps/v1"] = [403]
+    _, out, err = audit(kubeconfig, capsys, "--format", form)
+    assert "forged" in out
+    assert harmful(out, form) == []
+    assert harmful("\n".join(err), "") == []
 
 
 def test_a_namespace_that_is_not_there_is_told(

@@ -18,6 +18,7 @@ from tests.support.kubeconfigs import kubeconfig
 from tests.support.listening import Asked, listening
 from tests.support.policies import FACTS, POLICY, policy_of
 from tests.support.starting import made, objects
+from tests.support.strangers import HOSTILE, harmful, places
 from webhook.api.resources import Resource
 from webhook.cli import main as cli
 from webhook.cluster.watch import inside, namespaces, resources
@@ -204,6 +205,47 @@ def ask(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any
         return Ended(status, *capsys.readouterr())
 
     return ask
+
+
+def _evil(value: Any) -> Any:
+    """An answer in which each text that names or says something is the hostile one."""
+    kept = deepcopy(value)
+    for within, key, path in [*places(kept)]:
+        if path[-1] in ("name", "nodeName", "message", "reason", "args") or "args" in path:
+            within[key] += HOSTILE
+    return kept
+
+
+SAID = (
+    DEPLOYMENT,
+    f"{HOME}/pods",
+    SLICES,
+    VALIDATING,
+    POLICY_MAP,
+    SERVING,
+    REVIEWS,
+    PROBE,
+    FALLBACK[0],
+    "/api/v1/nodes",
+)
+"""The answers that have texts of others, or whose error has one."""
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_no_text_of_the_cluster_is_a_command(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    """In turn each answer is hostile: the names in it, or the message of an error."""
+    honest = dict(world.items)
+    with listening(world.answer) as url:
+        config = str(kubeconfig(tmp_path, url))
+        for path in SAID:
+            evil = _evil(honest[path]) if status == 200 and path != PROBE else (400 if path == PROBE else 403, HOSTILE)
+            world.items = {**honest, path: evil}
+            cli.main(["doctor", "--kubeconfig", config])
+            printed = capsys.readouterr()
+            assert harmful(printed.out, "") == []
+            assert harmful(printed.err, "") == []
 
 
 CLUSTERS = sorted((ROOT / "tests/clusters").glob("**/*.yaml"))

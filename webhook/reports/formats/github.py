@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from webhook.model import Action
 from webhook.scan.results import Report
 from webhook.text.terminal import PLAIN, Look
-from webhook.text.words import printable
+from webhook.text.words import one_line
 
 PURPOSE = "annotations in GitHub Actions"
 PROBLEMS = EXEMPTED = REPAIRED = True
@@ -44,7 +44,7 @@ def _command(command: str, file: str, line: int, title: str, message: str) -> st
 
 def _data(text: str) -> str:
     lines = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    return printable(lines)  # a name of a file may move a terminal's cursor
+    return one_line(lines)
 
 
 def _property(text: str) -> str:
