@@ -127,9 +127,40 @@ def test_openshifts_installers_are_not_asked_about() -> None:
     assert asked(policy, installer) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("aks", {"calico-system", "tigera-operator"}),
+        ("gke", {"gke-managed-system", "gmp-system"}),
+        (
+            "openshift",
+            {
+                "nvidia-gpu-operator",
+                "openshift-config",
+                "openshift-etcd",
+                "openshift-kube-apiserver",
+                "openshift-multus",
+                "openshift-network-operator",
+                "openshift-nfd",
+                "openshift-ovn-kubernetes",
+            },
+        ),
+        ("eks", set()),
+    ],
+)
+def test_the_platform_of_a_cluster_is_known_without_an_option(name: str, wanted: set[str]) -> None:
+    items = objects(ROOT / f"tests/clusters/{name}.yaml")
+    assert {*made(items).policy.leave_alone} == wanted
+    labels = [item["metadata"].get("labels", {}) for item in items if item["kind"] == "Node"]
+    for each in labels:
+        for platform in PLATFORMS:
+            for key in platform.node_labels:
+                each.pop(key, None)
+    assert {*made(items).policy.leave_alone} == wanted & {"nvidia-gpu-operator"}, "its nodes say it, and no name does"
+
+
 def test_no_gpu_operator_is_named_where_there_is_none() -> None:
     spec = spec_of(made(objects(ROOT / "tests/clusters/gke.yaml")).text)
-    assert spec["leaveAlone"] == ["gke-managed-system", "gmp-system"]
     assert spec["sharing"]["namespaces"] == []
     policy = made(objects(ROOT / "tests/clusters/gke.yaml")).policy
     assert asked(policy, pod_of(agent("thief", "gpu-operator"))) != [], "whoever makes such a namespace is judged"
