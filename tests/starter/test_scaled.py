@@ -1,7 +1,9 @@
 """Pools for nodes that do not exist yet: by what an autoscaler knows of them, and never by a guess at their sharing."""
 
+import json
 from collections.abc import Set
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds import ec2_node_class
 from webhook.facts.scaling import of_node_pool
 from webhook.facts.snapshot import Facts
+from webhook.gpu.review import placements_for
 from webhook.model import Action, Object, Unusable
 from webhook.rules import walk
 from webhook.scan import reduced
@@ -47,7 +50,7 @@ def test_karpenters_pools_at_zero_select_what_karpenter_knows_and_are_shared_as_
     assert {name: pool["assume"] for name, pool in found.items()} == {
         "t4-shared": {"product": "Tesla-T4", "memory": "15360Mi", "replicas": 4},
         "a10g-shared": {"product": "NVIDIA-A10G", "memory": "23028Mi", "replicas": 4},
-        "whole": {"product": "NVIDIA-A10G", "memory": "23028Mi"},
+        "whole": {"memory": "23028Mi"},  # the smallest of three cards
     }
 
 
@@ -252,6 +255,105 @@ def test_a_nodepool_that_has_a_node_gets_no_second_pool_and_keeps_other_nodes_ou
     assert [
         each for each in linted(made([*items, *new]).text, Facts.of([*items, *new])) if each[1] is Action.DENY
     ] == []
+
+
+WHOLE, GPU_NAME = {"nvidia.com/device-plugin.config": "whole"}, AWS + "gpu-name"
+
+
+def with_node_pool(*requirements: Object, name: str = "whole", labels: Object | None = None) -> list[Any]:
+    """The cluster whose NodePool `whole` has a node with an A10G, and a NodePool of this name."""
+    taint = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
+    own = {"metadata": {"labels": labels or {}}, "spec": {"requirements": [*requirements], "taints": [taint]}}
+    pool: Object = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}}
+    return [*objects(ROOT / "tests/clusters/karpenter.yaml"), {**pool, "spec": {"template": own}}]
+
+
+def landing(items: list[Any], chosen: Object, trust: str = "untrusted") -> tuple[str | None, list[str]]:
+    """The pool of a pod that selects these labels, and what denies it."""
+    policy, facts = made(items).policy, Facts.of([*items, TEAM])
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    metadata = {"name": "p", "namespace": "team", "annotations": {"slicewarden.dev/trust": trust}}
+    spec = {"containers": [container], "nodeSelector": chosen}
+    request = admission.decode(admission.wrap({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+    denied = [each.rule for each in Engine(policy, walk()).judge(request, facts).having(Action.DENY)]
+    (placement,) = placements_for(request, policy, facts)
+    return placement.pool.name if placement.pool else None, denied
+
+
+TEAM: Object = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "team", "labels": {"slicewarden.dev/trust": "trusted"}},
+}
+
+
+@pytest.mark.parametrize("labels", [{}, WHOLE], ids=["plain", "configured"])
+def test_a_card_that_a_nodepool_may_make_next_to_those_it_made_has_a_pool(labels: Object) -> None:
+    items = with_node_pool(requirement("family", "In", "g5", "g6", "p5"), labels=labels)
+    found = pools(items)
+    assert found["a10g-whole"]["nodes"] == {"matchLabels": {NODE_POOL: "whole", GPU_NAME: "a10g"}}
+    assert found["whole"]["nodes"] == {
+        "matchLabels": {NODE_POOL: "whole"},
+        "matchExpressions": [{"key": GPU_NAME, "operator": "NotIn", "values": ["a10g"]}],
+    }
+    assert found["whole"]["assume"] == {"memory": "23034Mi"}, "the smaller of an L4 and an H100"
+    for chosen, wanted in (
+        ({NODE_POOL: "whole", GPU_NAME: "l4"}, "whole"),
+        ({NODE_POOL: "whole", GPU_NAME: "a10g"}, "a10g-whole"),
+        ({NODE_POOL: "whole"}, "a10g-whole"),
+    ):
+        assert landing(items, chosen) == (wanted, []), "a pool with a node comes first"
+    assert landing(items, {NODE_POOL: "sliced", GPU_NAME: "l4"}, "trusted")[1] == ["unsteered-pod"]
+    assert {action for _, action in linted(made(items).text, Facts.of(items))} <= {Action.AUDIT}
+
+
+def test_the_tests_of_a_policy_with_a_pool_of_other_cards_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts, test = tmp_path / "facts.json", tmp_path / "policies/test.yaml"
+    items = with_node_pool(requirement("family", "In", "g5", "g6", "p5"))
+    facts.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    test.parent.mkdir()
+    assert cli.main(["policy", "init", "--facts", str(facts), "--tests", str(test)]) == 0
+    (test.parent / "policy.yaml").write_text(capsys.readouterr().out)
+    assert cli.main(["test", str(test.parent)]) == 0
+    assert "a pod that selects pool whole lands there" in test.read_text()
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        [requirement("family", "In", "g5")],
+        [requirement("family", "In", "g5", "g6"), requirement("gpu-name", "In", "a10g")],
+        [requirement("family", "In", "g5", "p3dn"), requirement("gpu-name", "In", "a10g")],
+    ],
+)
+def test_a_nodepool_that_makes_one_card_has_one_pool(own: list[Object]) -> None:
+    assert pools(with_node_pool(*own)) == pools(objects(ROOT / "tests/clusters/karpenter.yaml"))
+
+
+@pytest.mark.parametrize(
+    "own", [requirement("category", "In", "g", "p"), requirement("family", "In", "g5", "p3dn")], ids=["any", "unknown"]
+)
+def test_a_nodepool_that_may_make_a_card_that_is_not_known_has_a_pool_for_it(own: Object) -> None:
+    items = with_node_pool(own)
+    assert landing(items, {NODE_POOL: "whole", GPU_NAME: "v100"}) == ("whole", [])
+    assert "assume" not in pools(items)["whole"]
+
+
+def test_a_nodepool_whose_pool_selects_no_card_needs_no_other() -> None:
+    items = with_node_pool(requirement("family", "In", "g5", "g6"))
+    own = spec_of(made(items, by_product=False).text)["pools"]
+    assert own == spec_of(made(items[:-1], by_product=False).text)["pools"]
+
+
+def test_other_cards_of_a_nodepool_get_no_pool_if_only_its_nodes_say_that_they_are_shared() -> None:
+    """Nothing that is read shares the cards of this NodePool, but its node does: other cards may be no whole ones."""
+    for labels in ({}, {"nvidia.com/device-plugin.config": "sliced"}):
+        items = with_node_pool(requirement("family", "In", "g5", "g6"), name="sliced", labels=labels)
+        found = made(items)
+        assert spec_of(found.text)["pools"] == spec_of(made(items[:-1]).text)["pools"]
+        assert any(note.startswith("no pool is written for other cards of NodePool sliced: ") for note in found.notes)
 
 
 def test_machine_sets_get_pools_where_no_tenant_writes_them() -> None:

@@ -56,6 +56,9 @@ COUNTS = (
 INSTANCE_TYPES = ("node.kubernetes.io/instance-type",)
 """Labels with a cloud's name for the machine, which has one kind of card (kubernetes well-known labels)."""
 
+NAMING = (*PRODUCTS, *INSTANCE_TYPES, "karpenter.k8s.aws/instance-family")
+"""Labels whose value names a node's card, or a machine or a family of machines with one kind of card."""
+
 KARPENTER = "karpenter.sh/nodepool"
 """The label of nodes that Karpenter makes (kubernetes-sigs/karpenter pkg/apis/v1/labels.go)."""
 
@@ -128,14 +131,22 @@ def card_type(name: str) -> CardType | None:
 
     A size in the name counts: `nvidia-a100-80gb` has 80 GB.
     """
-    words = [word for word in re.split(r"[-_. ]", name.lower()) if word]
-    known = [_FAMILIES.get(word, word) for word in words]
-    word = next((word for word in known if word in _CARDS), "")
-    if word == "a100" and "80gb" in words:
+    known = model(name)
+    if known == "a100" and "80gb" in _words(name):
         return CardType("NVIDIA-A100-SXM4-80GB", 81920)
+    return _CARDS.get(known)
+
+
+def model(name: str) -> str:
+    """Return the model of the card that a label's value names, such as `t4`, whatever its size; empty if unknown."""
+    words = _words(name)
     if {"pro", "6000"} <= {*words}:  # other cards are named 6000 too
-        return _CARDS["rtx-pro-6000"]
-    return _CARDS.get(word)
+        return "rtx-pro-6000"
+    return next((known for word in words if (known := _FAMILIES.get(word, word)) in _CARDS), "")
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[-_. ]", name.lower()) if word]
 
 
 _FILLER = re.compile(r"nvidia|tesla|geforce|quadro|rtx|sxm\d?|pcie|hbm\d\w?|shared|mig")

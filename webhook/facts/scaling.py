@@ -1,7 +1,8 @@
 """The nodes that an autoscaler may make: the labels and taints that it knows before one exists, and the cards."""
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence, string
@@ -15,9 +16,9 @@ class ScaledNodes(NamedTuple):
     """The nodes that one object has an autoscaler make, if they have GPUs of NVIDIA.
 
     `labels` are those of each such node, and known in advance. `products` are the known cards that it may have, by any
-    name of theirs; empty if none is named. `gpus` is the most cards of a node; None if unknown. `divided` is whether
-    nodes offer other resources than whole cards, in a way that is not known. `node_class` names an EC2NodeClass:
-    classes of other kinds share no cards.
+    name of theirs; empty if none is named. `others` is whether it may have others as well. `gpus` is the most cards of
+    a node; None if unknown. `divided` is whether nodes offer other resources than whole cards, in a way that is not
+    known. `node_class` names an EC2NodeClass: classes of other kinds share no cards.
     """
 
     maker: str
@@ -27,6 +28,7 @@ class ScaledNodes(NamedTuple):
     gpus: int | None = None
     node_class: str = ""
     divided: bool = False
+    others: bool = False
 
 
 def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
@@ -44,8 +46,10 @@ def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
     labels = {key: string(value) for key, value in own.items() if string(value)}
     labels |= {key: values[0] for key, values in allowed.items() if len(values) == 1}
     taints = tuple(taint for taint in taints_of(spec) if taint.repels)
-    named = [value for key in allowed.keys() & {*_NAMING} for value in allowed[key]]
-    products = tuple(sorted(value for value in named if node_labels.card_type(value)))
+    named = [allowed[key] for key in node_labels.NAMING if allowed.get(key)]
+    bounds = [{*map(node_labels.model, values)} for values in named]
+    bounds = [models for models in bounds if "" not in models]
+    products = tuple(sorted(value for value in chain(*named) if _is_among(node_labels.model(value), bounds)))
     gpus = any(_GPU_OF in key and operator != "NotIn" for key, operator, _ in stated)
     gpus = gpus or any(key.startswith(VENDOR) for key in labels)
     classed = any(allowed.get(key) and {*allowed[key]} <= classes for key, classes in _GPU_CLASSES.items())
@@ -55,7 +59,13 @@ def of_node_pool(name: str, template: Mapping[str, Any]) -> ScaledNodes | None:
     reference = mapping(spec.get("nodeClassRef"))
     of_ec2 = string(reference.get("name")) if reference.get("kind") in (None, "EC2NodeClass") else ""
     labels[node_labels.KARPENTER] = name
-    return ScaledNodes(f"NodePool {name}", labels, taints, products, max(counted, default=0) or None, of_ec2)
+    return ScaledNodes(
+        f"NodePool {name}", labels, taints, products, max(counted, default=0) or None, of_ec2, others=not bounds
+    )
+
+
+def _is_among(model: str, bounds: Iterable[Set[str]]) -> bool:
+    return bool(model) and all(model in each for each in bounds)
 
 
 _GPU_OF, _MANUFACTURER = "-gpu-", "instance-gpu-manufacturer"
@@ -74,8 +84,6 @@ _GPU_CLASSES = {
 The labels are from the same files, where a family of Azure's is one letter.
 (docs.aws.amazon.com/ec2/latest/instancetypes/ac.html; learn.microsoft.com/azure/virtual-machines/sizes/overview)
 """
-
-_NAMING = (*node_labels.PRODUCTS, *node_labels.INSTANCE_TYPES, "karpenter.k8s.aws/instance-family")
 
 
 def _stated(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:

@@ -45,6 +45,10 @@ def _case(group: NodeGroup, name: str, starter: Starter, count: int = 1) -> Obje
     trust = {ANNOTATION: "trusted" if group.shared else "untrusted"}
     namespace = "trusted-team" if group.shared else "default"
     pod = _a_pod("train", namespace, {resource: count}, annotations=trust, selector={**many, **selector})
+    if others := [r for r in group.requirements if group.maker and r.operator == "NotIn"]:
+        expressions = [{"key": r.key, "operator": r.operator, "values": sorted(r.values)} for r in others]
+        required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     if own := sorted({taint.key for taint in node.taints if not any(taint.key == t["key"] for t in pool.tolerations)}):
         pod["spec"]["tolerations"] = [{"key": key, "operator": "Exists"} for key in own]
     case: dict[str, Any] = {"name": f"a pod that selects pool {name} lands there", "object": pod}

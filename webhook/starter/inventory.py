@@ -345,9 +345,24 @@ def _joined(found: Sequence[NodeGroup], scaled: Iterable[GPUNode]) -> list[NodeG
     made = list(found)
     for node in scaled:
         own = tuple(Requirement(key, "In", frozenset({value})) for key, value in sorted(node.node.labels.items()))
+        if there := [each for each in found if any(_has_all(one, node.node.labels) for one in each.nodes)]:
+            if (other := _other_cards(there)) is None:
+                continue  # the pool of those that exist selects no card, so it takes all that may come
+            own = (*own, other)
         made = [replace(each, requirements=_without(each.requirements, own)) for each in made]
         made.append(NodeGroup((node,), own))
     return made
+
+
+def _has_all(one: GPUNode, labels: Mapping[str, str]) -> bool:
+    return all(one.node.labels.get(key) == value for key, value in labels.items())
+
+
+def _other_cards(groups: Sequence[NodeGroup]) -> Requirement | None:
+    """Return the requirement that no card of some groups meets; None if one of them is selected by no card."""
+    cards = [{each.key: each.values for each in group.requirements if each.operator == "In"} for group in groups]
+    key = next((key for key in node_labels.PRODUCTS if all(key in each for each in cards)), "")
+    return Requirement(key, "NotIn", frozenset().union(*(each[key] for each in cards))) if key else None
 
 
 def _without(others: tuple[Requirement, ...], own: Sequence[Requirement]) -> tuple[Requirement, ...]:

@@ -77,7 +77,7 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
         groups=tuple(groups),
         names=tuple(_names(groups)),
         guard=guard,
-        everywhere={*Facts.of(objects).named} == {each.node.name for each in nodes},
+        everywhere={*Facts.of(objects).named} == {each.node.name for each in nodes if not each.maker} != set(),
         # A pod without the annotation shares a card if it may, because pods already share in this way before there is a
         # policy.
         default=TRUSTED if any(group.shared for group in groups) else UNTRUSTED,

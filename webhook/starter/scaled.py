@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from webhook.api.selectors import is_label_key, is_label_value
 from webhook.catalog import node_labels
+from webhook.catalog.node_labels import CardType
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, SHARED
 from webhook.facts.kinds import ec2_node_class
@@ -29,26 +30,68 @@ class NodesToCome(NamedTuple):
     notes: tuple[str, ...]
 
 
+class _Absent(NamedTuple):
+    """Nodes that do not exist, as one `node`. `made` are those of the same maker that do, with other cards."""
+
+    scaled: ScaledNodes
+    node: GPUNode
+    made: tuple[GPUNode, ...]
+
+    @property
+    def name(self) -> str:
+        """The name for a note."""
+        return f"other cards of {self.scaled.maker}" if self.made else self.scaled.maker
+
+    @property
+    def seen(self) -> bool:
+        """Whether those that exist show what the configuration of the device plugin does, which is theirs as well."""
+        key = self.scaled.labels.get(CONFIG_LABEL)
+        return bool(self.made) and all(each.node.labels.get(CONFIG_LABEL) == key for each in self.made)
+
+    @property
+    def alike(self) -> bool:
+        """Whether it shares its cards as those that exist: if not, something else than what is read here decides it."""
+        return all((each.sharing, each.replicas) == (self.node.sharing, self.node.replicas) for each in self.made)
+
+
 def to_come(
-    facts: Facts, accelerators: Iterable[str], existing: Sequence[GPUNode], places: Sequence[str]
+    facts: Facts, accelerators: Iterable[str], existing: Sequence[GPUNode], places: Sequence[str], *, by_product: bool
 ) -> NodesToCome:
     """Return what may be made, where no existing node has the labels. MIG devices are not known in advance.
 
+    If nodes are told apart `by_product`, the cards that no existing node of a NodePool has are nodes to come as well.
     `places` are the namespaces of device plugins.
     """
     makers = (*facts.scaled, *map(of_accelerator, accelerators))
-    absent = [each for each in makers if not _there(each, existing)]
-    unknown = [each.maker for each in absent if _is_divided(each) or _class_of(each, facts) == UNKNOWN_SHARING]
+    left = (each for maker in makers for each in _left(maker, existing, by_product=by_product))
+    absent = [_Absent(scaled, _distinct(scaled, facts, places), made) for scaled, made in left]
+    unknown = [each.name for each in absent if _is_divided(each.scaled, facts)]
     unread = {
-        each.maker: each.labels[CONFIG_LABEL]
+        each.name: each.scaled.labels[CONFIG_LABEL]
         for each in absent
-        if each.maker not in unknown and _has_unread_config(each, facts, places)
+        if each.name not in unknown and not each.seen and _has_unread_config(each.scaled, facts, places)
     }
-    classless = {each.maker: each.node_class for each in absent if _class_of(each, facts) is None}
-    invalid = [each.maker for each in absent if not _has_valid_labels(each)]
-    known = (each for each in absent if each.maker not in {*unknown, *unread, *classless, *invalid})
+    classless = {each.name: each.scaled.node_class for each in absent if _class_of(each.scaled, facts) is None}
+    invalid = [each.name for each in absent if not _has_valid_labels(each.scaled)]
+    told = {*unknown, *unread, *classless}
+    unknown += [each.name for each in absent if not each.alike and each.name not in told]
+    left_out = {*unknown, *unread, *classless, *invalid}
     notes = tuple(_notes(unknown, unread, classless, invalid))
-    return NodesToCome(tuple(_distinct(each, facts, places) for each in known), notes)
+    return NodesToCome(tuple(each.node for each in absent if each.name not in left_out), notes)
+
+
+def _left(
+    scaled: ScaledNodes, existing: Iterable[GPUNode], *, by_product: bool
+) -> Iterator[tuple[ScaledNodes, tuple[GPUNode, ...]]]:
+    """Yield the nodes without those that exist, and the latter. Those of a machine set are all alike."""
+    selected = [*_selected(scaled)]
+    made = tuple(each for each in existing if all(each.node.labels.get(key) == value for key, value in selected))
+    had = {node_labels.model(each.product) for each in made}
+    products = tuple(each for each in scaled.products if node_labels.model(each) not in had)
+    if not made:
+        yield scaled, made
+    elif by_product and node_labels.KARPENTER in scaled.labels and (products or scaled.others):
+        yield scaled._replace(products=products), made
 
 
 def _notes(
@@ -81,8 +124,10 @@ def _has_valid_labels(scaled: ScaledNodes) -> bool:
     return all(is_label_key(key) and is_label_value(value) for key, value in _selected(scaled))
 
 
-def _is_divided(scaled: ScaledNodes) -> bool:
-    return scaled.divided or scaled.labels.get(MIG_CONFIG, "all-disabled") != "all-disabled"
+def _is_divided(scaled: ScaledNodes, facts: Facts) -> bool:
+    """Whether cards are shared or divided in a way that only a node says."""
+    mig = scaled.labels.get(MIG_CONFIG, "all-disabled") != "all-disabled"
+    return scaled.divided or mig or _class_of(scaled, facts) == UNKNOWN_SHARING
 
 
 def _has_unread_config(scaled: ScaledNodes, facts: Facts, places: Sequence[str]) -> bool:
@@ -95,10 +140,6 @@ def _has_unread_config(scaled: ScaledNodes, facts: Facts, places: Sequence[str])
 def _class_of(scaled: ScaledNodes, facts: Facts) -> NodeClassSharing | None:
     """Return how the class of such nodes shares cards; None if the facts do not have the class."""
     return facts.table(ec2_node_class.TABLE).get(scaled.node_class) if scaled.node_class else WHOLE_CARDS
-
-
-def _there(scaled: ScaledNodes, existing: Iterable[GPUNode]) -> bool:
-    return any(all(each.node.labels.get(key) == value for key, value in _selected(scaled)) for each in existing)
 
 
 def _selected(scaled: ScaledNodes) -> Iterator[tuple[str, str]]:
@@ -119,5 +160,7 @@ def _distinct(scaled: ScaledNodes, facts: Facts, places: Sequence[str]) -> GPUNo
     if own and own != WHOLE_CARDS:
         sharing, replicas, name = inventory.TIME_SLICING, own.replicas, GPU + SHARED if own.renamed else GPU
     shown = Node(scaled.maker, dict(_selected(scaled)), {name: gpus})
-    product = smallest.product if smallest and len({*cards}) <= 1 else ""
+    if smallest and (len({*cards}) > 1 or (cards and scaled.others)):
+        smallest = CardType("", smallest.memory)
+    product = smallest.product if smallest else ""
     return GPUNode(shown, product, sharing, replicas, smallest, read.taints, scaled.maker)

@@ -58,7 +58,7 @@ def make(
     objects = list(objects)
     firm, doubtful = evidence.sources(objects, no_tenants)
     nodes, facts = inventory.gpu_nodes(firm), Facts.of(objects)
-    coming = scaled.to_come(Facts.of(firm), accelerators, nodes, inventory.homes(firm))
+    coming = scaled.to_come(Facts.of(firm), accelerators, nodes, inventory.homes(firm), by_product=by_product)
     nodes.extend(coming.nodes)
     missing = sorted({*no_tenants} - facts.namespaces.keys())
     if coming.notes and not nodes:
