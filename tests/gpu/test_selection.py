@@ -26,8 +26,8 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu.placement import unoffered
-from webhook.gpu.review import placements_for
-from webhook.gpu.selection import MAX_CHECKS, MAX_CHOICES, known_nodes
+from webhook.gpu.review import placements_for, pods_of
+from webhook.gpu.selection import MAX_CHECKS, MAX_CHOICES, known_nodes, named_cards
 from webhook.model import Object, Verdict
 from webhook.policy import load
 from webhook.policy.model import Policy
@@ -325,6 +325,38 @@ def test_no_cache_keeps_the_large_selections_of_a_tenant(by: str, trust: str) ->
         tracemalloc.stop()
     print(f"{kept:,} bytes")
     assert kept < 6 * NAMES * 5, "less than the names of all requests"
+
+
+CARD, FAMILY = "karpenter.k8s.aws/instance-gpu-name", "karpenter.k8s.aws/instance-family"
+
+
+def condition(key: str, *values: str, operator: str = "In") -> Object:
+    return {"key": key, "operator": operator, "values": [*values]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "wanted"),
+    [
+        ([[condition(CARD, "t4", "a10g")]], {"t4", "a10g"}),
+        ([[condition(CARD, "t4")], [condition(FAMILY, "p5")]], {"t4", "h100"}),
+        ([[condition(CARD, "t4", "a10g"), condition(FAMILY, "g5", "p5")]], {"a10g"}),
+        ([[condition(CARD, "t4"), condition(FAMILY, "x1")]], {"t4"}),
+        ([[condition(CARD, "t4")], [condition(ZONE, "b")]], set()),  # the second leaves any card
+        ([[condition(CARD, "t4", "new")]], set()),
+        ([[condition(CARD, "t4", operator="NotIn")]], set()),
+        ([[condition(CARD, *["t4"] * MAX_CHOICES)]], {"t4"}),
+        ([[condition(CARD, *(f"t4-{place}" for place in range(MAX_CHOICES + 1)))]], set()),
+        ([[condition(CARD, f"t4{'-' * 64}")]], set()),  # no label has such a value
+        ([[condition(CARD, "t4")]] * (MAX_CHOICES + 1), set()),
+        ([], set()),
+    ],
+)
+def test_the_cards_that_a_pod_names_are_those_that_all_its_terms_leave(terms: list[Any], wanted: set[str]) -> None:
+    selecting = pod("nvidia.com/gpu", "trusted", nodeSelector={CARD: "l4", FAMILY: "x1"})
+    for value, cards in ((of_terms(*terms), wanted), (selecting, {"l4"})):
+        request = decode(wrap(value))
+        (review,) = pods_of(request, value, policy_of(POLICY), Facts.of(()))
+        assert named_cards(review.subject) == cards
 
 
 QUEUED: Object = {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"}

@@ -21,7 +21,7 @@ from webhook.facts.kinds import ec2_node_class
 from webhook.facts.scaling import of_node_pool
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import placements_for
-from webhook.model import Action, Object, Unusable
+from webhook.model import Action, Object, Unusable, Verdict
 from webhook.rules import walk
 from webhook.scan import reduced
 
@@ -154,6 +154,36 @@ def test_a_card_that_no_node_has_is_accepted_in_a_pool_that_may_get_it() -> None
     assert [*verdict.having(Action.DENY)] == []
 
 
+@pytest.mark.parametrize("key", ["karpenter.k8s.aws/instance-gpu-name", "node.kubernetes.io/instance-type"])
+@pytest.mark.parametrize(
+    ("card", "machine", "wanted", "warned"),
+    [
+        ("t4", "g4dn.xlarge", "t4-shared", False),
+        ("a10g", "g5.xlarge", "a10g-shared", False),
+        ("h100", "p5.48xlarge", "t4-shared", True),
+        ("new", "x1.large", "t4-shared", False),  # a card of which nothing is known
+    ],
+)
+def test_a_pool_at_zero_whose_card_the_pod_selects_comes_first_and_another_warns(
+    key: str, card: str, machine: str, wanted: str, *, warned: bool
+) -> None:
+    items, value = objects(ZERO), card if key.endswith("gpu-name") else machine
+    verdict, pool = judged(items, {key: value}, "trusted")
+    assert (pool, verdict.allowed) == (wanted, True)
+    messages = [each.finding.message for each in verdict.results if "another card" in each.finding.message]
+    assert len(messages) == warned
+    if warned:
+        (message,) = messages
+        assert message == (
+            "no node of pool t4-shared is known, and the pod's node selection names another card than the pool assumes "
+            "(Tesla-T4), so it waits until one with that card is added; correct it, or annotate the pod with "
+            "slicewarden.dev/trust: untrusted"
+        )
+        mended, pool = judged(items, {key: value}, "untrusted")
+        assert (pool, mended.allowed) == ("whole", True)
+        assert not any("wait" in each.finding.message for each in mended.results)
+
+
 AWS = "karpenter.k8s.aws/instance-"
 
 
@@ -270,14 +300,19 @@ def with_node_pool(*requirements: Object, name: str = "whole", labels: Object | 
 
 def landing(items: list[Any], chosen: Object, trust: str = "untrusted") -> tuple[str | None, list[str]]:
     """The pool of a pod that selects these labels, and what denies it."""
+    verdict, pool = judged(items, chosen, trust)
+    return pool, [each.rule for each in verdict.having(Action.DENY)]
+
+
+def judged(items: list[Any], chosen: Object, trust: str) -> tuple[Verdict, str | None]:
+    """The verdict on a pod that selects these labels, and its pool."""
     policy, facts = made(items).policy, Facts.of([*items, TEAM])
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     metadata = {"name": "p", "namespace": "team", "annotations": {"slicewarden.dev/trust": trust}}
     spec = {"containers": [container], "nodeSelector": chosen}
     request = admission.decode(admission.wrap({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
-    denied = [each.rule for each in Engine(policy, walk()).judge(request, facts).having(Action.DENY)]
     (placement,) = placements_for(request, policy, facts)
-    return placement.pool.name if placement.pool else None, denied
+    return Engine(policy, walk()).judge(request, facts), placement.pool.name if placement.pool else None
 
 
 TEAM: Object = {

@@ -13,7 +13,7 @@ from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.catalog.gpu_requests import vendor
 from webhook.catalog.workloads import BUILT_IN
 from webhook.facts.snapshot import Facts
-from webhook.gpu.selection import MAX_CHOICES, fits, known_nodes, repelling
+from webhook.gpu.selection import MAX_CHOICES, assumes, fits, known_nodes, named_cards, repelling
 from webhook.gpu.selection import offers as offered
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -185,7 +185,8 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     A trusted pod that requests one GPU goes to a shared pool. Every other pod goes to a pool that is not shared. If no
     such pool takes the pod, a pool of the other kind may. A pool with `tenants` takes only pods of its namespaces. The
     result is the first such pool that the pod's own node selection allows. One with a known node that the pod selects
-    and tolerates comes before one without, where the pod would wait. If only the number of GPUs is too large for every
+    and tolerates comes before one without, where the pod would wait. Of those without, one that assumes the card that
+    the pod names comes first, and one that assumes another last. If only the number of GPUs is too large for every
     pool, the result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
@@ -193,14 +194,16 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     willing = _willing(pod, policy, facts, asked, claimed)
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     right = [p for p in fitting if p.shared == share] or fitting
-    waiting = None
+    waiting = []
     for pool in right:  # for nearly every pod it is the first pool
         if not _excludes(pod, pool):
             if fits(pod, pool, facts, asked):
                 return Placement(asked, claimed.in_(pool), pool)
-            waiting = waiting or pool
-    if waiting is not None:
-        return Placement(asked, claimed.in_(waiting), waiting, waits=True)
+            waiting.append(pool)
+    if waiting:
+        named = named_cards(pod)
+        pool = min(waiting, key=lambda pool: _LIKELY.index(assumes(pool, named, facts)))
+        return Placement(asked, claimed.in_(pool), pool, waits=True)
     too_small = sorted(
         (p for p in willing if p not in fitting), key=lambda p: (p.shared != share, -(p.max_request or 0))
     )
@@ -215,6 +218,10 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
         beyond = _beyond(asked, policy)
         refusals = tuple(_refusal(p, beyond.get(p.resources.wide, asked), pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
+
+
+_LIKELY = (True, None, False)
+"""Whether the nodes that a pool gets have a card that a pod names, in the order in which pools are chosen."""
 
 
 def unoffered(asked: Iterable[str], policy: Policy) -> list[str]:
@@ -249,7 +256,7 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
     written = sum(1 + len(term.expressions or ()) for term in pod.node_terms or ())
     if placement.clash is None or placement.pool is None or written > MAX_CHOICES:
         return ()
-    key, rest = placement.clash.key, _without(pod, placement.clash.key)
+    key, rest = placement.clash.key, without(pod, placement.clash.key)
     found: dict[str, None] = {}
     for pool in _willing(pod, policy, facts, placement.totals, claimed):
         small = pool.max_request is None or placement.count <= pool.max_request
@@ -267,7 +274,7 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
     return tuple(found)
 
 
-def _without(pod: Pod, key: str) -> Pod:
+def without(pod: Pod, key: str) -> Pod:
     """Return a pod without all that it selects by a label."""
     terms = pod.node_terms and tuple(
         term._replace(expressions=term.expressions and tuple(r for r in term.expressions if r.key != key))

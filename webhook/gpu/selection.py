@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from webhook.api.pods import Pod
 from webhook.api.quantity import Amount
-from webhook.api.selectors import NodeSelectorTerm, Requirement
+from webhook.api.selectors import NodeSelectorTerm, Requirement, is_label_value
 from webhook.catalog.gpu_requests import IMPLICIT
+from webhook.catalog.node_labels import NAMING, model
 from webhook.catalog.node_taints import TRANSIENT
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
@@ -232,6 +233,35 @@ def repelling(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -
         return keys
     own = pod.tolerated_keys
     return frozenset(key for key in keys if "" not in own and key not in own and key not in asked)
+
+
+def named_cards(pod: Pod) -> frozenset[str]:
+    """Return the models of the cards that a pod's node selection names; none if it leaves others.
+
+    A term with several such labels leaves the cards that all of them name. Of a selection with more than MAX_CHOICES
+    terms or values nothing is read.
+    """
+    if selected := {each for key in NAMING if (each := _model(pod.node_selector.get(key, "")))}:
+        return frozenset(selected)
+    terms = pod.read_terms if len(pod.node_terms or ()) <= MAX_CHOICES else ()
+    listed = [[r.values for r in term.labels if r.operator == "In" and r.key in NAMING] for term in terms]
+    if sum(map(len, chain(*listed))) > MAX_CHOICES:
+        return frozenset()
+    found = [[models for values in each if "" not in (models := {*map(_model, values)})] for each in listed]
+    return frozenset().union(*(set.intersection(*models) for models in found)) if all(found) else frozenset()
+
+
+def _model(value: str) -> str:
+    return model(value) if is_label_value(value) else ""
+
+
+def assumes(pool: Pool, named: frozenset[str], facts: Facts) -> bool | None:
+    """Whether the nodes that a pool gets have one of the cards that are named; None if that is not known.
+
+    It is known of a pool without a known node by the card that it assumes.
+    """
+    assumed = model(pool.assume.product) if pool.assume and named else ""
+    return assumed in named if assumed and not known_nodes(pool, facts) else None
 
 
 def _fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount], repelling: frozenset[str]) -> bool:

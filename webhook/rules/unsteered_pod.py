@@ -8,6 +8,7 @@ the pool's tolerations too.
 Slicewarden never replaces what the pod's author chose. It refuses a node selection that contradicts the labels of the
 pool. It allows a selection that is compatible with them. A pool with a known node that the pod selects and tolerates,
 and that has enough GPUs, comes before one without. If no pool has such a node, the rule warns: one may be added later.
+A pool without a known node comes last if it assumes another card than the pod selects, and then the rule warns too.
 
 A GPU requested by a name that no pool offers is refused too: another vendor's or scheduler's resource, a device class,
 an annotation, a label, and every name under `nvidia.com/` except those of network cards. Any other name may be another
@@ -19,6 +20,7 @@ pool takes. An administrator can list a device of NVIDIA's that is no GPU in the
 """
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -37,13 +39,15 @@ from webhook.gpu.placement import (
     foreign_vendor,
     names,
     offers,
+    place,
     selected,
     unoffered,
+    without,
 )
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import known_nodes, repelled, taken
+from webhook.gpu.selection import assumes, known_nodes, named_cards, repelled, taken
 from webhook.model import Finding, Fix, Object, Path
-from webhook.policy.model import TRUSTED, Policy, Pool
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.text.words import listed, shown
 
 SINCE = "0.1"
@@ -119,6 +123,26 @@ def check(review: PodReview) -> Iterator[Finding]:
                 advice=True,
                 parts=(pool.name,),
             )
+        elif placement.waits and pool.assume and assumes(pool, named_cards(pod), review.facts) is False:
+            yield Finding(
+                pod.at("spec", "nodeSelector") if pod.node_terms is None else pod.at(*REQUIRED_AFFINITY),
+                f"no node of pool {pool.name} is known, and the pod's node selection names another card than the pool "
+                f"assumes ({pool.assume.product}), so it waits until one with that card is added; correct it"
+                f"{_unshared(review, placement, pool)}",
+                advice=True,
+                parts=(pool.name,),
+            )
+
+
+def _unshared(review: PodReview, placement: Placement, pool: Pool) -> str:
+    """Say how a trusted pod gets to a pool that may have the card that it names, without the labels of its own pool."""
+    pod, facts, claimed = review.subject, review.facts, review.trust_request
+    free = reduce(without, pool.nodes.values, pod)
+    own = place(free, review.policy, facts, placement.totals, claimed._replace(level=UNTRUSTED))
+    fit = own.pool and own.clash is None and assumes(own.pool, named_cards(pod), facts) is not False
+    if not fit or claimed.level == UNTRUSTED:
+        return ""
+    return f", or annotate the pod with {review.policy.annotation}: {UNTRUSTED}"
 
 
 def _marks(review: PodReview) -> tuple[Path, ...]:
