@@ -391,6 +391,39 @@ def test_other_cards_of_a_nodepool_get_no_pool_if_only_its_nodes_say_that_they_a
         assert any(note.startswith("no pool is written for other cards of NodePool sliced: ") for note in found.notes)
 
 
+def shared_next_to(name: str, **labels: str) -> list[Any]:
+    """The cluster of Karpenter, and one more node like that of this NodePool, whose cards are shared."""
+    items = objects(ROOT / "tests/clusters/karpenter.yaml")
+    (like,) = (item for item in items if item["metadata"].get("labels", {}).get(NODE_POOL) == name)
+    node = deepcopy(like)
+    node["metadata"]["name"] = "another"
+    own = {"gpu.product": "NVIDIA-A10G-SHARED", "gpu.sharing-strategy": "time-slicing", "gpu.replicas": "4"}
+    own = {"kubernetes.io/hostname": "another", **{f"nvidia.com/{key}": value for key, value in own.items()}}
+    node["metadata"]["labels"] |= own | labels
+    node["status"] = {"allocatable": {"nvidia.com/gpu": "16"}}
+    return [*items, node]
+
+
+def test_pools_of_one_nodepool_that_only_running_nodes_tell_apart_are_named() -> None:
+    found = made(shared_next_to("whole"))
+    (note,) = (note for note in found.notes if "autoscaler" in note)
+    assert note == (
+        "only nvidia.com/gpu.product tells pools shared, a10g-whole from others, and no autoscaler knows that before a "
+        "node exists, so it may make none for their pods; give each kind of node a NodePool or a node group of its own"
+    )
+    comment = "# No autoscaler knows nvidia.com/gpu.product before a node exists, so it may make none for this pool."
+    assert found.text.count(comment) == 2
+    for items in (shared_next_to("whole", **{NODE_POOL: "third"}), objects(ROOT / "tests/clusters/karpenter.yaml")):
+        other = made(items)
+        assert "autoscaler" not in f"{other.text} {other.notes}"
+
+
+@pytest.mark.parametrize("name", ["aks", "eks", "gke", "karpenter-zero", "operator-mig", "standalone"])
+def test_no_pool_of_a_common_cluster_depends_on_labels_that_come_late(name: str) -> None:
+    found = made(objects(ROOT / f"tests/clusters/{name}.yaml"))
+    assert not any(group.late for group in found.groups)
+
+
 def test_machine_sets_get_pools_where_no_tenant_writes_them() -> None:
     given = [*examples("machine_set").values()]
     node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {}}}

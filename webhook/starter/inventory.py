@@ -114,6 +114,13 @@ class NodeGroup:
         return self.sharing == TIME_SLICING and self.card is None
 
     @property
+    def late(self) -> list[str]:
+        """The labels that the nodes must have, and that the autoscaler which may make more does not know in advance."""
+        grows = not self.maker and _may_grow(_values(self))
+        keys = {each.key for each in self.requirements if each.operator == "In"} if grows else set[str]()
+        return sorted(key for key in keys if key.startswith(VENDOR) or key == _HOST)
+
+    @property
     def taints(self) -> frozenset[Taint]:
         """The taints that all nodes have."""
         return frozenset.intersection(*(each.taints for each in self.nodes))
@@ -359,9 +366,13 @@ def _has_all(one: GPUNode, labels: Mapping[str, str]) -> bool:
 
 
 def _other_cards(groups: Sequence[NodeGroup]) -> Requirement | None:
-    """Return the requirement that no card of some groups meets; None if one of them is selected by no card."""
+    """Return the requirement that no card of some groups meets; None if one of them is selected by no card.
+
+    The label is one that the autoscaler knows before a node exists.
+    """
+    keys = [key for key in node_labels.PRODUCTS if not key.startswith(VENDOR)]
     cards = [{each.key: each.values for each in group.requirements if each.operator == "In"} for group in groups]
-    key = next((key for key in node_labels.PRODUCTS if all(key in each for each in cards)), "")
+    key = next((key for key in keys if all(key in each for each in cards)), "")
     return Requirement(key, "NotIn", frozenset().union(*(each[key] for each in cards))) if key else None
 
 

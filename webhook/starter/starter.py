@@ -140,6 +140,13 @@ def _notes(plan: StarterPlan, said: Said) -> Iterator[str]:
     for group, name in zip(plan.groups, plan.names, strict=True):
         if group.shared and group.card is None:
             yield f"the memory of the cards of pool {name} is not known, so its pods have no cap; say it under `assume`"
+    if late := {name: group.late for group, name in zip(plan.groups, plan.names, strict=True) if group.late}:
+        labels = listed(sorted({key for keys in late.values() for key in keys}), 3)
+        yield (
+            f"only {labels} tells {'pool' if len(late) == 1 else 'pools'} {listed([*late], 3)} from others, and no "
+            "autoscaler knows that before a node exists, so it may make none for their pods; give each kind of node a "
+            "NodePool or a node group of its own"
+        )
     if all(group.shared for group in plan.groups):
         yield "all GPUs are shared, so a pod of a namespace that is not granted trust is refused; grant it by label"
     if sharing := said.doubts.sharing:
