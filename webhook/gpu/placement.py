@@ -274,13 +274,13 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
     return tuple(found)
 
 
-def without(pod: Pod, key: str) -> Pod:
-    """Return a pod without all that it selects by a label."""
+def without(pod: Pod, *keys: str) -> Pod:
+    """Return a pod without all that it selects by some labels."""
     terms = pod.node_terms and tuple(
-        term._replace(expressions=term.expressions and tuple(r for r in term.expressions if r.key != key))
+        term._replace(expressions=term.expressions and tuple(r for r in term.expressions if r.key not in keys))
         for term in pod.node_terms
     )
-    selector = {name: value for name, value in pod.node_selector.items() if name != key}
+    selector = {name: value for name, value in pod.node_selector.items() if name not in keys}
     return replace(pod, node_selector=selector, node_terms=terms)
 
 

@@ -20,7 +20,6 @@ pool takes. An administrator can list a device of NVIDIA's that is no GPU in the
 """
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -137,7 +136,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 def _unshared(review: PodReview, placement: Placement, pool: Pool) -> str:
     """Say how a trusted pod gets to a pool that may have the card that it names, without the labels of its own pool."""
     pod, facts, claimed = review.subject, review.facts, review.trust_request
-    free = reduce(without, pool.nodes.values, pod)
+    free = without(pod, *pool.nodes.values)
     own = place(free, review.policy, facts, placement.totals, claimed._replace(level=UNTRUSTED))
     fit = own.pool and own.clash is None and assumes(own.pool, named_cards(pod), facts) is not False
     if not fit or claimed.level == UNTRUSTED:

@@ -30,7 +30,7 @@ class NodesToCome(NamedTuple):
     notes: tuple[str, ...]
 
 
-class _Absent(NamedTuple):
+class _Remainder(NamedTuple):
     """Nodes that do not exist, as one `node`. `made` are those of the same maker that do, with other cards."""
 
     scaled: ScaledNodes
@@ -64,7 +64,7 @@ def to_come(
     """
     makers = (*facts.scaled, *map(of_accelerator, accelerators))
     left = (each for maker in makers for each in _left(maker, existing, by_product=by_product))
-    absent = [_Absent(scaled, _distinct(scaled, facts, places), made) for scaled, made in left]
+    absent = [_Remainder(scaled, _distinct(scaled, facts, places), made) for scaled, made in left]
     unknown = [each.name for each in absent if _is_divided(each.scaled, facts)]
     unread = {
         each.name: each.scaled.labels[CONFIG_LABEL]
