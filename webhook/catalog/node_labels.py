@@ -27,20 +27,29 @@ With the value `mps` the clients of MPS need `hostIPC` (.../docs/how-to/nvidia-m
 """
 
 STRATEGIES = {
+    # GPU Feature Discovery: k8s-device-plugin internal/lm/resource.go, its values api/config/v1/sharing.go
     "nvidia.com/gpu.sharing-strategy": {"time-slicing": "time-slicing", "mps": "mps", "none": "none"},
+    # GKE: cloud.google.com/kubernetes-engine/docs/concepts/timesharing-gpus, .../docs/how-to/nvidia-mps-gpus
     GKE_STRATEGY: {"time-sharing": "time-slicing", "mps": "mps"},
 }
 """Labels that say how cards are shared, and what their values mean."""
 
-REPLICAS = ("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu")
+REPLICAS = (
+    "nvidia.com/gpu.replicas",  # GPU Feature Discovery: k8s-device-plugin internal/lm/resource.go
+    # GKE: cloud.google.com/kubernetes-engine/docs/how-to/timesharing-gpus
+    "cloud.google.com/gke-max-shared-clients-per-gpu",
+)
 """Labels with the number of slices of a card."""
 
-PARTITIONS = ("cloud.google.com/gke-gpu-partition-size",)
+PARTITIONS = (
+    "cloud.google.com/gke-gpu-partition-size",  # GKE: cloud.google.com/kubernetes-engine/docs/how-to/gpus-multi
+)
 """Labels with the MIG profile of nodes whose MIG devices are called nvidia.com/gpu."""
 
 MEMORIES = (
-    "nvidia.com/gpu.memory",
-    "karpenter.k8s.aws/instance-gpu-memory",
+    "nvidia.com/gpu.memory",  # GPU Feature Discovery: k8s-device-plugin internal/lm/resource.go
+    "karpenter.k8s.aws/instance-gpu-memory",  # Karpenter: aws/karpenter-provider-aws pkg/apis/v1/labels.go
+    # EKS Auto Mode: docs.aws.amazon.com/eks/latest/userguide/create-node-pool.html
     "eks.amazonaws.com/instance-gpu-memory",
 )
 """Labels with the memory of a card in MiB. Only the first is the driver's value; the others are the nominal size."""
@@ -53,8 +62,10 @@ COUNTS = (
 )
 """Labels with the number of a node's cards."""
 
-INSTANCE_TYPES = ("node.kubernetes.io/instance-type",)
-"""Labels with a cloud's name for the machine, which has one kind of card (kubernetes well-known labels)."""
+INSTANCE_TYPES = (
+    "node.kubernetes.io/instance-type",  # kubernetes.io/docs/reference/labels-annotations-taints
+)
+"""Labels with a cloud's name for the machine, which has one kind of card."""
 
 NAMING = (*PRODUCTS, *INSTANCE_TYPES, "karpenter.k8s.aws/instance-family")
 """Labels whose value names a node's card, or a machine or a family of machines with one kind of card."""
@@ -66,10 +77,12 @@ EC2_NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
 """The label that names a node's EC2NodeClass (aws/karpenter-provider-aws pkg/apis/v1/labels.go)."""
 
 SCALING = (
+    # GKE: kubernetes/cloud-provider-gcp cmd/gcp-controller-manager/node_annotator.go
     "cloud.google.com/gke-nodepool",
+    # EKS: kubernetes/autoscaler cluster-autoscaler/cloudprovider/aws/aws_wrapper.go
     "eks.amazonaws.com/nodegroup",
-    KARPENTER,
-    "kubernetes.azure.com/agentpool",
+    KARPENTER,  # kubernetes-sigs/karpenter pkg/apis/v1/labels.go
+    "kubernetes.azure.com/agentpool",  # AKS: learn.microsoft.com/en-us/azure/aks/use-labels
 )
 """Labels of the nodes of a group that an autoscaler may make more of (docs/autoscalers.md)."""
 
@@ -77,11 +90,12 @@ GROUPS = (
     "nvidia.com/device-plugin.config",  # chosen by administrators: k8s-device-plugin cmd/config-manager
     *INSTANCE_TYPES,
     *SCALING,
-    "kubernetes.io/hostname",
+    "kubernetes.io/hostname",  # kubernetes.io/docs/reference/labels-annotations-taints
 )
 """Labels that distinguish groups of nodes if no label describes their GPUs; the host name comes last."""
 
 PRESENT = "nvidia.com/gpu.present"
+"""The label of nodes with NVIDIA's cards (gpu-operator controllers/state_manager.go)."""
 
 
 class CardType(NamedTuple):
@@ -167,11 +181,11 @@ GPU_TAINT = "nvidia.com/gpu"
 GPU_NODE_LABELS = Names(
     (
         "nvidia.com/*",  # GPU Feature Discovery, and the GPU Operator's gpu.present and gpu.deploy.*
-        GKE_ACCELERATOR,
-        "cloud.google.com/gke-gpu*",
+        GKE_ACCELERATOR,  # GKE: cloud.google.com/kubernetes-engine/docs/how-to/gpus
+        "cloud.google.com/gke-gpu*",  # GKE: the pages of STRATEGIES and PARTITIONS
         "feature.node.kubernetes.io/pci-10de.present",  # Node Feature Discovery, by NVIDIA's number as a vendor
-        "k8s.amazonaws.com/accelerator",
-        "kubernetes.azure.com/accelerator",
+        "k8s.amazonaws.com/accelerator",  # people: kubernetes/autoscaler .../cloudprovider/aws/README.md
+        "kubernetes.azure.com/accelerator",  # AKS: learn.microsoft.com/en-us/azure/aks/use-labels
     )
 )
 """Labels of nodes with GPUs, with which agents of these nodes select them."""
