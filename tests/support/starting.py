@@ -4,6 +4,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests import ROOT
 from tests.support.policies import POLICY, policy_of
 from webhook import lints, rules
 from webhook.cli import inputs
@@ -15,6 +16,13 @@ from webhook.scan import reduced
 from webhook.starter import starter
 
 SAMPLE = policy_of(POLICY)
+
+DUMPS = sorted((ROOT / "tests/clusters").glob("**/*.yaml"))
+
+
+def options(file: Path) -> dict[str, Any]:
+    """What an administrator has to tell `policy init` about the cluster of a dump."""
+    return {"accelerators": ("nvidia-l4", "nvidia-tesla-t4")} if file.stem == "gke-autopilot" else {}
 
 
 def objects(file: Path) -> list[Any]:
