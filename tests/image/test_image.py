@@ -40,17 +40,23 @@ assert "runAsUser" not in POD["securityContext"]
 (USER,) = re.findall(r"^USER (\d+):\1$", DOCKERFILE, re.MULTILINE)
 (TMP,) = (each["emptyDir"]["sizeLimit"] for each in POD["volumes"] if each["name"] == "tmp")
 
-# A file system that nobody can write to, but for a /tmp of its own of the Deployment's size, as the image's user.
+USERS = ((USER, USER), ("1000620000", "0"))
+"""The image's own user and group, and those of OpenShift's restricted-v2: a user of the namespace, in the root group.
+
+(docs.redhat.com, OpenShift Container Platform, Creating images, Support arbitrary user ids)
+"""
+
+# A file system that nobody can write to, but for a /tmp of its own of the Deployment's size, as a user without rights.
 CONFINED = (
     "mount --make-rprivate / && mount -o remount,ro,bind / && "
     f"mount -t tmpfs -o size={TMP.removesuffix('Mi')}m none /tmp && "
-    f'exec unshare --user --map-user={USER} --map-group={USER} "$@"'
+    'user=$1 group=$2 && shift 2 && exec unshare --user --map-user="$user" --map-group="$group" "$@"'
 )
 
 
-def confined(*command: str | Path) -> list[str | Path]:
-    """Have a command run so."""
-    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", CONFINED, "sh", *command]
+def confined(*command: str | Path, user: tuple[str, str] = USERS[0]) -> list[str | Path]:
+    """Have a command run so, by a user and its group."""
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", CONFINED, "sh", *user, *command]
 
 
 @dataclass
@@ -59,6 +65,7 @@ class Running:
     folder: Path
     port: int
     health: int
+    user: tuple[str, str]
 
     def probe(self, path: str) -> int:
         try:
@@ -68,12 +75,14 @@ class Running:
             return 0
 
 
-@pytest.fixture(scope="module")
-def running(prefix: Path, folder: Path) -> Iterator[Running]:
+@pytest.fixture(scope="module", params=USERS, ids=["own-user", "any-user"])
+def running(prefix: Path, folder: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
     """The command of the image with the arguments of the Deployment, but for a cluster to watch."""
-    if subprocess.run(confined("true"), capture_output=True, check=False).returncode:
+    folder /= request.param[0]
+    if subprocess.run(confined("true", user=request.param), capture_output=True, check=False).returncode:
         pytest.skip("needs user namespaces, which are switched off here")
     mounted = folder / "etc"
+    mounted.mkdir(parents=True)
     assert cli.main(["certs", "issue", "--dns", "localhost", "--out", str(mounted)]) == 0
     shutil.copy(ROOT / "policies/sample.yaml", mounted / "policy.yaml")
     shutil.copy(ROOT / "webhook/sample/facts.yaml", mounted / "facts.yaml")
@@ -87,10 +96,10 @@ def running(prefix: Path, folder: Path) -> Iterator[Running]:
     environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            confined(prefix / "bin" / "slicewarden", "serve", *arguments),
+            confined(prefix / "bin" / "slicewarden", "serve", *arguments, user=request.param),
             cwd="/", env=environment, stdout=log, stderr=log, text=True,
         )  # fmt: skip
-    started = Running(process, folder, *ports)
+    started = Running(process, folder, ports[0], ports[1], request.param)
     try:
         deadline = time.monotonic() + 60
         while started.probe("/readyz") != 200:
@@ -111,8 +120,9 @@ def test_it_is_alive_and_ready(running: Running) -> None:
 def test_it_is_nobody(running: Running) -> None:
     status = Path(f"/proc/{running.process.pid}/status").read_text("utf-8")
     assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
-    (mapped,) = Path(f"/proc/{running.process.pid}/uid_map").read_text("utf-8").splitlines()
-    assert mapped.split()[0] == USER
+    for kind, own in zip(("uid", "gid"), running.user, strict=True):
+        (mapped,) = Path(f"/proc/{running.process.pid}/{kind}_map").read_text("utf-8").splitlines()
+        assert mapped.split()[0] == own
 
 
 def test_it_judges(running: Running) -> None:
@@ -149,9 +159,8 @@ def test_it_goes_when_it_is_told_to(running: Running) -> None:
 
 
 def test_nothing_can_be_written_but_in_tmp(prefix: Path, running: Running) -> None:
-    del running  # it skips where nothing can be confined
     tries = f"touch {prefix}/x; touch /etc/x; touch /x; touch /tmp/x && echo written"
-    made = subprocess.run(confined("sh", "-c", tries), capture_output=True, text=True, check=False)
+    made = subprocess.run(confined("sh", "-c", tries, user=running.user), capture_output=True, text=True, check=False)
     assert made.stdout == "written\n"
     assert made.stderr.count("Read-only file system") == 3
 
@@ -160,8 +169,7 @@ def test_nothing_can_be_written_but_in_tmp(prefix: Path, running: Running) -> No
 
 
 def test_it_runs_the_probe_as_nobody(prefix: Path, running: Running) -> None:
-    del running  # it skips where nothing can be confined
-    command = confined(prefix / "bin" / "python3", "-I", "-m", "webhook.proving.probe")
+    command = confined(prefix / "bin" / "python3", "-I", "-m", "webhook.proving.probe", user=running.user)
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
@@ -187,9 +195,12 @@ def test_it_has_nothing_to_install_or_build_with(prefix: Path) -> None:
     assert packages.isdisjoint({"pip", "setuptools", "wheel", "hatchling", "pytest"})
 
 
-def test_the_tree_is_nobodys_to_write(prefix: Path) -> None:
-    writable = [each for each in prefix.rglob("*") if not each.is_symlink() and each.stat().st_mode & 0o222]
-    assert writable == []
+def test_the_tree_is_everybodys_to_read_and_nobodys_to_write(prefix: Path) -> None:
+    for each in (prefix, *prefix.rglob("*")):
+        if not each.is_symlink():
+            mode = each.stat().st_mode
+            assert mode & 0o222 == 0, each
+            assert mode & (0o555 if each.is_dir() else 0o444) == (0o555 if each.is_dir() else 0o444), each
 
 
 def digest(folder: Path) -> str:
