@@ -179,6 +179,17 @@ def test_a_kind_has_one_line(sample_policy: Policy) -> None:
     assert notes(kind, container, policy=sample_policy) == []
 
 
+@pytest.mark.parametrize("kind", ["NodePool", "NodeClaim", "NodeOverlay"])
+def test_kinds_that_only_describe_nodes_are_not_taken_for_workloads(sample_policy: Policy, kind: str) -> None:
+    """A NodePool limits GPUs, and makes no pods that could be judged."""
+    text = (
+        f"apiVersion: karpenter.sh/v1\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{limits: {{nvidia.com/gpu: 8}}}}\n"
+    )
+    for group, named in (("karpenter.sh", 0), ("example.com", 1)):
+        ((document,), _) = read(text.replace("karpenter.sh", group), "a.yaml")
+        assert len(places(Item(document, (), document.value), sample_policy.gpu_resources)) == named
+
+
 def test_a_place_without_a_line_has_no_line_0() -> None:
     place = UnjudgedPlace("helm/nodesets", 0, "n", "a", "nvidia.com/gpu", REQUESTS)
     (line,) = Unjudged(GroupKind("a", "B"), 1, places=((place,),)).notes(gpus=True)

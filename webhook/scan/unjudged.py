@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
 from webhook.catalog.device_variables import NONE, VISIBLE, VOID
 from webhook.catalog.gpu_requests import OTHER_CLASSES
@@ -52,6 +53,9 @@ class UnjudgedPlace(NamedTuple):
         return {"file": self.file, "line": self.line, "name": self.name, "path": self.path, **resource, **use}
 
 
+OF_NODES = frozenset((("karpenter.sh", "NodeClaim"), ("karpenter.sh", "NodeOverlay"), ("karpenter.sh", "NodePool")))
+"""Kinds that name the GPUs of nodes, and make no pods (kubernetes-sigs/karpenter pkg/apis)."""
+
 MOST = 10
 """Maximum number of places reported per object; GPUs come first."""
 
@@ -61,6 +65,8 @@ def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
 
     The work is linear in the text of the object: a value that anchors repeat is examined once.
     """
+    if group_kind(item.value) in OF_NODES:
+        return ()
     name = _name(item.value)
     found: dict[bool, list[tuple[Path, _Use]]] = {True: [], False: []}
     for step, use in _found(item.value, gpus):
