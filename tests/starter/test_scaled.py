@@ -535,6 +535,14 @@ def test_accelerators_of_autopilot_are_named_by_hand(capsys: pytest.CaptureFixtu
     assert cli.main(["policy", "init", "--facts", str(AUTOPILOT), "--accelerators", "NVIDIA L4"]) == 2
 
 
+def test_an_accelerator_that_a_node_has_gets_no_second_pool_and_a_note_says_so() -> None:
+    items = objects(ROOT / "tests/clusters/gke.yaml")
+    own = made(items, accelerators=("nvidia-l4", "nvidia-b200"))
+    (note,) = [note for note in own.notes if "accelerator" in note]
+    assert note.startswith("no pool is written for accelerator nvidia-l4: there is a node with that label")
+    assert {ACCELERATOR: "nvidia-b200"} in [pool["nodes"]["matchLabels"] for pool in spec_of(own.text)["pools"]]
+
+
 def test_pools_of_gkes_newest_accelerators_say_their_card_and_have_no_lint_warning() -> None:
     items = objects(AUTOPILOT)
     names = ("nvidia-b200", "nvidia-h200-141gb", "nvidia-rtx-pro-6000")

@@ -62,8 +62,8 @@ def to_come(
     If nodes are told apart `by_product`, the cards that no existing node of a NodePool has are nodes to come as well.
     `places` are the namespaces of device plugins.
     """
-    makers = (*facts.scaled, *map(of_accelerator, accelerators))
-    left = (each for maker in makers for each in _left(maker, existing, by_product=by_product))
+    named = [of_accelerator(each) for each in accelerators]
+    left = (each for maker in (*facts.scaled, *named) for each in _left(maker, existing, by_product=by_product))
     absent = [_Remainder(scaled, _distinct(scaled, facts, places), made) for scaled, made in left]
     unknown = [each.name for each in absent if _is_divided(each.scaled, facts)]
     unread = {
@@ -76,7 +76,8 @@ def to_come(
     told = {*unknown, *unread, *classless}
     unknown += [each.name for each in absent if not each.alike and each.name not in told]
     left_out = {*unknown, *unread, *classless, *invalid}
-    notes = tuple(_notes(unknown, unread, classless, invalid))
+    present = [each.maker for each in named if not [*_left(each, existing, by_product=by_product)]]
+    notes = tuple(_notes(unknown, unread, classless, invalid, present))
     return NodesToCome(tuple(each.node for each in absent if each.name not in left_out), notes)
 
 
@@ -95,7 +96,11 @@ def _left(
 
 
 def _notes(
-    unknown: Sequence[str], unread: Mapping[str, str], classless: Mapping[str, str], invalid: Sequence[str]
+    unknown: Sequence[str],
+    unread: Mapping[str, str],
+    classless: Mapping[str, str],
+    invalid: Sequence[str],
+    present: Sequence[str],
 ) -> Iterator[str]:
     if unknown:
         yield (
@@ -117,6 +122,11 @@ def _notes(
     if invalid:
         names = listed([shown(maker, quotes=False) for maker in invalid], 3)
         yield f"no pool is written for {names}: no node can have its labels; correct its name and its labels"
+    if present:
+        yield (
+            f"no pool is written for {listed(present, 3)}: there is a node with that label, and its pool is written "
+            "from it; add a pool by hand for nodes that share the same cards in another way"
+        )
 
 
 def _has_valid_labels(scaled: ScaledNodes) -> bool:

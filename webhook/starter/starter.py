@@ -157,7 +157,7 @@ def _notes(plan: StarterPlan, said: Said) -> Iterator[str]:
     if spaces := said.spaces:
         options = " ".join(f"--no-tenants {name}" for name in spaces[:MAX_NAMED])
         yield (
-            f"agents and device plugins of {several(len(spaces), 'namespace')} are in comments alone, since tenants "
+            f"agents and device plugins of {several(len(spaces), 'namespace')} are only in comments, since tenants "
             f"may have written them: {listed(spaces, 3)}; where no tenant may, run this again with {options}"
         )
     fates = said.fates

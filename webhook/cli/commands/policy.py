@@ -184,8 +184,8 @@ def _status(fail_on: str, report: Report) -> int:
     callback=_accelerators,
     default="",
     metavar="NAME[,NAME]",
-    help="the accelerators that GKE Autopilot or node auto-provisioning may make nodes for, as the label "
-    "cloud.google.com/gke-accelerator names them; each gets a pool",
+    help="the accelerators that no node has now, and that GKE Autopilot, node auto-provisioning or an empty node pool "
+    "may make nodes for, as the label cloud.google.com/gke-accelerator names them; each gets a pool of whole cards",
 )
 @options.once(
     "--tests", type=options.PATH, metavar="FILE", help="write tests there too, for a policy.yaml in the same folder"
