@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.starter.test_starter import settled
-from tests.support.starting import DUMPS, made, objects, options
+from tests.support.starting import DUMPS, made, objects, options, settled
 from webhook import rules
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine

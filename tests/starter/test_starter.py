@@ -1,7 +1,6 @@
 """A policy made for a cluster: it fits what the cluster has, lints, passes its tests, and refuses nothing that runs."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from tests import ROOT
 from tests.support.clusters import large
 from tests.support.policies import POLICY, SHARING, policy_of
-from tests.support.starting import DUMPS, linted, made, objects, options, spec_of
+from tests.support.starting import DUMPS, linted, made, objects, options, settled, spec_of
 from webhook import rules
 from webhook.api import admission
 from webhook.catalog import node_labels
@@ -26,7 +25,6 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Action, Unusable
 from webhook.policy.model import Guard
 from webhook.scan import reduced
-from webhook.starter import starter
 
 each_cluster = pytest.mark.parametrize("file", DUMPS, ids=lambda file: file.stem)
 
@@ -34,16 +32,6 @@ each_cluster = pytest.mark.parametrize("file", DUMPS, ids=lambda file: file.stem
 def words(file: Path) -> list[str]:
     """The arguments of `policy init` for the cluster of a dump."""
     return [word for key, values in options(file).items() for word in (f"--{key}", ",".join(values))]
-
-
-def settled(items: list[Any], **more: Any) -> tuple[starter.Starter, list[Any]]:
-    """A cluster's policy when its administrators did what the notes say, and the cluster with their labels."""
-    notes = "\n".join(made(items, **more).notes)
-    sharing = [name for names in re.findall("no label trusts them: ([^;]+);", notes) for name in names.split(", ")]
-    labels = {"slicewarden.dev/trust": "trusted"}
-    known = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n, "labels": labels}} for n in sharing]
-    items = [*items, *known]
-    return made(items, no_tenants=re.findall(r"--no-tenants ([-\w]+)", notes), **more), items
 
 
 def refused(policy_of_cluster: Any, items: list[Any]) -> dict[str, list[str]]:

@@ -1,5 +1,6 @@
 """Policies that `policy init` makes of clusters, with what the lints find in them."""
 
+import re
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,16 @@ def objects(file: Path) -> list[Any]:
 def made(items: list[Any], **more: Any) -> starter.Starter:
     """The policy that `policy init` makes of objects."""
     return starter.make(reduced.reduced(items, SAMPLE), "cluster.json", **more)
+
+
+def settled(items: list[Any], **more: Any) -> tuple[starter.Starter, list[Any]]:
+    """A cluster's policy when its administrators did what the notes say, and the cluster with their labels."""
+    notes = "\n".join(made(items, **more).notes)
+    sharing = [name for names in re.findall("no label trusts them: ([^;]+);", notes) for name in names.split(", ")]
+    labels = {"slicewarden.dev/trust": "trusted"}
+    known = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n, "labels": labels}} for n in sharing]
+    items = [*items, *known]
+    return made(items, no_tenants=re.findall(r"--no-tenants ([-\w]+)", notes), **more), items
 
 
 def linted(text: str, facts: Facts) -> list[tuple[str, Action]]:
