@@ -262,6 +262,32 @@ def test_requirements_on_one_key_are_met_together() -> None:
         assert (found.products, found.labels[AWS + "family"]) == (("g6",), "g6")
 
 
+def test_karpenter_may_make_a_larger_node_than_there_is() -> None:
+    """A pod of eight GPUs was refused, because the only node of the NodePool had four."""
+
+    def largest(items: list[Object]) -> tuple[int, list[str]]:
+        text = made(items).text
+        whole = [pool["maxRequest"] for pool in spec_of(text)["pools"] if pool["sharing"] == "none"]
+        eight = text.replace(f"maxRequest: {min(whole)}", "maxRequest: 8")
+        return min(whole), [name for name, _ in linted(eight, facts)]
+
+    items = objects(ROOT / "tests/clusters/karpenter.yaml")
+    facts = Facts.of(items)
+    assert facts.nodes
+    most, found = largest(items)
+    assert most == 8
+    assert "unreachable-request" not in found
+    items = [item for item in items if item["kind"] not in ("NodePool", "EC2NodeClass")]
+    for item in items:
+        if item["kind"] == "Node":
+            labels = item["metadata"]["labels"]
+            item["metadata"]["labels"] = {key: value for key, value in labels.items() if key != NODE_POOL}
+    facts = Facts.of(items)
+    most, found = largest(items)
+    assert most < 8
+    assert "unreachable-request" in found
+
+
 def test_a_nodepool_that_has_a_node_gets_no_second_pool_and_keeps_other_nodes_out_of_the_first() -> None:
     items = objects(ROOT / "tests/clusters/karpenter.yaml")
     before = pools(items)

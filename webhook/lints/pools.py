@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from webhook.catalog import node_labels
 from webhook.catalog.gpu_requests import ALL_CARDS, IMPLICIT
 from webhook.deviceplugin import cards, usage
 from webhook.deviceplugin.usage import GPU, some
@@ -148,13 +149,14 @@ def unreachable_request(of: Linted) -> Iterator[LintFinding]:
     """A pool lets pods request more GPUs than any of its nodes has.
 
     Such a pod is admitted and waits forever. All resources of the pool count together, such as MIG devices and whole
-    cards of one node.
+    cards of one node. A pool with a node of Karpenter is left out: Karpenter makes a node of the size that a pod needs.
 
     Way out: lower `maxRequest` to the number of the largest node.
     """
     for path, pool, found in of.pools:
         most = max((_count(node, pool) for node in found), default=0)
-        if pool.max_request and 0 < most < pool.max_request:
+        grows = any(node_labels.KARPENTER in node.labels for node in found)
+        if pool.max_request and 0 < most < pool.max_request and not grows:
             yield LintFinding(
                 (*path, "maxRequest"),
                 f"is {pool.max_request}, and no node of pool {pool.name} has more than {most}; lower it",

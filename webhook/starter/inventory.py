@@ -28,6 +28,9 @@ from webhook.policy.model import Policy, SharingLimits
 GPU = usage.GPU
 TIME_SLICING, MPS, MIG, WHOLE = "time-slicing", "mps", "mig", "none"
 
+MOST_OF_A_NODE = 8
+"""The GPUs that a pod may request of a node whose number is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class GPUNode:
@@ -90,8 +93,14 @@ class NodeGroup:
 
     @property
     def largest(self) -> int:
-        """The largest number of GPUs on a node, under all names together."""
-        return max((sum(each.resources.values()) for each in self.nodes), default=0) or 1
+        """The largest number of GPUs on a node, under all names together, or on one that Karpenter may make."""
+        most = max((sum(each.resources.values()) for each in self.nodes), default=0) or 1
+        return max(most, MOST_OF_A_NODE) if self.grows else most
+
+    @property
+    def grows(self) -> bool:
+        """Whether a node with more whole cards may come: Karpenter chooses its size by the pods that wait."""
+        return self.sharing == WHOLE and any(node_labels.KARPENTER in each.node.labels for each in self.nodes)
 
     @property
     def maker(self) -> str:

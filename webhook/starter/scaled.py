@@ -13,11 +13,8 @@ from webhook.facts.kinds.node import CONFIG_LABEL, Node
 from webhook.facts.scaling import UNKNOWN_SHARING, WHOLE_CARDS, NodeClassSharing, ScaledNodes, of_accelerator
 from webhook.facts.snapshot import Facts
 from webhook.starter import inventory
-from webhook.starter.inventory import GPUNode
+from webhook.starter.inventory import MOST_OF_A_NODE, GPUNode
 from webhook.text.words import listed, shown
-
-MOST = 8
-"""The GPUs that a pod may request of a node whose number is not known."""
 
 MIG_CONFIG = "nvidia.com/mig.config"
 """The label by which a node chooses its MIG devices (NVIDIA/mig-parted deployments/gpu-operator)."""
@@ -160,7 +157,7 @@ def _selected(scaled: ScaledNodes) -> Iterator[tuple[str, str]]:
 
 def _distinct(scaled: ScaledNodes, facts: Facts, places: Sequence[str]) -> GPUNode:
     """Read a node as it would be, by the labels and the sharing that are known, and keep those that select it."""
-    gpus = scaled.gpus or MOST
+    gpus = scaled.gpus or MOST_OF_A_NODE
     node = Node(scaled.maker, scaled.labels, {GPU: gpus})
     read = inventory.read(node, facts, places, frozenset(taint for taint in scaled.taints if inventory.lasts(taint)))
     cards = [card for each in scaled.products if (card := node_labels.card_type(each))]
