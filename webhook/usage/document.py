@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from webhook.policy.model import API_VERSION
 from webhook.usage.account import KEPT_HOURS, AccountState
 from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey
 from webhook.usage.store import DamagedRecord, SavedAt, number, text
 
-API_VERSION, KIND = "slicewarden.dev/v1", "NodeUsage"
+KIND = "NodeUsage"
 
 MOST_ROWS = 2_000
 """Maximum number of containers with a row of their own in an answer, and of namespaces with one."""
