@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from webhook.policy.model import API_VERSION
 from webhook.text import tables
 from webhook.text.words import listed
-from webhook.usage.document import API_VERSION, ContainerNow, NodeUsage
+from webhook.usage.document import ContainerNow, NodeUsage
 from webhook.usage.record import HOUR, Amounts, CardAmounts, HolderKey
 
 GROUPS: Mapping[str, Sequence[str]] = {
