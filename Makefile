@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where it is set, each of the many processes that a target starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs site man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs site release man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -95,6 +95,9 @@ docs: $(READY)  ## write the generated pages and pictures again, and the schemas
 
 site: $(READY)  ## the documentation as a site, into build/site; a link that leads nowhere is an error
 	$(BIN)/python -m docs.site
+
+release: $(READY)  ## the files of a release, into build/release (needs PyPI); docs/releases.md has REHEARSAL, IMAGE and SIGN
+	$(BIN)/python -m manifests.make_release $(if $(REHEARSAL),--rehearsal) $(if $(IMAGE),--image '$(IMAGE)') $(if $(SIGN),--sign $(SIGN))
 
 man: $(READY)  ## write the man pages of all commands into build/man
 	$(BIN)/slicewarden help --man build/man

@@ -1,0 +1,117 @@
+"""Which commit a release is made of, and its parts that need no network; tests/image builds all of it."""
+
+import gzip
+import io
+import subprocess
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from manifests import make_release
+from manifests.make_release import Release, Unmade
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    root = tmp_path / "checkout"
+    root.mkdir()
+    (root / "pyproject.toml").write_text('[project]\nversion = "0.3.0"\n', "utf-8")
+    git(root, "init", "--quiet")
+    commit(root)
+    return root
+
+
+def git(root: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
+    return subprocess.run(["git", *who, *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
+
+
+def commit(root: Path) -> None:
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "a change", "--date", "2026-01-02T03:04:05Z")
+
+
+def test_a_tagged_commit_is_the_release_of_its_version(checkout: Path) -> None:
+    git(checkout, "tag", "v0.3.0")
+    found = make_release.known(checkout)
+    assert (found.version, found.tag, found.named) == ("0.3.0", "v0.3.0", "slicewarden:0.3.0")
+    assert found.commit == git(checkout, "rev-parse", "HEAD").strip()
+    assert found.time == int(git(checkout, "show", "--no-patch", "--format=%ct").strip())
+
+
+@pytest.mark.parametrize("tag", ["", "v0.2.0", "0.3.0"])
+def test_a_commit_without_the_tag_is_only_rehearsed(checkout: Path, tag: str) -> None:
+    if tag:
+        git(checkout, "tag", tag)
+    with pytest.raises(Unmade, match=r"no tag v0\.3\.0.*--rehearsal"):
+        make_release.known(checkout)
+    assert make_release.known(checkout, rehearsal=True).tag == ""
+
+
+def test_the_tag_of_an_older_commit_does_not_count(checkout: Path) -> None:
+    git(checkout, "tag", "v0.3.0")
+    (checkout / "more").write_text("more\n", "utf-8")
+    commit(checkout)
+    with pytest.raises(Unmade, match="no tag"):
+        make_release.known(checkout)
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "new.py"])
+def test_what_is_not_committed_is_in_the_way(checkout: Path, name: str) -> None:
+    (checkout / name).write_text('[project]\nversion = "0.3.1"\n', "utf-8")
+    with pytest.raises(Unmade, match=rf"differ from the commit.*\n.*{name}"):
+        make_release.known(checkout, rehearsal=True)
+
+
+def test_a_folder_with_files_is_left_as_it_is(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("kept\n", "utf-8")
+    with pytest.raises(Unmade, match="is not empty"):
+        make_release.make(checkout, tmp_path, make_release.known(checkout, rehearsal=True))
+    assert {each.name for each in tmp_path.iterdir()} == {"kept", "checkout"}
+
+
+def test_the_notes_are_the_part_of_the_version() -> None:
+    text = "# Changelog\n\n## 0.2.0, unreleased\n\nNew.\n\n### More\n\n## 0.1.0\n\nOld.\n"
+    assert make_release.notes(text, "0.2.0") == "# Slicewarden 0.2.0\n\n\nNew.\n\n### More\n\n"
+    assert make_release.notes(text, "0.1.0") == "# Slicewarden 0.1.0\n\n\nOld.\n"
+    with pytest.raises(Unmade, match=r"no heading `## 0\.2`"):
+        make_release.notes(text, "0.2")
+
+
+def test_this_version_has_notes() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert "### Admit pods" in make_release.notes((ROOT / "CHANGELOG.md").read_text("utf-8"), version)
+
+
+def test_the_same_files_are_packed_into_the_same_bytes() -> None:
+    files = {"b/c": b"2", "a": b"1"}
+    data = make_release.packed(files, "top", 1_700_000_000)
+    assert data == make_release.packed(dict(reversed(files.items())), "top", 1_700_000_000)
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(data))) as tar:
+        found = [(each.name, each.mtime, each.mode, each.uid, each.uname) for each in tar]
+    assert found == [("top/a", 1_700_000_000, 0o644, 0, ""), ("top/b/c", 1_700_000_000, 0o644, 0, "")]
+
+
+@pytest.mark.parametrize("name", ["install.yaml", "chart/values.yaml"])
+def test_manifests_name_the_image_of_the_release(name: str) -> None:
+    text = (ROOT / "manifests" / name).read_text("utf-8")
+    image = "registry.example/gpu/slicewarden@sha256:" + "0" * 64
+    put = make_release.pinned(Release("0.1.0", "c" * 40, 0, image=image))(text)
+    assert "image: slicewarden:" in text
+    assert "image: slicewarden:" not in put
+    assert put.count(f"image: {image}\n") == text.count("image: slicewarden:")
+
+
+def test_manifests_that_name_no_image_are_refused() -> None:
+    with pytest.raises(Unmade, match="no longer name the image"):
+        make_release.pinned(Release("0.1.0", "c" * 40, 0))("image: another:0.1.0\n")
+
+
+def test_without_cosign_nothing_is_signed(tmp_path: Path) -> None:
+    (tmp_path / make_release.SUMS).touch()
+    with pytest.raises(Unmade, match="cosign is not installed"):
+        make_release.sign(tmp_path, [], cosign=str(tmp_path / "cosign"))
