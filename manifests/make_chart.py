@@ -60,7 +60,7 @@ def _addresses(direction: str) -> str:
     )
 
 
-AGENT = ".Values.agent.enabled"
+AGENT, PROVE = ".Values.agent.enabled", ".Values.prove.enabled"
 TAINTS = "            {{- if .Values.agent.taints }}\n            - --taint\n            {{- end }}\n"
 """The arguments of the agent that components/agent-taints adds."""
 
@@ -231,6 +231,9 @@ TEMPLATES = {
         "components/agent/network.yaml", f"and {AGENT} .Values.networkPolicy.enabled", {**OUT, **MONITORING}
     ),
     "agent.yaml": Template("components/agent/daemonset.yaml", AGENT, {**IMAGE, **_acts()}),
+    "prove-rbac.yaml": Template("components/prove/rbac.yaml", PROVE),
+    "prove-dry-runs.yaml": Template("components/prove/dry-runs.yaml", PROVE),
+    "prove.yaml": Template("components/prove/cronjob.yaml", PROVE, {**IMAGE, **_pods(" " * 10)}),
     "cert-manager.yaml": Template("overlays/cert-manager/certificates.yaml", 'eq .Values.certificates "cert-manager"'),
 }
 

@@ -88,7 +88,7 @@ def _written(file: Path, rules: Mapping[str, str]) -> str:
     """Return the text of a file with the rules of its ClusterRoles, by name."""
     text = file.read_text("utf-8")
     for name, lines in rules.items():
-        head = rf"^kind: ClusterRole\nmetadata:\n  name: {name}\n(?:  .*\n)*"
+        head = rf"^kind: ClusterRole\nmetadata:\n(?:  labels: .*\n)?  name: {name}\n(?:  .*\n)*"
         role = re.compile(rf"({head})rules:.*\n(?:  .*\n)*", re.MULTILINE)
         text, count = role.subn(lambda found, lines=lines: f"{found[1]}{NOTE}{lines}", text, count=1)  # type: ignore[misc]
         if not count:

@@ -114,6 +114,19 @@ def test_the_agent_is_its_components(run: Run, tmp_path: Path, parts: list[str])
     assert released(run, *values) == elsewhere(composed(run, tmp_path, "agent", *more))
 
 
+def test_the_nightly_proof_is_its_component(run: Run, tmp_path: Path) -> None:
+    assert released(run, "--set=prove.enabled=true") == elsewhere(composed(run, tmp_path, "prove"))
+
+
+def test_the_notes_say_where_the_nightly_proof_reads_the_policy(run: Run) -> None:
+    (job,) = [each for each in template(run, "--set=prove.enabled=true") if each["kind"] == "CronJob"]
+    volumes = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"]
+    (name,) = [each["configMap"]["name"] for each in volumes if "configMap" in each]
+    command = f"kubectl create configmap {name} -n {HOME} --from-file=policy.yaml"
+    assert command in notes(run, "--set=prove.enabled=true")
+    assert command not in notes(run)
+
+
 @pytest.mark.parametrize(
     "order",
     [
@@ -204,16 +217,17 @@ def test_the_network_policy_and_the_quota_can_be_left_out(run: Run) -> None:
 def test_values_of_the_chart_reach_its_pods(run: Run) -> None:
     values = ["image=registry.example.com/slicewarden@sha256:00", "replicas=5", "imagePullSecrets[0].name=registry"]
     values += ["tolerations[0].key=infra", "tolerations[0].operator=Exists", "resources.requests.cpu=2"]
-    values += ["controller.resources.limits.memory=1Gi"]
+    values += ["controller.resources.limits.memory=1Gi", "prove.enabled=true"]
     objects = by_name(template(run, *(f"--set={each}" for each in values)))
     webhook, keeper = (objects["Deployment", HOME, name]["spec"] for name in ("slicewarden", "slicewarden-controller"))
     assert (webhook["replicas"], keeper["replicas"]) == (5, 2)
     pods = [each["template"]["spec"] for each in (webhook, keeper)]
+    pods.append(objects["CronJob", HOME, "slicewarden-prove"]["spec"]["jobTemplate"]["spec"]["template"]["spec"])
     for pod in pods:
         assert pod["containers"][0]["image"] == values[0].partition("=")[2]
         assert pod["imagePullSecrets"] == [{"name": "registry"}]
         assert pod["tolerations"] == [{"key": "infra", "operator": "Exists"}]
-    asked, limited = (each["containers"][0]["resources"] for each in pods)
+    asked, limited = (each["containers"][0]["resources"] for each in pods[:2])
     assert asked["requests"] == {"cpu": 2, "memory": "192Mi"}
     assert limited == {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "1Gi"}}
 
