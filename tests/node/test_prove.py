@@ -6,6 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ import pytest
 
 from tests.e2e.access import allowed
 from tests.e2e.control_plane import Cluster, User, eventually
-from tests.node.pods import pod
+from tests.node.pods import create, pod
 from tests.support import policies
 from tests.support.records import SAME
+from webhook.cluster import client
 from webhook.proving.running import MANAGED_BY, MANAGER, UNTIL
 from webhook.proving.ways import WAYS
 
@@ -86,10 +90,20 @@ def test_without_us_the_known_ways_lead_to_cards(labelled: Cluster) -> None:
     assert seeing - {"variable-sidecar"} == KNOWN, found
 
 
-def known(cluster: Cluster) -> bool:
-    """Tell whether the replicas of the webhook have heard of the namespace."""
-    item = pod("honest", gpus=1, namespace=PLACE)
-    item["metadata"]["annotations"] = {"slicewarden.dev/trust": "trusted"}
+NEXT = "neighbours"
+
+
+def honest(name: str, command: str, namespace: str = NEXT) -> dict[str, Any]:
+    """A pod with one slice."""
+    container = {"command": ["sh", "-c", command]}
+    made = pod(name, container, gpus=1, namespace=namespace, automountServiceAccountToken=False)
+    made["metadata"]["annotations"] = {"slicewarden.dev/trust": "trusted"}
+    return made
+
+
+def known(cluster: Cluster, namespace: str = PLACE) -> bool:
+    """Tell whether the replicas of the webhook have heard of a namespace."""
+    item = honest("honest", "true", namespace)
     ask = ("create", "--dry-run=server", "--filename=-")
     return all(cluster.kubectl(*ask, stdin=json.dumps(item), user=TENANT).returncode == 0 for _ in range(5))
 
@@ -106,23 +120,140 @@ def test_with_us_every_way_is_shut_by_what_its_pod_saw(enforced: Cluster) -> Non
     assert all(found[name]["message"].startswith("saw 0 of ") for name in ran)
 
 
+MOMENTS = (("", 0), *((state, number) for number in (1, 2, 3) for state in ("created", "placed", "started")))
+"""When a run is killed: its object is there, or a pod with this number or a later one has come so far."""
+
+
+def come(pod: dict[str, Any], state: str, number: int) -> bool:
+    """Tell whether a pod of a run is this one or a later one, and has come so far."""
+    far = {
+        "created": True,
+        "placed": "nodeName" in pod["spec"],
+        "started": pod["status"].get("phase") in ("Running", "Succeeded", "Failed"),
+    }
+    return int(pod["metadata"]["name"].rpartition("-")[2]) >= number and far[state]
+
+
 @in_the_night
-def test_after_a_kill_at_any_pod_the_next_run_leaves_nothing(enforced: Cluster) -> None:
+def test_after_a_kill_at_any_of_ten_moments_the_next_run_leaves_nothing(enforced: Cluster) -> None:
     assert eventually(lambda: known(enforced))
     policy = enforced.folder / "policy.yaml"
-    for number in range(1, 5):
+    assert len(MOMENTS) == 10
+    for state, number in MOMENTS:
+        before = {each["metadata"]["uid"] for each in left(enforced)}
         with subprocess.Popen(
             command(policy), env=environment(enforced), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as process:
 
-            def there(number: int = number, process: "subprocess.Popen[bytes]" = process) -> bool:
-                names = [each["metadata"]["name"] for each in left(enforced, "pods")]
-                return any(name.endswith(f"-{number}") for name in names) or process.poll() is not None
+            def there(
+                state: str = state,
+                number: int = number,
+                before: set[str] = before,
+                process: "subprocess.Popen[bytes]" = process,
+            ) -> bool:
+                kind = "pods" if state else "configmaps"
+                new = [each for each in left(enforced, kind) if each["metadata"]["uid"] not in before]
+                return any(not state or come(each, state, number) for each in new) or process.poll() is not None
 
             assert eventually(there, pause=0.02)
             process.send_signal(signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
-        (run,) = left(enforced, "configmaps")
+        assert process.returncode == -signal.SIGKILL, (state, number)
         past = f"{UNTIL}=2026-01-01T00:00:00+00:00"
-        enforced.do("annotate", "configmap", run["metadata"]["name"], past, "--overwrite", f"--namespace={PLACE}")
+        for run in left(enforced, "configmaps"):  # a run that was killed at once has swept nothing
+            enforced.do("annotate", "configmap", run["metadata"]["name"], past, "--overwrite", f"--namespace={PLACE}")
     assert proved(enforced, policy)["honest pod"]["outcome"] == "admitted"
+
+
+# Neighbours
+
+
+SLICES = 8
+"""Those of the node: two cards, each shared by four."""
+ONE_CARD = 'one() { [ "$(ls /dev | grep -c "^nvidia[0-9]")" = 1 ]; }; one && sleep 2 && one'
+"""Ends well if the container has one card, and keeps it."""
+
+
+@pytest.fixture(scope="module")
+def neighbours(enforced: Cluster) -> Cluster:
+    """The same with another namespace for the tenant's honest pods."""
+    enforced.add_namespace(NEXT, {"slicewarden.dev/trust": "trusted"})
+    enforced.do("create", "rolebinding", "prover", "--clusterrole=edit", f"--user={TENANT.name}", f"--namespace={NEXT}")
+    allowed(enforced, TENANT, "create", "pods", NEXT)
+    assert eventually(lambda: known(enforced) and known(enforced, NEXT))
+    return enforced
+
+
+class Stream:
+    """Keeps some honest pods on the node: where one has ended, another starts."""
+
+    def __init__(self, cluster: Cluster, at_once: int) -> None:
+        self._api = client.connect(str(cluster.kubeconfig()))
+        self._api.default_headers["Impersonate-User"] = TENANT.name
+        self._path, self._at_once = f"/api/v1/namespaces/{NEXT}/pods", at_once
+        self._last = threading.Event()
+        self.over: list[Any] = []
+        """The pods that have ended, as they were then."""
+
+    def run(self) -> None:
+        """Go on until `end`. A pod that is refused, or goes before it has ended, is an error."""
+        names, started = set[str](), 0
+        while names or not self._last.is_set():
+            there = {each["metadata"]["name"]: each for each in client.ask(self._api, self._path)["items"]}
+            assert names <= there.keys(), f"gone: {names - there.keys()}"
+            for name in sorted(names):
+                if there[name]["status"].get("phase") in ("Succeeded", "Failed"):
+                    self.over.append(there[name])
+                    names.discard(name)
+                    client.ask(self._api, f"{self._path}/{name}", method="DELETE")
+            while len(names) < self._at_once and not self._last.is_set():
+                started += 1
+                made = client.ask(self._api, self._path, method="POST", body=honest(f"honest-{started}", ONE_CARD))
+                names.add(made["metadata"]["name"])
+            time.sleep(0.1)
+
+    def end(self) -> None:
+        """Start no more pods."""
+        self._last.set()
+
+
+@in_the_night
+def test_no_neighbour_is_disturbed_by_a_run(neighbours: Cluster) -> None:
+    # A scheduler hears that a slice is free a moment after we do, so there is one more than all pods need.
+    stream = Stream(neighbours, SLICES - 2)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(stream.run)
+        try:
+            assert eventually(lambda: len(stream.over) >= SLICES or running.done())
+            found = proved(neighbours, neighbours.folder / "policy.yaml")
+            before = len(stream.over)
+            assert eventually(lambda: len(stream.over) >= before + SLICES or running.done())
+        finally:
+            stream.end()
+        running.result()
+    assert {each["outcome"] for name, each in found.items() if name != "honest pod"} == {"shut"}, found
+    assert saw_cards(found["honest pod"])
+    assert [each["status"] for each in stream.over if each["status"]["phase"] != "Succeeded"] == []
+    events = neighbours.get("events", f"--namespace={NEXT}")["items"]
+    waited = [each for each in events if each["reason"] in ("FailedScheduling", "Preempted", "Evicted")]
+    assert waited == []
+
+
+@in_the_night
+def test_a_run_takes_no_slice_where_neighbours_hold_all(neighbours: Cluster) -> None:
+    pods = [honest(f"holder-{number}", "sleep 1000") for number in range(SLICES)]
+    names = [each["metadata"]["name"] for each in pods]
+    create(neighbours, *pods)
+
+    def statuses() -> list[Any]:
+        return [each["status"] for each in neighbours.get("pods", *names, f"--namespace={NEXT}")["items"]]
+
+    try:
+        assert eventually(lambda: {each.get("phase") for each in statuses()} == {"Running"}), statuses()
+        found = proved(neighbours, neighbours.folder / "policy.yaml")
+        assert {each["phase"] for each in statuses()} == {"Running"}
+        assert {each["containerStatuses"][0]["restartCount"] for each in statuses()} == {0}
+    finally:
+        neighbours.do("delete", "pods", *names, f"--namespace={NEXT}")
+    assert found["honest pod"]["message"] == "no node of the pool has a free nvidia.com/gpu"
+    assert {each["outcome"] for each in found.values()} == {"shut", "not shown"}
+    assert not any(each["seen"] for each in found.values())

@@ -173,6 +173,35 @@ def test_a_pod_is_not_started_where_all_slices_are_in_use(world: World) -> None:
     assert world.nodes.pods == []
 
 
+def asks(pod: Object, resource: str) -> bool:
+    return any(resource in each["resources"]["limits"] for each in pod["spec"]["containers"])
+
+
+def test_a_slice_is_taken_only_where_one_is_free_whenever_neighbours_come(world: World) -> None:
+    """Neighbours take all slices at any of the moments when the run looks at them."""
+    eased = world.eased()
+    dry, resource = eased.dry(), eased.target().resource
+    full = tuple(Holder("a", f"b{n}", node.name, {resource: 99}) for n, node in enumerate(eased.facts.nodes))
+
+    def started(free: int) -> tuple[int, int]:
+        """How many pods took a slice, where one was free at so many looks, and how many looks there were."""
+        nodes, looks = eased.of(kubelet), [0]
+
+        def facts() -> Facts:
+            looks[0] += 1
+            return eased.facts if looks[0] <= free else replace(eased.facts, holders=full)
+
+        nodes.facts = facts  # type: ignore[method-assign]
+        eased.run(dry=dry)
+        assert nodes.stored == {}
+        return sum(asks(pod, resource) for pod in nodes.pods), looks[0]
+
+    _, looks = started(99)
+    assert looks > 4
+    # The first look chooses the node, and each of the others comes before a pod that takes a slice.
+    assert [started(free)[0] for free in range(looks + 1)] == [0, *range(looks)]
+
+
 @pytest.mark.parametrize("answer", [DryRun(403, "exceeded quota"), DryRun(0, "timed out")])
 def test_a_pod_that_is_not_created_shows_nothing(world: World, answer: DryRun) -> None:
     world.nodes.refusal = answer
