@@ -5,6 +5,7 @@ NVIDIA's runtime would give it.
 """
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import ROOT
 from tests.e2e.access import allowed
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard, policy_of
+from tests.e2e.objects import TRUSTED, pod
 from tests.proving.nodes import ended, report, seen
 from tests.support.records import SAME
 from webhook.cluster import client
@@ -28,6 +31,7 @@ from webhook.proving.running import INSTANCE, MANAGED_BY, MANAGER, UNTIL
 from webhook.proving.ways import WAYS
 
 PROVER = User("prover")
+GPU = "nvidia.com/gpu"
 OURS = f"{MANAGED_BY}={MANAGER}"
 
 
@@ -39,11 +43,11 @@ def kubelets(cluster: Cluster, namespace: str) -> Iterator[None]:
 
     def end() -> None:
         while not done.wait(0.05):
-            for pod in client.ask(api, path, {"labelSelector": OURS})["items"]:
-                if pod["spec"].get("nodeName") and pod["status"].get("phase") == "Running":
-                    status = {"status": ended(report(seen(pod)))}
+            for each in client.ask(api, path, {"labelSelector": OURS})["items"]:
+                if each["spec"].get("nodeName") and each["status"].get("phase") == "Running":
+                    status = {"status": ended(report(seen(each)))}
                     try:
-                        name = pod["metadata"]["name"]
+                        name = each["metadata"]["name"]
                         client.ask(api, f"{path}/{name}/status", method="PATCH", body=status, patch=client.MERGE)
                     except client.StatusError:  # it was deleted meanwhile
                         continue
@@ -147,15 +151,62 @@ def test_after_a_kill_its_object_takes_the_pods_with_it(
     with begun(cluster, team, prove()) as process:
         process.kill()
         process.wait(300)
-    (pod,) = left(cluster, team, "pods")
-    assert pod["spec"]["activeDeadlineSeconds"] == 120
+    (probe,) = left(cluster, team, "pods")
+    assert probe["spec"]["activeDeadlineSeconds"] == 120
     (run,) = left(cluster, team, "configmaps")
-    assert run["metadata"]["labels"][INSTANCE] == pod["metadata"]["labels"][INSTANCE]
+    assert run["metadata"]["labels"][INSTANCE] == probe["metadata"]["labels"][INSTANCE]
     second = subprocess.run(prove(), capture_output=True, text=True, check=False)
     assert second.returncode == 2
     assert f"kubectl delete configmap {run['metadata']['name']} -n {team}" in second.stderr
     cluster.do("delete", "configmap", run["metadata"]["name"], here)
     assert eventually(lambda: left(cluster, team) == [])
+
+
+def slices(cluster: Cluster, node: str) -> int:
+    """The slices of a node that no pod has which stays, besides those of runs."""
+    mine = f"--selector={MANAGED_BY}!={MANAGER}"
+    others = cluster.get("pods", "--all-namespaces", mine, f"--field-selector=spec.nodeName={node}")["items"]
+    stay = [each for each in others if "deletionTimestamp" not in each["metadata"]]
+    held = sum(
+        int(container.get("resources", {}).get("limits", {}).get(GPU, 0))
+        for each in stay
+        if each["status"].get("phase") not in ("Succeeded", "Failed")
+        for container in each["spec"]["containers"]
+    )
+    return int(cluster.get("node", node)["status"]["allocatable"][GPU]) - held
+
+
+def class_of_the_page() -> Any:
+    """The PriorityClass that the page has for the pods of a run."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "prove.md").read_text("utf-8"), re.DOTALL)
+    (found,) = [each for each in map(yaml.safe_load, blocks) if each.get("kind") == "PriorityClass"]
+    return found
+
+
+def test_a_neighbour_takes_the_last_slice_from_a_pod_of_a_run(
+    guarded: Guard, team: str, prove: Callable[..., list[str | Path]]
+) -> None:
+    cluster, chosen = guarded.cluster, class_of_the_page()
+    guarded.install(chosen)
+    with begun(cluster, team, prove("--priority-class", chosen["metadata"]["name"])) as process:
+        (probe,) = left(cluster, team, "pods")
+        name = probe["metadata"]["name"]
+        assert eventually(lambda: "nodeName" in cluster.get("pod", name, f"--namespace={team}")["spec"])
+        node = cluster.get("pod", name, f"--namespace={team}")["spec"]["nodeName"]
+        pinned = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        count = slices(cluster, node)
+        assert count
+        rivals = [pod(f"neighbour-{number}", team, annotations=TRUSTED, **pinned) for number in range(count)]
+        made = cluster.apply(*rivals)
+        assert made.returncode == 0, made.stderr
+
+        def placed() -> bool:
+            found = cluster.get("pods", *(each["metadata"]["name"] for each in rivals), f"--namespace={team}")
+            return all(each["spec"].get("nodeName") == node for each in found["items"])
+
+        assert eventually(placed)
+        assert probe["metadata"]["uid"] not in {each["metadata"]["uid"] for each in left(cluster, team, "pods")}
+        assert process.poll() is None or process.returncode == 2
 
 
 @pytest.mark.skipif(SAME, reason="tests/proving tries each moment; make nightly runs this too")
