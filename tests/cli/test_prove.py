@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import jsonschema
 import pytest
 import yaml
 
 from tests import ROOT
+from tests.proving import nodes
 from tests.proving.nodes import PretendedNodes
 from tests.proving.pretended import admitting, with_hostnames
 from tests.support.kubeconfigs import kubeconfig
@@ -24,6 +26,7 @@ from webhook.policy.model import Policy
 from webhook.proving.running import HOSTNAME, RELEASED
 
 LISTED = {"/api/v1/nodes": "Node", "/api/v1/namespaces": "Namespace"}
+SCHEMA = json.loads((ROOT / "docs/schemas/proofreport.json").read_text("utf-8"))
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
@@ -259,6 +262,44 @@ def test_a_run_starts_nothing_before_it_is_confirmed(running: Nodes, prove: Any)
     assert running.nodes.calls == 0
 
 
+def test_what_memory_is_taken_is_said_before_any_is(running: Nodes, prove: Any) -> None:
+    status, out, err = prove(running, *RUN, "--memory")
+    assert (status, out) == (2, "")
+    first, second = err.splitlines()
+    found = re.fullmatch(
+        "with --memory, some take at most ([0-9]+) MiB and a context of their card, and give it back", first
+    )
+    assert found
+    assert second.startswith("--run starts at most 25 pods ")
+    assert running.nodes.calls == 0
+    assert prove(running, *RUN, "--memory", "--yes")[0] == 0
+    commands = [each["spec"]["containers"][0]["command"] for each in running.nodes.pods]
+    asked = [int(words[words.index("--memory") + 1]) for words in commands if "--memory" in words]
+    assert max(asked) == int(found[1])
+
+
+def test_a_cap_is_shown_as_on_the_page(sample_policy: Policy, sample_facts: Facts, prove: Any) -> None:
+    def kubelet(pod: Any) -> Any:
+        words = pod["spec"]["containers"][0]["command"]
+        if "--memory" not in words:
+            return nodes.kubelet(pod)
+        most = int(words[words.index("--memory") + 1])
+        return nodes.ended(nodes.report(1, memory={"asked": most, "got": most, "stopped": ""}))
+
+    server = Nodes(Engine(sample_policy, rules.walk()), sample_facts)
+    server.nodes = PretendedNodes(Engine(sample_policy, rules.walk()), with_hostnames(sample_facts), kubelet)
+    status, out, _ = prove(server, *RUN, "--yes", "--memory")
+    assert status == 0
+    (line,) = [each for each in out.splitlines() if "on node t4-shared" in each]
+    assert f"```\n{line}\n```\n" in (ROOT / "docs/prove.md").read_text("utf-8")
+    status, out, _ = prove(server, *RUN, "--yes", "--memory", "--format", "json")
+    shared = next(each for each in json.loads(out)["targets"] if each["pool"] == "shared")
+    seen = shared["ways"][0]["seen"]
+    assert seen["memory"]["got"] == seen["memory"]["asked"]
+    assert (seen["memory"]["free"], seen["frameworks"]) == (None, {})
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(out))
+
+
 def test_a_run_without_its_rights_starts_nothing(running: Nodes, prove: Any) -> None:
     running.refused["/api/v1/namespaces/vision/configmaps"] = 403
     status, out, err = prove(running, *RUN, "--yes")
@@ -286,6 +327,7 @@ def test_the_pods_of_a_run_are_the_tenant_s_and_its_object_is_not(running: Nodes
         (("--yes",), "need --run"),
         (("--image", "i"), "need --run"),
         (("--priority-class", "p"), "need --run"),
+        (("--memory",), "need --run"),
         (("--run", "--namespace", "a", "--seconds", "5"), "is not a number from 10 to 600"),
     ],
 )

@@ -17,7 +17,7 @@ NAMESPACE = "vision"
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 
-def report(cards: int | str, files: int = 0, unclear: int = 0) -> str:
+def report(cards: int | str, files: int = 0, unclear: int = 0, memory: Object | None = None) -> str:
     """What a probe writes that sees so many cards by NVML; or that could not look, and why."""
     uuids = [f"GPU-{number}" for number in range(cards if isinstance(cards, int) else 0)]
     nvml: object = {"error": cards}
@@ -29,7 +29,7 @@ def report(cards: int | str, files: int = 0, unclear: int = 0) -> str:
         "files": {"count": files + unclear, "usable": files, "unclear": unclear, "names": []},
         "nvml": nvml,
         "cuda": {"count": 0, "uuids": [], "context": None, "why": "there is no libcuda.so.1"},
-        "memory": None,
+        "memory": memory,
         "frameworks": {},
         "cut": False,
     }

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
+from tests.proving.program import LONG, PROBE, run
 from tests.support.card.library import CannotCompile, library
 from tests.support.card.state import MIB, State
 from webhook.proving import probe
-from webhook.proving.sighting import LONGEST, SeenCards, SeenCuda, SeenFiles, Sighting, TakenMemory, sighting
+from webhook.proving.sighting import LONGEST, SeenCards, SeenCuda, SeenFiles, TakenMemory, sighting
 
-PROBE = Path(probe.__file__)
-LONG = 300
-"""Seconds after which a probe is not waited for: many times what any takes."""
 DEVICE = Path("/dev/zero")
 """Stands for a GPU's device file: a character device that everybody may open."""
-
-
-def run(env: Mapping[str, str], *options: str) -> tuple[str, Sighting]:
-    """Run the probe as a file, isolated from this Python's own packages; return its report, and how it is read."""
-    command = [sys.executable, "-I", str(PROBE), "--report", "", *options]
-    ran = subprocess.run(command, env={**env}, capture_output=True, text=True, check=False, timeout=LONG)
-    assert ran.returncode == 0, ran.stderr
-    assert len(ran.stdout.encode()) <= LONGEST + 1
-    (line,) = ran.stdout.splitlines()
-    seen = sighting(line)
-    assert seen is not None, line
-    return line, seen
 
 
 @pytest.fixture

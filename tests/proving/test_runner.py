@@ -16,7 +16,7 @@ from webhook.facts.kinds.pod import Holder
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Object
 from webhook.policy.model import Policy
-from webhook.proving import running
+from webhook.proving import capacity, running
 from webhook.proving.probes import ProbeTarget, targets
 from webhook.proving.proof import DryRun, Outcome, Shown, Tried, prove
 from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed, ProbeRunner, RunInProgress, opened
@@ -300,6 +300,75 @@ def test_an_api_server_that_is_slow_does_not_lengthen_the_wait_for_a_pod(world: 
     with opened(world.nodes, RUN, lambda: NOW) as own:
         ProbeRunner(world.nodes, world.policy, own, lambda: clock[0], lambda _: None).run(world.dry())
     assert looks == [RUN.patience // 15 + 2]  # the last is as the pod is deleted
+
+
+# Memory
+
+
+def asked(pod: Object) -> int:
+    """The MiB that a pod asks for; 0 for one that takes none."""
+    (container,) = [each for each in pod["spec"]["containers"] if each["name"] == "probe"]
+    words = container["command"]
+    return int(words[words.index("--memory") + 1]) if "--memory" in words else 0
+
+
+def taking(got: int) -> Callable[[Object], Object]:
+    """A kubelet whose pods get so many MiB of those that they ask for."""
+
+    def run(pod: Object) -> Object:
+        if not (most := asked(pod)):
+            return kubelet(pod)
+        part = {"asked": most, "got": min(got, most), "stopped": "" if got >= most else "out of memory", "free": 9000}
+        return ended(report(seen(pod), memory=part))
+
+    return run
+
+
+MEASURED = RUN._replace(memory=100_000)
+
+
+def test_one_more_honest_pod_measures_the_cap_and_no_other_takes_memory(world: World) -> None:
+    node = next(each for each in world.facts.nodes if each.name == world.target().node)
+    cap = capacity.cap(world.policy, world.target().pool, node)
+    assert cap is not None
+    ways = set()
+    for got, said in (
+        (10**6, f"{cap.asked} MiB, more than the cap"),
+        (cap.mib - 500, f"{cap.mib - 500} MiB and no more, with 9000 MiB free on the card"),
+    ):
+        world.of(taking(got))
+        shown = world.run(MEASURED)
+        assert shown[""].message == (
+            f"saw 1 card on node {node.name}; cap of {cap.mib} MiB by variables of frameworks: cuMemAlloc got {said}"
+        )
+        assert shown[""].seen is not None
+        assert shown[""].seen.memory is not None
+        assert shown[""].seen.memory.asked == cap.asked
+        assert [asked(pod) for pod in world.nodes.pods if asked(pod)] == [cap.asked]
+        assert asks(world.nodes.pods[1], world.target().resource)
+        assert len(world.nodes.pods) == running.most([world.dry()], 2)
+        ways.add(tuple((name, each.outcome) for name, each in shown.items()))
+    assert len(ways) == 1, "memory decides about no way"
+
+
+def test_without_memory_no_pod_takes_any(world: World) -> None:
+    world.run()
+    assert not any(map(asked, world.nodes.pods))
+
+
+def test_no_pod_takes_more_memory_than_was_said_beforehand(world: World) -> None:
+    shown = world.run(RUN._replace(memory=500))
+    assert shown[""].message.endswith("; no cap of memory is known there")
+    assert not any(map(asked, world.nodes.pods))
+
+
+@pytest.mark.parametrize("why", [why for why in BAD if not why.startswith("saw") and "look" not in why])
+def test_a_cap_that_could_not_be_measured_changes_no_way(world: World, why: str) -> None:
+    world.of(lambda pod: BAD[why](pod) if asked(pod) else kubelet(pod))
+    shown = world.run(MEASURED)
+    assert shown[""].outcome is Outcome.ADMITTED
+    assert shown[""].message.endswith(f" MiB: not measured: {why}")
+    assert names(shown, Outcome.SHUT) == {way.name for way in WAYS if not way.unearned}
 
 
 # What is left

@@ -361,11 +361,29 @@ def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
                 chunk = size // 2
             else:
                 stopped = f"cuMemAlloc_v2: error {error}"
+        seen: SEEN = {"got": got, "stopped": stopped or ("" if got == bound else "cuMemAlloc_v2: out of memory")}
+        yield seen
+        if got < bound and not stopped:
+            seen["free"] = free()
         for address in taken:
             library.status("cuMemFree_v2", address)
-        yield {"got": got, "stopped": stopped or ("" if got == bound else "cuMemAlloc_v2: out of memory")}
+        yield seen
 
     return look
+
+
+def free() -> int | None:
+    """Return the MiB that are free on the only card that NVML names; None if it names others, or does not say."""
+    memory, count, card = (ctypes.c_ulonglong * 3)(), ctypes.c_uint(), ctypes.c_void_p()
+    try:
+        library = Library(NVML)
+        library.call("nvmlInit_v2")
+        library.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        library.call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(card))
+        library.call("nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
+    except (NotThere, Unanswered, OSError):
+        return None
+    return min(memory[1] // MIB, 2**40) if count.value == 1 else None
 
 
 LATE = "no time left"
@@ -613,7 +631,8 @@ def look_around(options: argparse.Namespace) -> SEEN:
 
 
 def _taken(seen: SEEN) -> SEEN:
-    return {"got": seen.get("got", 0), "stopped": seen.get("error") or seen.get("stopped", "")}
+    known = {"free": seen["free"]} if seen.get("free") is not None else {}
+    return {"got": seen.get("got", 0), "stopped": seen.get("error") or seen.get("stopped", ""), **known}
 
 
 def _mountinfo() -> str:

@@ -7,6 +7,7 @@ next one deletes what it left.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Protocol
@@ -16,7 +17,8 @@ from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
-from webhook.proving import running
+from webhook.proving import capacity, running
+from webhook.proving.capacity import MemoryCap
 from webhook.proving.probes import ProbeTarget
 from webhook.proving.proof import CREATED, DryRun, Outcome, Shown, Tried, blind
 from webhook.proving.running import Ending, ProbeRun
@@ -149,6 +151,8 @@ class ProbeRunner:
         if not found.sees:
             return _lost(tried, f"the honest pod {_said(found, found)}, so a probe that sees none shows nothing")
         twin = honest._replace(message=f"saw {_amount(found)} on node {node.name}", seen=found)
+        if self._run.memory:
+            twin = self._measured(twin, found, target, node)
         given = {way.name for way in running.let_in(tried)}
         shown = [
             self._way(tried, each, node, found) if each.way and each.way.name in given else _unrun(each)
@@ -167,7 +171,20 @@ class ProbeRunner:
             return seen._replace(outcome=Outcome.OPEN, by="")
         return seen if found.blind else seen._replace(outcome=Outcome.UNKNOWN, by="")
 
-    def _probe(self, target: ProbeTarget, way: GPUWay | None, node: Node) -> tuple[Object | None, Sighting | str]:
+    def _measured(self, twin: Shown, found: Sighting, target: ProbeTarget, node: Node) -> Shown:
+        """Have another honest pod measure its cap. It says what it got, and decides nothing."""
+        cap = capacity.cap(self._policy, target.pool, node)
+        if cap is None or cap.asked > self._run.memory:
+            return twin._replace(message=f"{twin.message}; no cap of memory is known there")
+        _, taken = self._probe(target, None, node, cap)
+        if isinstance(taken, str):
+            return twin._replace(message=f"{twin.message}; cap of {cap.mib} MiB: not measured: {taken}")
+        seen = replace(found, memory=taken.memory, frameworks=taken.frameworks)
+        return twin._replace(message=f"{twin.message}; {capacity.measured(cap, taken)}", seen=seen)
+
+    def _probe(
+        self, target: ProbeTarget, way: GPUWay | None, node: Node, cap: MemoryCap | None = None
+    ) -> tuple[Object | None, Sighting | str]:
         """Start a pod, and return it as it was created, with what it saw; or why that is not known."""
         run = self._run
         try:
@@ -178,7 +195,7 @@ class ProbeRunner:
         except CallFailed as error:
             return None, str(error)
         self._started += 1
-        item = running.started(self._policy, target, way, run, node, self._started)
+        item = running.started(self._policy, target, way, run, node, self._started, cap)
         made = DryRun(0)
         try:
             made = self._api.create(PODS, item)

@@ -11,6 +11,8 @@ from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
+from webhook.proving import capacity
+from webhook.proving.capacity import MemoryCap
 from webhook.proving.probes import NAME, ProbeTarget, probe
 from webhook.proving.proof import PATCH, Outcome, Shown, Tried
 from webhook.proving.ways import NODE, GPUWay
@@ -50,6 +52,7 @@ class ProbeRun(NamedTuple):
     """A run of pods in a namespace: its id, the image of the pods, and the seconds that each may run.
 
     `uid` is that of the run's object, which owns the pods. Without a `priority_class` they have the cluster's default.
+    `memory` is the most MiB that a pod may take of a card; with 0 none takes any.
     """
 
     id: str
@@ -58,6 +61,7 @@ class ProbeRun(NamedTuple):
     seconds: int = SECONDS
     uid: str = ""
     priority_class: str = ""
+    memory: int = 0
 
     @property
     def name(self) -> str:
@@ -137,9 +141,9 @@ def admitted(shown: Shown) -> bool:
     return shown.outcome is Outcome.OPEN or (shown.outcome is Outcome.SHUT and shown.by == PATCH)
 
 
-def most(proof: Iterable[Tried]) -> int:
-    """Return how many pods a run starts at most: the honest one of each target, and those of the ways let in."""
-    return sum(1 + sum(1 for _ in let_in(each)) for each in proof if each.shown[0].outcome is Outcome.ADMITTED)
+def most(proof: Iterable[Tried], honest: int = 1) -> int:
+    """Return how many pods a run starts at most: the `honest` ones of each target, and those of the ways let in."""
+    return sum(honest + sum(1 for _ in let_in(each)) for each in proof if each.shown[0].outcome is Outcome.ADMITTED)
 
 
 def roomy(policy: Policy, target: ProbeTarget, facts: Facts, name: str = "") -> Node | None:
@@ -164,8 +168,19 @@ def roomy(policy: Policy, target: ProbeTarget, facts: Facts, name: str = "") -> 
     return node if room >= target.gpus else None
 
 
-def started(policy: Policy, target: ProbeTarget, way: GPUWay | None, run: ProbeRun, node: Node, number: int) -> Object:
-    """Return the pod of a probe that is really created: the dry run's, with a program, on a node, and bounded."""
+def started(
+    policy: Policy,
+    target: ProbeTarget,
+    way: GPUWay | None,
+    run: ProbeRun,
+    node: Node,
+    number: int,
+    cap: MemoryCap | None = None,
+) -> Object:
+    """Return the pod of a probe that is really created: the dry run's, with a program, on a node, and bounded.
+
+    With a `cap`, it measures that one.
+    """
     pod = probe(policy, target, way)
     spec: dict[str, Any] = {**pod["spec"]}
     spec["nodeSelector"] = {**spec.get("nodeSelector", {}), HOSTNAME: node.labels[HOSTNAME]}
@@ -179,7 +194,7 @@ def started(policy: Policy, target: ProbeTarget, way: GPUWay | None, run: ProbeR
         spec["priorityClassName"] = run.priority_class
     for key in ("initContainers", "containers"):
         if key in spec:
-            spec[key] = [_program(each, run) for each in spec[key]]
+            spec[key] = [_program(each, run, cap) for each in spec[key]]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": run.name, "uid": run.uid}
     metadata = {
         "name": f"{run.name}-{number}",
@@ -191,11 +206,12 @@ def started(policy: Policy, target: ProbeTarget, way: GPUWay | None, run: ProbeR
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _program(container: Object, run: ProbeRun) -> Object:
+def _program(container: Object, run: ProbeRun, cap: MemoryCap | None) -> Object:
     limits = mapping(mapping(container.get("resources")).get("limits"))
-    resources = {"requests": {**REQUESTS, **limits}, "limits": {**LIMITS, **limits}}
+    most, options = (LIMITS, ()) if cap is None else (capacity.LIMITS, capacity.options(cap))
+    resources = {"requests": {**REQUESTS, **limits}, "limits": {**most, **limits}}
     made: Object = _of_the_run(container, run.name)
-    return {**made, "image": run.image, "command": [*PROGRAM], "resources": resources}
+    return {**made, "image": run.image, "command": [*PROGRAM, *options], "resources": resources}
 
 
 def _of_the_run(value: Any, name: str) -> Any:

@@ -61,13 +61,15 @@ class SeenCuda:
 class TakenMemory(NamedTuple):
     """MiB that a process was given, of those that it asked for; `stopped` is the reason if these are fewer.
 
-    `version` is that of the framework that asked, and empty for the driver.
+    `version` is that of the framework that asked, and empty for the driver. `free` are the MiB of the card that NVML
+    called free at that moment; None if it did not say.
     """
 
     asked: int
     got: int
     stopped: str
     version: str = ""
+    free: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ def _cuda(part: Mapping[str, Any]) -> SeenCuda | str:
 
 def _taken(part: Mapping[str, Any], asked: int) -> TakenMemory:
     version = _text(part["version"]) if "version" in part else ""
-    taken = TakenMemory(asked, _number(part, "got"), _text(part["stopped"]), version)
+    free = _number(part, "free") if part.get("free") is not None else None
+    taken = TakenMemory(asked, _number(part, "got"), _text(part["stopped"]), version, free)
     _check(taken.got <= asked)
     return taken
 

@@ -146,6 +146,9 @@ def _seen(seen: Sighting) -> dict[str, Any]:
     }
     if not isinstance(seen.nvml, str):
         found["nvml"]["devices"] = [each._asdict() for each in seen.nvml.devices]
+    if seen.memory is not None:
+        found["memory"] = seen.memory._asdict()
+        found["frameworks"] = {name: each._asdict() for name, each in seen.frameworks.items()}
     return found
 
 

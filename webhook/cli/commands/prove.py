@@ -88,6 +88,12 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
     metavar="NAME",
     help="with --run: the PriorityClass of the pods, such as one that never preempts; default: the cluster's",
 )
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="with --run: where a pool has caps of memory, a second honest pod takes its slice of the card and 256 MiB "
+    "more, and gives them back at once; meanwhile the neighbours on the card have that much less",
+)
 @click.option("--rights", is_flag=True, help="write the Roles that --run needs as YAML, and do nothing else")
 @options.report(proof_report.FORMATS, fail_on=())
 @verifying.verifiable
@@ -102,16 +108,17 @@ def command(
     image: str | None,
     seconds: int | None,
     priority_class: str | None,
+    memory: bool,
     rights: bool,
     wanted: Sequence[Wanted],
 ) -> int:
     """Plan the probes by the policy and the facts, send them, and write the outcomes."""
     if (run or rights) and namespace is None:
         raise click.UsageError(f"--{'run' if run else 'rights'} needs --namespace: all pods are in that one")
-    if not run and (yes or image is not None or seconds is not None or priority_class is not None):
-        raise click.UsageError("--yes, --image, --seconds and --priority-class need --run")
+    if not run and (yes or memory or image is not None or seconds is not None or priority_class is not None):
+        raise click.UsageError("--yes, --image, --seconds, --priority-class and --memory need --run")
     from webhook.cluster import client, listing  # 30 MiB, which only a live cluster needs
-    from webhook.proving import calls, evidence, probes, proof, running
+    from webhook.proving import calls, capacity, evidence, probes, proof, running
     from webhook.telemetry import release
 
     inputs.note_sample(policy)
@@ -150,8 +157,13 @@ def command(
             image or running.RELEASED,
             seconds or running.SECONDS,
             priority_class=priority_class or "",
+            memory=max((capacity.most(engine.policy, each.target, facts) for each in tried), default=0)
+            if memory
+            else 0,
         )
-        outputs.say([_bound(tried, own, yes=yes)])
+        outputs.say(_bound(tried, own, yes=yes))
+        if memory and not own.memory:
+            outputs.say(["note: no node is known whose pods have a cap of memory, so none is measured"])
         if not yes:
             return options.UNUSABLE
         tried = _started(calls.ProbeCalls(api, sender), engine.policy, own, tried)
@@ -225,13 +237,15 @@ def _write_rights(policy: Policy, namespace: str) -> None:
         outputs.show("---\n" + goyaml_writer.write(role))
 
 
-def _bound(tried: Sequence["Tried"], run: "ProbeRun", *, yes: bool) -> str:
-    """Say how many pods a run starts at most, and for how long."""
+def _bound(tried: Sequence["Tried"], run: "ProbeRun", *, yes: bool) -> Iterator[str]:
+    """Say how many pods a run starts at most, for how long, and what they take."""
     from webhook.proving import running
 
-    most = several(running.most(tried), "pod")
+    most = several(running.most(tried, 2 if run.memory else 1), "pod")
     bound = f"--run starts at most {most} of {run.image} in namespace {run.namespace}, one after another"
-    return f"{bound}, each for at most {run.seconds} s{'' if yes else '; give --yes to start them'}"
+    if run.memory:
+        yield f"with --memory, some take at most {run.memory} MiB and a context of their card, and give it back"
+    yield f"{bound}, each for at most {run.seconds} s{'' if yes else '; give --yes to start them'}"
 
 
 def _started(api: "ProbeCalls", policy: Policy, run: "ProbeRun", tried: Sequence["Tried"]) -> list["Tried"]:

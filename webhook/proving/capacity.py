@@ -1,0 +1,79 @@
+"""The memory that `slicewarden prove --run --memory` asks for, and what it shows of a cap.
+
+A container asks for a little more than its slice of a card. If it gets more, nothing stops it. A refusal alone does not
+show a limit: the neighbours may have taken the memory. So it counts as one only if the card had more at that moment.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
+from webhook.memory.budget import budget, card_of
+from webhook.model import Object
+from webhook.policy.model import Policy, Pool
+from webhook.proving.probes import ProbeTarget
+from webhook.proving.sighting import Sighting, TakenMemory
+
+STEP = 256
+"""MiB that are asked for beyond a cap, and that have to be free on the card for a refusal to show a limit."""
+
+LIMITS: Object = {"cpu": "1", "memory": "4Gi"}
+"""Those of the container: frameworks are imported."""
+
+
+class MemoryCap(NamedTuple):
+    """The MiB of a card that all processes of a container with one slice may take with their contexts, and by what."""
+
+    mib: int
+    by: str
+
+    @property
+    def asked(self) -> int:
+        """The MiB that a probe asks for."""
+        return self.mib + STEP
+
+
+def cap(policy: Policy, pool: Pool, node: Node) -> MemoryCap | None:
+    """Return the cap of a container with one slice on a node; None if its card is not known, or has no cap."""
+    card = card_of(node)
+    if card is None:
+        return None
+    if pool.sharing == "mps":  # as the device plugin sets it (k8s-device-plugin cmd/mps-control-daemon/mps/daemon.go)
+        return MemoryCap(card.memory // card.replicas, "MPS")
+    if pool.sharing not in policy.capped_sharing:
+        return None
+    found = budget(card, policy, driver=pool.driver_limits)
+    if found.unified or found.slice <= 0:
+        return None
+    return MemoryCap(found.slice, "the driver" if pool.driver_limits else "variables of frameworks")
+
+
+def most(policy: Policy, target: ProbeTarget, facts: Facts) -> int:
+    """Return the most MiB that a probe of a target asks for; 0 if no node has a cap."""
+    nodes = (node for node in facts.nodes if target.pool.has_nodes and target.pool.nodes.matches(node.labels))
+    return max((found.asked for node in nodes if (found := cap(policy, target.pool, node))), default=0)
+
+
+def options(cap: MemoryCap) -> tuple[str, ...]:
+    """Return the options of the probe that measures a cap."""
+    return ("--memory", str(cap.asked), "--framework", "all")
+
+
+def measured(cap: MemoryCap, seen: Sighting) -> str:
+    """Say what a pod got, in words."""
+    return f"cap of {cap.mib} MiB by {cap.by}: {', '.join(_parts(cap, seen.memory, seen.frameworks))}"
+
+
+def _parts(cap: MemoryCap, memory: TakenMemory | None, frameworks: Mapping[str, TakenMemory]) -> Iterator[str]:
+    yield "cuMemAlloc was not called" if memory is None else f"cuMemAlloc got {_got(cap, memory)}"
+    for name, taken in frameworks.items():
+        yield f"{name} {taken.version} got {_got(cap, taken)}"
+
+
+def _got(cap: MemoryCap, taken: TakenMemory) -> str:
+    if taken.got > cap.mib:
+        return f"{taken.got} MiB, more than the cap"
+    if taken.free is not None and taken.free >= STEP:
+        return f"{taken.got} MiB and no more, with {taken.free} MiB free on the card"
+    return f"{taken.got} MiB, then: {taken.stopped or 'it ended'}"
