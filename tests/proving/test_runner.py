@@ -362,6 +362,17 @@ def test_no_pod_takes_more_memory_than_was_said_beforehand(world: World) -> None
     assert not any(map(asked, world.nodes.pods))
 
 
+def test_no_pod_takes_more_memory_than_the_card_has_whatever_labels_say(world: World) -> None:
+    labels = {"nvidia.com/gpu.memory": str(8 * 40960)}
+    facts = replace(
+        world.facts, nodes=tuple(replace(each, labels={**each.labels, **labels}) for each in world.facts.nodes)
+    )
+    shown = World(world.policy, facts).run(MEASURED)
+    assert shown[""].message.endswith(" MiB: no card that it saw has so much")
+    world.of(lambda _: ended(report(0, files=2)))
+    assert world.run(MEASURED)[""].message.endswith(" MiB: no card that it saw has so much")
+
+
 @pytest.mark.parametrize("why", [why for why in BAD if not why.startswith("saw") and "look" not in why])
 def test_a_cap_that_could_not_be_measured_changes_no_way(world: World, why: str) -> None:
     world.of(lambda pod: BAD[why](pod) if asked(pod) else kubelet(pod))

@@ -176,6 +176,8 @@ class ProbeRunner:
         cap = capacity.cap(self._policy, target.pool, node)
         if cap is None or cap.asked > self._run.memory:
             return twin._replace(message=f"{twin.message}; no cap of memory is known there")
+        if cap.asked > _memory(found):
+            return twin._replace(message=f"{twin.message}; cap of {cap.mib} MiB: no card that it saw has so much")
         _, taken = self._probe(target, None, node, cap)
         if isinstance(taken, str):
             return twin._replace(message=f"{twin.message}; cap of {cap.mib} MiB: not measured: {taken}")
@@ -302,6 +304,11 @@ def _amount(found: Sighting) -> str:
     if not count and not isinstance(found.files, str):
         return several(found.files.usable, "device file")
     return several(count, "card")
+
+
+def _memory(found: Sighting) -> int:
+    """Return the MiB of the smallest card that NVML names; 0 if it names none. Labels of nodes may say more."""
+    return 0 if isinstance(found.nvml, str) else min((each.mib for each in found.nvml.devices), default=0)
 
 
 def _cards(found: Sighting) -> int:
