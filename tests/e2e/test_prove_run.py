@@ -178,8 +178,8 @@ def slices(cluster: Cluster, node: str) -> int:
 
 def class_of_the_page() -> Any:
     """The PriorityClass that the page has for the pods of a run."""
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "prove.md").read_text("utf-8"), re.DOTALL)
-    (found,) = [each for each in map(yaml.safe_load, blocks) if each.get("kind") == "PriorityClass"]
+    blocks = re.findall(r"```yaml\n(apiVersion.*?)```", (ROOT / "docs" / "prove.md").read_text("utf-8"), re.DOTALL)
+    (found,) = [each for each in map(yaml.safe_load, blocks) if each["kind"] == "PriorityClass"]
     return found
 
 
