@@ -259,6 +259,57 @@ def test_sharing_configurations_are_read_where_a_policy_brings_a_binding_and_now
         assert (group, space) == (f"--group=system:serviceaccounts:{home}", "--namespace=NAMESPACE")
 
 
+def templated(file: Path) -> Iterable[Object]:
+    """The roles and bindings in a file. A template of the chart decides only whether they are there."""
+    for text in file.read_text("utf-8").split("\n---\n"):
+        if re.search(r"^kind: (Cluster)?Role(Binding)?$", text, re.MULTILINE):
+            yield yaml.safe_load(re.sub(r"^{{.*}}\n", "", text, flags=re.MULTILINE))
+
+
+def rules_of_the_controller(found: Iterable[Object]) -> dict[str, list[Object]]:
+    """The rules that are bound to its account, by the namespace in which it has them; empty for the whole cluster."""
+    own = {"kind": "ServiceAccount", "name": "slicewarden-controller", "namespace": "slicewarden-system"}
+    objects = [*found]
+    roles = {
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", "")): each["rules"]
+        for each in objects
+        if "rules" in each
+    }
+    rules: dict[str, list[Object]] = {}
+    for each in objects:
+        if "roleRef" not in each:
+            continue
+        assert {subject["kind"] for subject in each["subjects"]} == {"ServiceAccount"}, "a group may have its account"
+        if own in each["subjects"]:
+            of, space = each["roleRef"], each["metadata"].get("namespace", "")
+            assert (each["kind"] == "ClusterRoleBinding") is (space == "")
+            at = "" if of["kind"] == "ClusterRole" else space
+            rules.setdefault(space, []).extend(roles[of["kind"], of["name"], at])
+    return rules
+
+
+@pytest.mark.parametrize("where", ["controller/*.yaml", "chart/templates/*.yaml", "install.yaml"])
+def test_the_controller_creates_and_deletes_nothing_of_the_cluster_and_has_no_right_by_a_wildcard(where: str) -> None:
+    rules = rules_of_the_controller(each for file in (ROOT / "manifests").glob(where) for each in templated(file))
+    assert rules.keys() - {"slicewarden-node"} == {"", "slicewarden-system", "default"}, (
+        "the agents' policy is optional"
+    )
+    for space, some in rules.items():
+        for rule in some:
+            assert rule.keys() <= {"apiGroups", "resources", "resourceNames", "verbs"}
+            assert not [each for values in rule.values() for each in values if "*" in each]
+            verbs = {*rule["verbs"]}
+            assert verbs <= READING | {"patch"} | ({"create", "delete"} if space else set()), rule
+            if not space and "patch" in verbs:
+                assert rule.get("resourceNames") or rule["resources"] == ["gpusharingpolicies/status"], rule
+    within = {(space, *power) for space in rules if space for power in powers({"rules": rules[space]})}
+    assert {each for each in within if each[-1] in ("create", "delete")} == {
+        ("slicewarden-system", "", "configmaps", "create"),
+        ("slicewarden-system", "", "configmaps", "delete"),
+        ("default", "events.k8s.io", "events", "create"),
+    }
+
+
 def test_the_role_for_trusted_accounts_gives_that_right_alone_and_nobody_has_it() -> None:
     (role,) = [each for each in OBJECTS if each["metadata"]["name"] == rights.ROLE]
     assert (role["kind"], len(role["rules"])) == ("ClusterRole", 1)
