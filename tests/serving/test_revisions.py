@@ -1,12 +1,15 @@
 """A replica that holds several policies: it answers by those that a path names, or not at all."""
 
 import json
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -153,10 +156,47 @@ def test_lenient_warns_of_what_another_release_did_not_patch_and_patches_as_ever
     assert replica.review(f"/mutate/{OLD.digest}-lenient")["patch"] == replica.review(f"/mutate/{OLD.digest}")["patch"]
 
 
-def test_a_policy_that_is_not_held_gets_503_whatever_else_is(replica: Replica) -> None:
+class NotRead:
+    """The body of a request that is answered without it."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise AssertionError("the body was read")
+
+
+WAITS = frozenset({"acquire", "poll", "recv", "recv_into", "select", "sleep"})
+"""Functions in C that wait; those of the standard library in Python end in one of these."""
+
+
+@contextmanager
+def called() -> Iterator[set[str]]:
+    """The names of the functions in C that this thread calls in the block."""
+    names: set[str] = set()
+
+    def note(_: FrameType, event: str, function: Any) -> None:
+        if event == "c_call":
+            names.add(function.__name__)
+
+    sys.setprofile(note)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_policy_that_is_not_held_gets_503_at_once_whatever_else_is(replica: Replica) -> None:
+    """It waits for nothing: neither for the body or the facts, nor for another thread, nor for a time."""
     replica.look(OLD)
+    replica.app.facts = cast("Any", pytest.fail)
+    with called() as names:
+        threading.Event().wait(0)
+    assert names & WAITS
     for path in (validate(NEW.digest), validate(OLD.digest, NEW.digest), f"/mutate/{NEW.digest}"):
-        answer = replica.post(path, admission.wrap(untrusted_pod()))
+        head = {"Content-Type": "application/json", "Content-Length": "100"}
+        request = HttpRequest("POST", path, "", head, monotonic(), cast("Any", NotRead()))
+        with called() as names:
+            answer = replica.app(request)
+        assert not names & WAITS
+        assert isinstance(answer, Reply), "no answer that comes later"
         assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
         assert NEW.digest in answer.body.decode()
 
