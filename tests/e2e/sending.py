@@ -15,6 +15,7 @@ from tests.e2e.control_plane import Cluster
 from tests.e2e.objects import Object
 
 DRY = "dryRun=All"
+MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 
 
 class Sender:
@@ -38,9 +39,13 @@ class Sender:
         """Close the connection."""
         self._connection.close()
 
-    def send(self, method: str, path: str, body: Any = None, user: Object | None = None) -> tuple[int, Any]:
-        """Send a request, as a user of an AdmissionReview; return the status and the answer."""
-        patch = "application/merge-patch+json"
+    def send(
+        self, method: str, path: str, body: Any = None, user: Object | None = None, patch: str = MERGE
+    ) -> tuple[int, Any]:
+        """Send a request, as a user of an AdmissionReview; return the status and the answer.
+
+        `patch` is the content type of a PATCH.
+        """
         headers = {"Content-Type": patch if method == "PATCH" else "application/json"}
         self._connection.putrequest(method, path)
         data = b"" if body is None else json.dumps(body).encode()

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,7 +21,8 @@ from tests.e2e.control_plane import ADMIN, Cluster, eventually
 from tests.e2e.guard import IDENTITY, MANIFESTS, rendered
 from tests.e2e.neighbour import identity, listening_address
 from tests.support.policies import RULES
-from tests.support.unusable_policies import SMALL
+from tests.support.unusable_policies import NULLS, SMALL, unusable
+from webhook.controller.terms import POLICIES
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
 from webhook.engine.registration import API_VERSION, NAME, NAMESPACE
@@ -51,6 +54,8 @@ FOREIGN: dict[str, Any] = {
     "spec": {"containers": [{"name": "c", "image": "c", "resources": {"limits": {"amd.com/gpu": 1}}}]},
 }
 """A pod that the old policy denies, and the new one lets in."""
+OVERLAPPING = yaml.safe_load(SMALL)
+OVERLAPPING["spec"]["pools"][1]["nodes"] = OVERLAPPING["spec"]["pools"][0]["nodes"]
 PLAIN = {**FOREIGN, "spec": {"containers": [{"name": "c", "image": "c"}]}}
 
 
@@ -200,18 +205,61 @@ def test_a_policy_whose_facts_may_not_be_read_is_not_held_and_the_namespace_is_n
     assert "unsteered-pod" in bed.create(FOREIGN).stderr
 
 
-def test_a_policy_that_cannot_be_used_is_refused_with_path_and_way_out(bed: Bed) -> None:
+@pytest.fixture(scope="module")
+def checked(bed: Bed) -> Bed:
+    """With the definition and the webhook for policies, which answers."""
     crd = ROOT / "manifests" / "crd" / "gpusharingpolicies.yaml"
     bed.cluster.do("apply", "--server-side", f"--filename={crd}")
     established(bed.cluster, "gpusharingpolicies.slicewarden.dev")
     hook = filled.policy_webhook(bed.bundle, url=bed.url)
     bed.put(configuration(CONFIGURATIONS[VALIDATE], filled.POLICIES, [hook]))
-    value = yaml.safe_load(SMALL)
-    value["spec"]["pools"][1]["nodes"] = value["spec"]["pools"][0]["nodes"]
-    assert eventually(lambda: "overlaps pool" in bed.create(value).stderr), bed.create(value).stderr
-    assert "spec.pools[1].nodes: pool" in bed.create(value).stderr
-    assert "give them different values of one label" in bed.create(value).stderr
-    assert bed.create(yaml.safe_load(SMALL)).returncode == 0
+    assert eventually(lambda: "overlaps pool" in bed.create(OVERLAPPING).stderr), bed.create(OVERLAPPING).stderr
+    return bed
+
+
+def test_a_policy_that_cannot_be_used_is_refused_with_path_and_way_out(checked: Bed) -> None:
+    refused = checked.create(OVERLAPPING).stderr
+    assert "spec.pools[1].nodes: pool" in refused
+    assert "give them different values of one label" in refused
+    assert checked.create(yaml.safe_load(SMALL)).returncode == 0
+
+
+STRICT, LOOSE, APPLIED = "strict", "not strict", "server-side apply"
+UNTYPED = "failed to create typed patch object"
+"""What a server-side apply is told whose fields the definition does not have."""
+
+UNKNOWN_KEYS = {name for name, _, messages in unusable() if messages and all("unknown key" in m for m in messages)}
+"""Policies that are usable without the keys that nothing knows. An API server drops such a key if it is not strict."""
+
+
+def taken(sender: sending.Sender, name: str, value: Any) -> Iterator[tuple[tuple[str, str], Any]]:
+    """Yield what the API server makes of a policy in each way in which it takes it."""
+    for way, method, path, query in (
+        (STRICT, "POST", POLICIES, "fieldValidation=Strict"),
+        (LOOSE, "POST", POLICIES, "fieldValidation=Ignore"),
+        (APPLIED, "PATCH", f"{POLICIES}/small", "fieldValidation=Ignore&fieldManager=tests"),
+    ):
+        status, answer = sender.send(method, f"{path}?{sending.DRY}&{query}", value, patch=sending.APPLY)
+        if status in (200, 201):
+            yield (name, way), answer
+        else:
+            assert status < 500 or UNTYPED in answer["message"], (name, way, answer)
+
+
+def test_no_client_brings_in_a_policy_that_cannot_be_used(checked: Bed) -> None:
+    """Unless it is strict, the API server drops what nothing knows. Null always means that a key is not there."""
+    wanted = {(name, LOOSE) for name in UNKNOWN_KEYS | NULLS} | {(name, STRICT) for name in NULLS}
+    found: dict[tuple[str, str], Any] = {}
+
+    def only_what_is_dropped(sender: sending.Sender) -> bool:
+        found.clear()
+        found.update(each for name, value, _ in unusable() for each in taken(sender, name, value))
+        return found.keys() == wanted
+
+    with closing(sending.Sender(checked.cluster)) as sender:  # a webhook that is too late lets a policy in
+        assert eventually(partial(only_what_is_dropped, sender)), found.keys() ^ wanted
+    for answer in found.values():
+        load.of_object(answer, RULES)
 
 
 def test_without_replicas_a_policy_is_applied_set_to_off_and_deleted_and_plain_pods_run(bed: Bed) -> None:

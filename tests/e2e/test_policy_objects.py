@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import pytest
 import yaml
 
 from tests import ROOT
-from tests.e2e import control_plane
+from tests.e2e import control_plane, sending
 from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster
 from tests.support.policies import RULES
-from tests.support.unusable_policies import ERRORS, SMALL, WRONG, edited, with_wrong
+from tests.support.unusable_policies import NULLS, SMALL, unusable
 from webhook.cli.inputs import load_policy
+from webhook.controller.terms import POLICIES as AT
 from webhook.documents.documents import read
 from webhook.memory import frameworks
 from webhook.policy import load
@@ -31,9 +34,6 @@ POLICIES = sorted(
 )
 ONLY_THE_WEBHOOK = frozenset({"overlaps pool", "contradicts itself", "does not tolerate", "no pool named"})
 """What no schema can say, by words of the messages: the webhook for policies says it, and so does the controller."""
-
-
-REQUIRED = ("metadata", "spec", "pools", "nodes")
 
 
 @pytest.fixture(scope="module")
@@ -78,22 +78,16 @@ def test_the_definition_leaves_room_in_the_annotation_of_kubectl() -> None:
     assert len(json.dumps(yaml.safe_load(CRD.read_text("utf-8")), separators=(",", ":"))) < 256 * 1024
 
 
-def unusable() -> Iterator[Any]:
-    for name, (edits, messages) in ERRORS.items():
-        text = edited(*edits)
-        yield pytest.param(text, messages, id=name)
-    for key, value in WRONG:
-        if value is not None or key in REQUIRED:  # an API server takes null for a key that is not there
-            yield pytest.param(yaml.safe_dump(with_wrong(key, value)), [], id=f"{key}-{value}")
-
-
-@pytest.mark.parametrize(("text", "messages"), [*unusable()])
-def test_what_cannot_be_used_is_refused_but_for_what_only_the_webhook_can_say(
-    api: Cluster, text: str, messages: list[str]
-) -> None:
-    made = create(api, text)
-    said = messages and all(any(words in line for words in ONLY_THE_WEBHOOK) for line in messages)
-    assert (made.returncode != 0) or said, messages
+def test_what_cannot_be_used_is_refused_but_for_what_only_the_webhook_can_say(api: Cluster) -> None:
+    said = {
+        name
+        for name, _, messages in unusable()
+        if messages and all(any(words in line for words in ONLY_THE_WEBHOOK) for line in messages)
+    }
+    at = f"{AT}?{sending.DRY}&fieldValidation=Strict"
+    with closing(sending.Sender(api)) as sender:
+        taken = {name for name, value, _ in unusable() if sender.send("POST", at, value)[0] == HTTPStatus.CREATED}
+    assert taken == said | NULLS
 
 
 def test_a_refusal_names_path_and_way_out(api: Cluster) -> None:

@@ -1,10 +1,12 @@
 """A small policy, and what makes it one that cannot be used."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
 from tests.support.policies import RULES
+from webhook.documents.documents import read
 
 SMALL = """\
 apiVersion: slicewarden.dev/v1alpha1
@@ -374,3 +376,20 @@ def with_wrong(key: str, value: Any) -> dict[str, Any]:
     place = document if key in ("metadata", "spec") else place
     place[key] = value
     return document
+
+
+REQUIRED = ("metadata", "spec", "pools", "nodes")
+"""Keys of the small policy that have to have a value. An API server takes null for any other key that is not there."""
+
+
+def unusable() -> Iterator[tuple[str, Any, list[str]]]:
+    """Yield each policy that cannot be used: its name, the object, and its messages; none for a wrong kind."""
+    for name, (edits, messages) in ERRORS.items():
+        (document,), _ = read(edited(*edits), "p.yaml")
+        yield name, document.value, messages
+    for key, value in WRONG:
+        yield f"{key}-{value}", with_wrong(key, value), []
+
+
+NULLS = frozenset(f"{key}-None" for key, value in WRONG if value is None and key not in REQUIRED)
+"""The names of those that are the small policy without a key, as an API server reads them."""
