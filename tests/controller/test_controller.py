@@ -660,6 +660,21 @@ def test_an_api_server_that_is_late_stops_a_change_and_is_named(api: ApiInMemory
     assert api.named(VALIDATE) == q
 
 
+def test_nothing_fails_closed_before_a_probe_came_through(api: ApiInMemory) -> None:
+    api.stale = True
+    p = put(api, policy())
+    one = controller(api)
+    for _ in range(40):
+        look = one.look()
+    assert (api.named(VALIDATE), api.named(MUTATE)) == (f"{p}-audit", "")
+    assert {hook["failurePolicy"] for hook in api.objects[HALVES[VALIDATE]]["webhooks"]} == {"Ignore"}
+    assert f"{api.url} does not call" in look.waits
+    api.stale = False
+    settle(one)
+    assert api.named(VALIDATE) == p
+    assert "Fail" in {hook["failurePolicy"] for hook in api.objects[HALVES[VALIDATE]]["webhooks"]}
+
+
 def test_the_last_step_waits_for_requests(api: ApiInMemory) -> None:
     put(api, policy())
     one = controller(api, step=0.02)

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -40,6 +40,7 @@ from webhook.controller.order import Place
 from webhook.controller.terms import CONFIGURATIONS, Terms
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE
+from webhook.engine.registration import NAME
 from webhook.memory import frameworks
 from webhook.policy import load, revisions
 from webhook.policy.model import Policy
@@ -161,14 +162,18 @@ class Release:
         for number in range(3):
             self.start_replica(number)
 
-    def in_force(self, value: Object) -> None:
-        """Have a policy in force, whatever was before: installed, and with a controller that works."""
+    def works(self) -> None:
+        """Have it installed, with a controller that works, whatever was before."""
         if not self.tls.exists():
             self.install()
             self.run()
             served(self.cluster, "gpusharingpolicies.slicewarden.dev")
         if not self.controller:
             self.start_controller()
+
+    def in_force(self, value: Object) -> None:
+        """Have a policy in force, whatever was before: installed, and with a controller that works."""
+        self.works()
         found = self.cluster.get("gpusharingpolicies")["items"]
         if [each["spec"] for each in found] != [value["spec"]]:
             for each in found:
@@ -328,6 +333,51 @@ def one_write(release: Release) -> str:
 
         assert eventually(ends), looks[-1].waits
     return looks[-1].wrote
+
+
+@contextmanager
+def recorded(release: Release) -> Iterator[list[Object]]:
+    """Every version of both configurations that is written, in their order, beginning with those that are there.
+
+    The list is filled at the end of the block.
+    """
+    cluster, made = release.cluster, list[Object]()
+    command: list[str | Path] = [cluster.binaries / "kubectl", f"--kubeconfig={cluster.kubeconfig()}"]
+    command += ["get", "--watch", "--output=json"]
+    plurals = [plural for _, plural in CONFIGURATIONS.values()]
+    watches = {each: cluster.start(f"watch-{each}-{token_hex(4)}", *command, each, NAME) for each in plurals}
+
+    def newest_is_seen(plural: str) -> bool:
+        newest = cluster.get(plural, NAME)["metadata"]["resourceVersion"]
+        return any(each["metadata"]["resourceVersion"] == newest for each in _printed(watches[plural].log))
+
+    try:
+        assert all(eventually(partial(newest_is_seen, each)) for each in plurals)
+        yield made
+        assert all(eventually(partial(newest_is_seen, each)) for each in plurals)
+        found = [each for watch in watches.values() for each in _printed(watch.log)]
+        made += sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
+    finally:
+        for each in watches.values():
+            cluster.stop(each.name)
+
+
+def _printed(file: Path) -> Iterator[Object]:
+    """The objects that kubectl has written into a file in full so far, one after the other."""
+    text = file.read_text("utf-8")
+    while text := text.lstrip():
+        try:
+            item, end = json.JSONDecoder().raw_decode(text)
+        except ValueError:
+            return
+        yield item
+        text = text[end:]
+
+
+def bundles(configurations: Iterable[Object]) -> set[str]:
+    """The caBundles of all webhooks in some configurations; the empty text for a webhook without one."""
+    hooks = (hook for each in configurations for hook in each.get("webhooks") or ())
+    return {hook["clientConfig"].get("caBundle") or "" for hook in hooks}
 
 
 def versions(release: Release) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from tests.e2e import offered
-from tests.e2e.access import served
-from tests.e2e.control_plane import eventually
+from tests.e2e.control_plane import Component, eventually
 from tests.e2e.objects import pod
 from tests.e2e.release import (
     ACCOUNT,
@@ -29,12 +28,14 @@ from tests.e2e.release import (
     P,
     Q,
     Release,
+    bundles,
     digest,
     forbidden,
     honest,
     one_write,
     policy,
     read,
+    recorded,
     releasing,
     versions,
 )
@@ -61,18 +62,42 @@ def enforced(release: Release) -> Release:
     return release
 
 
+def component(release: Release, name: str) -> Component:
+    (found,) = [each for each in release.cluster.components if each.name == name]
+    return found
+
+
+def authority(release: Release) -> str:
+    """The CA that the controller has issued certificates by, in base64."""
+    return str(release.cluster.get("secret", "slicewarden-ca", f"--namespace={HOME}")["data"]["ca.crt"])
+
+
+def closed(version: Object) -> bool:
+    """Whether a request fails by a configuration while no replica answers."""
+    return any(hook["failurePolicy"] == "Fail" for hook in version.get("webhooks") or ())
+
+
 def test_two_commands_lead_from_nothing_to_ready(release: Release) -> None:
-    began = time.monotonic()
-    release.install()
-    release.run()
-    served(release.cluster, "gpusharingpolicies.slicewarden.dev")
-    release.apply(P)
-    release.cluster.do("wait", "--for=condition=Ready", "gpusharingpolicy", "--all", "--timeout=300s")
-    print(f"ready after {time.monotonic() - began:.1f} s")
-    assert release.named() == (digest(P), digest(P))
-    status = release.policy()["status"]
-    assert (status["digest"], status["mode"], status["replicas"]) == (digest(P), "Enforce", "3/3")
+    """Nothing fails while no replica answers, until a probe came through each API server."""
+    release.works()
     p = digest(P)
+    with recorded(release) as written:
+        with component(release, "kube-apiserver-2").frozen():
+            release.apply(P)
+            assert eventually(lambda: release.servers[1] in release.condition("Ready").get("message", ""))
+            assert release.named() == (f"{p}-audit", "")
+            assert not any(map(closed, release.cluster.get(BOTH)["items"]))
+        release.cluster.do("wait", "--for=condition=Ready", "gpusharingpolicy", "--all", "--timeout=300s")
+    assert release.named() == (p, p)
+    judging, patching = ([each for each in written if each["kind"].startswith(half)] for half in ("Valid", "Mutat"))
+    audit, strict = Name(p, Manner.AUDIT), Name(p)
+    assert {*map(filled.named, judging)} == {(), (audit,), (audit, strict), (strict,)}
+    assert {*map(filled.named, patching)} == {(), (audit,), (strict,)}
+    assert {filled.named(each) for each in judging if closed(each)} == {(strict,)}
+    assert not any(map(closed, patching))
+    assert bundles(written) == {authority(release)}
+    status = release.policy()["status"]
+    assert (status["digest"], status["mode"], status["replicas"]) == (p, "Enforce", "3/3")
     steps = [f"validate {p}-audit", f"mutate {p}-audit", f"validate {p}-audit.{p}", f"mutate {p}", f"validate {p}"]
     assert [each for each in release.wrote() if not each.startswith("releases")] == steps
 
@@ -185,7 +210,7 @@ def test_a_new_replica_loads_first_what_the_registration_names(enforced: Release
 
 def stopped_in_the_middle(release: Release) -> bool:
     """Change Q to P, and stop the controller between the steps; if it was faster, go back to Q and return False."""
-    (controller,) = [each for each in release.cluster.components if each.name == release.controller]
+    controller = component(release, release.controller)
     release.apply(P)
     assert eventually(lambda: "." in release.named()[0] or release.ready(digest(P)))
     controller.process.send_signal(signal.SIGSTOP)
@@ -207,13 +232,17 @@ def test_killed_in_the_middle_of_a_change_another_controller_finishes(enforced: 
     assert enforced.named() == (digest(P), digest(P))
 
 
-def test_a_frozen_api_server_stops_a_change_and_is_named(enforced: Release) -> None:
-    (server,) = [each for each in enforced.cluster.components if each.name == "kube-apiserver-2"]
-    with server.frozen():
+def test_a_frozen_api_server_or_replica_stops_a_change_and_is_named(enforced: Release) -> None:
+    def waits_for(what: str) -> bool:
+        return what in enforced.condition("Ready").get("message", "")
+
+    with component(enforced, "kube-apiserver-2").frozen():
         enforced.apply(P)
-        assert eventually(lambda: enforced.servers[1] in enforced.condition("Ready").get("message", ""))
-        assert enforced.named() == (digest(Q), digest(Q))
+        assert eventually(partial(waits_for, enforced.servers[1]))
         assert enforced.condition("Reconciling")["status"] == "True"
+        with component(enforced, "replica-0").frozen():
+            assert eventually(partial(waits_for, f"127.0.0.1:{enforced.health[0]} does not answer"))
+        assert enforced.named() == (digest(Q), digest(Q))
     assert eventually(lambda: enforced.ready(digest(P)))
 
 
@@ -290,17 +319,47 @@ def test_a_change_that_is_refused_half_way_goes_back_under_load(enforced: Releas
     assert f"validate {digest(Q)}.{digest(P)}" in enforced.wrote()
 
 
-def test_a_policy_that_cannot_be_used_leaves_the_one_before_in_force(enforced: Release) -> None:
+def test_a_policy_that_slipped_in_and_cannot_be_used_leaves_the_one_before_in_force(enforced: Release) -> None:
+    """It is so for replicas and controllers too that start only then."""
+
+    def judges(server: int) -> bool:
+        denied, admitted = (enforced.create(made, server, "--dry-run=server") for made in (forbidden(), honest()))
+        return "NVIDIA_VISIBLE_DEVICES" in denied and admitted == ""
+
     wrong = policy()
     wrong["spec"]["pools"] = [*wrong["spec"]["pools"], {**wrong["spec"]["pools"][0], "name": "overlapping"}]
-    check = enforced.cluster.kubectl("apply", "--filename=-", stdin=json.dumps(wrong))
-    if check.returncode == 0:  # it slipped past the check, which never stands in the way
-        assert eventually(lambda: enforced.condition("Stalled").get("status") == "True")
-        assert enforced.policy()["status"]["problems"]
-    else:
-        assert "overlap" in check.stderr
-    assert enforced.named() == (digest(Q), digest(Q))
-    enforced.apply(Q)
+    shown = json.dumps(wrong)
+    enforced.cluster.do("delete", *CONFIGURATIONS["policies"])
+    try:
+        slips_in = partial(enforced.cluster.kubectl, "apply", "--filename=-", stdin=shown)
+        assert eventually(lambda: slips_in().returncode == 0)
+        assert eventually(lambda: enforced.condition("Stalled").get("reason") == "Invalid")
+        assert enforced.condition("Stalled")["status"] == "True"
+        assert "the policy before stays in force" in enforced.condition("Ready")["message"]
+        (problem,) = enforced.policy()["status"]["problems"]
+        assert "overlaps pool" in problem
+        assert one_write(enforced) == ""
+        for number in range(3):
+            enforced.cluster.stop(f"replica-{number}")
+        before = Counter(enforced.judged_by())
+        enforced.start_replica(0)
+        assert eventually(lambda: enforced.health_of(0)[0] == 200)
+        assert json.loads(enforced.health_of(0, "policies")[1])["held"] == [digest(Q)]
+        assert all(eventually(partial(judges, server)) for server in (0, 1))
+        assert eventually(lambda: {*(Counter(enforced.judged_by()) - before)} == {digest(Q)})
+        assert enforced.named() == (digest(Q), digest(Q))
+    finally:
+        for number in (1, 2):
+            enforced.start_replica(number)
+        (check,) = [
+            each
+            for each in yaml.safe_load_all(enforced.manifests)
+            if (each["kind"].lower(), each["metadata"]["name"]) == CONFIGURATIONS["policies"]
+        ]
+        enforced.apply(check)
+        enforced.apply(Q)
+    assert eventually(lambda: "webhooks" in enforced.cluster.get(*CONFIGURATIONS["policies"]))
+    assert eventually(lambda: enforced.ready(digest(Q)))
 
 
 def shown_diff(release: Release, old: Object, new: Object) -> Object:
@@ -677,7 +736,7 @@ def test_the_guard_lets_the_controller_write_what_any_policy_registers(enforced:
 
 def test_a_kind_that_a_policy_adds_is_refused_until_the_guard_has_it(enforced: Release) -> None:
     added = {"group": "example.com", "kind": "Training", "resource": "trainings", "templates": ["spec.template"]}
-    more = policy(**MORE, workloads=[added])
+    more = policy(**MORE, workloads=[added], priorities=[{"classes": ["high"], "namespaces": [TEAM]}])
     enforced.apply(more)
     assert eventually(lambda: enforced.condition("Stalled").get("reason") == "Refused")
     assert "variable `added`" in enforced.condition("Ready")["message"]
@@ -688,8 +747,13 @@ def test_a_kind_that_a_policy_adds_is_refused_until_the_guard_has_it(enforced: R
     guard = {each["kind"]: each for each in objects}["ValidatingAdmissionPolicy"]
     wider = json.dumps(guard).replace("['']", "['example.com/trainings']")
     assert wider != json.dumps(guard)
-    enforced.cluster.do("apply", "--filename=-", stdin=wider)
-    assert eventually(lambda: enforced.ready(digest(more)))
+    with recorded(enforced) as written:
+        enforced.cluster.do("apply", "--filename=-", stdin=wider)
+        assert eventually(lambda: enforced.ready(digest(more)))
+    judging = [each["webhooks"] for each in written if each["kind"] == "ValidatingWebhookConfiguration"]
+    before, *_, after = ({hook["name"] for hook in hooks} for hooks in judging)
+    assert after - before == {"groups.slicewarden.dev"}, "the policy adds it"
+    assert bundles(written) == {authority(enforced)}
     enforced.apply(Q)
     assert eventually(lambda: enforced.ready(digest(Q)))
     enforced.apply(guard)
@@ -715,10 +779,24 @@ def test_off_judges_nothing_and_audit_denies_nothing(enforced: Release) -> None:
     assert eventually(lambda: enforced.create(forbidden(), 0, "--dry-run=server") == "")
     enforced.apply(policy(mode="Off"))
     assert eventually(lambda: enforced.ready() and enforced.named() == ("", ""))
-    enforced.cluster.do("delete", "gpusharingpolicy", "sample")
 
 
-def test_nothing_is_written_while_nothing_changes(enforced: Release) -> None:
+def test_without_a_policy_nothing_is_registered_replicas_are_ready_and_doctor_says_so(release: Release) -> None:
+    release.works()
+    release.cluster.do("delete", "gpusharingpolicies", "--all")
+    assert eventually(lambda: release.named() == ("", ""))
+    for half in (VALIDATE, MUTATE):
+        assert not release.cluster.get(*CONFIGURATIONS[half]).get("webhooks")
+    assert eventually(lambda: {release.health_of(number)[0] for number in range(3)} == {200})
+    assert eventually(lambda: {release.create(forbidden(), at, "--dry-run=server") for at in (0, 1)} == {""})
+    command = ["doctor", "--kubeconfig", str(release.cluster.kubeconfig()), "--format", "json"]
+    done = subprocess.run([sys.executable, "-m", "webhook", *command], capture_output=True, text=True, check=False)
+    said = {each["check"]: (each["state"], each["message"]) for each in json.loads(done.stdout)["checks"]}
+    assert said["policy"] == ("ok", "there is no policy, so nothing is judged")
+    assert said["registration"] == ("ok", "nothing is registered")
+
+
+def test_a_new_controller_writes_nothing_while_nothing_changes(enforced: Release) -> None:
     enforced.cluster.stop(enforced.controller)
     assert eventually(lambda: one_write(enforced) == "")
     before = everything_written(enforced)
