@@ -1,8 +1,9 @@
 """`python -m tests.e2e.nightly`: many changes of policy, and then random faults under load, on two API servers.
 
-It prints how long changes take, and how many pods were judged wrongly, which has to be none. A pod that no replica
-could patch or judge because of a fault is counted by itself: that is an outage, and no wrong answer. The audit log of
-the API servers tells the two apart. It says of each pod whether the mutating webhook was asked in vain.
+It prints how long a first installation and changes take, and how many pods were judged wrongly, which has to be none. A
+pod that no replica could patch or judge because of a fault is counted by itself: that is an outage, and no wrong
+answer. The audit log of the API servers tells the two apart. It says of each pod whether the mutating webhook was asked
+in vain.
 """
 
 import argparse
@@ -254,7 +255,9 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with releasing(folder, programs, DRAIN, audited(folder)) as release:
+            began = time.monotonic()
             release.in_force(P)
+            print(f"from nothing to Ready: {time.monotonic() - began:.1f} s; drain {release.drain} s", flush=True)
             changes(release, given.changes)
             chance = random.Random(seed)  # noqa: S311 - the same seed plays the same faults
             return int(faults(release, Clocks(folder), given.minutes, chance) > 0) if given.minutes else 0
