@@ -13,7 +13,11 @@ TESTS = ROOT / "tests"
 FOLDER = ROOT / "docs" / "evidence"
 PAGE = (FOLDER / "checklists.md").read_text("utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text("utf-8")
-LISTS = {"contract": ("## The contract with the API server", 114), "threat": ("## Threats", 86)}
+LISTS = {
+    "contract": ("## The contract with the API server", 114),
+    "threat": ("## Threats", 86),
+    "object": ("## The policy as an object", 34),
+}
 ROW = re.compile(r"^\| (\d+)(?:-(\d+))? \| (.+) \| (.+) \|$", re.MULTILINE)
 
 
@@ -50,14 +54,15 @@ def test_every_line_has_a_test_or_an_explanation(name: str) -> None:
 
 
 def test_a_line_that_security_md_explains_has_no_test() -> None:
-    spoken = {(name, int(number)) for name, number in re.findall(r"\((contract|threat) (\d+)\)", SECURITY)}
+    spoken = {(name, int(number)) for name, number in re.findall(rf"\(({'|'.join(LISTS)}) (\d+)\)", SECURITY)}
     assert spoken == {
         (name, number) for name in LISTS for numbers, held in rows(name) if "`" not in held for number in numbers
     }
 
 
 def test_a_line_with_a_difference_has_a_test() -> None:
-    said = re.findall(r"^- (contract|threat) (\d+): ", PAGE.partition("\n## With a difference\n")[2], re.MULTILINE)
+    differences = PAGE.partition("\n## With a difference\n")[2]
+    said = re.findall(rf"^- ({'|'.join(LISTS)}) (\d+): ", differences, re.MULTILINE)
     assert said
     for name, number in said:
         assert any(int(number) in numbers and "`" in held for numbers, held in rows(name)), (name, number)
