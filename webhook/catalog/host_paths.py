@@ -266,6 +266,12 @@ may open a GPU (kernel Documentation/admin-guide/cgroup-v1/devices.rst), and a r
 it writable (KEP-3857).
 """
 
+SHARED_MEMORY = (
+    "/dev/shm",  # noqa: S108 - a path of nodes
+    "/run/shm",  # Debian's link to it: systemd debian/extra/tmpfiles.d/debian.conf
+)
+"""The shared memory of a node. A pod in the node's IPC namespace has the same (containerd sandbox_run_linux.go)."""
+
 READ_ONLY_PATHS = (
     "/etc/ca-certificates",
     "/etc/group",
@@ -348,6 +354,11 @@ DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
 def asks_for_device(path: str) -> bool:
     """Return whether a mount at a path in normal form is a request for a device, or is at the place of one."""
     return path.startswith(DEVICE_MOUNTS)
+
+
+def shares_memory(path: str) -> bool:
+    """Return whether a path on a node is its shared memory, or is in it."""
+    return "shm" in path and within(normal(path), SHARED_MEMORY)
 
 
 def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:

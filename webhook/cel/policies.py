@@ -95,8 +95,25 @@ def pool_of(labels: str, policy: Policy) -> str:
     return "".join(f"{selects(labels, pool.nodes)} ? {text(pool.name)} : " for pool in policy.pools) + "''"
 
 
+SELECTION = (
+    ("selector", "object.spec.?nodeSelector.orValue({})"),
+    (
+        "alternatives",
+        "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+        ".?nodeSelectorTerms.orValue([])",
+    ),
+    # An empty term matches no node, so nothing has to be written into it.
+    (
+        "terms",
+        "variables.alternatives.filter(t, size(t.?matchExpressions.orValue([])) > 0"
+        " || size(t.?matchFields.orValue([])) > 0)",
+    ),
+)
+"""The variables that `restricted` reads, with their expressions."""
+
+
 def restricted(pool: Pool) -> list[str]:
-    """Return expressions that are all true if a new pod's own node selection leaves only nodes of a pool.
+    """Return expressions that are all true if a pod's own node selection leaves only nodes of a pool.
 
     Together they are `restricted` of webhook/gpu/selection.py in CEL.
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.cel.clauses import RequestKind
-from webhook.cel.policies import covers, include, is_gpu, offered, restricted, tolerated
+from webhook.cel.policies import SELECTION, covers, include, is_gpu, offered, restricted, tolerated
 from webhook.cel.write import NO_TEXTS, all_of, any_of, array, filled, named, negated, one_of, text
 from webhook.facts import rights
 from webhook.fallback import params
@@ -187,18 +187,7 @@ def _placed(policy: Policy, reads: bool) -> Iterator[Variable]:
     right = f"[{right}].map(some, size(some) > 0 ? some : variables.fitting)[0]"
     # A pod's claims may be for more GPUs. They are not known here, so any pool may be the right one.
     yield "right", f"size(object.spec.?resourceClaims.orValue([])) > 0 ? variables.willing : {right}"
-    yield "selector", "object.spec.?nodeSelector.orValue({})"
-    yield (
-        "alternatives",
-        "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
-        ".?nodeSelectorTerms.orValue([])",
-    )
-    # An empty term matches no node, so nothing has to be written into it.
-    yield (
-        "terms",
-        "variables.alternatives.filter(t, size(t.?matchExpressions.orValue([])) > 0"
-        " || size(t.?matchFields.orValue([])) > 0)",
-    )
+    yield from SELECTION
     yield "held", _those(policy, _held)
     yield (
         "pools",

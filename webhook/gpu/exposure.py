@@ -22,7 +22,7 @@ class Opening(NamedTuple):
 
 
 class HostPath(NamedTuple):
-    """A hostPath volume that leads to a GPU: the path on the node (`name`), and what containers may do with it."""
+    """A hostPath volume: the path on the node (`name`), and what containers may do with it."""
 
     path: Path
     name: str
@@ -37,10 +37,14 @@ Way = Literal[
     "device_mounts",
     "limit_mounts",
     "host_paths",
+    "shared_memory",
     "device_annotations",
     "placements",
 ]
-"""The kind of such a place: the name of its list in an Exposure."""
+"""The kind of such a place: the name of its list in an Exposure.
+
+The shared memory of a node is a way where MPS uses it.
+"""
 
 
 class Exposure:
@@ -53,6 +57,7 @@ class Exposure:
     device_mounts: Sequence[Opening] = ()
     limit_mounts: Sequence[Opening] = ()
     host_paths: Sequence[HostPath] = ()
+    shared_memory: Sequence[HostPath] = ()
     device_annotations: Sequence[Opening] = ()
     placements: Sequence[Opening] = ()
 
@@ -99,12 +104,16 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
             continue
         place = (*at, "volumes", index, "hostPath")
         path = text(section(volume, "hostPath", place[:-1]), "path", place)
-        if not host_paths.leads_to_gpu(path):
+        memory = host_paths.shares_memory(path)
+        if not memory and not host_paths.leads_to_gpu(path):
             continue
         accesses = _accesses(pod) if accesses is None else accesses
         access = accesses.get(text(volume, "name", place[:-1]), Access.NOTHING)
+        found = HostPath((*place, "path"), path, access)
+        if memory:
+            exposure.add("shared_memory", found)
         if host_paths.leads_to_gpu(path, access):
-            exposure.add("host_paths", HostPath((*place, "path"), path, access))
+            exposure.add("host_paths", found)
 
 
 def _accesses(pod: Pod) -> Mapping[str, Access]:

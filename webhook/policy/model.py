@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from webhook.api.selectors import Selector
 from webhook.catalog import gpu_requests
+from webhook.catalog.host_paths import Access, normal, within
 from webhook.catalog.names import Names
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
@@ -275,6 +276,11 @@ class Forms:
     host_paths: tuple[AllowedPath, ...] = ()
     imex_channels: bool = False
     """Whether the device plugin hands out IMEX channels and names them in a variable."""
+
+    def let_mount(self, path: str, access: Access) -> bool:
+        """Return whether pods with GPUs may mount a path of a node, because `host_paths` has it."""
+        plain, writes = normal(path), access is Access.WRITE
+        return any(within(plain, (each.path,)) and (each.writable or not writes) for each in self.host_paths)
 
 
 class Guard(NamedTuple):

@@ -40,7 +40,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     volumes = review.exposure.host_paths
     if not volumes or not review.exposed:
         return
-    found = [each for each in volumes if not _allowed(each, review.policy)]
+    found = [each for each in volumes if not review.policy.forms.let_mount(each.name, each.access)]
     if not found:
         return
     # The path that decides is named first: one above all others, then those that no mode of a mount makes harmless.
@@ -84,14 +84,6 @@ def _harm(found: list[HostPath]) -> str:
 
 _NAMED = 5
 """Paths that a message names."""
-
-
-def _allowed(found: HostPath, policy: Policy) -> bool:
-    path = host_paths.normal(found.name)
-    return any(
-        host_paths.within(path, (allowed.path,)) and (allowed.writable or found.access > Access.WRITE)
-        for allowed in policy.forms.host_paths
-    )
 
 
 def _below(found: HostPath) -> str:

@@ -3,66 +3,106 @@
 With `hostPID` a pod sees the processes of everyone on the GPU, and their environment through /proc. With `hostIPC` it
 reaches the shared memory through which MPS clients talk to their server (k8s-device-plugin cmd/mps-control-daemon).
 GKE requires `hostIPC` of MPS clients (cloud.google.com/kubernetes-engine/docs/how-to/nvidia-mps-gpus): a pool may allow
-it (`hostIPC: true`) to pods that are restricted to its nodes.
+it (`hostIPC: true`) to pods that are restricted to its nodes. A hostPath `/dev/shm` is the same memory. Where a pool
+allows `hostIPC`, only pods that are restricted to the nodes of one pool may mount it.
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
-Way out: remove `hostPID` and `hostIPC`. MPS needs neither since version 0.15 of NVIDIA's device plugin. An
-administrator can exempt an agent of the system in the policy, by its namespace and service account.
+Way out: remove `hostPID` and `hostIPC`. MPS needs neither since version 0.15 of NVIDIA's device plugin. In place of a
+hostPath `/dev/shm`, mount an `emptyDir` with `medium: Memory` there. An administrator can exempt an agent of the system
+in the policy, by its namespace and service account, or list the path under `gpus.hostPaths`.
 """
 
 from collections.abc import Iterator
 
 from webhook.api.fields import flag
+from webhook.catalog.host_paths import SHARED_MEMORY
 from webhook.cel import policies
 from webhook.cel.clauses import ANY_POD, CHANGES, Clause, RequestKind
-from webhook.cel.write import all_of, any_of, text
+from webhook.cel.paths import joined, steps, within
+from webhook.cel.write import all_of, any_of, negated, text
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import restricted
+from webhook.gpu.selection import MAX_CHOICES, restricted
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Pool
+from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host namespace",)
+LOOKS_AT = ("host namespace", "shared_memory")
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag pods in their node's process or IPC namespace."""
+    """Flag pods in their node's process or IPC namespace, and those that mount its shared memory."""
     pod = review.subject
     at = pod.at("spec")
     for key, what in (("hostPID", "the processes"), ("hostIPC", "the shared memory")):
-        if flag(pod.spec, key, at) and review.exposed and not (key == "hostIPC" and _allowed(review)):
+        if flag(pod.spec, key, at) and review.exposed and not (key == "hostIPC" and _allows(_pool(review))):
             yield Finding(
                 pod.at("spec", key),
                 f"{key}: true lets the pod reach {what} of all pods on its node's GPUs; remove it{review.agents_way}",
             )
+    forms, pools = review.policy.forms, [pool.name for pool in review.policy.pools if pool.host_ipc]
+    found = [each for each in review.exposure.shared_memory if not forms.let_mount(each.name, each.access)]
+    if found and pools and review.exposed and _may_reach(review):
+        yield Finding(
+            pod.at("spec", "volumes"),
+            f"hostPath {listed([shown(each.name, quotes=False) for each in found], _NAMED)} lets the pod reach the "
+            f"shared memory of MPS and of its clients in {'pool' if len(pools) == 1 else 'pools'} "
+            f"{listed(pools, _NAMED)}; mount an emptyDir with medium: Memory in its place{review.agents_way}",
+            parts=tuple(each.name for each in found),
+        )
 
 
-def _allowed(review: PodReview) -> bool:
-    """Whether the pool of a pod allows it `hostIPC`. A template is restricted to the pool when its pods are made."""
+_NAMED = 5
+"""Paths and pools that a message names."""
+
+
+def _pool(review: PodReview) -> Pool | None:
+    """Return the pool to whose nodes a pod with a GPU is restricted. A template is when its pods are made."""
     placement, pod = review.placement, review.subject
-    if placement is None or placement.pool is None or placement.clash is not None or not placement.pool.host_ipc:
+    if placement is None or placement.pool is None or placement.clash is not None:
+        return None
+    return placement.pool if pod.template or restricted(pod, placement.pool) else None
+
+
+def _allows(pool: Pool | None) -> bool:
+    return pool is not None and pool.host_ipc
+
+
+def _may_reach(review: PodReview) -> bool:
+    """Whether a pod may reach MPS in the IPC namespace of a node, other than as a pod of a pool that allows it.
+
+    A node selection that is too large to be compared with each pool counts as none.
+    """
+    pod = review.subject
+    terms = pod.node_terms or ()
+    if _pool(review) is not None:
         return False
-    return pod.template or restricted(pod, placement.pool)
+    if sum(1 + len(term.expressions or ()) for term in terms) > MAX_CHOICES:
+        return True
+    return not any(restricted(pod, pool) for pool in review.policy.pools if not pool.host_ipc)
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact, where it is certain that the pod may see a GPU.
+    """Exact for the namespaces, where it is certain that the pod may see a GPU. Weaker for the shared memory.
 
-    If a pool allows `hostIPC`, updates of pods with claims pass with it.
+    If a pool allows `hostIPC`, updates of pods with claims pass with it. A path of the shared memory passes that the
+    policy lists only for reading.
     """
     pools = [pool for pool in policy.pools if pool.host_ipc]
     if not pools:
         yield _clause(_IPC, ANY_POD)
         return
     own = any_of(all_of((f"{text(pool.name)} in variables.willing", *policies.restricted(pool))) for pool in pools)
-    yield _clause(f"({_IPC} && !({any_of(('size(variables.asked) > 0', _CLAIMS))} && {own}))", (RequestKind.PODS,))
+    yield _clause(f"({_IPC} && !({any_of((_ASKS, _CLAIMS))} && {own}))", (RequestKind.PODS,))
     # An update opens the way to a GPU only for a pod that requests none, and no pool allows anything to such a pod.
     yield _clause(f"({_IPC} && !({_CLAIMS}))", CHANGES)
+    yield from _memory(policy)
 
 
 _IPC = "object.spec.?hostIPC.orValue(false)"
 _CLAIMS = "size(object.spec.?resourceClaims.orValue([])) > 0"
+_ASKS = "size(variables.asked) > 0"
 
 
 def _clause(ipc: str, asked: tuple[RequestKind, ...]) -> Clause:
@@ -74,3 +114,26 @@ def _clause(ipc: str, asked: tuple[RequestKind, ...]) -> Clause:
         f"{ipc}).map(f, 'spec.' + f).join(' and ')",
         asked=asked,
     )
+
+
+def _memory(policy: Policy) -> Iterator[Clause]:
+    """Write the clauses about the shared memory where some pools allow `hostIPC`."""
+    listed_ = [each.path for each in policy.forms.host_paths]
+    path = all_of((within("path", SHARED_MEMORY), negated(within("path", listed_))))
+    mounts = (
+        "object.spec.?volumes.orValue([]).exists(v, has(v.hostPath) && v.hostPath.path.contains('shm')"
+        f" && [{joined(steps('v.hostPath.path'))}].exists(path, {path}))"
+    )
+    own, others = (
+        any_of(all_of(policies.restricted(each)) for each in policy.pools if each.has_nodes and each.host_ipc is allows)
+        for allows in (True, False)
+    )
+    away = any_of((others, all_of((any_of((_ASKS, _CLAIMS)), own))))
+    for asked, variables in (((RequestKind.PODS,), ()), (CHANGES, policies.SELECTION)):
+        yield Clause(
+            f"!variables.exposed || !variables.whole || !{mounts} || {away}",
+            "a hostPath lets the pod reach the shared memory of MPS and of its clients; mount an emptyDir with "
+            "medium: Memory in its place",
+            asked=asked,
+            variables=variables,
+        )
