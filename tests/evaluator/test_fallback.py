@@ -14,6 +14,7 @@ from tests import ROOT
 from tests.evaluator import generated
 from tests.evaluator.evaluator import Compared, Comparison, Evaluator, request_for
 from tests.evaluator.generated import POLICIES
+from tests.support import shared_memory
 from tests.support.fixtures import FILES, FOLDERS, REFUSED, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
@@ -25,7 +26,7 @@ from webhook.fallback.params import Params
 from webhook.fallback.policies import fallback
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
-from webhook.policy.model import KUEUE_LABEL, Policy, PriorityScope, Queue
+from webhook.policy.model import KUEUE_LABEL, AllowedPath, Policy, PriorityScope, Queue
 from webhook.policy.scopes import Grant, Requesters, Scope
 from webhook.rules import walk
 
@@ -144,6 +145,40 @@ def test_a_pool_that_allows_host_ipc_allows_it_to_its_own_pods_only(evaluator: E
         assert into.missed.get("host-namespaces", []) == []
         found[name] = "host-namespaces" in into.denied
     assert [name for name, denied in found.items() if not denied] == ["its own", "its own, not patched"]
+
+
+def test_a_path_of_the_shared_memory_is_denied_as_the_engine_denies_it(evaluator: Evaluator) -> None:
+    """New pods, and pods that wait until an update adds the toleration. The policy lists no path."""
+    policy, facts = shared_memory.gke()
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @trying(UPDATES // 2)
+    @given(shared_memory.pods(shared_memory.PATHS))
+    def judged(pod: Any) -> None:
+        comparison.add("new", request_for(pod), into)
+        if "tolerations" in pod["spec"]:
+            spec = {key: value for key, value in pod["spec"].items() if key != "tolerations"}
+            comparison.add("later", request_for(pod, operation="UPDATE", oldObject={**pod, "spec": spec}), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    judged()
+    said(into)
+    assert into.missed.get("host-namespaces", []) == []
+    assert into.denied["host-namespaces"] > 30
+    assert into.allowed > 30
+
+
+def test_a_path_that_a_policy_lists_is_denied_by_neither(evaluator: Evaluator) -> None:
+    policy, facts = shared_memory.gke()
+    pod = shared_memory.mounting(f"{shared_memory.MEMORY}/a", {}, gpus=0, tolerations=shared_memory.TOLERANT)
+    for listed in ((), (shared_memory.MEMORY,), ("/run/shm", "/data"), ("/dev",)):
+        paths = tuple(AllowedPath(each, writable=True) for each in listed)
+        into = Compared()
+        Comparison(evaluator, replace(policy, forms=replace(policy.forms, host_paths=paths)), facts).add(
+            "pod", request_for(pod), into
+        )
+        assert (into.judged, into.wrong, into.differing, into.through) == (1, [], [], [])
+        assert ("host-namespaces" in into.denied) == (shared_memory.MEMORY not in listed and "/dev" not in listed)
 
 
 def test_a_message_names_only_what_is_refused(evaluator: Evaluator) -> None:

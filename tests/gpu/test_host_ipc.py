@@ -1,56 +1,41 @@
-"""A pool that allows `hostIPC` to its pods, as GKE's MPS needs, and nothing else."""
+"""A pool that allows `hostIPC` to its pods, as GKE's MPS needs, and nothing else. A hostPath `/dev/shm` is the same."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from tests import ROOT
+from tests.support import shared_memory
+from tests.support.objects import Object
+from tests.support.shared_memory import CARD, MEMORY, MPS, PATHS, TIME_SHARING, TOLERANT, gke, mounting, pod, pods
 from webhook import rules
+from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
-from webhook.cli import inputs
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts
-from webhook.model import Action, Object
-from webhook.policy.model import Policy
-from webhook.starter import starter
+from webhook.model import Action
 
-LABELS = {"slicewarden.dev/trust": "trusted"}
-TEAM: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": LABELS}}
-MPS = {"cloud.google.com/gke-gpu-sharing-strategy": "mps"}
-TIME_SHARING = {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}
+ENGINE = Engine(gke()[0], rules.walk())
 
 
-@pytest.fixture(scope="module")
-def gke() -> tuple[Policy, Facts]:
-    items = [*(item.value for item in inputs.load_objects(str(ROOT / "tests/clusters/gke.yaml"))), TEAM]
-    return starter.make(items, "gke.yaml").policy, Facts.of(items)
-
-
-def pod(selector: dict[str, str], gpus: int = 1, **more: Any) -> Object:
-    metadata = {"name": "x", "namespace": "team", "annotations": {"slicewarden.dev/trust": "trusted"}}
-    limits = {"limits": {"nvidia.com/gpu": gpus}} if gpus else {}
-    spec = {"containers": [{"name": "c", "image": "x", "resources": limits}], "nodeSelector": selector, **more}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def denied(value: Object, gke: tuple[Policy, Facts], *, mutated: bool = True) -> set[str]:
-    policy, facts = gke
-    engine, request = Engine(policy, rules.walk()), decode(wrap(value))
-    verdict = engine.judge(request, facts) if mutated else engine.validate(request, facts)
+def denied(value: Object, *, mutated: bool = True) -> set[str]:
+    request, facts = decode(wrap(value)), gke()[1]
+    verdict = ENGINE.judge(request, facts) if mutated else ENGINE.validate(request, facts)
     return {result.rule for result in verdict.having(Action.DENY)}
 
 
-def test_only_the_pool_of_mps_allows_it(gke: tuple[Policy, Facts]) -> None:
-    assert [pool.name for pool in gke[0].pools if pool.host_ipc] == ["mps"]
+def test_only_the_pool_of_mps_allows_it() -> None:
+    assert [pool.name for pool in gke()[0].pools if pool.host_ipc] == ["mps"]
 
 
-def test_a_pod_of_the_pool_passes_and_so_does_its_workload(gke: tuple[Policy, Facts]) -> None:
-    one = pod(MPS, hostIPC=True)
-    assert denied(one, gke) == set()
+@pytest.mark.parametrize("one", [pod(MPS, hostIPC=True), mounting(MEMORY, MPS)], ids=["hostIPC", "hostPath"])
+def test_a_pod_of_the_pool_passes_and_so_does_its_workload(one: Object) -> None:
+    assert denied(one) == set()
     template = {"metadata": one["metadata"], "spec": one["spec"]}
     metadata = {"name": "w", "namespace": "team"}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
-    assert denied(job, gke) == set()
+    assert denied(job) == set()
 
 
 @pytest.mark.parametrize(
@@ -59,14 +44,69 @@ def test_a_pod_of_the_pool_passes_and_so_does_its_workload(gke: tuple[Policy, Fa
         pod(TIME_SHARING, hostIPC=True),
         pod({}, hostIPC=True),
         pod(MPS, hostPID=True, hostIPC=True),
-        pod(MPS, gpus=0, hostIPC=True, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+        pod(MPS, gpus=0, hostIPC=True, tolerations=TOLERANT),
+        mounting(MEMORY, MPS, gpus=0, tolerations=TOLERANT),
+        mounting(MEMORY, {}, gpus=0, tolerations=TOLERANT),
     ],
-    ids=["another pool", "any pool", "hostPID too", "no GPU"],
+    ids=[
+        "another pool",
+        "any pool",
+        "hostPID too",
+        "no GPU",
+        "no GPU, by hostPath",
+        "no GPU and any node, by hostPath",
+    ],
 )
-def test_nothing_else_passes(other: Object, gke: tuple[Policy, Facts]) -> None:
-    assert "host-namespaces" in denied(other, gke)
+def test_nothing_else_passes(other: Object) -> None:
+    assert "host-namespaces" in denied(other)
 
 
-def test_a_pod_that_nothing_restricts_to_the_pool_is_refused(gke: tuple[Policy, Facts]) -> None:
+@pytest.mark.parametrize("one", [pod(MPS, hostIPC=True), mounting(MEMORY, MPS)], ids=["hostIPC", "hostPath"])
+def test_a_pod_that_nothing_restricts_to_the_pool_is_refused(one: Object) -> None:
     """Where the patch was not made, `unsteered-pod` may be a warning."""
-    assert "host-namespaces" in denied(pod(MPS, hostIPC=True), gke, mutated=False)
+    assert "host-namespaces" in denied(one, mutated=False)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_memory.a_node(tmp_path_factory.mktemp("root"))
+
+
+@given(path=PATHS)
+def test_every_path_that_leads_to_the_shared_memory_counts_and_no_other(node: Path, path: str) -> None:
+    """By what the kernel makes of it, links included. A folder above it is refused as a way to all devices."""
+    found = denied(mounting(path, {}, gpus=0, tolerations=TOLERANT))
+    assert ("host-namespaces" in found) == shared_memory.in_memory(node, path)
+    assert not shared_memory.above_memory(node, path) or not found.isdisjoint(("host-namespaces", "device-path"))
+
+
+@given(one=pods(st.just(MEMORY)))
+@example(mounting(MEMORY, {**MPS, CARD: "nvidia-tesla-t4"}, gpus=0, tolerations=TOLERANT))
+def test_who_may_mount_it_on_a_node_of_mps_may_have_host_ipc(one: Object) -> None:
+    """A pod that passes, and fits a node whose MPS is in the node's namespaces, may have `hostIPC` there too."""
+    if denied(one):
+        return
+    request, (policy, facts) = decode(wrap(one)), gke()
+    made: Any = jsonpatch.apply(one, ENGINE.mutate(request, facts).patch)
+    (pool,) = [each for each in policy.pools if each.host_ipc]
+    nodes = [each for each in facts.nodes if pool.nodes.matches(each.labels)]
+    assert nodes
+    if made["spec"].get("tolerations") and any(fits(made["spec"], each.labels) for each in nodes):
+        assert denied({**one, "spec": {**one["spec"], "hostIPC": True, "volumes": []}}) == set()
+
+
+def fits(spec: Any, labels: Any) -> bool:
+    """Whether a pod's node selector and required affinity let it onto a node with these labels."""
+    if any(labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
+        return False
+    required = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return required is None or any(
+        all(holds(each, labels) for each in term["matchExpressions"]) for term in required["nodeSelectorTerms"]
+    )
+
+
+def holds(condition: Any, labels: Any) -> bool:
+    if condition["operator"] == "DoesNotExist":
+        return condition["key"] not in labels
+    assert condition["operator"] == "In"
+    return labels.get(condition["key"]) in condition["values"]

@@ -13,8 +13,10 @@ in the policy, by its namespace and service account, or list the path under `gpu
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from webhook.api.fields import flag
+from webhook.api.selectors import Selector
 from webhook.catalog.host_paths import SHARED_MEMORY
 from webhook.cel import policies
 from webhook.cel.clauses import ANY_POD, CHANGES, Clause, RequestKind
@@ -93,7 +95,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     if not pools:
         yield _clause(_IPC, ANY_POD)
         return
-    own = any_of(all_of((f"{text(pool.name)} in variables.willing", *policies.restricted(pool))) for pool in pools)
+    own = any_of(all_of((f"{text(pool.name)} in variables.willing", *_restricted(pool))) for pool in pools)
     yield _clause(f"({_IPC} && !({any_of((_ASKS, _CLAIMS))} && {own}))", (RequestKind.PODS,))
     # An update opens the way to a GPU only for a pod that requests none, and no pool allows anything to such a pod.
     yield _clause(f"({_IPC} && !({_CLAIMS}))", CHANGES)
@@ -116,6 +118,11 @@ def _clause(ipc: str, asked: tuple[RequestKind, ...]) -> Clause:
     )
 
 
+def _restricted(pool: Pool) -> list[str]:
+    """Return expressions as policies.restricted does. Here the affinity may have the pool's labels too."""
+    return policies.restricted(replace(pool, nodes=Selector({}, pool.nodes.requirements)))
+
+
 def _memory(policy: Policy) -> Iterator[Clause]:
     """Write the clauses about the shared memory where some pools allow `hostIPC`."""
     listed_ = [each.path for each in policy.forms.host_paths]
@@ -125,7 +132,7 @@ def _memory(policy: Policy) -> Iterator[Clause]:
         f" && [{joined(steps('v.hostPath.path'))}].exists(path, {path}))"
     )
     own, others = (
-        any_of(all_of(policies.restricted(each)) for each in policy.pools if each.has_nodes and each.host_ipc is allows)
+        any_of(all_of(_restricted(each)) for each in policy.pools if each.has_nodes and each.host_ipc is allows)
         for allows in (True, False)
     )
     away = any_of((others, all_of((any_of((_ASKS, _CLAIMS)), own))))
