@@ -228,6 +228,7 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: 
             with running(card.environment, *arguments) as (process, port):
                 until(lambda: bool(server.events), "an Event was written")
                 until(lambda: 'state="not requested"' in get(port, "/metrics")[1], "it is a stranger")
+                until(lambda: "slicewarden_node_reported{" in get(port, "/metrics")[1], "it was reported")
                 time.sleep(2.2)
                 process.send_signal(signal.SIGTERM)
                 process.wait(LONG)

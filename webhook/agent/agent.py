@@ -134,10 +134,14 @@ def build(
     With `watch_only` it sets no limits, and evicts, kills and freezes nothing. It still taints the node.
     """
     metrics, health = AgentMetrics(), CardHealth(node, api, node_taint or NodeTaint())
-    limiter = Limiter(folders, log, watch_only=watch_only)
-    metrics.dead, metrics.limits = lambda: health.dead, lambda: limiter.counts
+    limiter, watchdog = Limiter(folders, log, watch_only=watch_only), Watchdog(api, watch_only=watch_only)
+    metrics.dead, metrics.limits, metrics.reported = (
+        lambda: health.dead,
+        lambda: limiter.counts,
+        lambda: watchdog.reported,
+    )
     # limits first, because a new container may allocate memory at any moment
-    watchers: list[Watcher] = [limiter, Watchdog(api, watch_only=watch_only), health]
+    watchers: list[Watcher] = [limiter, watchdog, health]
     if turns is not None and not watch_only:
         watchers.insert(1, turns)
         metrics.pauses = lambda: turns.pauses

@@ -53,13 +53,15 @@ class NodeTotals(NamedTuple):
 class AgentMetrics:
     """Keeps the last look, and counts across looks.
 
-    `dead` returns the UUIDs of the dead cards, `limits` counts the driver's limits, and `pauses` returns how long
+    `dead` returns the UUIDs of the dead cards, `reported` the containers' ids and cards of which the watchdog has
+    reported the use, `limits` counts the driver's limits, and `pauses` returns how long
     containers have been frozen. `usage` returns what has been counted, None if nothing is. They are called at each
     look, in the thread of the look.
     """
 
     clock: Callable[[], float] = time.monotonic
     dead: Callable[[], Collection[str]] = tuple
+    reported: Callable[[], Collection[tuple[str, str]]] = tuple
     limits: Callable[[], LimitCounts] = LimitCounts
     pauses: Callable[[], Mapping[ContainerName, FrozenTime]] = dict
     usage: Callable[[], "NodeTotals | None"] = lambda: None
@@ -69,6 +71,7 @@ class AgentMetrics:
         self._seen, self._errors, self._actions = LastLook(), Counter[str](), Counter[tuple[str, str]]()
         self._card_errors: Counter[tuple[str, str]] = Counter()
         self._dead: frozenset[str] = frozenset()
+        self._reported: frozenset[tuple[str, str]] = frozenset()
         self._limits = LimitCounts()
         self._pauses: Mapping[ContainerName, FrozenTime] = {}
         self._totals: NodeTotals | None = None
@@ -79,7 +82,7 @@ class AgentMetrics:
         """Record a look."""
         with self._lock:
             self._seen, self._dead, self._limits = seen, frozenset(self.dead()), self.limits()
-            self._pauses, self._totals = self.pauses(), self.usage()
+            self._pauses, self._totals, self._reported = self.pauses(), self.usage(), frozenset(self.reported())
             self._errors.update(error.partition(":")[0] for card in seen.cards for error in card.reading.errors)
             self._card_errors.update((event.uuid, event.what) for event in seen.events)
 
@@ -111,7 +114,8 @@ class AgentMetrics:
         with self._lock:
             seen, dead, limits, pauses, totals = self._seen, self._dead, self._limits, self._pauses, self._totals
             errors, actions, card_errors = dict(self._errors), dict(self._actions), dict(self._card_errors)
-        yield from _containers(seen)
+            reported = self._reported
+        yield from _containers(seen, reported)
         yield from _pauses(pauses)
         yield from _cards(seen, dead)
         if totals is not None:
@@ -138,7 +142,7 @@ def _plain(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"slicewarden_node_{name}", text, value=value)
 
 
-def _containers(seen: LastLook) -> Iterator[Metric]:
+def _containers(seen: LastLook, reported: Collection[tuple[str, str]]) -> Iterator[Metric]:
     use = GaugeMetricFamily("slicewarden_node_use_bytes", "Bytes of a card that a container uses.", labels=CONTAINER)
     allowance = GaugeMetricFamily(
         "slicewarden_node_allowance_bytes", "Bytes of a card that a container was admitted with.", labels=CONTAINER
@@ -148,6 +152,9 @@ def _containers(seen: LastLook) -> Iterator[Metric]:
     )
     state = GaugeMetricFamily(
         "slicewarden_node_state", "1 for the state of a container's use of a card.", labels=(*CONTAINER, "state")
+    )
+    told = GaugeMetricFamily(
+        "slicewarden_node_reported", "1 for a container whose use of a card was reported.", labels=CONTAINER
     )
     for row in seen.rows:
         if row.container is None:
@@ -160,7 +167,9 @@ def _containers(seen: LastLook) -> Iterator[Metric]:
         if row.use.sm is not None:
             share.add_metric(labels, row.use.sm / 100)
         state.add_metric((*labels, row.state(seen.slack).value), 1)
-    yield from (use, allowance, share, state)
+        if (row.use.place.container, row.reading.uuid) in reported:
+            told.add_metric(labels, 1)
+    yield from (use, allowance, share, state, told)
 
 
 def _limits(counts: LimitCounts) -> Iterator[Metric]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from webhook.agent.actions import DONE, NodeAction, Watcher
 from webhook.agent.limits import enforce, over
 from webhook.agent.limits.calls import ApiCalls
-from webhook.agent.limits.over import OverState
+from webhook.agent.limits.over import Key, OverState
 from webhook.agent.observe.processes import Processes
 from webhook.agent.observe.view import ContainerRow, Observation
 from webhook.cluster.client import Api
@@ -18,6 +18,11 @@ class Watchdog(Watcher):
     def __init__(self, api: Api | None, *, watch_only: bool) -> None:
         self._api, self._watch_only = api, watch_only
         self._state, self._processes, self.calls = OverState(), Processes(), ApiCalls()
+
+    @property
+    def reported(self) -> frozenset[Key]:
+        """The containers and cards that were reported: strangers until they end, others for ten minutes at least."""
+        return frozenset(key for key, _ in self._state.reported)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
         """Report, evict and kill. An eviction has its outcome at a later look."""
