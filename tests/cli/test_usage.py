@@ -4,17 +4,14 @@ import csv
 import io
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.listening import Asked, listening
+from tests.support.node_agents import cluster
 from tests.support.strangers import HOSTILE, harmful
 from webhook.cli import main as cli
 from webhook.reports import usage_report
@@ -235,46 +232,6 @@ def test_a_container_on_a_whole_card_is_not_named(tmp_path: Path, capsys: pytest
 
 
 # A cluster
-
-
-@contextmanager
-def cluster(tmp_path: Path, answers: Mapping[str, tuple[int, bytes]], nodes: list[str] | None) -> Iterator[list[str]]:
-    """An API server, and an agent on each node with an answer. Yields options. Nodes may not be listed if None."""
-    pods = [
-        {
-            "metadata": {"name": f"agent-{node}", "uid": node},
-            "spec": {"nodeName": node, "containers": [{"ports": [{"name": "health", "containerPort": 9000}]}]},
-        }
-        for node in answers
-    ]
-    asked_for: list[str] = []
-
-    def answer(asked: Asked) -> None:
-        url = urlsplit(asked.path)
-        asked_for.append(asked.path)
-        start = "/api/v1/namespaces/slicewarden-node/pods"
-        status, body = 200, b"{}"
-        if url.path == start:
-            body = json.dumps({"metadata": {}, "items": pods}).encode()
-        elif url.path == "/api/v1/nodes":
-            status = 200 if nodes is not None else 403
-            body = json.dumps(
-                {"metadata": {}, "items": [{"metadata": {"name": each}} for each in nodes or ()]}
-            ).encode()
-        elif url.path.startswith(f"{start}/agent-"):
-            name, _, rest = url.path.removeprefix(f"{start}/agent-").partition(":")
-            assert rest == "9000/proxy/usage"
-            assert url.query.startswith("hours=")
-            status, body = answers[name]
-        asked.give(status, body, Content_Type="application/json")
-
-    with listening(answer) as url:
-        file = tmp_path / "kubeconfig"
-        context = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
-        config = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": context}
-        users = {"users": [{"name": "u", "user": {}}], "current-context": "c", "kind": "Config", "apiVersion": "v1"}
-        file.write_text(json.dumps({**config, **users}))
-        yield ["--kubeconfig", str(file)]
 
 
 def test_every_agent_is_asked_and_nodes_that_do_not_answer_are_named(

@@ -1,24 +1,27 @@
-"""Reads the usage of nodes for `usage` and `idle`: from their agents through the API server, or from files."""
+"""Reads nodes for `usage`, `idle` and `top`: from their agents through the API server, or from files."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.cli import options
-from webhook.model import Problem, Unusable
+from webhook.model import Object, Problem, Unusable
 from webhook.reports.usage_report import UnseenNode
-from webhook.usage import document, store
+from webhook.usage import document, scraped, store
 from webhook.usage.account import KEPT_HOURS
 from webhook.usage.document import MOST_BYTES, NodeUsage
+from webhook.usage.scraped import NodeScrape
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Api
+
+Found = TypeVar("Found")
 
 NAMESPACE = "slicewarden-node"
 """The namespace of the agents, in the manifests and the chart."""
@@ -61,17 +64,38 @@ def _natural(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 7
 
 
-def sources(function: options.Function) -> options.Function:
-    """Add the options that say where the usage is read."""
+STATUS = {
+    "0": "success",
+    "1": "a node could not be read",
+    "2": "invalid arguments or files, or no cluster",
+}
+"""The exit statuses of commands that read agents."""
+
+COPIES = "a copy of a node's usage.sqlite, or an answer of an agent's /usage"
+
+
+def sources(copies: str = COPIES) -> Callable[[options.Function], options.Function]:
+    """Add the options that say where the usage is read, and of which namespace. `copies` are what `--from` reads."""
     files = click.option(
         "--from",
         "files",
         multiple=True,
         type=options.PATH,
         metavar="FILE",
-        help="a copy of a node's usage.sqlite, or an answer of an agent's /usage; repeatable; default: ask all agents",
+        help=f"{copies}; repeatable; default: ask all agents",
     )
-    return options.all_of(files, options.cluster)(function)
+    return options.all_of(options.namespace("only this namespace"), files, options.cluster)
+
+
+def connected(files: Sequence[str], kubeconfig: str | None, context: str | None) -> "Api | None":
+    """Return the API server to ask, None with `files`. Raises Unusable, and UsageError for options that conflict."""
+    if files:
+        if kubeconfig or context:
+            raise click.UsageError("--from needs no cluster: leave out --kubeconfig and --context")
+        return None
+    from webhook.cluster import listing  # brings the client, which only a live cluster needs
+
+    return listing.connect(kubeconfig, context)
 
 
 def read(
@@ -81,30 +105,75 @@ def read(
 
     Raises Unusable.
     """
-    if files:
-        if kubeconfig or context:
-            raise click.UsageError("--from needs no cluster: leave out --kubeconfig and --context")
-        return [_file(Path(each), hours) for each in files], []
-    from webhook.cluster import listing  # brings the client, which only a live cluster needs
-
-    api = listing.connect(kubeconfig, context)
-    return _cluster(api, hours or KEPT_HOURS)
+    api = connected(files, kubeconfig, context)
+    if api is None:
+        return [_usage(each, hours) for each in files], []
+    return ask_all(api, lambda agent: agent.usage(hours or KEPT_HOURS))
 
 
-def _file(path: Path, hours: int | None) -> NodeUsage:
+def beginning(file: str) -> bytes:
+    """Read as much of a file as an answer may have, and a byte more. Raises Unusable."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        with Path(file).open("rb") as opened:
+            return opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Unusable((Problem(file, 0, error.strerror or str(error)),)) from error
+
+
+def _usage(file: str, hours: int | None) -> NodeUsage:
+    data = beginning(file)
+    try:
         if data.startswith(_SQLITE):
-            return document.of_file(*store.read_file(path, hours, document.MOST_ROWS), hours)
+            return document.of_file(*store.read_file(Path(file), hours, document.MOST_ROWS), hours)
         return document.read(data)
     except OSError as error:
-        raise Unusable((Problem(str(path), 0, error.strerror or str(error)),)) from error
+        raise Unusable((Problem(file, 0, error.strerror or str(error)),)) from error
     except (store.DamagedRecord, sqlite3.Error) as error:
-        raise Unusable((Problem(str(path), 0, str(error)),)) from error
+        raise Unusable((Problem(file, 0, str(error)),)) from error
 
 
-def _cluster(api: "Api", hours: int) -> tuple[list[NodeUsage], list[UnseenNode]]:
+class Silent(Exception):
+    """An agent gave no answer, or one that cannot be used. The text says why."""
+
+
+class AskedAgent(NamedTuple):
+    """The agent of a node, which is asked through the API server: that checks the caller's right to `pods/proxy`."""
+
+    api: "Api"
+    node: str
+    pod: Object
+
+    def usage(self, hours: int) -> NodeUsage:
+        """Ask for the usage of the last hours. Raises Silent."""
+        found = self._read("usage", {"hours": hours}, document.read)
+        if found.node != self.node:
+            raise Silent("its agent answers for another node")
+        return found
+
+    def scrape(self) -> NodeScrape:
+        """Ask for the metrics. Raises Silent."""
+        return self._read("metrics", {}, scraped.read)
+
+    def _read(self, path: str, query: Mapping[str, int], reader: Callable[[bytes], Found]) -> Found:
+        from webhook.cluster import client
+
+        name = string(mapping(self.pod.get("metadata")).get("name"))
+        url = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:{_port(self.pod)}/proxy/{path}"
+        try:
+            status, data = client.beginning(self.api, url, query, MOST_BYTES + 1, silence=ANSWER_SECONDS)
+        except client.Unreachable as error:
+            raise Silent(str(error)) from error
+        if status != 200:
+            hint = "" if status == 404 and path != "usage" else HINTS.get(status, "")
+            raise Silent(f"HTTP {status}{hint}")
+        try:
+            return reader(data)
+        except store.DamagedRecord as error:
+            raise Silent(f"its agent's answer cannot be used: {error}") from error
+
+
+def ask_all(api: "Api", ask: Callable[[AskedAgent], Found]) -> tuple[list[Found], list[UnseenNode]]:
+    """Ask the agents of all nodes, and name the nodes without an answer. Raises Unusable if agents cannot be listed."""
     from webhook.cluster import client, listing
 
     pods = Resource("", "v1", "pods", "Pod", namespace=NAMESPACE)
@@ -122,29 +191,17 @@ def _cluster(api: "Api", hours: int) -> tuple[list[NodeUsage], list[UnseenNode]]
     except (client.StatusError, client.Unreachable) as error:
         unseen.append(UnseenNode("(nodes)", f"nodes without an agent are not known: {error}"))
     by_node.pop("", None)
+
+    def answer(item: tuple[str, Object]) -> Found | UnseenNode:
+        try:
+            return ask(AskedAgent(api, *item))
+        except Silent as error:
+            return UnseenNode(item[0], str(error))
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = [*pool.map(lambda item: _agent(api, item[0], item[1], hours), sorted(by_node.items()))]
+        answers = [*pool.map(answer, sorted(by_node.items()))]
     unseen += [each for each in answers if isinstance(each, UnseenNode)]
-    return [each for each in answers if isinstance(each, NodeUsage)], unseen
-
-
-def _agent(api: "Api", node: str, pod: Any, hours: int) -> NodeUsage | UnseenNode:
-    """Ask the agent of a node through the API server, which checks the caller's right to `pods/proxy`."""
-    from webhook.cluster import client
-
-    name = string(mapping(pod.get("metadata")).get("name"))
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:{_port(pod)}/proxy/usage"
-    try:
-        status, data = client.beginning(api, path, {"hours": hours}, MOST_BYTES + 1, silence=ANSWER_SECONDS)
-    except client.Unreachable as error:
-        return UnseenNode(node, str(error))
-    if status != 200:
-        return UnseenNode(node, f"HTTP {status}{HINTS.get(status, '')}")
-    try:
-        usage = document.read(data)
-    except store.DamagedRecord as error:
-        return UnseenNode(node, f"its agent's answer cannot be used: {error}")
-    return usage if usage.node == node else UnseenNode(node, "its agent answers for another node")
+    return [each for each in answers if not isinstance(each, UnseenNode)], unseen
 
 
 HINTS = {

@@ -12,6 +12,9 @@ from webhook.text.words import several
 INTERVAL = 0.5
 """Seconds between two looks at the files."""
 
+CLEAR = "\033[2J\033[3J\033[H"
+"""Clears the screen and its scrollback."""
+
 Seen = Mapping[str, tuple[int, int] | None]
 
 
@@ -34,7 +37,7 @@ def watch(files: Callable[[], Iterable[str]], run: Callable[[], object], *, slee
 
 def _again(run: Callable[[], object], count: int) -> None:
     if sys.stdout.isatty():
-        outputs.show("\033[2J\033[3J\033[H", commands=True)  # clear the screen and its scrollback
+        outputs.show(CLEAR, commands=True)
     try:
         run()
     except Unusable as error:

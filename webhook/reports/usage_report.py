@@ -272,7 +272,7 @@ def idle_table(found: Sequence[IdleContainer]) -> str:
             node,
             each.card or "-",
             str(each.slices),
-            _duration(each.idle),
+            duration(each.idle),
             str(each.mib),
         )
         for node, each in found
@@ -280,7 +280,8 @@ def idle_table(found: Sequence[IdleContainer]) -> str:
     return "\n".join(tables.columns([head, *body], right=range(6, 9))) + "\n"
 
 
-def _duration(time: int) -> str:
+def duration(time: int) -> str:
+    """Write a time in ms for people, in whole minutes."""
     minutes = time // 60_000
     return f"{minutes // 1440}d {minutes // 60 % 24}h" if minutes >= 1440 else f"{minutes // 60}h {minutes % 60:02}m"
 

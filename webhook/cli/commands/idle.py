@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from webhook.cli import options, outputs, parser, usages
+from webhook.cli import outputs, parser, usages
 from webhook.reports import usage_report
 
 _MORE = (
@@ -19,11 +19,7 @@ _MORE = (
     cls=parser.Command,
     page=parser.HelpEpilog(
         ("slicewarden idle", "slicewarden idle --after 2h --namespace team-a --format json"),
-        {
-            "0": "success, also if containers are idle",
-            "1": "a node could not be read",
-            "2": "invalid arguments or files, or no cluster",
-        },
+        usages.STATUS | {"0": "success, also if containers are idle"},
         more=_MORE,
         environment=parser.KUBECONFIG,
         files={},
@@ -37,7 +33,6 @@ _MORE = (
     metavar="TIME",
     help="how long without work: 90s, 30m or 2h; default: 30m",
 )
-@options.namespace("only this namespace")
 @click.option(
     "--format",
     "-o",
@@ -46,7 +41,7 @@ _MORE = (
     default="table",
     help="table (for people) or json",
 )
-@usages.sources
+@usages.sources()
 def command(
     after: int,
     namespace: str | None,

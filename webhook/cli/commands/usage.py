@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from webhook.cli import options, outputs, parser, usages
+from webhook.cli import outputs, parser, usages
 from webhook.reports import usage_report
 
 FORMS = {"table": usage_report.table, "json": usage_report.write, "csv": usage_report.comma_separated}
@@ -25,11 +25,7 @@ _MORE = (
             "slicewarden usage --by workload --since 24h --format csv",
             "slicewarden usage --from usage.sqlite",
         ),
-        {
-            "0": "success",
-            "1": "a node could not be read",
-            "2": "invalid arguments or files, or no cluster",
-        },
+        usages.STATUS,
         more=_MORE,
         environment=parser.KUBECONFIG,
         files={},
@@ -57,7 +53,6 @@ _MORE = (
     metavar="[PRODUCT=]PRICE",
     help="price of a whole card for an hour, of one product as nvidia.com/gpu.product names it, or of all; repeatable",
 )
-@options.namespace("only this namespace")
 @click.option(
     "--format",
     "-o",
@@ -66,7 +61,7 @@ _MORE = (
     default="table",
     help="table (for people), json or csv",
 )
-@usages.sources
+@usages.sources()
 def command(
     by: str,
     since: int,
