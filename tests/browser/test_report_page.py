@@ -20,7 +20,9 @@ from webhook.facts.kinds.pod import Holder
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
+from webhook.reports import usage_page, usage_report
 from webhook.reports.formats import html
+from webhook.reports.usage_report import UnseenNode
 from webhook.scan import diff
 from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.diff import Change
@@ -28,6 +30,8 @@ from webhook.scan.judge import judge
 from webhook.scan.results import Judged, Report
 from webhook.scan.sharing import overview
 from webhook.text.terminal import PLAIN
+from webhook.usage.document import NodeUsage
+from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey
 
 SHOTS = ROOT / ".screenshots"
 
@@ -81,6 +85,26 @@ def report(sample_policy: Policy, used: Facts) -> Report:
     )
 
 
+@pytest.fixture(scope="module")
+def used_cards() -> str:
+    """The page of `slicewarden usage`, with hostile names."""
+    card, holders = CardKey(0, "GPU-0", "shared", "A10"), dict[HolderKey, Amounts]()
+    for number, name in enumerate(HOSTILE):
+        key = HolderKey(0, "GPU-0", "shared", "A10", name, name, name, name)
+        holders[key] = Amounts(number * HOUR, number * HOUR // 2, number * HOUR // 3, number, peak=number, cap=number)
+    capacity = 200 * HOUR
+    held = sum(each.held for each in holders.values())
+    amounts = CardAmounts(50 * HOUR, capacity, held, capacity - held - HOUR, HOUR)
+    node = NodeUsage("node-1", HOUR, 51 * HOUR, Book({card: amounts}, holders), trouble=HOSTILE[0])
+    unseen = [UnseenNode(name, name) for name in HOSTILE]
+    return usage_page.write(usage_report.sums([node], unseen, "workload", {"": 1.5}))
+
+
+@pytest.fixture(params=["check", "usage"])
+def page(request: pytest.FixtureRequest, report: Report, used_cards: str) -> str:
+    return html.render(report) if request.param == "check" else used_cards
+
+
 def opened(tab: Tab, folder: Path, text: str) -> Tab:
     file = folder / "report.html"
     file.write_text(text, "utf-8")
@@ -121,8 +145,8 @@ def test_a_check_shows_hostile_names_as_text(tab: Tab, report: Report, tmp_path:
     assert "visitors: <script>" in " ".join(text.split())
 
 
-def test_a_page_is_no_wider_than_the_window(tab: Tab, report: Report, tmp_path: Path) -> None:
-    opened(tab, tmp_path, html.render(report))
+def test_a_page_is_no_wider_than_the_window(tab: Tab, page: str, tmp_path: Path) -> None:
+    opened(tab, tmp_path, page)
     for width in (1200, 400):
         tab.look(width=width)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -158,8 +182,8 @@ def test_the_policy_of_the_page_refuses_what_is_put_into_it(tab: Tab, report: Re
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_text_can_be_read_against_its_ground(tab: Tab, report: Report, tmp_path: Path, dark: bool) -> None:
-    opened(tab, tmp_path, html.render(report))
+def test_every_text_can_be_read_against_its_ground(tab: Tab, page: str, tmp_path: Path, dark: bool) -> None:
+    opened(tab, tmp_path, page)
     tab.look(dark=dark)
     contrast = """(() => {
       const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -183,8 +207,8 @@ def test_every_text_can_be_read_against_its_ground(tab: Tab, report: Report, tmp
     assert least >= 4.5, where  # WCAG 2.2, 1.4.3
 
 
-def test_a_page_is_made_of_landmarks_headings_and_headed_tables(tab: Tab, report: Report, tmp_path: Path) -> None:
-    opened(tab, tmp_path, html.render(report))
+def test_a_page_is_made_of_landmarks_headings_and_headed_tables(tab: Tab, page: str, tmp_path: Path) -> None:
+    opened(tab, tmp_path, page)
     for one in ("header", "main", "nav", "footer", "h1"):
         assert tab.evaluate(f"document.querySelectorAll('{one}').length") == 1, one
     levels = tab.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map((each) => Number(each.tagName[1]))")
@@ -249,6 +273,29 @@ def test_an_audit_and_a_diff_are_pages_too(tab: Tab, sample_policy: Policy, used
     opened(tab, tmp_path, html.diff(replace(change, pools=pools)))
     still(tab)
     assert search(tab, words="notebook") == 1
+
+
+def test_usage_is_a_page_too(tab: Tab, used_cards: str, tmp_path: Path) -> None:
+    opened(tab, tmp_path, used_cards)
+    still(tab)
+    assert tab.evaluate("document.title") == "Slicewarden usage"
+    assert tab.evaluate("document.querySelectorAll('script').length") == 1
+    assert tab.evaluate("document.querySelectorAll('img, iframe, object, [onload], [onerror], [style]').length") == 0
+    shown = tab.evaluate("[...document.querySelectorAll('tbody bdi')].map((each) => each.textContent)")
+    assert {*HOSTILE[:4], HOSTILE[5], HOSTILE[8], "(free)", "(not seen)"} <= {*shown}
+    assert "\u202e" not in tab.evaluate("document.body.textContent")
+    widths = tab.evaluate(
+        "[...document.querySelectorAll('tbody svg')].map((each) => [...each.querySelectorAll('rect')]"
+        ".reduce((sum, part) => sum + part.getBoundingClientRect().width, 0) / each.getBoundingClientRect().width)"
+    )
+    hours = tab.evaluate("[...document.querySelectorAll('tbody tr')].map((each) => Number(each.cells[4].textContent))")
+    longest = max(hours)
+    assert widths == pytest.approx([each / longest for each in hours], abs=0.01)
+    tab.look(dark=True)
+    SHOTS.mkdir(exist_ok=True)
+    (SHOTS / "usage-dark.png").write_bytes(tab.screenshot())
+    tab.look()
+    (SHOTS / "usage-light.png").write_bytes(tab.screenshot())
 
 
 COUNTED = """(() => {

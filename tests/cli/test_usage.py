@@ -1,8 +1,10 @@
 """`slicewarden usage` and `slicewarden idle`: sums that reconcile with the cards, from agents and from files."""
 
 import csv
+import html
 import io
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -119,13 +121,37 @@ def test_no_text_of_an_agent_or_a_pod_is_a_command(
     for options in (
         ["-o", "table"],
         ["-o", "json"],
-        *([["-o", "csv"], ["--by", "card"]] if command == "usage" else ()),
+        *([["-o", "csv"], ["-o", "html"], ["--by", "card"]] if command == "usage" else ()),
     ):
         status = cli.main([command, *options, "--from", str(tmp_path / "usage.json")])
         out, err = capsys.readouterr()
         assert "forged" in out or status, err
         assert harmful(out, "") == []
         assert harmful(err, "") == []
+
+
+def test_the_page_has_the_tables_numbers_and_a_bar_for_each_row(
+    four: AccountState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = advance(four, NodeLook((A10,)), four.at + 1000, four.wall + 1000)
+    files = saved(tmp_path, usage(advance(found, NodeLook((A10,)), found.at + 4000, found.wall + 4000)))
+    assert cli.main(["usage", "-o", "html", "--price", "2", *files]) == 0
+    page = capsys.readouterr().out
+    assert cli.main(["usage", "--price", "2", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()[3:]
+    assert [re.findall(r"<bdi>(.*)</bdi>|<td class=\"number\">(.*?)</td>", row) for row in _table(page)] == [
+        [(line.split()[0], ""), *(("", cell) for cell in line.split()[1:])] for line in lines
+    ]
+    words = [html.unescape(each) for each in re.findall(r'role="img" aria-label="(.*?)"', page)]
+    assert words[0] == "0.5 card-hours: 1.0 h working, 1.0 h idle, 0.0 h unmeasured"
+    bars = [re.findall(r'<rect class="(\w+)" x="([\d.]+)" .*? width="([\d.]+)"', row) for row in _table(page)]
+    assert bars[0] == [("cap", "0.00", "500.00"), ("context", "500.00", "500.00"), ("reserve", "1000.00", "0.00")]
+    assert [each[0] for each in bars[-1]] == ["reserve"]
+
+
+def _table(page: str) -> list[str]:
+    rows = page.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]
+    return [re.sub(r"</t[hd]>\s*", "</td>", row.replace("\n", " ")) for row in rows]
 
 
 shares = st.builds(CardShare, st.sampled_from(("GPU-0", "GPU-1", "")), st.integers(0, 5), st.booleans(), st.just(5))
@@ -178,7 +204,7 @@ def test_a_file_with_absurd_numbers_does_not_crash(tmp_path: Path, capsys: pytes
     card = CardKey(0, "GPU-0", "p", "A10")
     huge = NodeUsage("n", 1, 2**61, Book({card: CardAmounts(0, 2**60, 2**60, 0, 0)}, {}))
     files = saved(tmp_path, huge)
-    for form in ("table", "json", "csv"):
+    for form in ("table", "json", "csv", "html"):
         assert cli.main(["usage", "-o", form, "--price", "1", *files]) == 0
     assert "an unknown time" in capsys.readouterr().out
 

@@ -130,7 +130,7 @@ def _notes(nodes: Iterable[NodeUsage]) -> Iterator[str]:
         for key, amounts in usage.book.cards.items():
             counted[key.card] = counted.get(key.card, 0) + amounts.counted
         short += [
-            f"{usage.node} {card}: {_hours(time)} of {_hours(whole)} h"
+            f"{usage.node} {card}: {hours(time)} of {hours(whole)} h"
             for card, time in counted.items()
             if usage.since and time < 0.99 * whole
         ]
@@ -140,7 +140,8 @@ def _notes(nodes: Iterable[NodeUsage]) -> Iterator[str]:
         yield f"note: not counted all the time: {listed(short, MOST_NAMED)}"
 
 
-def _hours(time: float) -> str:
+def hours(time: float) -> str:
+    """Write a time in ms as hours."""
     return f"{time / HOUR:.1f}"
 
 
@@ -149,12 +150,17 @@ _NUMBERS = ("slice-hours", "card-hours", "working h", "idle h", "unmeasured h", 
 
 def table(report: UsageSums) -> str:
     """Write a table for people."""
-    names = GROUPS[report.by]
-    head = (*names, *_NUMBERS, *(["cost"] if report.priced else []))
-    body = [tuple(_cells(row, report.priced)) for row in report.rows]
+    top = head(report)
+    body = [row_cells(row, priced=report.priced) for row in report.rows]
     lines = [f"{moment(report.since)} to {moment(report.at)}", ""] if report.at else []
-    lines += tables.columns([head, *body], right=range(len(names), len(head))) if body else ["nothing was counted"]
+    right = range(len(GROUPS[report.by]), len(top))
+    lines += tables.columns([top, *body], right) if body else ["nothing was counted"]
     return "\n".join(lines) + "\n"
+
+
+def head(report: UsageSums) -> tuple[str, ...]:
+    """Return the names of the columns."""
+    return (*GROUPS[report.by], *_NUMBERS, *(["cost"] if report.priced else []))
 
 
 def moment(time: int) -> str:
@@ -165,14 +171,19 @@ def moment(time: int) -> str:
         return "an unknown time"
 
 
-def _cells(row: UsageRow, priced: bool) -> Iterator[str]:
+def row_cells(row: UsageRow, *, priced: bool) -> tuple[str, ...]:
+    """Return the cells of a row, as people read them."""
+    return tuple(_cells(row, priced=priced))
+
+
+def _cells(row: UsageRow, *, priced: bool) -> Iterator[str]:
     used = row.amounts
     yield from row.names
-    yield from (_hours(used.held), f"{row.cards / HOUR:.2f}")
+    yield from (hours(used.held), f"{row.cards / HOUR:.2f}")
     if row.names[0] in (FREE, UNSEEN):
         yield from ["-"] * 6
     else:
-        yield from map(_hours, (used.working, used.idle, used.unmeasured))
+        yield from map(hours, (used.working, used.idle, used.unmeasured))
         mean = str(used.memory // used.measured) if used.measured else "-"
         yield from (str(used.peak), mean, str(used.cap) if used.cap else "-")
     if priced:

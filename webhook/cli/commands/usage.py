@@ -7,7 +7,19 @@ import click
 from webhook.cli import outputs, parser, usages
 from webhook.reports import usage_report
 
-FORMS = {"table": usage_report.table, "json": usage_report.write, "csv": usage_report.comma_separated}
+
+def _page(report: usage_report.UsageSums) -> str:
+    from webhook.reports import usage_page  # brings Jinja, which only the page needs
+
+    return usage_page.write(report)
+
+
+FORMS = {
+    "table": usage_report.table,
+    "json": usage_report.write,
+    "csv": usage_report.comma_separated,
+    "html": _page,
+}
 
 _MORE = (
     "The agents count on each node (slicewarden agent --usage). They are asked through the API server, which needs the "
@@ -59,7 +71,7 @@ _MORE = (
     "form",
     type=parser.WordChoice(tuple(FORMS)),
     default="table",
-    help="table (for people), json or csv",
+    help="table (for people), json, csv or html (a page for a browser)",
 )
 @usages.sources()
 def command(

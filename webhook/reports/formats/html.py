@@ -37,7 +37,7 @@ PURPOSE = "a page for a browser"
 PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
 
 MOST = 500
-"""Maximum nodes of a pool that the page names. Those with the most namespaces come first."""
+"""Maximum rows of a table: nodes of a pool, those with the most namespaces first, and holders, the largest first."""
 
 
 class Headline(NamedTuple):
@@ -515,22 +515,37 @@ def _write(page: Page) -> str:
     marks = [(entry, mark) for entry in page.entries for mark in entry.marks]
     found = {mark.rule for _, mark in marks}
     pages = {**{rule.id: rule.page for rule in rules.walk()}, **page.extra}
-    style, script = _own("style.css"), _own("script.js")
-    return _template().render(
+    return written(
+        "template.html",
         page=page,
         groups=_groups(page.entries),
         by_rule=_rows((mark.rule, entry.namespace, mark.style) for entry, mark in marks),
         by_namespace=_rows((entry.namespace, mark.rule, mark.style) for entry, mark in marks),
         pages=[(rule, _paragraphs(pages[rule])) for rule in sorted(found) if rule in pages],
-        style=Markup(style),  # noqa: S704 - a file of this package
-        script=Markup(script),  # noqa: S704 - a file of this package
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
         bar=bar,
-        line=line,
-        several=several,
-        MOST=MOST,
         whole=_CLUSTER,
+    )
+
+
+def written(template: str, **values: Any) -> str:
+    """Write a page from one of the templates. All pages have the same style and script."""
+    style, script = _own("style.css"), _own("script.js")
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=Markup(style),  # noqa: S704 - a file of this package
+            script=Markup(script),  # noqa: S704 - a file of this package
+            policy=policy,
+            line=line,
+            several=several,
+            MOST=MOST,
+            **values,
+        )
     )
 
 
@@ -547,8 +562,9 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(_own),
         autoescape=True,
         finalize=_printable,
         trim_blocks=True,
@@ -556,7 +572,6 @@ def _template() -> jinja2.Template:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.from_string(_own("template.html"))
 
 
 def _printable(value: Any) -> Any:
