@@ -1,5 +1,6 @@
 """An HTTP server on loopback whose answers a test defines."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,11 +45,19 @@ class Asked(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report what went wrong, but not a client that has left before the end of an answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def listening(answer: Callable[[Asked], None]) -> Iterator[str]:
     """Answer each request with this function, each connection in its own thread. Yields http://127.0.0.1:PORT."""
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), partial(Asked, answer))
-    httpd.daemon_threads = True
+    httpd = _Server(("127.0.0.1", 0), partial(Asked, answer))
     thread = threading.Thread(target=httpd.serve_forever, args=(POLL,))
     thread.start()
     try:
