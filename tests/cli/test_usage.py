@@ -289,6 +289,21 @@ def test_every_agent_is_asked_and_nodes_that_do_not_answer_are_named(
         assert len(found["unseenNodes"]) == 6
 
 
+@pytest.mark.parametrize("command", ["usage", "idle", "top"])
+def test_an_agent_that_never_ends_its_answer_is_given_up(
+    command: str,
+    four: AccountState,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webhook.cli.usages.LONGEST_SECONDS", 0.0)
+    answer = {"node-1": (200, document.write(usage(four)).encode())}
+    with cluster(tmp_path, answer, ["node-1"], answer) as options:
+        assert cli.main([command, *options]) == 1
+    assert capsys.readouterr().err == "not seen: node-1: the answer takes longer than 0 s\n"
+
+
 def test_without_the_right_to_list_nodes_the_agents_are_still_asked(
     four: AccountState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

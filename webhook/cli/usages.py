@@ -37,6 +37,9 @@ AT_ONCE = 4
 ANSWER_SECONDS = 20.0
 """Seconds that an agent may be silent."""
 
+LONGEST_SECONDS = 60.0
+"""Seconds that an agent's whole answer may take."""
+
 _SQLITE = b"SQLite format 3\0"
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -160,7 +163,9 @@ class AskedAgent(NamedTuple):
         name = string(mapping(self.pod.get("metadata")).get("name"))
         url = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:{_port(self.pod)}/proxy/{path}"
         try:
-            status, data = client.beginning(self.api, url, query, MOST_BYTES + 1, silence=ANSWER_SECONDS)
+            status, data = client.beginning(
+                self.api, url, query, MOST_BYTES + 1, silence=ANSWER_SECONDS, longest=LONGEST_SECONDS
+            )
         except client.Unreachable as error:
             raise Silent(str(error)) from error
         if status != 200:

@@ -5,6 +5,7 @@ It does not import the Kubernetes client's classes for all kinds, which take 25 
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -121,13 +122,22 @@ def text(api: Api, path: str) -> tuple[int, str]:
 
 
 def beginning(
-    api: Api, path: str, query: Mapping[str, Any], most: int, *, silence: float = READ_SECONDS
+    api: Api, path: str, query: Mapping[str, Any], most: int, *, silence: float = READ_SECONDS, longest: float
 ) -> tuple[int, bytes]:
-    """Read the first bytes of an answer: the HTTP status, and at most `most` bytes. Raises Unreachable."""
+    """Read the first bytes of an answer: the HTTP status, and at most `most` bytes. Raises Unreachable.
+
+    `longest` is in seconds, for the whole answer: whoever answers may send a byte now and then without an end.
+    """
+    end = time.monotonic() + longest
+    data = bytearray()
     try:
         response = send(api, "GET", path, query, silence=silence, preload_content=False)
         try:
-            return response.status, response.read(most)
+            while len(data) < most and (part := response.read1(most - len(data))):
+                data += part
+                if time.monotonic() >= end:
+                    raise Unreachable(f"the answer takes longer than {longest:g} s")
+            return response.status, bytes(data)
         finally:
             response.close()
     except (urllib3.exceptions.HTTPError, OSError) as error:
