@@ -66,6 +66,9 @@ NOTE = (
 )
 
 
+AS_OF = "note: node-1: its usage record is as of 1970-01-01 00:00 UTC"
+
+
 def test_containers_are_below_their_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "node-1.txt").write_bytes(metrics(container("a", 3000, 0), container("b", 6000, 0.9, "over")))
     assert cli.main(["top", "--from", str(tmp_path / "node-1.txt")]) == 0
@@ -92,10 +95,11 @@ def test_with_a_record_there_are_also_the_containers_without_a_process(
         "node-1: GPU not known yet",
         "  team       waits  main            2     -     5000     -  2h 01m  0h 10m  no process",
     ]
-    assert err == ""
+    assert err == f"{AS_OF}\n"
     assert cli.main(["top", "-o", "json", *files]) == 0
     value = json.loads(capsys.readouterr().out)
-    assert (value["kind"], value["notes"], value["unseenNodes"]) == ("TopReport", [], [])
+    assert (value["kind"], value["unseenNodes"]) == ("TopReport", [])
+    assert value["notes"] == [AS_OF.removeprefix("note: ")]
     known, unknown = value["cards"]
     assert (known["uuid"], known["usedMiB"], known["noContainerMiB"], known["busyPercent"]) == ("GPU-0", 9000, 100, 97)
     assert known["containers"] == [
@@ -123,7 +127,10 @@ def test_a_record_without_metrics_says_what_it_knows(tmp_path: Path, capsys: pyt
     assert cli.main(["top", "--namespace", "team", "--from", str(tmp_path / "usage.json")]) == 0
     out, err = capsys.readouterr()
     assert "node-1 GPU GPU-0: memory unknown, 1 container\n" in out
-    assert err == "note: node-1: without its agent's metrics, the use of its cards is not known\n"
+    assert err.splitlines() == [
+        "note: node-1: without its agent's metrics, the use of its cards is not known",
+        AS_OF,
+    ]
 
 
 def node(name: str, *uses: UseNow, cards: int = 1) -> NodeNow:
@@ -189,8 +196,16 @@ def test_what_is_wrong_or_old_is_noted() -> None:
         "note: n: its agent looked at the cards 61 s before",
         "note: n: the driver's limit of containers is wrong: no hook (1), wider (2); see slicewarden agent --once",
         "note: n: its usage record is not known: HTTP 429",
-        "note: m: its agent has not looked at the cards yet",
+        "note: m: its agent sees no GPU: it has not looked yet, or NVML fails",
     ]
+
+
+def test_a_long_name_moves_no_number_off_the_screen() -> None:
+    """A tenant may give its pods names of 253 characters, and an impostor of an agent any."""
+    names = use(f"{'x' * 230}-7d9f8c5b4-abcde", "n-0", 1)._replace(namespace="\x1b" * 500, container="c" * 500)
+    lines = top_report.table(top_report.cards([node("n", names, use("a", "n-0", 1))])).splitlines()
+    assert max(map(len, lines)) < 200
+    assert "-7d9f8c5b4-abcde" in lines[-1] + lines[-2]
 
 
 @pytest.mark.parametrize("options", [["-o", "table"], ["-o", "json"], ["--sort", "used"]])

@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 from webhook.policy.model import API_VERSION
 from webhook.reports.usage_report import MOST_NAMED, UnseenNode, duration
 from webhook.text import tables
-from webhook.text.words import listed, several
+from webhook.text.words import listed, one_line, several
 from webhook.usage.document import ContainerNow, NodeUsage
 from webhook.usage.scraped import CardNow, NodeScrape, UseNow
 
 OLD = 10.0
 """Seconds since an agent's last look from which on a note says how old its numbers are."""
+
+LONGEST_NAME = 40
+"""Maximum characters of a name in the table."""
 
 NO_PROCESS = "no process"
 """The state of a container that holds slices, and has no process on a card."""
@@ -76,7 +79,8 @@ SORTS: Mapping[str, Any] = {
 def cards(nodes: Iterable[NodeNow], sort: str = "name", namespace: str = "") -> list[TopCard]:
     """Return the cards with their containers. With a `namespace`, only its containers, and only cards that have some.
 
-    Cards are in the order of their first containers; those without containers come last, in the order of their names.
+    By name, cards are in the order of nodes and numbers. Else they are in the order of their first containers, and
+    those without containers come last.
     """
     found = [each for node in nodes for each in _cards(node, namespace)]
     ordered = [
@@ -122,7 +126,7 @@ def notes(nodes: Sequence[NodeNow]) -> Iterator[str]:
         if scrape is None:
             yield f"note: {node.node}: without its agent's metrics, the use of its cards is not known"
         elif scrape.age is None:
-            yield f"note: {node.node}: its agent has not looked at the cards yet"
+            yield f"note: {node.node}: its agent sees no GPU: it has not looked yet, or NVML fails"
         elif scrape.age >= OLD:
             yield f"note: {node.node}: its agent looked at the cards {scrape.age:.0f} s before"
         if scrape is not None and scrape.faults:
@@ -175,7 +179,7 @@ def _card(each: TopCard) -> str:
 
 def _cells(row: TopRow) -> Iterator[str]:
     use, record = row.use, row.record
-    yield from use[:3]
+    yield from map(_short, use[:3])
     yield str(record.slices) if record else "-"
     yield from map(_number, (use.mib, use.cap, use.sm))
     yield duration(record.held) if record else "-"
@@ -183,6 +187,12 @@ def _cells(row: TopRow) -> Iterator[str]:
     yield (
         ", ".join([*filter(None, [use.state]), *(word for word in ("reported", "frozen") if getattr(use, word))]) or "-"
     )
+
+
+def _short(name: str) -> str:
+    """Return a name, or its beginning and its end: a tenant's longest one would move the numbers off the screen."""
+    name = one_line(name)
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 20]}...{name[-17:]}"
 
 
 def _number(value: int | None) -> str:

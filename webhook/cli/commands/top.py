@@ -14,7 +14,7 @@ from webhook.cli.watch import CLEAR
 from webhook.model import Problem, Unusable
 from webhook.reports import top_report
 from webhook.reports.top_report import NodeNow
-from webhook.reports.usage_report import UnseenNode
+from webhook.reports.usage_report import UnseenNode, moment
 from webhook.text.words import one_line, several
 from webhook.usage import document, scraped
 from webhook.usage.document import NodeUsage
@@ -85,7 +85,12 @@ def command(
     def seen() -> TopRound:
         nodes, unseen = usages.ask_all(api, records.now) if api else (_of_files(files), [])
         found = top_report.cards(nodes, sort, namespace or "")
-        return TopRound(found, [*top_report.notes(nodes)], unseen)
+        copied = [
+            f"note: {each.node}: its usage record is as of {moment(each.usage.at)}"
+            for each in nodes
+            if files and each.usage
+        ]
+        return TopRound(found, [*top_report.notes(nodes), *copied], unseen)
 
     if form == "table" and not once and not files and sys.stdout.isatty():
         return _live(seen, time.sleep)
