@@ -212,7 +212,9 @@ def test_while_the_api_server_is_away_log_files_name_the_containers_and_nothing_
     assert own.containers() == {ID: NodeContainer(ContainerName("team", "job", "main"))}
 
 
-def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: State, tmp_path: Path) -> None:
+def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(
+    card: State, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The whole way, with a real cgroup of a container; the API server is pretended."""
     mount = unified()
     folder = mount / f"kubepods-slicewarden-test-{os.getpid()}" / "pod11111111-2222-3333-4444-555555555555" / ID
@@ -229,6 +231,7 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: 
                 until(lambda: bool(server.events), "an Event was written")
                 until(lambda: 'state="not requested"' in get(port, "/metrics")[1], "it is a stranger")
                 until(lambda: "slicewarden_node_reported{" in get(port, "/metrics")[1], "it was reported")
+                (tmp_path / "n.txt").write_text(get(port, "/metrics")[1])
                 time.sleep(2.2)
                 process.send_signal(signal.SIGTERM)
                 process.wait(LONG)
@@ -238,6 +241,11 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: 
             "job",
             "u-1",
         )
+        assert cli.main(["top", "-o", "json", "--from", str(tmp_path / "n.txt")]) == 0
+        (seen,) = json.loads(capsys.readouterr().out)["cards"]
+        (stranger,) = seen["containers"]
+        assert (stranger["pod"], stranger["usedMiB"], stranger["allowanceMiB"]) == ("job", 2000, None)
+        assert (stranger["state"], stranger["reported"]) == ("not requested", True)
         assert (event["action"], event["reportingController"]) == ("Report", "slicewarden.dev/agent")
         assert event["note"].startswith("container main has processes on GPU GPU-0000")
     finally:
