@@ -23,7 +23,7 @@ PROGRAMS = {"multiprocessing", "subprocess", "tempfile", "importlib.resources"}
 OTHERS = {"cryptography", "hypothesis", "jsonschema", "webhook.agent", "webhook.fallback", "webhook.placing"}
 UNSHOWN = {"webhook.scan.sharing", "webhook.cli.patched"}
 """Modules that `check` needs for HTML and for --patched alone."""
-FAMILIES = ("webhook.rules.", "webhook.memory.frameworks.", "webhook.facts.kinds.")
+FAMILIES = ("webhook.rules.", "webhook.memory.driver.", "webhook.memory.frameworks.", "webhook.facts.kinds.")
 """Files that every judgement needs. They are not counted, so that a new one needs no larger number here."""
 JUDGING = {"yaml", "webhook.rules", "webhook.engine", "webhook.documents"}
 

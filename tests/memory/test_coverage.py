@@ -14,7 +14,7 @@ from tests.support.strategies import request_for
 from webhook.cli import main as cli
 from webhook.memory import explain
 from webhook.memory.coverage import ALL, PER_SESSION, By, Capped, lines
-from webhook.memory.driver import SELECTED
+from webhook.memory.driver.nodes import SELECTED
 from webhook.memory.frameworks import walk
 from webhook.policy.model import Policy
 

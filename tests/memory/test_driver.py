@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from tests.support.limit_hook import MOST, TEXTS, Limits, hooked, hooked_later
 from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_LIMITS, MEMORY_REQUEST, MEMORY_REQUESTS
-from webhook.memory import driver, environment
+from webhook.memory import environment
 from webhook.memory.budget import budget
+from webhook.memory.driver import variables
 from webhook.memory.steps import WRITES, Cap, Environment, StepKind, describe
 from webhook.policy.model import Card, Policy
 
@@ -35,10 +36,10 @@ def test_the_hook_is_played_as_it_was_seen(request_: str | None, limit: str | No
     assert hooked({name: value for name, value in env.items() if value is not None}) == expected
 
 
-@given(env=st.dictionaries(st.sampled_from(driver.NAMES), st.one_of(TEXTS, TEXTS, TEXTS, st.none())))
+@given(env=st.dictionaries(st.sampled_from(variables.NAMES), st.one_of(TEXTS, TEXTS, TEXTS, st.none())))
 def test_what_passes_starts_with_a_hard_limit_within_the_slice(env: Environment) -> None:
-    after = environment.applied(env, driver.merge(env, CAP))
-    left = list(driver.merge(after, CAP))
+    after = environment.applied(env, variables.merge(env, CAP))
+    left = list(variables.merge(after, CAP))
     assert not any(step.kind in WRITES for step in left)
     assert after.keys() == env.keys()
     if any(step.kind is StepKind.REFUSE for step in left):
@@ -61,7 +62,7 @@ def test_a_limit_within_the_slice_stays_as_it_is(limit: int, share: float | None
     env = {MEMORY_LIMIT: str(limit)}
     if share is not None:
         env[MEMORY_REQUEST] = str(int(limit * share))
-    assert not list(driver.merge(env, CAP))
+    assert not list(variables.merge(env, CAP))
 
 
 @pytest.mark.parametrize(
@@ -84,24 +85,24 @@ def test_the_later_hook_is_played_as_its_source_says(env: Environment, expected:
 def test_both_spellings_of_one_limit_stay_as_they_are(limit: int, share: float) -> None:
     request = str(int(limit * share))
     env = {MEMORY_LIMIT: str(limit), MEMORY_LIMITS: str(limit), MEMORY_REQUEST: request, MEMORY_REQUESTS: request}
-    assert not list(driver.merge(env, CAP))
+    assert not list(variables.merge(env, CAP))
 
 
-@given(env=st.dictionaries(st.sampled_from(driver.NAMES), TEXTS, min_size=1))
+@given(env=st.dictionaries(st.sampled_from(variables.NAMES), TEXTS, min_size=1))
 def test_whoever_does_what_a_denial_says_is_let_in(env: Environment) -> None:
-    for step in driver.merge(env, CAP):
+    for step in variables.merge(env, CAP):
         said = describe(step, CAP)
         assert step.name in said
         assert ("remove it" in said) is (step.kind is StepKind.REFUSE)
     for _ in range(3):
-        refused = [step.name for step in driver.merge(env, CAP) if step.kind is StepKind.REFUSE]
+        refused = [step.name for step in variables.merge(env, CAP) if step.kind is StepKind.REFUSE]
         env = {name: value for name, value in env.items() if name not in refused}
-    assert not any(step.kind is StepKind.REFUSE for step in driver.merge(env, CAP))
+    assert not any(step.kind is StepKind.REFUSE for step in variables.merge(env, CAP))
 
 
 def test_no_policy_leaves_it_out_and_nothing_is_added() -> None:
     for frameworks in (None, (), ("pytorch",)):
         cap = Cap(CAP, Policy("p", (), frameworks=frameworks))
-        assert not any(step.name in driver.NAMES for step in environment.merge({}, cap))
+        assert not any(step.name in variables.NAMES for step in environment.merge({}, cap))
         (step,) = (step for step in environment.merge({MEMORY_LIMIT: "40000"}, cap) if step.name == MEMORY_LIMIT)
         assert (step.kind, step.value) == (StepKind.LOWER, str(CAP.slice))

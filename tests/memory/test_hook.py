@@ -15,9 +15,11 @@ from webhook.agent.observe.admitted import admitted
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.memory import annotation, driver, environment, explain
+from webhook.memory import annotation, environment, explain
 from webhook.memory.budget import budget
 from webhook.memory.coverage import NOT_DRIVEN, By
+from webhook.memory.driver.nodes import LABEL, READY
+from webhook.memory.driver.variables import HARD, NAMES, merge
 from webhook.memory.steps import WRITES, Environment, StepKind
 from webhook.model import Request
 from webhook.policy.model import Card, Policy
@@ -41,7 +43,7 @@ T4 = {
     "nvidia.com/gpu.replicas": "4",
     "nvidia.com/gpu.sharing-strategy": "time-slicing",
     "nvidia.com/cuda.driver-version.major": "615",
-    driver.LABEL: driver.READY,
+    LABEL: READY,
 }
 L4 = {**T4, "nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.memory": "23034"}
 SLICE = budget(Card("Tesla-T4-SHARED", 15360, 4), HOOKED, driver=True).slice
@@ -94,10 +96,10 @@ def seen(container: Item, config: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def own(item: Item) -> list[dict[str, str]]:
-    return [{name: value for name, value in seen(each).items() if name in driver.NAMES} for each in containers(item)]
+    return [{name: value for name, value in seen(each).items() if name in NAMES} for each in containers(item)]
 
 
-OURS = dict.fromkeys(driver.NAMES, str(SLICE))
+OURS = dict.fromkeys(NAMES, str(SLICE))
 
 
 @pytest.mark.parametrize(
@@ -117,15 +119,15 @@ def test_every_container_with_a_slice_gets_the_limit_before_its_start(item: Item
     assert sorted(read.driver) == sorted(names)
 
 
-@pytest.mark.parametrize("name", sorted(driver.HARD))
+@pytest.mark.parametrize("name", sorted(HARD))
 def test_a_tenants_smaller_limit_stands_and_the_agent_keeps_it(name: str) -> None:
     after = mutated(pod(main={"env": [{"name": name, "value": "1000"}]}), cluster(T4))
-    assert own(after) == [dict.fromkeys(driver.NAMES, "1000")]
+    assert own(after) == [dict.fromkeys(NAMES, "1000")]
     assert ENGINE.validate(request_for(after), cluster(T4)).allowed
     assert admitted(after, "main", HOOKED, cluster(T4), cluster(T4).nodes[0]).allowance == 1000
 
 
-@pytest.mark.parametrize("name", driver.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_validate_proves_each_variable_after_all_mutation(name: str) -> None:
     after = mutated(pod(), cluster(T4))
     entries = after["spec"]["containers"][0]["env"]
@@ -174,13 +176,13 @@ def test_the_limit_is_the_least_that_the_agent_allows_on_any_node(
     if not ENGINE.validate(request_for(after), facts).allowed:
         event("denied")
         return
-    assert own(after) == [dict.fromkeys(driver.NAMES, str(min(filter(None, allowed))))]
+    assert own(after) == [dict.fromkeys(NAMES, str(min(filter(None, allowed))))]
     assert {each.stated for each in known} == {min(filter(None, allowed))}
     assert {admitted(item, "main", HOOKED, facts, node).stated for node in facts.nodes} == {None}
 
 
 ENTRIES = st.lists(
-    st.fixed_dictionaries({"name": st.sampled_from(driver.NAMES)}).flatmap(
+    st.fixed_dictionaries({"name": st.sampled_from(NAMES)}).flatmap(
         lambda entry: st.one_of(
             TEXTS.map(lambda value: {**entry, "value": value}),
             *[st.integers(1, 2 * SLICE).map(lambda value: {**entry, "value": str(value)})] * 8,
@@ -193,7 +195,7 @@ ENTRIES = st.lists(
 )
 FROM = st.sampled_from(([], [{"configMapRef": {"name": "mine"}}], [{"secretRef": {"name": "mine"}}]))
 CONTAINER = st.builds(lambda env, source: {"env": env, "envFrom": source} if source else {"env": env}, ENTRIES, FROM)
-CONFIG = st.dictionaries(st.sampled_from(driver.NAMES), TEXTS)
+CONFIG = st.dictionaries(st.sampled_from(NAMES), TEXTS)
 
 
 @given(first=st.none() | CONTAINER, side=st.none() | CONTAINER, main=CONTAINER, config=CONFIG)
@@ -217,11 +219,11 @@ def test_no_tenant_widens_a_limit_and_no_admitted_container_fails_at_its_start(
         event(f"envFrom: {bool(container.get('envFrom'))}")
 
 
-@given(env=st.dictionaries(st.sampled_from(driver.NAMES), TEXTS), limit=st.integers(1, SLICE))
+@given(env=st.dictionaries(st.sampled_from(NAMES), TEXTS), limit=st.integers(1, SLICE))
 def test_after_the_steps_both_hooks_read_a_limit_within_the_bound(env: Environment, limit: int) -> None:
     cap = budget(Card("Tesla-T4", 15360, 4), Policy("p", ()))
-    after = environment.applied(env, driver.merge(env, cap, limit))
-    left = list(driver.merge(after, cap, limit))
+    after = environment.applied(env, merge(env, cap, limit))
+    left = list(merge(after, cap, limit))
     assert not any(step.kind in WRITES for step in left)
     if any(step.kind is StepKind.REFUSE for step in left):
         event("refused")
@@ -236,8 +238,8 @@ def test_after_the_steps_both_hooks_read_a_limit_within_the_bound(env: Environme
 # Where they are written
 
 BROKEN = {
-    "no label": {key: value for key, value in T4.items() if key != driver.LABEL},
-    "another value": {**T4, driver.LABEL: "false"},
+    "no label": {key: value for key, value in T4.items() if key != LABEL},
+    "another value": {**T4, LABEL: "false"},
     "driver 570": {**T4, "nvidia.com/cuda.driver-version.major": "570"},
     "driver 580 by the old label": {
         **{key: value for key, value in T4.items() if "cuda" not in key},
@@ -254,7 +256,7 @@ def bears(labels: Mapping[str, str]) -> bool:
     """Play a node: does the hook set a limit there, for all that labels say?"""
     branch = labels.get("nvidia.com/cuda.driver-version.major", labels.get("nvidia.com/cuda.driver.major", ""))
     divided = "MIG" in labels["nvidia.com/gpu.product"] or any(key.startswith("nvidia.com/mig-") for key in labels)
-    return labels.get(driver.LABEL) == "true" and branch.isdigit() and int(branch) >= 615 and not divided
+    return labels.get(LABEL) == "true" and branch.isdigit() and int(branch) >= 615 and not divided
 
 
 def lands(item: Item, labels: Mapping[str, str]) -> bool:
@@ -288,12 +290,12 @@ def test_a_pod_with_the_variables_lands_on_no_node_that_lacks_the_label_or_is_kn
     (variables,) = own(after)
     written = bool(variables)
     event(f"written: {written}")
-    assert not written or set(variables) == {*driver.NAMES}
+    assert not written or set(variables) == {*NAMES}
     if not written:
-        assert any(not bears(labels) for labels in known if labels.get(driver.LABEL) == "true")
+        assert any(not bears(labels) for labels in known if labels.get(LABEL) == "true")
         return
     assert all(bears(labels) for labels in known if lands(after, labels))
-    assert all(labels.get(driver.LABEL) == "true" for labels in later if lands(after, labels))
+    assert all(labels.get(LABEL) == "true" for labels in later if lands(after, labels))
 
 
 def test_a_node_that_joins_gets_such_pods_only_once_it_has_the_label() -> None:
@@ -302,7 +304,7 @@ def test_a_node_that_joins_gets_such_pods_only_once_it_has_the_label() -> None:
     joined = BROKEN["no label"]
     assert not lands(waiting, joined)
     assert own(mutated(pod(), cluster(joined))) == [OURS]
-    labelled = {**joined, driver.LABEL: driver.READY}
+    labelled = {**joined, LABEL: READY}
     assert lands(waiting, labelled)
     assert own(mutated(pod(), cluster(labelled))) == [OURS]
     assert ENGINE.validate(request_for(waiting), cluster(labelled)).allowed
@@ -332,7 +334,7 @@ UNSTEERED = {
 
 @pytest.mark.parametrize("text", UNSTEERED.values(), ids=UNSTEERED)
 def test_a_pod_that_may_land_outside_the_pool_gets_no_variables(text: str) -> None:
-    policy, facts = policy_of(text), cluster(T4, {key: value for key, value in T4.items() if key != driver.LABEL})
+    policy, facts = policy_of(text), cluster(T4, {key: value for key, value in T4.items() if key != LABEL})
     after = mutated(pod(), facts, policy)
     assert "nodeSelector" not in after["spec"]
     assert own(after) == [{}]

@@ -24,7 +24,8 @@ from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.memory import driver
+from webhook.memory.driver.nodes import LABEL, READY
+from webhook.memory.driver.variables import NAMES
 from webhook.rules import walk
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +35,7 @@ TEAM = "vision"
 TEXT = (
     POLICY.read_text("utf-8")
     .replace("sharing: time-slicing\n", "sharing: time-slicing\n      memoryLimit: Driver\n", 1)
-    .replace("gpu.sharing-strategy: time-slicing}", f"gpu.sharing-strategy: time-slicing, {driver.LABEL}: 'true'}}", 1)
+    .replace("gpu.sharing-strategy: time-slicing}", f"gpu.sharing-strategy: time-slicing, {LABEL}: 'true'}}", 1)
     .replace("    # unread-variables: Warn\n", "    unread-variables: Warn\n", 1)
 )
 """A policy whose pool has the driver's limits; it only warns of ConfigMaps, so that one can be tried."""
@@ -47,7 +48,7 @@ LABELS = {
     "nvidia.com/gpu.replicas": "4",
     "nvidia.com/gpu.sharing-strategy": "time-slicing",
     "nvidia.com/cuda.driver-version.major": "615",
-    driver.LABEL: driver.READY,
+    LABEL: READY,
 }
 HOSTNAME = "kubernetes.io/hostname"
 BLOCK = 64
@@ -55,7 +56,7 @@ BLOCK = 64
 LOADER = "/host/ld-linux-x86-64.so.2 --library-path /card:/host /take 20"
 CARD = f"[ ! -e /dev/nvidia1 ] || export NVIDIA_VISIBLE_DEVICES={CARDS[1]}"
 """Names the card for the pretended CUDA: the runtime sets `void` in a container to which it has given devices."""
-LARGE = dict.fromkeys(driver.NAMES, "40000")
+LARGE = dict.fromkeys(NAMES, "40000")
 
 
 class Limited:

@@ -6,7 +6,7 @@ from webhook.api.lenient import mapping, sequence
 from webhook.deviceplugin.usage import some
 from webhook.facts.kinds.node import Node
 from webhook.lints.base import Linted, LintFinding, Table, at
-from webhook.memory.driver import LABEL, SELECTED, STEERING, hindrances, selected
+from webhook.memory.driver.nodes import LABEL, SELECTED, STEERING, hindrances, selected
 from webhook.model import Action
 from webhook.policy.model import FIRST_COME, OFF, TURNS
 from webhook.policy.scopes import NAME_LABEL

@@ -6,7 +6,8 @@ This module knows no pods, and treats all frameworks alike.
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from webhook.memory import driver, frameworks
+from webhook.memory import frameworks
+from webhook.memory.driver import variables
 from webhook.memory.frameworks import Framework
 from webhook.memory.steps import WRITES, Cap, Environment, Step, StepKind, Words, unknown
 
@@ -21,7 +22,7 @@ KNOWN = frozenset(
     {
         *(variable.name for framework in frameworks.walk() for variable in framework.variables if variable.written),
         *HIDING,
-        *driver.NAMES,
+        *variables.NAMES,
     }
 )
 """Every name that is read."""
@@ -61,7 +62,7 @@ def _merge(env: Environment, cap: Cap, image: str) -> Iterator[Step]:
     for framework in capped:
         if framework.image in ("", image):
             yield from framework.steps(env, cap)
-    yield from driver.merge(env, cap.budget, cap.limit)
+    yield from variables.merge(env, cap.budget, cap.limit)
     for framework in capped:
         yield from _defeats(env, framework)
 

@@ -15,9 +15,10 @@ from webhook.gpu.claims import containers_of, slice_of
 from webhook.gpu.requests import GPURequest
 from webhook.gpu.review import PodReview
 from webhook.gpu.selection import Selection
-from webhook.memory import annotation, command_line, driver, environment, frameworks, hami
+from webhook.memory import annotation, command_line, environment, frameworks, hami
 from webhook.memory.annotation import Record
 from webhook.memory.budget import MEMORY, PROCESSES, Budget, InvalidAnnotation, Wish, smallest, wish
+from webhook.memory.driver import nodes
 from webhook.memory.frameworks import pytorch
 from webhook.memory.shim import delivery
 from webhook.memory.shim.delivery import Delivery
@@ -155,7 +156,7 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
         return CapRefusal(error.message, error.annotation, cap.budget)
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
     driven = _driven(review) if cap.driver and not cap.budget.unified else {}
-    late = driver.in_the_way(review, pool) if driven else ""
+    late = nodes.in_the_way(review, pool) if driven else ""
     limits = {} if late else {path: cap.budget.limit(slices) for path, slices in driven.items()}
     limited = {at: cap._replace(limit=limit) for at, limit in limits.items()}
     containers = tuple(

@@ -11,7 +11,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu import requests
 from webhook.gpu.review import PodReview, pods_of
 from webhook.memory.budget import ALL, InvalidAnnotation, Wish, budget, card_of, wish
-from webhook.memory.driver import HARD
+from webhook.memory.driver.variables import HARD
 from webhook.memory.steps import natural
 from webhook.model import Malformed, Object, Request
 from webhook.policy.model import Policy
