@@ -21,7 +21,7 @@ from tests.frameworks.card import PRETEND
 from tests.frameworks.running import mounted, run
 from tests.support import policies
 from webhook.engine.registration import configurations
-from webhook.facts.images import config_map, reference
+from webhook.facts.images import ImageVariables, config_map, reference
 from webhook.memory.annotation import KEY
 from webhook.memory.shim.delivery import CODE, FOLDER
 
@@ -69,7 +69,7 @@ def test_a_pod_of_an_older_torch_stops_at_its_slice(injecting: Guard, team: str,
 
     assert CODE not in patched()["metadata"]["annotations"]
     assert "its image's PYTHONPATH is not known" in patched()["metadata"]["annotations"][KEY]
-    injecting.install(dict(config_map([(reference(IMAGE), str(PRETEND))], OPERATORS)))
+    injecting.install(dict(config_map([(reference(IMAGE), ImageVariables(str(PRETEND)))], OPERATORS)))
     assert eventually(lambda: CODE in patched()["metadata"]["annotations"])
 
     assert cluster.apply(item).returncode == 0

@@ -7,10 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.facts.images import LIST, ImageSetting, Unclear, config_map, find, printed, reference
+from webhook.catalog.device_variables import DRIVER_LIMITS
+from webhook.facts.images import (
+    LIST,
+    ImageSetting,
+    ImageVariables,
+    Unclear,
+    config_map,
+    find,
+    printed,
+    record_limits,
+    reference,
+)
 from webhook.facts.kinds import kept
 from webhook.facts.snapshot import Facts
 
+LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
 DIGEST = "sha256:" + "1" * 64
 HUB = "docker.io/pytorch/pytorch"
 
@@ -70,7 +82,7 @@ CONFIG: dict[str, Any] = {"architecture": "amd64", "os": "linux", "rootfs": {}, 
     ],
 )
 def test_what_each_tool_prints_is_read(value: Any, named: str, known: dict[str, str]) -> None:
-    assert dict(printed(value, named)) == known
+    assert dict(printed(value, named)) == {image: ImageVariables(path, ()) for image, path in known.items()}
 
 
 @pytest.mark.parametrize(
@@ -84,6 +96,8 @@ def test_what_each_tool_prints_is_read(value: Any, named: str, known: dict[str, 
         ({**SKOPEO, "Env": "PYTHONPATH=/app"}, "", "no list of texts"),
         ({**SKOPEO, "Env": ["PYTHONPATH=/a", "PYTHONPATH=/b"]}, "", "twice"),
         ({**SKOPEO, "Env": ["PYTHONPATH=/a\n/b"]}, "", "cannot be read"),
+        ({**SKOPEO, "Env": ["NVIDIA_GPU_MEMORY_LIMIT=1", "NVIDIA_GPU_MEMORY_LIMIT=2"]}, "", "LIMIT twice"),
+        ({**SKOPEO, "Env": ["NVIDIA_GPU_MEMORY_LIMITS=1\n2"]}, "", "LIMITS that cannot be read"),
     ],
 )
 def test_what_does_not_say_it_is_refused(value: Any, named: str, why: str) -> None:
@@ -139,19 +153,64 @@ def test_a_list_counts_only_in_the_namespaces_that_the_policy_names() -> None:
 
 def test_a_list_that_does_not_fit_or_disagrees_is_refused() -> None:
     with pytest.raises(Unclear, match="one PYTHONPATH in one file"):
-        config_map([("a:1", "/x"), ("a:1", "/y")], "n")
+        config_map([("a:1", ImageVariables("/x")), ("a:1", ImageVariables("/y"))], "n")
+    with pytest.raises(Unclear, match=f"one {LIMIT} in one file"):
+        config_map([("a:1", ImageVariables("", ())), ("a:1", ImageVariables("", ((LIMIT, "1"),)))], "n")
     with pytest.raises(Unclear, match="more images than one ConfigMap holds"):
-        config_map([(f"docker.io/library/a:{index}", "/x" * 1000) for index in range(600)], "n")
+        config_map([(f"docker.io/library/a:{index}", ImageVariables("/x" * 1000)) for index in range(600)], "n")
 
 
 NAMES = st.from_regex(r"[a-z]{1,8}(/[a-z0-9]{1,8})?:[a-z0-9]{1,8}", fullmatch=True).map(reference)
 PATHS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=2000)
 
 
-@given(st.dictionaries(NAMES, PATHS, max_size=60))
-def test_what_is_written_is_what_is_found(known: dict[str, str]) -> None:
+LIMITS = st.fixed_dictionaries({}, optional=dict.fromkeys(DRIVER_LIMITS, PATHS)).map(
+    lambda own: tuple((name, own[name]) for name in DRIVER_LIMITS if name in own)
+)
+VARIABLES = st.builds(ImageVariables, PATHS, st.none() | LIMITS)
+
+
+@given(st.dictionaries(NAMES, VARIABLES, max_size=60))
+def test_what_is_written_is_what_is_found(known: dict[str, ImageVariables]) -> None:
     part = kept(config_map(known.items(), "gpu-operator"))
     assert part is not None
     snapshot = Facts.of([part])
-    assert all(find(snapshot, ["gpu-operator"], image) == ImageSetting(path) for image, path in known.items())
+    for image, own in known.items():
+        assert find(snapshot, ["gpu-operator"], image) == ImageSetting(own.path, "", own.limits)
     assert find(snapshot, ["gpu-operator"], "unknown/image") == ImageSetting(None)
+    assert record_limits(snapshot, ["gpu-operator"]) == any(own.limits is not None for own in known.values())
+
+
+def test_the_driver_s_limits_of_an_image_are_read_and_an_entry_without_a_value_is_an_empty_one() -> None:
+    env = ["A=b", f"{LIMIT}=40000", f"{LIMIT}S", "NVIDIA_GPU_MEMORY_REQUEST=40000=", "XNVIDIA_GPU_MEMORY_REQUESTS=1"]
+    limits = ((LIMIT, "40000"), ("NVIDIA_GPU_MEMORY_REQUEST", "40000="), (f"{LIMIT}S", ""))
+    assert dict(printed({**SKOPEO, "Env": env})) == {f"{HUB}@{DIGEST}": ImageVariables("", limits)}
+
+
+def entry(**own: Any) -> str:
+    return json.dumps({"a": {"PYTHONPATH": "/x", **own}})
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ([entry()], ImageSetting("/x", "", ())),
+        ([entry(**{LIMIT: "1"})], ImageSetting("/x", "", ((LIMIT, "1"),))),
+        ([entry(), '{"a": "/x"}'], ImageSetting("/x", "", ())),
+        ([entry(), entry(**{LIMIT: "1"})], ImageSetting("/x", f"the lists of images give it more than one {LIMIT}")),
+        ([entry(), '{"a": "/y"}'], ImageSetting(None, DISAGREE, ())),
+        (['{"a": "/x"}'], ImageSetting("/x")),
+        ([entry(**{LIMIT: 1})], ImageSetting(None, UNREADABLE)),
+        ([entry(**{LIMIT: None})], ImageSetting(None, UNREADABLE)),
+        ([entry(**{LIMIT: "1\n"})], ImageSetting(None, UNREADABLE)),
+        ([entry(OTHER="1")], ImageSetting(None, UNREADABLE)),
+        ([json.dumps({"a": {LIMIT: "1"}})], ImageSetting(None, UNREADABLE)),
+        (['{"a": {}}'], ImageSetting(None, UNREADABLE)),
+        (['{"a": []}'], ImageSetting(None, UNREADABLE)),
+        (['{"a": [["PYTHONPATH", "/x"]]}'], ImageSetting(None, UNREADABLE)),
+        (['{"a": {"PYTHONPATH": "/x", "PYTHONPATH": "/x"}}'], ImageSetting(None, UNREADABLE)),
+        (['{"a": {"PYTHONPATH": {"PYTHONPATH": "/x"}}}'], ImageSetting(None, UNREADABLE)),
+    ],
+)
+def test_an_entry_has_all_variables_or_the_path_alone(texts: list[str], found: ImageSetting) -> None:
+    assert find(facts(*texts), ["gpu-operator"], "a") == found

@@ -11,7 +11,7 @@ from tests import ROOT
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from tests.support.reviews import reviews
 from tests.support.strategies import request_for
-from webhook.facts.images import LIST, config_map, reference
+from webhook.facts.images import LIST, ImageVariables, config_map, reference
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
 from webhook.memory.coverage import Capped
@@ -22,7 +22,8 @@ PAGE = ROOT / "docs/memory-caps.md"
 SAMPLE = policy_of(POLICY)
 INJECT = replace(SAMPLE, shim=True)
 
-LISTED = config_map([(reference(i["image"]), i["path"]) for i in IMAGES if i["path"] is not None], "gpu-operator")
+PATHS = [(reference(i["image"]), ImageVariables(i["path"])) for i in IMAGES if i["path"] is not None]
+LISTED = config_map(PATHS, "gpu-operator")
 KNOWN = replace(facts_of(FACTS), config_maps={("gpu-operator", LIST): LISTED["data"]})
 
 
@@ -52,7 +53,7 @@ def test_the_argument_that_the_table_names_caps_its_program(name: str) -> None:
 
 @pytest.mark.parametrize("image", [each for each in IMAGES if each["path"] is None], ids=lambda each: each["image"])
 def test_a_path_that_is_said_delivers_the_shim_where_the_table_says_so(image: dict[str, Any]) -> None:
-    listed = config_map([(reference(image["image"]), "")], "gpu-operator")
+    listed = config_map([(reference(image["image"]), ImageVariables(""))], "gpu-operator")
     facts = replace(KNOWN, config_maps={("gpu-operator", LIST): listed["data"]})
     said = checked(image["image"])[image["holds"]]
     after = checked(image["image"], facts=facts)[image["holds"]]

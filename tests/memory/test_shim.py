@@ -15,7 +15,7 @@ from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine
-from webhook.facts.images import LIST, config_map
+from webhook.facts.images import LIST, ImageVariables, config_map
 from webhook.facts.snapshot import Facts
 from webhook.memory import annotation
 from webhook.memory.shim import delivery, flags
@@ -118,7 +118,7 @@ def test_the_policy_may_say_what_an_image_sets() -> None:
 def listed(**paths: str) -> Facts:
     """The sample's facts, and a list of images: `torch_2_4` stands for torch:2.4."""
     known = {f"docker.io/library/{name.replace('_', ':', 1).replace('_', '.')}": path for name, path in paths.items()}
-    item = config_map(known.items(), "gpu-operator")
+    item = config_map([(image, ImageVariables(path)) for image, path in known.items()], "gpu-operator")
     return replace(CLUSTER, config_maps={("gpu-operator", LIST): item["data"]})
 
 
@@ -152,7 +152,7 @@ def test_a_list_that_cannot_be_read_keeps_the_policys_word_from_being_used() -> 
 
 
 def test_a_list_of_images_is_no_sharing_configuration() -> None:
-    item = config_map([("docker.io/library/torch:2.4", "/app")], "gpu-operator")
+    item = config_map([("docker.io/library/torch:2.4", ImageVariables("/app"))], "gpu-operator")
     assert Engine(INJECT, RULES).validate(request_for(dict(item)), CLUSTER).results == ()
 
 

@@ -186,7 +186,7 @@ def load_images(named: Iterable[str], namespace: str) -> Object:
 
     Each is a file, or REFERENCE=FILE. Raises Unusable.
     """
-    known = list[tuple[str, str]]()
+    known = list[tuple[str, images.ImageVariables]]()
     for one in named:
         before, equals, after = one.partition("=")
         reference, path = (before, after) if equals and not Path(one).exists() else ("", one)

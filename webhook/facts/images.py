@@ -1,7 +1,8 @@
-"""Knows which PYTHONPATH each image sets: reads the output of registry tools, and the ConfigMap that stores it.
+"""Knows which variables each image sets: reads the output of registry tools, and the ConfigMap that stores it.
 
-A ConfigMap is read from files and watched in a cluster like those of the device plugin, so a list of images needs no
-further object, permission or watch. Its texts are JSON: image references, each with its PYTHONPATH.
+The variables are PYTHONPATH and the limits of NVIDIA's driver. A ConfigMap is read from files and watched in a cluster
+like those of the device plugin, so a list of images needs no further object, permission or watch. Its texts are JSON:
+image references, each with its variables, or with its PYTHONPATH alone, as lists had it before the limits were read.
 """
 
 import json
@@ -11,6 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, sequence, string
+from webhook.catalog.device_variables import DRIVER_LIMITS, MEMORY_LIMIT
 from webhook.facts.kinds.config_map import MAX_TEXT
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
@@ -22,20 +24,36 @@ MAX_LIST = 1000 * 1024
 """Characters of all texts of a ConfigMap. The API server takes 1 MiB (kubernetes pkg/apis/core/validation)."""
 
 LONGEST = 4096
-"""Characters of the longest PYTHONPATH that is read."""
+"""Characters of the longest value that is read."""
 
-_VARIABLE = "PYTHONPATH="
+PYTHONPATH = "PYTHONPATH"
+
+Limits = tuple[tuple[str, str], ...]
+"""The variables of DRIVER_LIMITS that an image sets, with their values, in the order of DRIVER_LIMITS."""
+
+
+class ImageVariables(NamedTuple):
+    """The PYTHONPATH (`path`) that an image sets, empty for none, and the driver's limits, None if not recorded."""
+
+    path: str
+    limits: Limits | None = None
+
+    @property
+    def value(self) -> str | dict[str, str]:
+        """The variables as a list has them."""
+        return self.path if self.limits is None else {PYTHONPATH: self.path, **dict(self.limits)}
 
 
 class ImageSetting(NamedTuple):
-    """The PYTHONPATH (`path`) that an image sets, None if unknown; then `why` says why the lists do not help."""
+    """The variables that an image sets, each None if unknown; then `why` says why the lists do not help."""
 
     path: str | None
     why: str = ""
+    limits: Limits | None = None
 
 
 def is_path(value: object) -> bool:
-    """Whether a value can be a PYTHONPATH: a printable text, empty where none is set."""
+    """Whether a value can be that of a variable: a printable text, empty where none is set."""
     return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
 
 
@@ -83,51 +101,82 @@ def _key(full: str) -> str:
 
 
 def find(facts: Facts, namespaces: Iterable[str], image: str) -> ImageSetting:
-    """Find the PYTHONPATH that an image sets in the lists of some namespaces. `image` is its reference in a pod.
+    """Find the variables that an image sets in the lists of some namespaces. `image` is its reference in a pod.
 
     An unreadable list might have named the image, so then an image that no other list names is unknown.
     """
     full, why = reference(image), ""
     if not full:
         return ImageSetting(None)
-    paths = set()
+    found = set[ImageVariables]()
     for namespace in namespaces:
         for text in facts.config_maps.get((namespace, LIST), {}).values():
             known = _known(text or "")
             if known is None:
                 why = f"ConfigMap {namespace}/{LIST} cannot be read as a list of images"
-            elif (path := known.get(_key(full))) is not None:
-                paths.add(path)
-    if len(paths) > 1:
-        return ImageSetting(None, f"the lists of images give it more than one {_VARIABLE[:-1]}")
-    return ImageSetting(paths.pop()) if paths else ImageSetting(None, why)
+            elif (variables := known.get(_key(full))) is not None:
+                found.add(variables)
+    if not found:
+        return ImageSetting(None, why)
+    paths, limits = {each.path for each in found}, {each.limits for each in found if each.limits is not None}
+    twice = [name for name, values in ((PYTHONPATH, paths), (MEMORY_LIMIT, limits)) if len(values) > 1]
+    return ImageSetting(
+        paths.pop() if len(paths) == 1 else None,
+        f"the lists of images give it more than one {' and '.join(twice)}" if twice else "",
+        limits.pop() if len(limits) == 1 else None,
+    )
+
+
+def record_limits(facts: Facts, namespaces: Iterable[str]) -> bool:
+    """Return whether some list in these namespaces says of an image which limits of the driver it sets."""
+    texts = [text for name in namespaces for text in facts.config_maps.get((name, LIST), {}).values()]
+    return any(each.limits is not None for text in texts for each in (_known(text or "") or {}).values())
 
 
 @lru_cache(maxsize=64)  # a snapshot keeps the texts of the one before, so each is read once
-def _known(text: str) -> Mapping[str, str] | None:
-    """Read one text of a list: the path of each image by its key. None if any part of it cannot be read."""
+def _known(text: str) -> Mapping[str, ImageVariables] | None:
+    """Read one text of a list: the variables of each image by its key. None if any part of it cannot be read."""
     try:
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError):
         return None
-    known: dict[str, str] = {}
+    known: dict[str, ImageVariables] = {}
     for pair in pairs if isinstance(pairs, list) else [None]:
-        if not isinstance(pair, tuple) or not is_path(pair[1]) or not (full := reference(pair[0])):
+        if not isinstance(pair, tuple) or not (variables := _listed(pair[1])) or not (full := reference(pair[0])):
             return None
-        if known.setdefault(_key(full), pair[1]) != pair[1]:
+        if known.setdefault(_key(full), variables) != variables:
             return None
     return known
+
+
+def _listed(value: Any) -> ImageVariables | None:
+    """Read the variables of one image in a list: its PYTHONPATH, or pairs of names and values."""
+    if is_path(value):
+        return ImageVariables(value)
+    pairs = value if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value) else []
+    own = dict(pairs)
+    known = len(own) == len(pairs) and PYTHONPATH in own and own.keys() <= _READ
+    if not known or not all(map(is_path, own.values())):
+        return None
+    return ImageVariables(own[PYTHONPATH], _limits(own))
+
+
+_READ = frozenset({PYTHONPATH, *DRIVER_LIMITS})
+
+
+def _limits(own: Mapping[str, str]) -> Limits:
+    return tuple((name, own[name]) for name in DRIVER_LIMITS if name in own)
 
 
 # Reading the output of tools
 
 
 class Unclear(ValueError):
-    """The output of a tool does not say which image sets which PYTHONPATH."""
+    """The output of a tool does not say which image sets which variables."""
 
 
-def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the full references that a tool's output gives to an image, each with the PYTHONPATH. Raises Unclear.
+def printed(value: Any, named: str = "") -> Iterator[tuple[str, ImageVariables]]:
+    """Yield the full references that a tool's output gives to an image, each with its variables. Raises Unclear.
 
     `skopeo inspect` prints the name and the digest, `docker image inspect` and podman's print tags and digests; `skopeo
     inspect --config` and `crane config` print neither, so they need the reference `named`.
@@ -153,39 +202,44 @@ def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:
     full = [one for one in map(reference, (named, *names)) if one]
     if not full:
         raise Unclear("does not name its image; name it, as in --images REFERENCE=FILE")
-    path = _path(variables)
+    own = _set(variables)
     for one in dict.fromkeys(full):
-        yield one, path
+        yield one, own
 
 
-def _path(variables: Any) -> str:
-    """Return the PYTHONPATH in a list of NAME=VALUE, which is null if an image sets no variables. Raises Unclear."""
+def _set(variables: Any) -> ImageVariables:
+    """Read a list of NAME=VALUE, which is null if an image sets no variables. Raises Unclear.
+
+    An entry without `=` sets an empty value.
+    """
     if not (variables is None or (isinstance(variables, list) and all(isinstance(one, str) for one in variables))):
         raise Unclear("has an Env that is no list of texts")
-    paths = {one.removeprefix(_VARIABLE) for one in variables or () if one.startswith(_VARIABLE)}
-    if len(paths) > 1:
-        raise Unclear("sets PYTHONPATH twice")
-    path = paths.pop() if paths else ""
-    if not is_path(path):
-        raise Unclear("sets a PYTHONPATH that cannot be read")
-    return path
+    own: dict[str, str] = {}
+    for name, _, text in (one.partition("=") for one in variables or ()):
+        if name in _READ:
+            if own.setdefault(name, text) != text:
+                raise Unclear(f"sets {name} twice")
+            if not is_path(text):
+                raise Unclear(f"sets a {name} that cannot be read")
+    return ImageVariables(own.get(PYTHONPATH, ""), _limits(own))
 
 
-def config_map(known: Iterable[tuple[str, str]], namespace: str) -> Object:
-    """Write a list of full references and paths as a ConfigMap. Raises Unclear if two disagree, or there are too many.
+def config_map(known: Iterable[tuple[str, ImageVariables]], namespace: str) -> Object:
+    """Write full references and their variables as a ConfigMap. Raises Unclear if two disagree, or there are too many.
 
     Each text is short enough for a fact, with an image on each line, so that a diff shows what changed.
     """
-    paths: dict[str, str] = {}
-    said: dict[str, str] = {}
-    for full, path in known:
-        if said.setdefault(_key(full), path) != path:
-            raise Unclear(f"{full} has one PYTHONPATH in one file and another in the next")
-        paths[full] = path
+    listed: dict[str, ImageVariables] = {}
+    said: dict[str, ImageVariables] = {}
+    for full, own in known:
+        if (before := said.setdefault(_key(full), own)) != own:
+            name = PYTHONPATH if before.path != own.path else MEMORY_LIMIT
+            raise Unclear(f"{full} has one {name} in one file and another in the next")
+        listed[full] = own
     texts: list[list[str]] = [[]]
     size, total = 0, 0
-    for full in sorted(paths):
-        line = f"{json.dumps(full)}: {json.dumps(paths[full])}"
+    for full in sorted(listed):
+        line = f"{json.dumps(full)}: {json.dumps(listed[full].value)}"
         size, total = size + len(line) + 2, total + len(line) + 2
         if size > MAX_TEXT - len("{\n\n}\n"):
             texts.append([])

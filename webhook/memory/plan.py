@@ -230,7 +230,7 @@ def _shim(review: PodReview, pool: Pool, cap: Cap) -> Shim:
             known = ImageSetting(stated)
         else:
             known = images.find(review.facts, sorted(policy.sharing_namespaces), container.reference)
-            if known == ImageSetting(None):
+            if known.path is None and not known.why:
                 known = ImageSetting(policy.python_path(pod.namespace, pool.name, container.reference))
         return delivery.deliver(container, env, cap.budget, known, strict=policy.strict, runs=runs)
 
