@@ -1,6 +1,7 @@
 """Limits that NVIDIA's hook sets before a container starts: never wider than ours, and never where it cannot start."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.strategies import request_for
 from webhook.agent.observe.admitted import admitted
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine
+from webhook.facts.images import LIST, ImageVariables, config_map, reference
 from webhook.facts.snapshot import Facts
 from webhook.memory import annotation, environment, explain
 from webhook.memory.budget import budget
@@ -21,7 +23,7 @@ from webhook.memory.coverage import NOT_DRIVEN, By
 from webhook.memory.driver.nodes import LABEL, READY
 from webhook.memory.driver.variables import HARD, NAMES, merge
 from webhook.memory.steps import WRITES, Environment, StepKind
-from webhook.model import Request
+from webhook.model import Action, Request
 from webhook.policy.model import Card, Policy
 from webhook.rules import walk
 
@@ -359,7 +361,9 @@ def said(item: Item, facts: Facts, policy: Policy = HOOKED) -> list[tuple[By, st
 
 
 def test_what_holds_a_container_is_said_with_the_node_in_the_way() -> None:
-    assert said(pod(), cluster(T4)) == [(By.HOOK, f"the driver allows {SLICE} MiB from its start on")]
+    assert said(pod(), cluster(T4)) == [
+        (By.HOOK, f"the driver allows {SLICE} MiB from its start on, unless its image sets another limit")
+    ]
     old = {**T4, "nvidia.com/cuda.driver-version.major": "570"}
     assert said(pod(), cluster(T4, old)) == [
         (By.DRIVER, "the agent limits it after its start: node n1 has driver 570, not 615 or newer")
@@ -374,3 +378,125 @@ def test_a_card_that_uses_the_hosts_memory_gets_none(product: str) -> None:
     read = annotation.read(after["metadata"]["annotations"][annotation.KEY])
     assert read is None or not read.driver
     assert said(pod(), facts) == [(By.NONE, NOT_DRIVEN)]
+
+
+# What images set
+
+DIGEST = f"registry.example.com/torch@sha256:{'1' * 64}"
+TAG = "registry.example.com/torch:2.11"
+OPERATORS = "gpu-operator"
+
+
+def acting(action: Action | None) -> Policy:
+    """The policy with this `imageLimits` of its pool."""
+    pools = [replace(each, image_limits=action) if each.driver_limits else each for each in HOOKED.pools]
+    return replace(HOOKED, pools=tuple(pools))
+
+
+def listing(image: str, env: Mapping[str, str] | None, namespace: str = OPERATORS) -> Facts:
+    """The cluster with a list that has an image, with these limits in its ENV; without limits, if None."""
+    limits = None if env is None else tuple((name, env[name]) for name in NAMES if name in env)
+    item = config_map([(reference(image), ImageVariables("", limits))], namespace)
+    return replace(cluster(T4), config_maps={(namespace, LIST): item["data"]})
+
+
+def judged(image: str, action: Action | None, facts: Facts, **annotations: str) -> tuple[Item, str, list[str]]:
+    """A pod after mutation, what it is denied for, and its warnings."""
+    policy = acting(action)
+    after = mutated(pod(None, None, {"image": image}, **annotations), facts, policy)
+    verdict = Engine(policy, RULES).validate(request_for(after), facts)
+    denied, warned = ([str(one.finding.message) for one in verdict.having(kind)] for kind in (Action.DENY, Action.WARN))
+    return after, " ".join(denied), warned
+
+
+WIDE = {"NVIDIA_GPU_MEMORY_LIMIT": "40000"}
+
+
+@pytest.mark.parametrize(
+    ("action", "denied", "warned"), [(None, False, True), (Action.WARN, False, True), (Action.DENY, True, False)]
+)
+@pytest.mark.parametrize("image", [DIGEST, TAG])
+@pytest.mark.parametrize("env", [WIDE, {"NVIDIA_GPU_MEMORY_LIMITS": str(SLICE + 1)}, {"NVIDIA_GPU_MEMORY_LIMIT": "0"}])
+def test_an_image_that_is_known_to_set_a_wider_limit(
+    env: dict[str, str], image: str, action: Action | None, denied: bool, warned: bool
+) -> None:
+    after, refusal, warnings = judged(image, action, listing(image, env))
+    ((name, value),) = env.items()
+    said = f'its image sets {name} to "{value}", and the slice has {SLICE} MiB'
+    assert (said in refusal, said in "".join(warnings)) == (denied, warned)
+    assert "use an image without it" in refusal + "".join(warnings)
+    read = annotation.read(after["metadata"]["annotations"][annotation.KEY])
+    assert read is not None
+    assert (read.hook, read.driver) == ((), ("main",))
+
+
+@pytest.mark.parametrize("env", [{}, {"NVIDIA_GPU_MEMORY_LIMIT": str(SLICE)}, {"NVIDIA_GPU_MEMORY_REQUEST": "40000"}])
+@pytest.mark.parametrize("action", [None, Action.WARN, Action.DENY])
+def test_nothing_is_said_of_an_image_that_sets_nothing_wider(action: Action | None, env: dict[str, str]) -> None:
+    facts = listing(DIGEST, env)
+    assert judged(DIGEST, action, facts)[1:] == ("", [])
+    assert said(pod(main={"image": DIGEST}), facts) == [(By.HOOK, f"the driver allows {SLICE} MiB from its start on")]
+
+
+UNKNOWN = {
+    "no list": (DIGEST, cluster(T4), "no list of images shows"),
+    "another image": (DIGEST, listing(TAG, {}), "no list of images shows"),
+    "an older list": (DIGEST, listing(DIGEST, None), "no list of images shows"),
+    "a tenant's list": (DIGEST, listing(DIGEST, {}, "vision"), "no list of images shows"),
+    "a tag": (TAG, listing(TAG, {}), "its image is named by a tag, which can move"),
+    "no reference": ("A B", listing(DIGEST, {}), "no list of images shows"),
+    "a broken list": (DIGEST, replace(cluster(T4), config_maps={(OPERATORS, LIST): {"a": "{"}}), "cannot be read as"),
+}
+
+
+@pytest.mark.parametrize(("image", "facts", "why"), UNKNOWN.values(), ids=UNKNOWN)
+def test_an_image_that_is_not_known_gets_what_the_policy_says(image: str, facts: Facts, why: str) -> None:
+    assert judged(image, None, facts)[1:] == ("", [])
+    _, refusal, (warning,) = judged(image, Action.WARN, facts)
+    assert refusal == ""
+    assert why in warning
+    _, refusal, warnings = judged(image, Action.DENY, facts, python_path="")
+    assert why in refusal
+    assert warnings == []
+
+
+def test_a_smaller_part_of_the_slice_is_the_bound_of_its_image_too() -> None:
+    facts = listing(DIGEST, {"NVIDIA_GPU_MEMORY_LIMIT": "3000"})
+    assert judged(DIGEST, Action.DENY, facts)[1] == ""
+    assert "the slice has" in judged(DIGEST, Action.DENY, facts, gpu_memory="1000Mi")[1]
+
+
+def test_an_image_is_judged_when_it_changes_and_not_when_only_the_list_does() -> None:
+    clean, wide = listing(DIGEST, {}), listing(DIGEST, WIDE)
+    engine = Engine(acting(Action.DENY), RULES)
+    item = mutated(pod(main={"image": DIGEST}), clean, acting(Action.DENY))
+    other = {**item, "spec": {**item["spec"], "containers": [{**item["spec"]["containers"][0], "image": TAG}]}}
+    labelled = {**item, "metadata": {**item["metadata"], "labels": {"a": "b"}}}
+    assert engine.validate(request_for(labelled, operation="UPDATE", old=item), wide).allowed
+    assert not engine.validate(request_for(other, operation="UPDATE", old=item), clean).allowed
+
+
+def test_what_holds_a_container_whose_image_is_wider_is_said() -> None:
+    ((by, why),) = said(pod(main={"image": DIGEST}), listing(DIGEST, WIDE))
+    assert by == By.DRIVER
+    assert why.startswith("the agent limits it after its start: its image sets NVIDIA_GPU_MEMORY_LIMIT")
+
+
+@given(
+    env=st.dictionaries(st.sampled_from(NAMES), TEXTS | st.just("0" * 20 + "40000")),
+    text=st.sampled_from((None, *HARD)),
+)
+def test_no_admitted_image_widens_a_limit_where_the_policy_denies(env: Mapping[str, str], text: str | None) -> None:
+    printable = {name: value for name, value in env.items() if value.isprintable()}
+    facts, policy = listing(DIGEST, printable), acting(Action.DENY)
+    main: Item = {"image": DIGEST, **({"env": [{"name": text, "value": "1000"}]} if text else {})}
+    after = mutated(pod(main=main), facts, policy)
+    if not Engine(policy, RULES).validate(request_for(after), facts).allowed:
+        event("denied")
+        return
+    event("admitted")
+    (container,) = containers(after)
+    for reads in (hooked, hooked_later):
+        limits = reads({**seen(container), **printable})
+        assert limits is not None
+        assert isinstance(limits, str) or 0 < limits[1] <= SLICE

@@ -92,6 +92,11 @@ MAX_REFERENCE = 1024
 """Characters of the longest reference that is read; registries allow 255 for a name, 128 for a tag."""
 
 
+def digest(text: str) -> str:
+    """Return the digest in an image reference, which names one content for ever; empty without one."""
+    return reference(text).partition("@")[2]
+
+
 def _key(full: str) -> str:
     """Return the key of an image: its digest, which is the same in every registry, or its name and tag."""
     return full.partition("@")[2] or full

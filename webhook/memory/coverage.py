@@ -55,10 +55,12 @@ PER_SESSION = f"{_ONNX} by session"
 def coverage(plan: CapPlan) -> Iterator[Capped]:
     """Yield, for each container, how every framework that can be capped and every recognised program is capped."""
     for part in plan.containers:
-        if part.limit:
-            yield Capped(part.shown, ALL, By.HOOK, f"the driver allows {part.limit} MiB from its start on")
+        if part.hooked:
+            unsure = "" if part.image_limit is None else ", unless its image sets another limit"
+            yield Capped(part.shown, ALL, By.HOOK, f"the driver allows {part.limit} MiB from its start on{unsure}")
         elif part.driven:
-            yield Capped(part.shown, ALL, By.DRIVER, f"the agent limits it after its start: {plan.late}")
+            late = plan.late or (part.image_limit.why.partition(";")[0] if part.image_limit is not None else "")
+            yield Capped(part.shown, ALL, By.DRIVER, f"the agent limits it after its start: {late}")
         elif plan.cap.driver:
             yield Capped(part.shown, ALL, By.NONE, NOT_DRIVEN)
         if part.hami:

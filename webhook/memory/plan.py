@@ -18,7 +18,9 @@ from webhook.gpu.selection import Selection
 from webhook.memory import annotation, command_line, environment, frameworks, hami
 from webhook.memory.annotation import Record
 from webhook.memory.budget import MEMORY, PROCESSES, Budget, InvalidAnnotation, Wish, smallest, wish
+from webhook.memory.driver import images as image_limits
 from webhook.memory.driver import nodes
+from webhook.memory.driver.images import ImageLimit
 from webhook.memory.frameworks import pytorch
 from webhook.memory.shim import delivery
 from webhook.memory.shim.delivery import Delivery
@@ -70,6 +72,13 @@ class ContainerPlan(NamedTuple):
     """The MiB to which NVIDIA's hook has the driver limit the container, 0 if no variables say so."""
     driven: bool = False
     """Whether the driver limits the container, by the hook or by the agent."""
+    image_limit: ImageLimit | None = None
+    """Why the driver's limit may be that of its image; None if it cannot, or if the driver does not limit it."""
+
+    @property
+    def hooked(self) -> bool:
+        """Whether the hook limits the container to `limit`, for all that is known of its image."""
+        return bool(self.limit) and not (self.image_limit is not None and self.image_limit.known)
 
     @property
     def shown(self) -> str:
@@ -166,7 +175,13 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
         ]
     )
     if driven:
-        containers = tuple([part._replace(driven=at in driven) for at, part in zip(asking, containers, strict=True)])
+        doubts = _image_limits(review, {path: (asking[path], cap.budget.limit(n)) for path, n in driven.items()})
+        containers = tuple(
+            [
+                part._replace(driven=at in driven, image_limit=doubts.get(at))
+                for at, part in zip(asking, containers, strict=True)
+            ]
+        )
     lists = _lists(containers, cap)
     if before is not None and before.lowered:
         lists["lowered"][:0] = before.still({past.entry for part in containers for past in part.lowered_before})
@@ -187,6 +202,15 @@ def _driven(review: PodReview) -> Mapping[Path, int]:
     return {path: slices for path, slices in counted.items() if slices}
 
 
+def _image_limits(review: PodReview, driven: Mapping[Path, tuple[Container, int]]) -> Mapping[Path, ImageLimit | None]:
+    """Judge the images of containers that the driver limits, each with its MiB, by path."""
+    namespaces = sorted(review.policy.sharing_namespaces)
+    return {
+        path: image_limits.judge(review.facts, namespaces, container.reference, most)
+        for path, (container, most) in driven.items()
+    }
+
+
 def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]]:
     """Return the entries of the record about containers, by list."""
     lists: dict[str, list[str]] = {name: [] for name in annotation.LISTS}
@@ -198,7 +222,7 @@ def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]
                 lists["lowered"].append(annotation.lowered(part.shown, step.name, step.old))
         if part.driven:
             lists["driver"].append(part.shown)
-        if part.limit:
+        if part.hooked:
             lists["hook"].append(f"{part.shown}: {part.limit} MiB")
         if part.hami:
             lists["hami"].append(f"{part.shown}: {part.hami}")

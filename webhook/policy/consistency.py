@@ -57,6 +57,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
         at, name = ("spec", "pools", index), shown(pool["name"])
         if pool.get("memoryLimit") == DRIVER and pool["sharing"] != "time-slicing":
             yield (*at, "memoryLimit"), "Driver is only for time-sliced GPUs; remove it from this pool"
+        if "imageLimits" in pool and pool.get("memoryLimit") != DRIVER:
+            yield (*at, "imageLimits"), "is for memoryLimit: Driver; set that, or remove it from this pool"
         if "over" in pool.get("node", {}) and pool["sharing"] not in SHARED:
             yield (*at, "node", "over"), "is for GPUs that pods share; remove it from this pool"
         if "dead" in pool.get("node", {}) and pool["sharing"] not in SHARED:

@@ -264,6 +264,10 @@ _RULES: Mapping[str, tuple[Check, ...]] = {
             "memoryLimit: Driver is only for time-sliced GPUs; remove it from this pool",
         ),
         _check(
+            "!has(self.imageLimits) || (has(self.memoryLimit) && self.memoryLimit == 'Driver')",
+            "imageLimits is for memoryLimit: Driver; set that, or remove it from this pool",
+        ),
+        _check(
             "!has(self.node) || self.sharing in ['time-slicing', 'mps']"
             " || !(has(self.node.over) || has(self.node.dead))",
             "node.over and node.dead are for GPUs that pods share; remove them from this pool",

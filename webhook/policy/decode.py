@@ -225,6 +225,11 @@ def _python_path(value: Object) -> PythonPath:
 DRIVER = "Driver"
 """The value of `memoryLimit` for a pool whose driver limits each pod to its slice."""
 
+CORRECT = "Correct"
+"""The value of `imageLimits` for a pool in which only the agent acts on the limit of an image."""
+
+IMAGE_LIMITS = {CORRECT: None, "Warn": Action.WARN, "Deny": Action.DENY}
+
 
 def _queue(value: Object) -> Queue:
     names = Names(value["names"]) if "names" in value else None
@@ -256,6 +261,7 @@ def _pool(value: Object) -> Pool:
         assume=assume and Card(assume.get("product", ""), mib(assume["memory"]), assume.get("replicas", 1)),
         tenants=_scope(value["tenants"]) if "tenants" in value else None,
         driver_limits=value.get("memoryLimit") == DRIVER,
+        image_limits=IMAGE_LIMITS[value.get("imageLimits", CORRECT)],
         device_classes=Names(classes),
         max_memory=mib(value["maxMemory"]) if "maxMemory" in value else None,
         queue=_queue(value["queue"]) if "queue" in value else None,

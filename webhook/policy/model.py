@@ -198,6 +198,8 @@ class Pool:
     tenants: Scope | None = None
     driver_limits: bool = False
     """Whether the driver limits each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
+    image_limits: Action | None = None
+    """The action on a container whose image may set a wider limit of the driver; None: the agent only corrects it."""
     device_classes: Names = NO_NAMES
     max_memory: int | None = None
     over: Over = ONLY_REPORTED

@@ -21,6 +21,10 @@ the pool cannot set limits: the hook would keep the container from starting ther
 larger than the slice, and a larger one is lowered. Values with which the container would not start are refused, and
 where Slicewarden writes none also a request without a limit.
 
+Under containerd the variables of the image go before those of the pod. A list of images (`slicewarden facts --images`)
+shows which ones an image sets, and `imageLimits` of the pool says what happens to a container whose image sets a wider
+limit, or is in no list by its digest: only the agent corrects it, a warning, or a denial.
+
 A slice by a claim is as large as what the claim takes of the device (`capacity.requests.memory`), whatever the pool's
 replicas are. The containers that use a claim share it, and the record names the claim. A pod with an unknown claim gets
 no cap from it, and a warning; with `memory.defeats: Deny` it is refused until the claim is known.
@@ -38,7 +42,7 @@ from webhook.memory import annotation, frameworks
 from webhook.memory.plan import CapPlan, CapRefusal, ContainerPlan, plan
 from webhook.memory.steps import ADD, WRITES, Step, StepKind, describe
 from webhook.memory.tables import Form
-from webhook.model import Finding, Fix
+from webhook.model import Action, Finding, Fix
 from webhook.policy.model import Policy
 from webhook.text.words import shown
 
@@ -118,6 +122,9 @@ def _container(part: ContainerPlan, planned: CapPlan) -> Iterator[Finding]:
             yield Finding(path, f"{message}; add {argument.value}", (Fix(path, [argument.value]),))
         else:
             yield Finding(path, message, advice=True)
+    if (limit := part.image_limit) is not None and (limit.known or planned.pool.image_limits is not None):
+        advice = planned.pool.image_limits is not Action.DENY
+        yield Finding((*part.path, "image"), limit.why, advice=advice, parts=(limit.why,))
     if part.shim is not None:
         yield from part.shim.findings
     for lowered in part.lowered_before:
