@@ -525,6 +525,21 @@ def node(words: str) -> Edit:
 
 LIMITED = "      sharing: time-slicing\n", "      sharing: time-slicing\n      memoryLimit: Driver\n"
 LABELLED = "{gpus: shared}", "{gpus: shared, slicewarden.dev/memory-limits: 'true'}"
+
+
+def listing(entry: str) -> Edit:
+    """An edit of FACTS: a list of images with what is known of one."""
+    data = f'{{"images-0.json": \'{{"registry.example.com/a:1": {entry}}}\'}}'
+    metadata = "metadata: {name: slicewarden-images, namespace: operator}"
+    whole = f"  - {{apiVersion: v1, kind: ConfigMap, {metadata}, data: {data}}}\n"
+    return _OPERATOR, _OPERATOR + whole
+
+
+def image_limits(action: str) -> Edit:
+    """An edit of the policy that has LIMITED already."""
+    return "      memoryLimit: Driver\n", f"      memoryLimit: Driver\n      imageLimits: {action}\n"
+
+
 BEARS = "        gpus: shared\n        slicewarden.dev/memory-limits: 'true'\n"
 """Edits of POLICY and FACTS: the driver limits pods of the shared pool, which selects nodes that can; a node can."""
 
@@ -564,6 +579,20 @@ CASES |= {
             [("        gpus: shared\n", BEARS)],
             11,
             "is set by the agent after a container's start, because the action of unsteered-pod is Warn",
+        ),
+    ],
+    "unlisted-images": [
+        (
+            [LIMITED, LABELLED, AGENT, image_limits("Deny")],
+            [("        gpus: shared\n", BEARS)],
+            12,
+            "refuses every pod of pool shared, because no list of images says which limits",
+        ),
+        (
+            [LIMITED, LABELLED, AGENT, image_limits("Warn")],
+            [("        gpus: shared\n", BEARS), listing('""')],
+            12,
+            "warns of every pod of pool shared",
         ),
     ],
     "turn-longer-than-probes": [
@@ -650,6 +679,10 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
     [
         ([("{gpus: whole}", "{gpus: later}"), ("      maxRequest: 8\n", "")], [("{gpus: whole, ", "{gpus: later, ")]),
         ([("namespaces: [team]", "namespaceSelector: {matchLabels: {tier: gold}}")], []),
+        (
+            [LIMITED, LABELLED, AGENT, image_limits("Deny")],
+            [("        gpus: shared\n", BEARS), listing('{"PYTHONPATH": ""}'), THERE],
+        ),
         ([BESIDE_MIG, ("maxRequest: 8", "maxRequest: 12")], [FOUR_AND_EIGHT]),
         (
             [

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from webhook.api.lenient import mapping, sequence
 from webhook.deviceplugin.usage import some
+from webhook.facts import images
 from webhook.facts.kinds.node import Node
 from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.memory.driver.nodes import LABEL, SELECTED, STEERING, hindrances, selected
@@ -90,6 +91,26 @@ def late_driver_limit(of: Linted) -> Iterator[LintFinding]:
             )
 
 
+def unlisted_images(of: Linted) -> Iterator[LintFinding]:
+    """A pool warns of or refuses images that no list has, and there is no list.
+
+    Only an image that a list of images has by its digest is known to set no wider limit of the driver. Without a list
+    `imageLimits` warns of each pod of the pool, or refuses it.
+
+    Way out: write a list with `slicewarden facts --images`, and apply it in a namespace of `sharing.namespaces`. Until
+    then leave `imageLimits` out.
+    """
+    namespaces = sorted(of.policy.sharing_namespaces)
+    for path, pool, _ in of.pools:
+        if pool.image_limits is not None and not images.record_limits(of.facts, namespaces):
+            does = "refuses" if pool.image_limits is Action.DENY else "warns of"
+            yield LintFinding(
+                (*path, "imageLimits"),
+                f"{does} every pod of pool {pool.name}, because no list of images says which limits of the driver they "
+                "set; write one with slicewarden facts --images",
+            )
+
+
 def turn_longer_than_probes(of: Linted) -> Iterator[LintFinding]:
     """A turn is longer than other containers may be frozen.
 
@@ -121,5 +142,6 @@ def turn_longer_than_probes(of: Linted) -> Iterator[LintFinding]:
 LINTS: Table = {
     agent_without_effect: Action.WARN,
     late_driver_limit: Action.WARN,
+    unlisted_images: Action.WARN,
     turn_longer_than_probes: Action.WARN,
 }
