@@ -83,6 +83,20 @@ def test_the_driver_limits_only_where_gpus_are_time_sliced(sharing: str) -> None
         policy_of(TEXT.replace(f"sharing: {sharing}\n", f"sharing: {sharing}\n      memoryLimit: Driver\n", 1))
 
 
+@pytest.mark.parametrize(
+    ("word", "action"), [("", None), ("Correct", None), ("Warn", Action.WARN), ("Deny", Action.DENY)]
+)
+def test_what_an_image_gets_that_may_set_a_wider_limit_is_for_pools_whose_driver_limits(
+    word: str, action: Action | None
+) -> None:
+    line = f"      imageLimits: {word}\n" if word else ""
+    driver = "sharing: time-slicing\n      memoryLimit: Driver\n"
+    assert policy_of(TEXT.replace("sharing: time-slicing\n", driver + line, 1)).pools[0].image_limits is action
+    if word:
+        with pytest.raises(Unusable, match="imageLimits: is for memoryLimit: Driver; set that, or remove it"):
+            policy_of(TEXT.replace("sharing: time-slicing\n", f"sharing: time-slicing\n{line}", 1))
+
+
 LIMIT = {"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "4096m"}
 PRELOAD = {"name": "LD_PRELOAD", "value": "/usr/local/vgpu/libvgpu.so"}
 BY_VOLUME = [{"name": "v", "mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload"}]

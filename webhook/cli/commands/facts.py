@@ -71,8 +71,8 @@ def _note_unread_rights(objects: Iterable[Object], policy: Policy) -> None:
     multiple=True,
     type=options.PATH,
     metavar="[REFERENCE=]FILE",
-    help="also write which PYTHONPATH an image sets, for the memory shim: what skopeo inspect, crane config or docker "
-    "image inspect printed of it; repeatable",
+    help="also write which PYTHONPATH an image sets, for the memory shim, and which limits of NVIDIA's driver: what "
+    "skopeo inspect, crane config or docker image inspect printed of it; repeatable",
 )
 @options.cluster
 @options.policy("whose ConfigMaps and namespaces are kept; default: ./policies if it is there, else the sample")
