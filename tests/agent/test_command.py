@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,58 +41,69 @@ from webhook.policy.model import Over
 
 COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())", "agent")
 
-
-def once(environment: dict[str, str], *more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*COMMAND, "--once", *more], env=environment, capture_output=True, text=True, check=False)
+Once = Callable[..., tuple[int, str, str]]
 
 
-def test_once_names_the_processes_of_the_host_without_kubernetes(card: State) -> None:
+@pytest.fixture
+def once(capsys: pytest.CaptureFixture[str]) -> Once:
+    """Look once, in this process. Returns the status, and what was printed to both streams."""
+
+    def run(*more: str) -> tuple[int, str, str]:
+        return cli.main(["agent", "--once", *more]), *capsys.readouterr()
+
+    return run
+
+
+def test_once_names_the_processes_of_the_host_without_kubernetes(card: State, once: Once) -> None:
     card.hold(os.getpid(), 3000, sm=12)
-    done = once(card.environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    first, *_, last = done.stdout.splitlines()
+    status, out, err = once()
+    assert (status, err) == (0, "")
+    first, *_, last = out.splitlines()
     assert first.startswith("0 Pretended Card GPU-00000000-0000-0000-0000-000000000000: 3000 of 24576 MiB in use")
     assert re.search(rf"\(no pod\) .* {os.getpid()} +3000 +- +12  host$", last)
 
 
-def test_once_writes_json_for_programs_and_only_once_does(card: State) -> None:
+def test_once_writes_json_for_programs_and_only_once_does(
+    card: State, once: Once, capsys: pytest.CaptureFixture[str]
+) -> None:
     card.hold(os.getpid(), 3000, sm=12)
-    (seen,) = json.loads(once(card.environment, "--format", "json").stdout)["cards"]
+    (seen,) = json.loads(once("--format", "json")[1])["cards"]
     assert (seen["usedMiB"], [each["pid"] for each in seen["host"]]) == (3000, [os.getpid()])
-    done = subprocess.run([*COMMAND, "-o", "json"], env=card.environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.startswith("error: --format: needs --once")) == (2, True)
+    assert cli.main(["agent", "-o", "json"]) == 2
+    assert capsys.readouterr().err.startswith("error: --format: needs --once")
 
 
-def test_once_shows_all_that_an_older_driver_reports_and_names_what_it_lacks(card: State) -> None:
+def test_once_shows_all_that_an_older_driver_reports_and_names_what_it_lacks(card: State, once: Once) -> None:
     card.set(missing=NO_MPS | NO_EVENTS)
     card.hold(os.getpid(), 3000, sm=12)
-    done = once(card.environment)
-    assert done.returncode == 0
-    assert "3000 of 24576 MiB in use" in done.stdout
-    assert done.stderr.splitlines() == [
+    status, out, err = once()
+    assert status == 0
+    assert "3000 of 24576 MiB in use" in out
+    assert err.splitlines() == [
         "driver 615.10 has no nvmlDeviceGetMPSComputeRunningProcesses_v3",
         "driver 615.10 has no nvmlEventSetCreate",
     ]
 
 
-def test_once_shows_a_card_that_is_lost_and_the_others(card: State) -> None:
+def test_once_shows_a_card_that_is_lost_and_the_others(card: State, once: Once) -> None:
     State(card.file, 2)
     card.set(1, fault=LOST)
-    done = once(card.environment)
-    assert done.returncode == 0
-    assert "1 index 1: memory unknown\n  nvmlDeviceGetHandleByIndex: GPU is lost\n" in done.stdout
-    assert done.stdout.startswith("0 Pretended Card")
+    status, out, _ = once()
+    assert status == 0
+    assert "1 index 1: memory unknown\n  nvmlDeviceGetHandleByIndex: GPU is lost\n" in out
+    assert out.startswith("0 Pretended Card")
 
 
-def test_without_a_driver_it_says_so_in_one_line(card: State) -> None:
-    done = once({**card.environment, "CARD_STATE": "/missing"})
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: NVML: Driver Not Loaded; is the NVIDIA driver loaded, and visible here?\n"
+@pytest.mark.usefixtures("card")
+def test_without_a_driver_it_says_so_in_one_line(once: Once, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARD_STATE", "/missing")
+    error = "error: NVML: Driver Not Loaded; is the NVIDIA driver loaded, and visible here?\n"
+    assert once() == (2, "", error)
 
 
 def test_without_the_library_of_the_driver_it_says_so_in_one_line(card: State) -> None:
     plain = {key: value for key, value in card.environment.items() if key != "LD_LIBRARY_PATH"}
-    done = once(plain)
+    done = subprocess.run([*COMMAND, "--once"], env=plain, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "NVML" in done.stderr
@@ -255,7 +266,9 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(
             until(lambda each=each: gone(each), f"{each} is removed")  # type: ignore[misc]
 
 
-def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(card: State, tmp_path: Path) -> None:
+def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(
+    card: State, once: Once, tmp_path: Path
+) -> None:
     mount = unified()
     top = mount / f"kubepods-slicewarden-once-{os.getpid()}"
     folder = top / "pod11111111-2222-3333-4444-555555555555" / ID
@@ -278,12 +291,12 @@ def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(card
                 cards = Cards()
                 assert cards.limit(cards.whole[0], str(folder), mib) == ""
                 before = card.file.read_bytes()
-                done = once(card.environment, *arguments)
-                assert (done.returncode, done.stderr) == (0, "")
-                assert done.stdout.splitlines()[-1].split() == [
+                status, out, err = once(*arguments)
+                assert (status, err) == (0, "")
+                assert out.splitlines()[-1].split() == [
                     "team/job", "main", "0", limited, str(most), difference or "-",
                 ]  # fmt: skip
-                written = json.loads(once(card.environment, *arguments, "--format", "json").stdout)
+                written = json.loads(once(*arguments, "--format", "json")[1])
                 jsonschema.validate(written, schema)
                 (found,) = written["limits"]
                 assert (found["container"], found["allowanceMiB"], found["difference"]) == ("main", most, difference)
@@ -291,7 +304,7 @@ def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(card
                 assert card.file.read_bytes() == before
                 cards.close()
             card.set(limits=0)  # a driver without limits
-            assert once(card.environment, *arguments).stdout.splitlines()[-1].split()[3:] == ["-", str(most), "-"]
+            assert once(*arguments)[1].splitlines()[-1].split()[3:] == ["-", str(most), "-"]
     finally:
         for each in (folder, folder.parent, top):
             until(lambda each=each: gone(each), f"{each} is removed")  # type: ignore[misc]
