@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -167,21 +168,24 @@ def test_a_planner_with_this_fault_is_caught(fault: str) -> None:
 
 
 HERE = Path(__file__).parent
-DEFINED = {
-    node.name: node
-    for file in HERE.glob("*.py")
-    for node in ast.walk(ast.parse(file.read_text("utf-8")))
-    if isinstance(node, ast.FunctionDef)
-}
+
+
+@cache
+def defined() -> dict[str, ast.FunctionDef]:
+    """The functions of these tests, by their names."""
+    trees = (ast.parse(file.read_text("utf-8")) for file in HERE.glob("*.py"))
+    return {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
 JUDGES = {"raises", "until"}
 """Functions that fail a test."""
 
 
 def checks(name: str, seen: frozenset[str] = frozenset()) -> bool:
     """Whether a function, or one that it calls, asserts."""
-    if name not in DEFINED or name in seen:
+    if name not in defined() or name in seen:
         return False
-    for node in ast.walk(DEFINED[name]):
+    for node in ast.walk(defined()[name]):
         if isinstance(node, ast.Assert):
             return True
         if isinstance(node, ast.Call):
@@ -195,5 +199,5 @@ def test_each_test_of_the_list_is_there_and_asserts_and_is_never_skipped() -> No
     named = re.findall(r"`([a-z_]+)`", (HERE / "turns.md").read_text("utf-8"))
     assert len(named) > 40
     assert [name for name in named if not checks(name)] == []
-    marks = {name: [ast.unparse(mark) for mark in DEFINED[name].decorator_list] for name in named}
+    marks = {name: [ast.unparse(mark) for mark in defined()[name].decorator_list] for name in named}
     assert [name for name, own in marks.items() if any("skip" in mark or "xfail" in mark for mark in own)] == []
