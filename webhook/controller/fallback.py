@@ -70,10 +70,12 @@ def _holds(installed: Object, applied: Object) -> bool:
 
 def within(wanted: Any, found: Any) -> bool:
     """Whether an object has all wanted fields. Defaults that the API server adds are not compared."""
+    if wanted == found:
+        return True
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(
             within(value, found.get(key)) or (not value and key not in found) for key, value in wanted.items()
         )
     if isinstance(wanted, list | tuple):
         return isinstance(found, list) and len(wanted) == len(found) and all(map(within, wanted, found))
-    return bool(wanted == found)
+    return False
