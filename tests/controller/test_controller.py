@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -39,7 +40,12 @@ def policy(name: str = "sample", mode: str = "Enforce", created: int = 1, **spec
 
 
 def read(value: Object) -> Policy:
-    return load.of_object(value, rules.releases(), frameworks=frameworks.names())
+    return read_text(json.dumps(value))
+
+
+@cache
+def read_text(text: str) -> Policy:
+    return load.of_object(json.loads(text), rules.releases(), frameworks=frameworks.names())
 
 
 def digest(value: Object) -> str:
@@ -89,7 +95,7 @@ def api() -> Iterator[ApiInMemory]:
 
 
 def install_fallback(api: ApiInMemory) -> None:
-    made = fallbacks.fallback(load.of_object(policy(), rules.releases(), frameworks=frameworks.names()), rules.walk())
+    made = fallbacks.fallback(read(policy()), rules.walk())
     constraints = {
         each["metadata"]["name"]: each["spec"]["matchConstraints"] for each in made if each["kind"] == fallback.KIND
     }
@@ -105,8 +111,8 @@ def terms_of(api: ApiInMemory) -> Terms:
     return Terms(servers=(api.url,), replicas=(f"{address}/replica0", f"{address}/replica1"))
 
 
-def controller(api: ApiInMemory, step: float = 1.0, **more: Any) -> Controller:
-    """A controller whose clock goes on by so many seconds whenever it is read."""
+def controller(api: ApiInMemory, step: float = 5.0, **more: Any) -> Controller:
+    """A controller whose clock goes on by so many seconds whenever it is read: few looks only wait."""
     ticks = count()
     return Controller(api.api(), terms_of(api), lambda _: None, clock=lambda: next(ticks) * step, **more)
 
