@@ -17,12 +17,11 @@ from tests.proving.nodes import PretendedNodes
 from tests.proving.pretended import admitting, with_hostnames
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.listening import Asked, listening
-from tests.support.policies import FACTS, POLICY
+from tests.support.policies import FACTS, POLICY, policy_of
 from webhook import rules
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.policy.model import Policy
 from webhook.proving.running import HOSTNAME, RELEASED
 
 LISTED = {"/api/v1/nodes": "Node", "/api/v1/namespaces": "Namespace"}
@@ -30,10 +29,22 @@ SCHEMA = json.loads((ROOT / "docs/schemas/proofreport.json").read_text("utf-8"))
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
-class Server:
-    """An API server with the sample's nodes and namespaces. `sent` has each pod with its query."""
+@pytest.fixture(scope="module")
+def one_pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample policy with one of its pools, which has a fifth of its ways."""
+    value = yaml.safe_load(POLICY.read_text("utf-8"))
+    value["spec"]["pools"] = [each for each in value["spec"]["pools"] if each["name"] == "shared"]
+    made = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    made.write_text(json.dumps(value))
+    return made
 
-    def __init__(self, engine: Engine, facts: Facts) -> None:
+
+class Server:
+    """An API server with the sample's nodes and namespaces, and a policy. `sent` has each pod with its query."""
+
+    def __init__(self, policy: Path, facts: Facts, without: str = "") -> None:
+        self.policy = policy
+        self.engine = engine = Engine(policy_of(policy), [rule for rule in rules.walk() if rule.id != without])
         self.sent: list[tuple[dict[str, list[str]], Any]] = []
         self.as_: set[str | None] = set()
         self.user: dict[str, Any] = {"username": "ada"}
@@ -65,9 +76,9 @@ class Server:
 
 
 @pytest.fixture
-def served(sample_policy: Policy, sample_facts: Facts) -> Callable[..., Server]:
-    def made(without: str = "") -> Server:
-        return Server(Engine(sample_policy, [rule for rule in rules.walk() if rule.id != without]), sample_facts)
+def served(one_pool: Path, sample_facts: Facts) -> Callable[..., Server]:
+    def made(without: str = "", policy: Path = one_pool) -> Server:
+        return Server(policy, sample_facts, without)
 
     return made
 
@@ -77,14 +88,14 @@ def prove(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
     def run(server: Server, *options: str) -> tuple[int, str, str]:
         with listening(server.answer) as url:
             config = str(kubeconfig(tmp_path, url))
-            status = cli.main(["prove", "--kubeconfig", config, "--policy", str(POLICY), *options])
+            status = cli.main(["prove", "--kubeconfig", config, "--policy", str(server.policy), *options])
         return status, *capsys.readouterr()
 
     return run
 
 
 def test_every_way_of_the_sample_is_shut_and_nothing_is_stored(served: Any, prove: Any) -> None:
-    server = served()
+    server = served(policy=POLICY)
     status, out, err = prove(server)
     assert (status, err) == (0, "")
     targets = out.count("\npool ") + 1
@@ -190,9 +201,9 @@ RUN = ("--run", "--namespace", "vision")
 class Nodes(Server):
     """The same with nodes that run pods, which all end at once."""
 
-    def __init__(self, engine: Engine, facts: Facts) -> None:
-        super().__init__(engine, facts)
-        self.nodes = PretendedNodes(engine, with_hostnames(facts))
+    def __init__(self, policy: Path, facts: Facts) -> None:
+        super().__init__(policy, facts)
+        self.nodes = PretendedNodes(self.engine, with_hostnames(facts))
         for node in self._lists["/api/v1/nodes"]:
             node["metadata"].setdefault("labels", {})[HOSTNAME] = node["metadata"]["name"]
 
@@ -223,12 +234,17 @@ class Nodes(Server):
 
 
 @pytest.fixture
-def running(sample_policy: Policy, sample_facts: Facts) -> Nodes:
-    return Nodes(Engine(sample_policy, rules.walk()), sample_facts)
+def running(one_pool: Path, sample_facts: Facts) -> Nodes:
+    return Nodes(one_pool, sample_facts)
 
 
-def test_a_run_shows_what_the_pods_saw_and_leaves_nothing(running: Nodes, prove: Any) -> None:
-    status, out, err = prove(running, *RUN, "--yes", "--image", "i", "--seconds", "60", "--format", "json")
+@pytest.fixture
+def all_running(sample_facts: Facts) -> Nodes:
+    return Nodes(POLICY, sample_facts)
+
+
+def test_a_run_shows_what_the_pods_saw_and_leaves_nothing(all_running: Nodes, prove: Any) -> None:
+    status, out, err = prove(all_running, *RUN, "--yes", "--image", "i", "--seconds", "60", "--format", "json")
     value = json.loads(out)
     assert status == 0
     assert err == "--run starts at most 20 pods of i in namespace vision, one after another, each for at most 60 s\n"
@@ -242,12 +258,12 @@ def test_a_run_shows_what_the_pods_saw_and_leaves_nothing(running: Nodes, prove:
         assert ways["honest pod"]["seen"]["nvml"]["devices"][0] == {"uuid": "GPU-0", "name": "A100", "mib": 40960}
         assert (ways["image"]["outcome"], ways["image"]["message"]) == ("shut", f"saw 0 of {count} cards")
         assert (ways["image"]["seen"]["nvml"]["count"], ways["node"]["seen"]) == (0, None)
-    assert len(running.nodes.pods) == 20
-    assert running.nodes.stored == {}
+    assert len(all_running.nodes.pods) == 20
+    assert all_running.nodes.stored == {}
 
 
-def test_a_run_is_shown_for_people(running: Nodes, prove: Any) -> None:
-    status, out, _ = prove(running, *RUN, "--yes")
+def test_a_run_is_shown_for_people(all_running: Nodes, prove: Any) -> None:
+    status, out, _ = prove(all_running, *RUN, "--yes")
     assert status == 0
     shown, _, _ = out.replace("namespace vision", "namespace prove").partition("pool mig, ")
     assert f"```\n{shown}```\n" in (ROOT / "docs/prove.md").read_text("utf-8")
@@ -257,7 +273,7 @@ def test_a_run_is_shown_for_people(running: Nodes, prove: Any) -> None:
 def test_a_run_starts_nothing_before_it_is_confirmed(running: Nodes, prove: Any) -> None:
     status, out, err = prove(running, *RUN)
     assert (status, out) == (2, "")
-    assert err.startswith("--run starts at most 20 pods of slicewarden:0.1.0 in namespace vision, one after another")
+    assert err.startswith("--run starts at most 4 pods of slicewarden:0.1.0 in namespace vision, one after another")
     assert err.endswith("each for at most 120 s; give --yes to start them\n")
     assert running.nodes.calls == 0
 
