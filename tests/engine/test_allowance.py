@@ -318,7 +318,7 @@ def test_a_late_review_is_given_up_at_any_stage(
     work: list[int] = []
     total = calls(lambda: engine.validate(request, sample_facts, clock))
     assert clock.looks > 30
-    for most in range(0, clock.looks, max(1, clock.looks // 6)):
+    for most in range(0, clock.looks, max(1, clock.looks // 3)):
 
         def given_up(most: int = most) -> None:
             with pytest.raises(TooLate):

@@ -88,10 +88,10 @@ def test_the_requests_of_all_claims_that_a_pod_names_are_bounded(
 ) -> None:
     """A pod of 66 kB may name 1,200 claims, and each may have 256 requests. No honest pod comes near the bound."""
     kind, most = "ResourceClaimTemplate", UNITS // (CLAIMED * 8 * requests)
+    facts = Facts.of(claim(kind, requests, device_class, f"t{n}", several=True) for n in range(most + 1))
+    unknown = Facts.of(())
     for policy in (pooled, sample_policy):
         engine = Engine(policy, walk())
-        facts = Facts.of(claim(kind, requests, device_class, f"t{n}", several=True) for n in range(most + 1))
-        unknown = Facts.of(())
         for names in ([f"t{n}" for n in range(10)], ["t0"] * most):
             request = pod(*names)
             assert engine.mutate(request, facts).malformed is None

@@ -121,9 +121,11 @@ def _serves(module: str) -> bool:
 
 
 def modules() -> dict[str, ast.Module]:
+    """The modules that have one of the words above anywhere: a tenth of them."""
+    words = (*LISTEN, *SERVERS, "listener")
     files = [file for package in ("webhook", "certs") for file in (ROOT / package).rglob("*.py")]
-    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
-    return {name: ast.parse(file.read_text("utf-8")) for name, file in zip(names, files, strict=True)}
+    texts = {".".join(file.relative_to(ROOT).with_suffix("").parts): file.read_text("utf-8") for file in files}
+    return {name: ast.parse(text) for name, text in texts.items() if any(word in text for word in words)}
 
 
 def test_one_function_opens_ports_and_those_who_call_it_have_a_door_here() -> None:

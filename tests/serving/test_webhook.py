@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import certs
 from tests import ROOT
@@ -33,6 +33,7 @@ from webhook.cli import main as cli
 from webhook.cli.inputs import load_engine, load_policy
 from webhook.documents import files
 from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.serving import app as serving
 
 
@@ -272,11 +273,11 @@ def test_without_facts_it_is_not_ready_and_answers_503() -> None:
     assert answered(app, "/mutate", admission.wrap(pod())).status == 503
 
 
-@settings(max_examples=60)
 @given(item=strategies.pods())
-def test_the_command_line_and_the_webhook_agree_on_any_pod(item: dict[str, Any]) -> None:
-    engine, facts = load_engine(str(POLICY), str(FACTS))
-    app = serving.ReviewApplication(engine, lambda: facts, lambda _: None)
+def test_the_command_line_and_the_webhook_agree_on_any_pod(
+    engine: Engine, sample_facts: Facts, item: dict[str, Any]
+) -> None:
+    app = serving.ReviewApplication(engine, lambda: sample_facts, lambda _: None)
 
     def asked(path: str, what: dict[str, Any]) -> dict[str, Any]:
         answer = answered(app, path, admission.wrap(what))

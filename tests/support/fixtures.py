@@ -71,9 +71,10 @@ def engine_of(rule: str, *, alone: bool = True) -> tuple[Engine, Facts]:
     return Engine(chosen, [RULES[rule]] if alone else [*RULES.values()]), facts
 
 
-def files_of(rule: str) -> list[Path]:
+@cache
+def files_of(rule: str) -> tuple[Path, ...]:
     """The fixtures of a rule."""
-    return [file for file in FILES if file.parent.name == rule]
+    return tuple(file for file in FILES if file.parent.name == rule)
 
 
 def judged(file: Path) -> Verdict:

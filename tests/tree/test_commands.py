@@ -37,7 +37,8 @@ def run(tree: ast.Module) -> Iterator[str]:
 def test_each_command_is_a_file_that_a_test_runs() -> None:
     commands = {file.stem for file in (ROOT / "webhook/cli/commands").glob("*.py")} - {"__init__"}
     assert commands == set(COMMANDS)
-    tested = {command for file in FILES for command in run(ast.parse(file.read_text("utf-8")))}
+    texts = (file.read_text("utf-8") for file in FILES)
+    tested = {command for text in texts if "cli.main(" in text for command in run(ast.parse(text))}
     assert commands - tested == set()
 
 
