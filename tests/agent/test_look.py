@@ -202,7 +202,7 @@ def test_a_process_that_was_sampled_more_than_a_period_before_the_newest_is_idle
     assert shares(cards, *two) == [50, 0]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

@@ -18,7 +18,7 @@ from webhook.documents.files import alone
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action
-from webhook.placing import advice
+from webhook.placing import advice, players
 from webhook.placing.placing import Placing, placing
 from webhook.placing.scheduling import selectors
 from webhook.placing.scheduling.scores import Strategy
@@ -428,10 +428,14 @@ def test_facts_without_cpu_are_noted(play: Callable[..., Placing], cluster: list
     assert play(pod("a")).notes[0].startswith("cpu and memory are not counted")
 
 
-def test_more_pods_than_can_be_played_are_a_problem(play: Callable[..., Placing]) -> None:
+def test_more_pods_than_can_be_played_are_a_problem(
+    play: Callable[..., Placing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert players.MAX_PODS == 10_000
+    monkeypatch.setattr(players, "MAX_PODS", 100)
     placed = play(workload("Deployment", {"replicas": 10**9, "template": {"spec": spec()}}))
     assert [str(problem) for problem in placed.problems] == [
-        "Deployment team/w: makes more than 10000 pods with those before it; play fewer at a time"
+        "Deployment team/w: makes more than 100 pods with those before it; play fewer at a time"
     ]
 
 

@@ -318,7 +318,7 @@ def other(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 @given(manifest=pods())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_a_policy_never_differs_from_itself_and_every_change_can_be_undone(
     manifest: dict[str, Any], engine: Engine, other: Engine, sample_facts: Facts
 ) -> None:
