@@ -10,6 +10,7 @@ An order may be made wrong by what a controller is led to believe (`blind`), or 
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from webhook.controller import order
@@ -147,6 +148,7 @@ class Model:
         ends: list[Names] = [(name,) for name in change.start] or [()]
         ends += [(change.target,)] if change.turns is not None and change.target else []
         self.may = [self._may(names) for names in (*ends, self.places[-1].validate)]
+        self.due = cache(lambda step, seen: change.due(step, (), seen))
 
     def first(self) -> State:
         held = "P" if self.order.releases else "".join(name.digest for name in self.order.start)
@@ -184,17 +186,12 @@ class Model:
             controllers = tuple(each if each[0] == state.step else (UNREAD, None) for each in controllers)
         servers, request = state.servers, state.request
         if request is None:
-            servers = tuple(sorted(servers))
+            servers = _ordered(servers)
         elif request.server:
             servers, request = servers[::-1], request._replace(server=0)
-        return State(
-            state.step,
-            servers,
-            tuple(sorted(state.replicas)),
-            tuple(sorted(controllers, key=_decided)),
-            state.done,
-            request,
-        )
+        if _decided(controllers[0]) > _decided(controllers[1]):
+            controllers = controllers[::-1]
+        return State(state.step, servers, _ordered(state.replicas), controllers, state.done, request)
 
     def after(self, state: State) -> Iterator[Next]:
         yield from self._replicas(state)
@@ -229,11 +226,9 @@ class Model:
             for half, name in enumerate((VALIDATE, MUTATE)):
                 if seen[half] < state.step:
                     now = _put(seen, half, seen[half] + 1)
-                    yield (
-                        f"server {i} sees {name} {now[half]}",
-                        state._replace(servers=_put(state.servers, i, now)),
-                        "",
-                    )
+                    step, servers, replicas, controllers, done, request = state
+                    after = State(step, _put(servers, i, now), replicas, controllers, done, request)
+                    yield f"server {i} sees {name} {now[half]}", after, ""
 
     def _controller(self, state: State, i: int) -> Iterator[Next]:
         read, decided = state.controllers[i]
@@ -242,7 +237,7 @@ class Model:
         if read == UNREAD:
             return
         if decided is None:
-            decision = self.order.due(read, (), self._seen(state, read))
+            decision = self.due(read, self._seen(state, read))
             if decision is None:
                 yield f"controller {i} finds it done", _controlled(state, i, read, DONE), ""
             elif isinstance(decision, Write):
@@ -360,20 +355,27 @@ class Model:
         return ""
 
 
+@cache
 def _decided(controller: tuple[int, object]) -> tuple[int, str]:
     return controller[0], str(controller[1])
 
 
-def _put(items: tuple, i: int, item: object) -> tuple:  # type: ignore[type-arg]
-    return (*items[:i], item, *items[i + 1 :])
+def _ordered(two: tuple) -> tuple:  # type: ignore[type-arg]
+    return two if two[0] <= two[1] else two[::-1]
+
+
+def _put(two: tuple, i: int, item: object) -> tuple:  # type: ignore[type-arg]
+    return (two[0], item) if i else (item, two[1])
 
 
 def _replica(state: State, i: int, *, up: bool, held: str) -> State:
-    return state._replace(replicas=_put(state.replicas, i, (up, held)))
+    step, servers, replicas, controllers, done, request = state
+    return State(step, servers, _put(replicas, i, (up, held)), controllers, done, request)
 
 
 def _controlled(state: State, i: int, read: int, decided: object) -> State:
-    return state._replace(controllers=_put(state.controllers, i, (read, decided)))
+    step, servers, replicas, controllers, done, request = state
+    return State(step, servers, replicas, _put(controllers, i, (read, decided)), done, request)
 
 
 def check(change: Order) -> tuple[int, str]:
