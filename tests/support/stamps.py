@@ -121,6 +121,7 @@ def inputs(root: Path, suite: str) -> list[str]:
     folders = {"/".join(name.split("/")[:2]) for name in reached} | {f"tests/{folder}" for folder in TARGETS[suite]}
     texts = "".join((root / name).read_text("utf-8") for name in sorted(reached - {OWN, "tests/__init__.py"}))
 
+    @cached
     def is_named(folder: str) -> bool:
         """Whether a module of the suite's imports from a folder, or has it in a text."""
         top, _, name = folder.partition("/")
@@ -128,8 +129,6 @@ def inputs(root: Path, suite: str) -> list[str]:
 
     def counts(name: str) -> bool:
         top, _, rest = name.partition("/")
-        if name in reached or Path(name).name in texts:
-            return True
         if top == "tests" and Path(name).match("test_*.py"):
             return False
         if top == "bench" or (top == "tests" and (name.endswith(".py") or rest.partition("/")[0] in FOLDERS)):
@@ -138,7 +137,7 @@ def inputs(root: Path, suite: str) -> list[str]:
             return name == "README.md" or "*.md" in texts
         return True
 
-    return [name for name in there if counts(name)]
+    return [name for name in there if name in reached or counts(name) or Path(name).name in texts]
 
 
 def noting() -> Callable[[], list[str]]:
