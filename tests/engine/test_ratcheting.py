@@ -29,6 +29,10 @@ def container(name: str, slices: int = 1, env: tuple[tuple[str, str], ...] = ())
     return {"name": name, "resources": {"limits": limits}, "env": variables}
 
 
+def amd(name: str, count: int = 1) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": {"amd.com/gpu": count}}}
+
+
 def deployment(*containers: dict[str, Any]) -> dict[str, Any]:
     return {"spec": {"template": {"metadata": {"annotations": TRUSTED}, "spec": {"containers": [*containers]}}}}
 
@@ -70,6 +74,9 @@ WORSE = {
         deployment(container("a", 1, (RAISED,))),
         deployment(container("a", 1, (RAISED,)), container("b", 1, (RAISED,))),
     ),
+    "a GPU more that no pool offers": (deployment(amd("a")), deployment(amd("a", 2))),
+    "another container takes a GPU that no pool offers": (deployment(amd("a")), deployment(amd("a"), amd("b"))),
+    "a slice comes to a GPU that no pool offers": (deployment(amd("a")), deployment(amd("a"), container("b"))),
     "another wrong value": (
         deployment(container("a", 1, (RAISED,))),
         deployment(container("a", 1, ((CAP, "per_process_memory_fraction:95%"),))),
@@ -82,6 +89,7 @@ NO_WORSE = {
         deployment(container("side", 0), container("a", 2)),
         deployment(container("a", 2)),
     ),
+    "a slice goes from a GPU that no pool offers": (deployment(amd("a"), container("b")), deployment(amd("a"))),
     "a variable comes before it": (
         deployment(container("a", 1, (RAISED,))),
         deployment(container("a", 1, (("OTHER", "1"), RAISED))),

@@ -73,14 +73,17 @@ def check(review: PodReview) -> Iterator[Finding]:
     pool = placement.pool
     if pool is None:
         path = review.asks[0]
+        parts: tuple[str, ...] = ()
+        if unoffered(placement.totals, policy):  # the message depends on other requests, which an update may take away
+            parts = tuple(f"{name}: {amount}" for name, amount in placement.totals.items())
         if foreign := _foreign(placement, policy):
-            yield Finding(path, foreign)
+            yield Finding(path, foreign, parts=parts)
             return
         why, way = ", ".join(placement.refusals), _what_to_ask(review, placement.totals)
         if review.trust_would_do:
             way += f", or set the annotation {policy.annotation}: {TRUSTED}, which is granted to this pod"
         nowhere = why if why.startswith("no pool offers ") else f"no pool takes {_wants(placement)}: {why}"
-        yield Finding(path, f"{nowhere}; {way}")
+        yield Finding(path, f"{nowhere}; {way}", parts=parts)
     elif placement.clash is not None:
         own, needed = placement.clash.tenant, placement.clash.pool
         yield Finding(
