@@ -16,6 +16,7 @@ import click
 import pytest
 
 from tests import ROOT
+from tests.support import kubectl_outputs
 from tests.support.command_lines import pages, read
 from webhook import rules
 from webhook.cli import inputs
@@ -257,6 +258,11 @@ def test_every_reason_not_to_run_something_is_needed() -> None:
     for pattern in NOT_RUN:
         assert any(re.match(pattern, command) for command in commands), pattern
     assert sum(command.startswith("slicewarden ") for command in commands) > 40
+
+
+def test_one_page_shows_what_kubectl_prints() -> None:
+    """A node compares it (tests/node/test_pages.py): another page with its output needs a test there."""
+    assert [str(page.relative_to(ROOT)) for page in PAGES if kubectl_outputs.shown(page)] == ["docs/denied.md"]
 
 
 def unfenced(page: Path) -> str:

@@ -106,6 +106,7 @@ def test_files_that_nobody_thought_of_count(checkout: Path) -> None:
     ("suite", "place"),
     [
         ("node", "tests/faults/test_peers.py"),
+        ("node", "docs/rules.md"),
         ("frameworks", "tests/node/inside.sh"),
         ("image", "tests/rules/test_growth.py"),
         ("browser", "docs/evidence/speed.md"),
