@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where it is set, each of the many processes that a target starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs site release man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs site release rehearsal man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -98,6 +98,9 @@ site: $(READY)  ## the documentation as a site, into build/site; a link that lea
 
 release: $(READY)  ## the files of a release, into build/release (needs PyPI); docs/releases.md has REHEARSAL, IMAGE and SIGN
 	$(BIN)/python -m manifests.make_release $(if $(REHEARSAL),--rehearsal) $(if $(IMAGE),--image '$(IMAGE)') $(if $(SIGN),--sign $(SIGN))
+
+rehearsal: $(READY)  ## the files of a release made twice of one commit, checked, and installed (needs PyPI)
+	$(BIN)/pytest tests/release
 
 man: $(READY)  ## write the man pages of all commands into build/man
 	$(BIN)/slicewarden help --man build/man

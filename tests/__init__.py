@@ -17,6 +17,7 @@ SUITES = frozenset(
         "monitoring",
         "node",
         "oracles",
+        "release",
         "signing",
     }
 )

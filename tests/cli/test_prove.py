@@ -22,6 +22,7 @@ from webhook import rules
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.policy.model import Policy
 from webhook.proving.running import HOSTNAME, RELEASED
 
 LISTED = {"/api/v1/nodes": "Node", "/api/v1/namespaces": "Namespace"}

@@ -32,8 +32,8 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("browser", "faults", "frameworks", "image", "node")},
 }
 """The folders of tests by the target of `make` that runs them."""
-NIGHTLY = frozenset({"signing"})
-"""Folders of tests that only `make nightly` runs, which asks for no stamps."""
+UNSTAMPED = frozenset({"release", "signing"})
+"""Folders of tests without a stamp: the one reads the whole tree, the other only runs in `make nightly`."""
 FOLDERS = SUITES | {"fuzz"}
 """Folders below `tests` that are read only by who imports from them."""
 PROGRAMS = (

@@ -29,7 +29,7 @@ PYTHON = """#!/usr/bin/env bash
 [ "${4:-}" != --green ] || { touch "$3.green"; exit 0; }
 [ "$3" = "$GREEN" ]
 """
-OTHERS = ("demo", "test", "site", "fuzz")
+OTHERS = ("demo", "test", "site", "rehearsal", "fuzz")
 """Targets without a stamp."""
 
 

@@ -48,7 +48,7 @@ ELSEWHERE = {
     "pre-commit": "installs the project; it is tried by hand",
     "python3": "makes a virtual environment",
     "sed": "changes a file of the reader's",
-    "sha256sum": "checks the files of a release; tests/image makes one",
+    "sha256sum": "checks the files of a release; tests/release makes one",
     "skopeo": "asks a registry; tests/facts has what it prints",
     "until": "waits for a cluster",
 }

@@ -1,4 +1,4 @@
-"""Which commit a release is made of, and its parts that need no network; tests/image builds all of it."""
+"""Which commit a release is made of, and its parts that need no network; tests/release builds all of it."""
 
 import gzip
 import io
