@@ -15,7 +15,7 @@ from tests.support.api_in_memory import ADMISSION, CHECK, HALVES, LEASE, MAPS, P
 from tests.support.policies import POLICY
 from webhook import rules
 from webhook.cluster import client
-from webhook.controller import fallback, lease, reach, trial
+from webhook.controller import fallback, lease, reach, reading, trial
 from webhook.controller.agents import AGENTS
 from webhook.controller.controller import Controller, Round
 from webhook.controller.reading import PolicyRead, read_policy
@@ -83,7 +83,7 @@ def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
             READ[key] = read_policy(item)
         return READ[key]
 
-    monkeypatch.setattr("webhook.controller.controller.read_policy", read)
+    monkeypatch.setattr("webhook.controller.reading.read_policy", read)
     monkeypatch.setattr(filled, "_asked", ASKED)
     monkeypatch.setattr(fallback, "made", MADE)
 
@@ -311,6 +311,30 @@ def test_a_replica_that_lacks_a_policy_stops_a_change_and_is_named(api: ApiInMem
     assert digest(q) in conditions(api)["Ready"]["message"]
     assert conditions(api)["Reconciling"]["status"] == "True"
     assert api.named(VALIDATE) == p
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["before the change", "in the middle"])
+def test_a_frozen_replica_stops_a_change_and_is_named_until_it_answers_again(api: ApiInMemory, *, begun: bool) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    q = put(api, policy(leaveAlone=["elsewhere"]))
+    while begun and api.named(MUTATE) == p:
+        one.look()
+    place = api.named(VALIDATE), api.named(MUTATE)
+    api.frozen.add(1)
+    for _ in range(40):  # the clock of this controller goes on by more than the drain
+        look = one.look()
+    frozen = terms_of(api).replicas[1]
+    assert look.waits.startswith(f"{frozen} does not answer")
+    assert (api.named(VALIDATE), api.named(MUTATE)) == place
+    found = conditions(api)
+    assert (found["Ready"]["status"], found["Reconciling"]["status"]) == ("False", "True")
+    assert frozen in found["Ready"]["message"]
+    api.frozen.clear()
+    settle(one)
+    assert api.named(VALIDATE) == api.named(MUTATE) == q
+    assert conditions(api)["Ready"]["status"] == "True"
 
 
 def test_a_policy_whose_facts_may_not_be_read_is_not_ready_and_names_the_namespace(api: ApiInMemory) -> None:
@@ -734,18 +758,34 @@ def test_the_oldest_policy_is_in_force_and_another_takes_over_without_a_gap(api:
     assert conditions(api, "another")["Ready"]["status"] == "True"
 
 
-def test_a_registration_that_was_deleted_stays_away(api: ApiInMemory) -> None:
-    put(api, policy())
-    one = controller(api)
-    settle(one)
-    for path in HALVES.values():
-        del api.objects[path]
-    for _ in range(5):
+def test_a_registration_that_was_deleted_stays_away_until_an_install_and_comes_back_through_audit(
+    api: ApiInMemory,
+) -> None:
+    """For as many looks as ten minutes have, half of them by another controller that was started meanwhile."""
+    p, now = put(api, policy()), [0.0]
+    settle(controller(api))
+    removed = {path: api.objects.pop(path) for path in HALVES.values()}
+    looks = int(600 / lease.RENEW)
+    for number in range(looks):
+        if number % (looks // 2) == 0:
+            one = Controller(api.api(), terms_of(api), lambda _: None, clock=lambda: now[0])
+        now[0] += lease.RENEW
         with pytest.raises(client.StatusError):
             one.look()
-    assert not {*HALVES.values()} & api.objects.keys()
+        assert not {*HALVES.values()} & api.objects.keys()
     assert conditions(api)["Ready"]["reason"] == "RegistrationGone"
-    assert conditions(api)["Stalled"]["status"] == "True"
+    assert [conditions(api)[kind]["status"] for kind in ("Ready", "Stalled", "Reconciling")] == [
+        "False",
+        "True",
+        "False",
+    ]
+    api.writes.clear()
+    for path, item in removed.items():
+        api.put(path, {"kind": item["kind"], "metadata": {"name": item["metadata"]["name"]}})
+    settle(controller(api))
+    steps = [f"validate {p}-audit", f"mutate {p}-audit", f"validate {p}-audit.{p}", f"mutate {p}", f"validate {p}"]
+    assert halves(api) == steps
+    assert conditions(api)["Ready"]["status"] == "True"
 
 
 def test_a_change_by_hand_is_undone(api: ApiInMemory) -> None:
@@ -799,6 +839,65 @@ def test_a_lease_is_taken_by_one_and_by_another_when_it_ends(api: ApiInMemory) -
     now[0] = 29
     assert other.leads(ours)
     assert not one.leads(later)
+
+
+def test_a_renewal_is_one_request_and_a_lease_that_another_took_is_read(
+    api: ApiInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = f"{LEASE}/slicewarden-controller", list[str]()
+    ask = client.ask
+
+    def counted(api: client.Api, path: str, *given: Any, method: str = "GET", **more: Any) -> Any:
+        asked.append(method)
+        return ask(api, path, *given, method=method, **more)
+
+    monkeypatch.setattr(client, "ask", counted)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    one = lease.Lease(api.api(), path, "a", lambda: 0.0)
+    assert [one.leads(now) for _ in range(3)] == [True] * 3
+    assert asked == ["GET", "PATCH", "PATCH", "PATCH"]
+    spec = api.objects[path]["spec"]
+    api.put(path, {**api.objects[path], "spec": {**spec, "holderIdentity": "b"}})
+    asked.clear()
+    assert not one.leads(now)
+    assert not one.leads(now)
+    assert asked == ["PATCH", "GET", "GET"]
+    assert api.objects[path]["spec"]["holderIdentity"] == "b"
+
+
+def test_a_policy_is_read_again_only_when_it_changes_or_a_day_passes(
+    api: ApiInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, read, today = list[str](), reading.read_policy, [datetime(2026, 1, 1, tzinfo=UTC)]
+
+    def counted(item: Object) -> PolicyRead:
+        times.append(item["metadata"]["name"])
+        return read(item)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return today[0].astimezone(tz)
+
+    monkeypatch.setattr(reading, "read_policy", counted)
+    monkeypatch.setattr(reading, "datetime", Clock)
+    put(api, policy())
+    one = controller(api)
+    settle(one)
+    one.look()
+    assert times == ["sample"]  # the status was written meanwhile
+    put(api, policy(leaveAlone=["elsewhere"]))
+    settle(one)
+    assert times == ["sample"] * 2
+    today[0] = datetime(2026, 1, 2, tzinfo=UTC)
+    one.look()
+    assert times == ["sample"] * 3
+    api.objects[f"{POLICIES}/sample"]["metadata"]["labels"] = {"team": "vision"}
+    one.look()
+    assert times == ["sample"] * 4
+    del api.objects[f"{POLICIES}/sample"]
+    settle(one)
+    assert not one._reader._known
 
 
 def test_a_controller_that_leads_again_waits_as_if_another_had_changed_anything_just_before(api: ApiInMemory) -> None:

@@ -69,6 +69,10 @@ class ApiInMemory:
         self.tried: list[str] = []
         """The patches for show, each with the digest that it was made from."""
         self.releases = ["1"]
+        self.lies: dict[int, Callable[[], Object]] = {}
+        """By a replica's number, what it reports instead of what is so."""
+        self.frozen: set[int] = set()
+        """The numbers of replicas that do not answer."""
         self.url = ""
         self._version = 0
         self._lock = threading.RLock()
@@ -121,12 +125,14 @@ class ApiInMemory:
             "held": sorted(self.held() - self.unread.keys()),
             "waiting": self.unread,
             "ready": True,
+            **self.lies.get(number, dict)(),
         }
 
     def answer(self, method: str, path: str, query: Query, kind: str, body: Any) -> Answer:
         with self._lock:
             if path.startswith("/replica"):
-                return 200, self.replica(int(path.split("/")[1].removeprefix("replica"))), []
+                number = int(path.split("/")[1].removeprefix("replica"))
+                return 0 if number in self.frozen else 200, self.replica(number), []
             if method == "GET":
                 return self._get(path, query)
             if method == "POST":
@@ -234,6 +240,9 @@ def serving() -> Iterator[ApiInMemory]:
         def _answer(self) -> None:
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, item, warnings = _asked(api, self.command, self.path, dict(self.headers), text)
+            if "watch=true" in self.path and status == HTTPStatus.OK:
+                self._watched()
+                return
             if not status:
                 self.close_connection = True
                 return
@@ -245,6 +254,14 @@ def serving() -> Iterator[ApiInMemory]:
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def _watched(self) -> None:
+            """Answer a watch of objects that do not change: nothing, until the client has gone."""
+            self.send_response(HTTPStatus.OK)
+            self.end_headers()
+            self.wfile.flush()
+            self.rfile.read(1)
+            self.close_connection = True
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("do_"):

@@ -20,7 +20,7 @@ from webhook.controller.certificates import CertificateKeeper
 from webhook.controller.functions import Functions
 from webhook.controller.order import RELEASES, Names, Place, Seen, Wait, Write
 from webhook.controller.reach import Replica
-from webhook.controller.reading import PolicyRead, read_policy
+from webhook.controller.reading import PolicyRead, PolicyReader
 from webhook.controller.status import READY, Reason, Standing, changes, status
 from webhook.controller.terms import ADMISSION, CONFIGURATIONS, MANAGER, POLICIES, Terms
 from webhook.controller.trial import REFUSALS, Trial, Wanted
@@ -81,9 +81,10 @@ class Controller:
     ) -> None:
         self._api, self._terms, self._log, self._clock = api, terms, log, clock
         self._event, self._preview = event, preview
+        self._reader = PolicyReader()
         self._policies: dict[str, tuple[str, Policy]] = {}
         self._made: dict[tuple[str, Names], list[Object]] = {}
-        self._fallback: tuple[str, Mapping[str, Object]] = ("", {})
+        self._fallbacks: dict[str, Mapping[str, Object]] = {}
         self._functions = Functions(partial(self._apply_fallback, dry=True), clock)
         self._without = ""
         self.begin()
@@ -103,8 +104,9 @@ class Controller:
     def look(self) -> Round:
         """Make the write that is due. Raises StatusError, Unreachable, and the errors of the certificates' store."""
         policies = self._listed()
+        self._reader.keep(policies)
         first = policies[0] if policies else None
-        read = read_policy(first) if first else None
+        read = self._reader.read(first) if first else None
         try:
             world = self._read(policies)
         except client.StatusError as error:
@@ -123,7 +125,7 @@ class Controller:
 
     def _waiting(self, other: Object, world: _Observed, oldest: Policy | None) -> Standing:
         """Return the standing of a policy that waits because an older one is in force."""
-        read = read_policy(other)
+        read = self._reader.read(other)
         if read.policy is None:
             return Standing(Reason.INVALID, f"{read.problems[0]} ({len(read.problems)} problems)", read.fields)
         before = oldest or (world.held.get(world.place.validate[-1].digest) if world.place.validate else None)
@@ -194,7 +196,7 @@ class Controller:
             yield self._filled(world, write.what, write.names, known)
         installed = self._installed_fallback() if target.manner is Manner.ENFORCE else []
         if installed and not self._functions.lacking(installed[0]):
-            for body in fallback.changes(installed, fallback.made(known[target.digest])):
+            for body in fallback.changes(installed, self._fallback(known[target.digest])):
                 yield f"{ADMISSION}/{fallback.PLURAL}/{body['metadata']['name']}", body
 
     def _unreadable(self, target: Name | None, decision: Write | Wait | None) -> tuple[Reason, str] | None:
@@ -287,8 +289,7 @@ class Controller:
         if decision is Wait.SERVERS:
             return seen, "; ".join(missing)
         if decision is Wait.REQUESTS:
-            left = self._terms.drain - (now - self._constant[1])
-            return seen, f"requests in flight have {max(left, 0):.0f} s left"
+            return seen, f"requests in flight, for {self._terms.drain:.0f} s"
         return seen, ""
 
     def _addresses(self) -> tuple[str, ...]:
@@ -375,15 +376,19 @@ class Controller:
         digest = fallback.in_force(world.place, following)
         if digest and self._functions.lacking(installed[0]):
             digest, self._without = "", LACKING
-        if self._fallback[0] != digest:
-            policy = world.held.get(digest)
-            self._fallback = digest, fallback.made(policy) if policy else {}
-        body = next(fallback.changes(installed, self._fallback[1]), None)
+        policy = world.held.get(digest)
+        body = next(fallback.changes(installed, self._fallback(policy) if policy else {}), None)
         if body is None:
             return None
         self._apply_fallback(body)
         self._fallback_at, self._answers = self._clock(), 0
         return Round(f"fallback {body['metadata']['name']}")
+
+    def _fallback(self, policy: Policy) -> Mapping[str, Object]:
+        """Return the fallback of a policy. The last one is kept: it is tried before a change, and written after it."""
+        if policy.digest not in self._fallbacks:
+            self._fallbacks = {policy.digest: fallback.made(policy)}
+        return self._fallbacks[policy.digest]
 
     def _apply_fallback(self, body: Object, *, dry: bool = False) -> None:
         self._apply(f"{ADMISSION}/{fallback.PLURAL}/{body['metadata']['name']}", body, dry=dry)

@@ -1,5 +1,6 @@
 """Reads the object of a policy, and what its status says of it. Pure but for the date."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -44,3 +45,29 @@ def read_policy(item: Object) -> PolicyRead:
     ]
     fields = {"digest": policy.digest, "mode": mode.value, "lints": len(found), "lintMessages": found[:MOST] or None}
     return PolicyRead(policy, mode, (), fields)
+
+
+UNREAD = frozenset({"generation", "managedFields", "resourceVersion"})
+"""The keys of metadata that change with a status, and of which nothing is read."""
+
+
+class PolicyReader:
+    """Reads the objects of policies. It remembers what it read: that took a third of a look while nothing changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, PolicyRead]] = {}
+
+    def read(self, item: Object) -> PolicyRead:
+        """Read the object of a policy, once for each day and each change of it. Lints compare dates with the day."""
+        metadata = {key: value for key, value in item["metadata"].items() if key not in UNREAD}
+        of = datetime.now(UTC).date(), item.get("apiVersion"), item.get("kind"), metadata, item.get("spec")
+        known, read = self._known.get(metadata["name"], (None, None))
+        if read is None or known != of:
+            read = read_policy(item)
+            self._known[metadata["name"]] = of, read
+        return read
+
+    def keep(self, items: Iterable[Object]) -> None:
+        """Forget all other policies."""
+        names = {item["metadata"]["name"] for item in items}
+        self._known = {name: known for name, known in self._known.items() if name in names}
