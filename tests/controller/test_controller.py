@@ -913,3 +913,56 @@ def test_a_controller_that_leads_again_waits_as_if_another_had_changed_anything_
         assert look.wrote
     one.begin()
     assert "just now" in one.look().waits
+
+
+LIAR, HONEST = 0, 1
+"""A replica of somebody else's, which reports what it likes, and another one."""
+
+
+def releases(api: ApiInMemory) -> list[str]:
+    return str(api.objects[f"{MAPS}/{revisions.RELEASES_NAME}"]["data"]["releases"]).split()
+
+
+def test_a_policy_that_only_a_liar_holds_is_not_registered(api: ApiInMemory) -> None:
+    p, q = put(api, policy()), policy(leaveAlone=["elsewhere"])
+    one = controller(api)
+    settle(one)
+    api.lacking.add(digest(q))
+    api.lies[LIAR] = lambda: {"held": [p, digest(q), "f" * 16]}
+    put(api, q)
+    for _ in range(20):
+        look = one.look()
+    assert look.waits == f"{terms_of(api).replicas[HONEST]} lacks {digest(q)}"
+    assert api.named(VALIDATE) == api.named(MUTATE) == p
+
+
+def test_a_liar_that_lacks_what_is_in_force_takes_nothing_away(api: ApiInMemory) -> None:
+    p = put(api, policy())
+    one = controller(api)
+    settle(one)
+    api.writes.clear()
+    api.lies[LIAR] = lambda: {"held": [], "refused": {p: "x"}, "waiting": {}}
+    for _ in range(20):
+        look = one.look()
+    assert look.waits.startswith(f"{terms_of(api).replicas[LIAR]} cannot use {p}")
+    assert api.named(VALIDATE) == api.named(MUTATE) == p
+    assert {*api.writes} == {f"PATCH {POLICIES}/sample"}  # its status
+
+
+def test_made_up_releases_stay_few_and_are_withdrawn_with_the_liar(api: ApiInMemory) -> None:
+    """Meanwhile `/validate` tolerates unpatched pods, as during every upgrade, and denies everything else."""
+    p, numbers = put(api, policy()), count()
+    one = controller(api)
+    settle(one)
+    api.lies[LIAR] = lambda: {"release": f"made-up-{next(numbers)}"}
+    maps = {path for path in api.objects if path.startswith(MAPS)}
+    for _ in range(60):
+        one.look()
+        assert len(releases(api)) <= len(terms_of(api).replicas)
+        assert api.named(VALIDATE) in (p, f"{p}-lenient")
+        assert api.named(MUTATE) == p
+    assert {path for path in api.objects if path.startswith(MAPS)} == maps
+    api.lies.clear()
+    settle(one)
+    assert releases(api) == ["1"]
+    assert (api.named(VALIDATE), conditions(api)["Ready"]["status"]) == (p, "True")

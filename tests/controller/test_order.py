@@ -143,6 +143,18 @@ def test_the_pods_of_the_model_differ_in_what_both_policies_say() -> None:
             WELL._replace(releases=TWO),
             Write(VALIDATE, (Name("P", Manner.LENIENT),)),
         ),
+        (
+            Place((LENIENT,), (P,), ONE),
+            P,
+            WELL._replace(releases=frozenset("23")),
+            Write("releases", admitted=frozenset("23")),
+        ),
+        (
+            Place((LENIENT,), (P,), ONE),
+            P,
+            WELL._replace(releases=frozenset("23"), called=False),
+            Wait.SERVERS,
+        ),
         (Place((P,), (P,), ONE), P, WELL._replace(releases=None), None),
         (Place((P, Q), (Q,), ONE), P_AUDIT, WELL, Write(MUTATE, (P,))),
         (Place((P, Q), (P,), ONE), P, WELL._replace(held=frozenset("P")), Write(VALIDATE, (P,))),
@@ -155,7 +167,7 @@ def test_the_pods_of_the_model_differ_in_what_both_policies_say() -> None:
             Place((Q_AUDIT,), (Q_AUDIT,), ONE),
             Q_AUDIT,
             WELL._replace(releases=frozenset("2")),
-            Write("releases", admitted=TWO),
+            Write("releases", admitted=frozenset("2")),
         ),
     ],
 )

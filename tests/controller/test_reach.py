@@ -8,9 +8,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from webhook.controller import reach
 from webhook.controller.reach import Replica
+from webhook.engine import probe
+from webhook.engine.paths import MUTATE, VALIDATE
 
 DIGEST = "0123456789abcdef"
 REPORT = {"release": "0.1.0", "held": [DIGEST], "refused": {}, "waiting": {}}
@@ -136,3 +140,37 @@ def test_what_a_replica_waits_for_is_one_short_line() -> None:
     found = asked(report(waiting={DIGEST: "a\n" * 500}))
     assert len(found.waiting[DIGEST]) <= 80
     assert "\n" not in found.waiting[DIGEST]
+
+
+@given(some.text(max_size=300))
+def test_whatever_a_replica_waits_for_the_status_shows_one_short_line_without_controls(text: str) -> None:
+    said = {"release": "1", "held": [], "refused": {"e" * 16: text}, "waiting": {"f" * 16: text}}
+    replica = reach._read("127.0.0.1:1", json.loads(json.dumps(said)))
+    for wanted in ({"e" * 16}, {"f" * 16}):
+        shown = replica.lacks(wanted)
+        assert len(shown) <= 100
+        assert shown.isprintable()
+
+
+@given(some.recursive(some.none() | some.booleans() | some.integers() | some.text(), some.lists) | some.text())
+def test_a_report_of_other_types_is_no_report(value: Any) -> None:
+    for key in ("release", "held", "refused", "waiting"):
+        said = {"release": "1", "held": [], "refused": {}, "waiting": {}, key: value}
+        try:
+            replica = reach._read("127.0.0.1:1", said)
+        except (KeyError, TypeError, ValueError):
+            continue
+        assert replica.release == said["release"]
+        assert (replica.held, replica.refused, replica.waiting) == (frozenset(), (), {})
+
+
+WORDS = ("slicewarden probe ", "/validate/", "/mutate/", "0" * 16, "-audit", ".", " release ", "1", "\n", '"', "/etc")
+
+
+@given(some.lists(some.lists(some.sampled_from(WORDS) | some.text(max_size=5)).map("".join)))
+def test_a_forged_answer_to_the_probe_is_a_path_of_ours_or_nothing(headers: list[str]) -> None:
+    for proof in probe.heard(headers):
+        assert proof.path.half in (VALIDATE, MUTATE)
+        assert 1 <= len(proof.path.names) <= 2
+        assert str(proof.path).isascii()
+        assert str(proof.path).isprintable()

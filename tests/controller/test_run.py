@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -112,3 +113,29 @@ def test_a_controller_begins_whenever_it_leads_again() -> None:
     one = Idle(ended)
     run.run(cast("Controller", one), leads, Changed(), ended, ControllerMetrics(), lambda _: None)
     assert one.begun == 2
+
+
+def test_after_more_writes_than_a_change_needs_each_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that reports another release each time calls for a write in each look."""
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append((one.looks, timeout))
+            now[0] += timeout or 0.0
+            if len(waits) == 3:
+                self.set()
+            return True
+
+    class Busy(Failing):
+        looks = 0
+
+        def look(self) -> Round:
+            self.looks += 1
+            return Round("releases")
+
+    now = [0.0]
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    waits, ended = list[tuple[int, float | None]](), Ended()
+    one = Busy(ended)
+    run.run(cast("Controller", one), lambda: True, threading.Event(), ended, ControllerMetrics(), lambda _: None)
+    assert waits == [(run.PATIENT + number, run.WAITING) for number in (1, 2, 3)]

@@ -436,6 +436,23 @@ def test_the_registration_goes_to_the_service() -> None:
 # The audit, which is a component of its own
 
 
+def test_the_token_of_a_replica_writes_nothing() -> None:
+    """So a compromised replica cannot write what others are led by, such as EndpointSlices, Leases and ConfigMaps."""
+    installed = [each for each in read(ROOT / "manifests" / "install.yaml") if each]
+    roles = {(each["kind"], each["metadata"]["name"]): each for each in installed if each["kind"].endswith("Role")}
+    account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
+    bound = [each["roleRef"] for each in installed if account in each.get("subjects", ())]
+    assert {each["name"] for each in bound} == {"slicewarden", "slicewarden-registration", "slicewarden-revisions"}
+    granted_rules = [rule for each in bound for rule in roles[each["kind"], each["name"]]["rules"]]
+    writes = [rule for rule in granted_rules if not {"get", "list", "watch"} >= {*rule["verbs"]}]
+    asks = {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]}
+    assert writes == [asks]  # a question, which stores nothing
+    assert not {"secrets", "*"} & {resource for rule in granted_rules for resource in rule["resources"]}
+    deployments = {each["metadata"]["name"]: each for each in installed if each["kind"] == "Deployment"}
+    volumes = deployments["slicewarden"]["spec"]["template"]["spec"]["volumes"]
+    assert {each["secret"]["secretName"] for each in volumes if "secret" in each} == {"slicewarden-serving"}
+
+
 def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(sample_policy: Policy) -> None:
     (role,) = [each for each in read(COMPONENTS / "audit" / "rbac.yaml") if each["kind"] == "ClusterRole"]
     allowed = powers(role)

@@ -102,8 +102,8 @@ def step(place: Place, target: Name | None, releases: frozenset[str] | None) -> 
     validate, mutate, admitted = place
     if target is None and (validate or mutate):
         return Write(VALIDATE if validate else MUTATE)
-    if releases and (new := releases - admitted) and all(name.manner is not Manner.ENFORCE for name in validate):
-        return Write(RELEASES, admitted=admitted | new)
+    if releases and releases - admitted and all(name.manner is not Manner.ENFORCE for name in validate):
+        return Write(RELEASES, admitted=releases)  # only those that are there, so a liar cannot make the list longer
     if releases and admitted - releases:
         return Write(RELEASES, admitted=admitted & releases)
     if target is None:
@@ -141,7 +141,7 @@ def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
     if following is None and target is None:
         return None
     if following and following.what == RELEASES:
-        grows = following.admitted > place.admitted
+        grows = following.admitted - place.admitted
         return Wait.SERVERS if grows and place.validate and not seen.called else following
     if following and not following.names:  # else an old `/validate` refuses unpatched pods
         return Wait.SERVERS if following.what == MUTATE and not seen.called else following

@@ -18,7 +18,11 @@ LONGEST = 300
 """The most characters of an error in the log."""
 
 PATIENT = 30
-"""After this many looks that wait for the same condition, the time between two looks doubles."""
+"""After this many looks that wait for the same condition, the time between two looks doubles.
+
+After this many that wrote, each is followed by a pause: a change needs fewer writes, and a replica that reports another
+release each time would have us write without end.
+"""
 
 
 def run(
@@ -33,7 +37,7 @@ def run(
 
     A look that fails is logged, whatever the error, and comes again: soon at first, and later with pauses.
     """
-    said, due, again, failures, led = "", 0.0, 0, 0, False
+    said, due, again, wrote, failures, led = "", 0.0, 0, 0, 0, False
     while not ended.is_set():
         pause = WAITING
         try:
@@ -46,7 +50,8 @@ def run(
                 look = controller.look()
                 metrics.saw(controller.standing, controller.replicas, wrote=bool(look.wrote))
                 again = again + 1 if look.waits and look.waits == said else 0
-                pause = _pause(look, again)
+                wrote = wrote + 1 if look.wrote else 0
+                pause = _pause(look, max(again, wrote))
                 due = time.monotonic() + (pause if look.wrote or look.waits else IDLE)
                 if look.waits and look.waits != said:
                     log({"message": "waits", "for": look.waits})
@@ -76,9 +81,9 @@ def _kind(error: Exception) -> str:
 
 
 def _pause(look: Round, again: int) -> float:
-    """Return the seconds until the next look, which grow while a look waits for the same thing again and again."""
+    """Return the seconds until the next look, which grow while a look ends in the same way again and again."""
     if look.wrote:
-        return 0.0
+        return WAITING if again > PATIENT else 0.0
     return min(WAITING * 2 ** (again // PATIENT), lease.RENEW) if look.waits else lease.RENEW
 
 
