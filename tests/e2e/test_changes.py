@@ -3,6 +3,7 @@
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -83,14 +84,6 @@ def registered(release: Release) -> list[Object]:
     return [hook for each in found for hook in each.get("webhooks", ())]
 
 
-def answered_by(release: Release, name: str) -> set[str]:
-    """The policies that judged a pod, by the annotations in the audit log."""
-    whole, _, _ = (release.cluster.folder / nightly.LOG).read_text("utf-8").rpartition("\n")
-    events = [json.loads(line) for line in whole.splitlines() if f'"name":"{name}"' in line]
-    notes = [note for each in events for note in each.get("annotations", {}).items()]
-    return {value for key, value in notes if key.endswith(".slicewarden.dev/policy")}
-
-
 def denied_by_the_fallback(release: Release) -> list[str]:
     """What policies of the fallback say, at any API server, against a pod that Q leaves alone."""
     spared = forbidden()
@@ -129,11 +122,6 @@ def test_killed_after_each_write_other_controllers_finish_and_no_step_refuses_wh
     ]
     assert "fallback slicewarden-pods" in steps[steps.index(f"validate {q}") :]
     assert release.ready(q)
-    after_ready = [honest(), honest()]
-    for server, item in enumerate(after_ready):
-        assert release.create(item, server, "--dry-run=server") == ""
-    named = {item["metadata"]["name"]: {q} for item in after_ready}
-    assert eventually(lambda: {name: answered_by(release, name) for name in named} == named)
 
 
 @contextmanager
@@ -282,7 +270,9 @@ def test_a_replica_that_lacks_a_policy_stops_a_change_is_named_and_answers_503(r
     assert release.condition("Reconciling")["status"] == "True"
     assert release.named() == (digest(P), digest(P))
     assert answer(release, 2, f"/validate/{digest(P)}") == HTTPStatus.OK
+    began = time.monotonic()
     assert answer(release, 2, f"/validate/{digest(Q)}") == HTTPStatus.SERVICE_UNAVAILABLE
+    print(f"503 after {time.monotonic() - began:.2f} s")
     release.stop_replica(2)
     release.start_replica(2)
     assert eventually(lambda: release.ready(digest(Q)))
