@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,18 @@ def without_patches(log: Path, names: AbstractSet[str]) -> set[str]:
             if FAILED_OPEN in line and (event := json.loads(line))["objectRef"].get("name") in names:
                 found.add(event["objectRef"]["name"])
     return found
+
+
+def answers_since(log: Path, began: datetime) -> Iterator[Mapping[str, str]]:
+    """Yield what each webhook said of each pod that an API server received after a moment, by an audit log.
+
+    The keys are audit annotations, such as `pods.slicewarden.dev/policy`.
+    """
+    after = began.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.endswith("\n") and (event := json.loads(line))["requestReceivedTimestamp"] > after:
+                yield event.get("annotations", {})
 
 
 def wrong(release: Release, refused: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import http.client
 import json
 import ssl
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ import certs
 from certs import life
 from certs.read import blocks, certificates
 from tests.e2e import nightly
-from tests.e2e.control_plane import eventually
+from tests.e2e.control_plane import User, eventually
 from tests.e2e.objects import pod, template, workload
 from tests.e2e.release import (
     ACCOUNT,
@@ -79,6 +80,34 @@ def alone(release: Release) -> Release:
     return release
 
 
+def answers_from_now_on(release: Release, load: Load) -> list[tuple[str, str]]:
+    """What the webhooks say of themselves for pods that API servers receive from now on: a webhook's key, and a value.
+
+    Each API server has judged some of both kinds then. Nothing is kept of a webhook that was too late, nor of the one
+    that denied a pod.
+    """
+    began, honest, before = datetime.now(UTC), load.honest, [len(each) for each in load.admitted]
+    assert eventually(lambda: load.honest > honest + 20)
+    assert eventually(
+        lambda: all(len(each) > already + 10 for each, already in zip(load.admitted, before, strict=True))
+    )
+    said = nightly.answers_since(release.cluster.folder / nightly.LOG, began)
+    return [each for annotations in said for each in annotations.items() if each[0].endswith(("/policy", "/mode"))]
+
+
+def assert_only(release: Release, load: Load, value: Object) -> None:
+    """Every answer that an API server gets from now on is that of one policy, in its mode."""
+    assert release.ready(digest(value))
+    found = Counter(answers_from_now_on(release, load))
+    hooks = ("mutate.slicewarden.dev", "pods.slicewarden.dev")
+    wanted = {(f"{hook}/policy", digest(value)) for hook in hooks}
+    if value["spec"]["mode"] == "Audit":
+        wanted |= {(f"{hook}/mode", "audit") for hook in hooks}
+    assert found.keys() == wanted
+    assert min(found.values()) > 10
+    print(f"{sum(found.values())} answers after Ready")
+
+
 def registered(release: Release) -> list[Object]:
     found = release.cluster.get(BOTH, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
     return [hook for each in found for hook in each.get("webhooks", ())]
@@ -111,7 +140,7 @@ def test_killed_after_each_write_other_controllers_finish_and_no_step_refuses_wh
             if digest(Q) in release.named()[0]:
                 assert denied_by_the_fallback(release) == []
             before, steps = after, [*steps, wrote]
-        assert eventually(lambda: load.enough)
+        assert_only(release, load, new)
     print(f"{len(steps)} writes; {load}")
     assert load.wrong == []
     p, q = digest(old), digest(new)
@@ -121,7 +150,6 @@ def test_killed_after_each_write_other_controllers_finish_and_no_step_refuses_wh
         f"validate {q}",
     ]
     assert "fallback slicewarden-pods" in steps[steps.index(f"validate {q}") :]
-    assert release.ready(q)
 
 
 @contextmanager
@@ -278,6 +306,44 @@ def test_a_replica_that_lacks_a_policy_stops_a_change_is_named_and_answers_503(r
     assert eventually(lambda: release.ready(digest(Q)))
 
 
+def test_a_frozen_replica_stops_a_change_and_is_named_until_it_is_woken(release: Release) -> None:
+    release.in_force(P)
+    (replica,) = [each for each in release.cluster.components if each.name == "replica-1"]
+    with replica.frozen():
+        release.apply(Q)
+        says = f"127.0.0.1:{release.health[1]} does not answer"
+        assert eventually(lambda: says in release.condition("Ready").get("message", ""))
+        assert release.condition("Ready")["status"] == "False"
+        assert release.condition("Reconciling")["status"] == "True"
+        assert release.named() == (digest(P), digest(P))
+    assert eventually(lambda: release.ready(digest(Q)))
+    assert release.named() == (digest(Q), digest(Q))
+
+
+REPLICA = User(f"system:serviceaccount:{HOME}:slicewarden", ("system:serviceaccounts",))
+
+
+def test_the_token_of_a_replica_may_write_nothing_by_which_others_are_led(release: Release) -> None:
+    release.in_force(P)
+    writes = {
+        "leases": ("patch", f"--namespace={HOME}"),
+        "configmaps": ("create", f"--namespace={HOME}"),
+        "endpointslices": ("patch", f"--namespace={HOME}"),
+        "services": ("patch", f"--namespace={HOME}"),
+        "pods": ("create", f"--namespace={HOME}"),
+        "secrets": ("get", f"--namespace={HOME}"),
+        "serviceaccounts/token": ("create", f"--namespace={HOME}"),
+        "gpusharingpolicies/status": ("patch",),
+        "validatingwebhookconfigurations": ("patch",),
+        "validatingadmissionpolicies": ("patch",),
+    }
+    for resource, (verb, *where) in writes.items():
+        said = release.cluster.kubectl("auth", "can-i", verb, resource, *where, user=REPLICA)
+        assert said.stdout.strip() == "no", (verb, resource, said.stderr)
+    read = release.cluster.kubectl("auth", "can-i", "list", "configmaps", f"--namespace={HOME}", user=REPLICA)
+    assert read.stdout.strip() == "yes"  # the account is that of the replicas
+
+
 @pytest.mark.parametrize(("mode", "then"), [("Audit", "Enforce"), ("Enforce", "Audit")])
 def test_a_change_of_mode_refuses_nothing_that_is_allowed_and_comes_at_one_moment(
     release: Release, mode: str, then: str
@@ -289,6 +355,7 @@ def test_a_change_of_mode_refuses_nothing_that_is_allowed_and_comes_at_one_momen
         release.apply(policy(then))
         assert eventually(release.ready)
         assert eventually(lambda: all(each[-1] is lets_in for each in load.admitted))
+        assert_only(release, load, policy(then))
     print(load)
     assert load.refused == []
     for admitted in load.admitted:  # an API server that lets in once what it refused never goes back, and so on
@@ -323,6 +390,7 @@ def test_another_release_waits_until_validate_forgives_and_no_pod_is_judged_wron
                 assert eventually(partial(serves, release, number))
             assert eventually(lambda: release.wrote()[-1] == f"validate {digest(P)}")
             assert eventually(release.ready)
+            assert_only(release, load, P)
     print(load)
     assert load.wrong == []
     steps = release.wrote()[len(wrote) :]
