@@ -84,9 +84,14 @@ async def _readable(listener: socket.socket) -> None:
         loop.remove_reader(listener)
 
 
-async def every(seconds: float, act: Callable[[], None]) -> None:
-    """Call a function repeatedly, with this many seconds between calls, even if it fails."""
+async def every(seconds: float, act: Callable[[], None], during: asyncio.Event | None = None) -> None:
+    """Call a function repeatedly, with this many seconds between calls, even if it fails.
+
+    With `during`, only while that is set: until then, nothing wakes.
+    """
     while True:
+        if during is not None:
+            await during.wait()
         await asyncio.sleep(seconds)
         try:
             act()

@@ -134,9 +134,20 @@ def _run(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
 
 
 async def _served(listener: socket.socket, pages: Pages, watch: RefusedScrapes) -> None:
-    port = Port(pages, OPEN, watch)
+    """Serve until it is cancelled. Limits of time are watched only while a connection is open: an idle port sleeps."""
+    some = asyncio.Event()
+
+    def counted(connections: int) -> None:
+        if not connections:
+            some.clear()
+        elif not some.is_set():
+            some.set()
+            port.tick()  # it has the date of an answer
+
+    port = Port(pages, OPEN, watch, count=counted)
     try:
-        await asyncio.gather(listening.accept(listener, port, lambda: None), listening.every(listening.TICK, port.tick))
+        ticking = listening.every(listening.TICK, port.tick, some)
+        await asyncio.gather(listening.accept(listener, port, lambda: None), ticking)
     finally:
         for connection in [*port.connections]:
             connection.abort()
