@@ -3,6 +3,7 @@
 import http.client
 import json
 import ssl
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 import certs
 from certs import life
@@ -317,6 +319,36 @@ def test_a_frozen_replica_stops_a_change_and_is_named_until_it_is_woken(release:
         assert release.condition("Reconciling")["status"] == "True"
         assert release.named() == (digest(P), digest(P))
     assert eventually(lambda: release.ready(digest(Q)))
+    assert release.named() == (digest(Q), digest(Q))
+
+
+def test_a_commit_changes_the_policy(release: Release, tmp_path: Path) -> None:
+    """As people do with Git: a kustomization in a repository, and `kubectl apply -k` of a clone of each commit."""
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+
+    def git(folder: Path, *words: str | Path) -> None:
+        author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True)
+
+    def committed(value: Object) -> None:
+        (origin / "policy.yaml").write_text(yaml.safe_dump(value), "utf-8")
+        git(origin, "add", "--all")
+        git(origin, "commit", "--message=policy: change it")
+
+    origin.mkdir()
+    git(origin, "init", "--quiet")
+    (origin / "kustomization.yaml").write_text("resources: [policy.yaml]\n", "utf-8")
+    committed(P)
+    git(tmp_path, "clone", "--quiet", origin, clone)
+    release.in_force(P)
+    for value in (P, Q):
+        if value is Q:
+            committed(value)
+        git(clone, "pull", "--quiet")
+        release.cluster.do("apply", f"--kustomize={clone}")
+        release.cluster.do("wait", "--for=condition=Ready", "gpusharingpolicy/sample", "--timeout=300s")
+        assert eventually(partial(release.ready, digest(value)))
+        assert release.cluster.kubectl("diff", f"--kustomize={clone}").returncode == 0
     assert release.named() == (digest(Q), digest(Q))
 
 
