@@ -22,7 +22,6 @@ from webhook import rules
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.policy.model import Policy
 from webhook.proving.running import HOSTNAME, RELEASED
 
 LISTED = {"/api/v1/nodes": "Node", "/api/v1/namespaces": "Namespace"}
@@ -287,7 +286,7 @@ def test_what_memory_is_taken_is_said_before_any_is(running: Nodes, prove: Any) 
         "with --memory, some take at most ([0-9]+) MiB and a context of their card, and give it back", first
     )
     assert found
-    assert second.startswith("--run starts at most 25 pods ")
+    assert second.startswith("--run starts at most 5 pods ")
     assert running.nodes.calls == 0
     assert prove(running, *RUN, "--memory", "--yes")[0] == 0
     commands = [each["spec"]["containers"][0]["command"] for each in running.nodes.pods]
@@ -295,7 +294,7 @@ def test_what_memory_is_taken_is_said_before_any_is(running: Nodes, prove: Any) 
     assert max(asked) == int(found[1])
 
 
-def test_a_cap_is_shown_as_on_the_page(sample_policy: Policy, sample_facts: Facts, prove: Any) -> None:
+def test_a_cap_is_shown_as_on_the_page(all_running: Nodes, sample_facts: Facts, prove: Any) -> None:
     def kubelet(pod: Any) -> Any:
         words = pod["spec"]["containers"][0]["command"]
         if "--memory" not in words:
@@ -303,13 +302,12 @@ def test_a_cap_is_shown_as_on_the_page(sample_policy: Policy, sample_facts: Fact
         most = int(words[words.index("--memory") + 1])
         return nodes.ended(nodes.report(1, memory={"asked": most, "got": most, "stopped": ""}))
 
-    server = Nodes(Engine(sample_policy, rules.walk()), sample_facts)
-    server.nodes = PretendedNodes(Engine(sample_policy, rules.walk()), with_hostnames(sample_facts), kubelet)
-    status, out, _ = prove(server, *RUN, "--yes", "--memory")
+    all_running.nodes = PretendedNodes(all_running.engine, with_hostnames(sample_facts), kubelet)
+    status, out, _ = prove(all_running, *RUN, "--yes", "--memory")
     assert status == 0
     (line,) = [each for each in out.splitlines() if "on node t4-shared" in each]
     assert f"```\n{line}\n```\n" in (ROOT / "docs/prove.md").read_text("utf-8")
-    status, out, _ = prove(server, *RUN, "--yes", "--memory", "--format", "json")
+    status, out, _ = prove(all_running, *RUN, "--yes", "--memory", "--format", "json")
     shared = next(each for each in json.loads(out)["targets"] if each["pool"] == "shared")
     seen = shared["ways"][0]["seen"]
     assert seen["memory"]["got"] == seen["memory"]["asked"]
