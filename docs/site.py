@@ -1,21 +1,25 @@
 """Builds the documentation as a site without a server: `make site`, or `python -m docs.site --output FOLDER`.
 
 The pages stay as they are, for readers of the repository. Sphinx builds a copy of them. The index, docs/README.md,
-becomes the navigation, and each other file of the repository that a page links to is copied too. The output has a
-folder for each version, and opens at the newest.
+becomes the navigation, and each other file of the repository that a page links to is copied too. Only files that Git
+knows are read, and none outside the repository. The output has a folder for each version, and opens at the newest.
 """
 
 import argparse
 import json
+import posixpath
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
 
 from webhook.telemetry import release
 
@@ -40,11 +44,21 @@ class Unbuilt(Exception):
     """A page has a fault, such as a link to a heading that is not there; the text names each of them."""
 
 
-def pages(root: Path = ROOT) -> Iterator[Path]:
+def tracked(root: Path) -> Mapping[str, Path]:
+    """Return the files that Git knows by their names, without symbolic links. Raises Unbuilt without Git."""
+    command = ["git", "ls-files", "-z", "--stage"]
+    done = subprocess.run(command, cwd=root, capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise Unbuilt(f"git ls-files: {done.stderr.decode(errors='replace').strip()}")
+    listed = (line.partition("\t") for line in done.stdout.decode().split("\0") if line)
+    return {name: root / name for modes, _, name in listed if modes.startswith("100")}
+
+
+def pages(known: Iterable[str]) -> Iterator[str]:
     """Find each page of the site: README.md, all of docs/, and the pages that people read with them."""
-    yield root / "README.md"
-    yield from sorted((root / "docs").glob("**/*.md"))
-    yield from (root / name for name in (*BESIDE, *UNLISTED))
+    yield "README.md"
+    yield from sorted(name for name in known if name.startswith("docs/") and name.endswith(".md"))
+    yield from (*BESIDE, *UNLISTED)
 
 
 def navigation(index: str) -> str:
@@ -73,23 +87,29 @@ def _contents(caption: str, names: list[str]) -> str:
 def stage(folder: Path, root: Path = ROOT) -> None:
     """Copy the pages into a folder, each with the files that it links to.
 
-    A link to a folder becomes plain words, because a site has no listing of it.
+    A link to a folder becomes plain words, because a site has no listing of it. Raises Unbuilt for a link to something
+    else that Git does not know.
     """
-    made = dict.fromkeys(pages(root))
-    for page in made:
-        text = page.read_text("utf-8")
-        for target in _targets(text):
-            file = (page.parent / target).resolve()
-            if file.is_file() and file.is_relative_to(root) and file not in made:
-                _copied(file, folder / file.relative_to(root))
-        text = _without_folders(page, text)
-        if page == root / "README.md":
-            text += navigation((root / "docs" / "README.md").read_text("utf-8"))
-        elif str(page.relative_to(root)) in UNLISTED:
+    known = tracked(root)
+    made = dict.fromkeys(pages(known))
+    for name in made:
+        if name not in known:
+            raise Unbuilt(f"Git knows no file {name}")
+        text = known[name].read_text("utf-8")
+        for target in sorted(_targets(text)):
+            linked = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+            if linked in known:
+                if linked not in made:
+                    _copied(known[linked], folder / linked)
+            elif not any(each.startswith(f"{linked}/") for each in known):
+                raise Unbuilt(f"{name}: {target} is no file of the repository")
+        text = _without_folders(known, name, text)
+        if name == "README.md":
+            text += navigation(known["docs/README.md"].read_text("utf-8"))
+        elif name in UNLISTED:
             text = f"---\norphan: true\n---\n\n{text}"
-        copy = folder / page.relative_to(root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(text, "utf-8")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
 
 
 def _targets(text: str) -> set[str]:
@@ -97,11 +117,11 @@ def _targets(text: str) -> set[str]:
     return {target for target in found if target and "://" not in target}
 
 
-def _without_folders(page: Path, text: str) -> str:
+def _without_folders(known: Iterable[str], page: str, text: str) -> str:
     def plain(link: re.Match[str]) -> str:
-        target = link["target"]
-        here = "://" not in target and (page.parent / target.partition("#")[0]).is_dir()
-        return link["words"] if here and not target.startswith("#") else link[0]
+        linked = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["target"].partition("#")[0]))
+        folder = "://" not in link["target"] and any(each.startswith(f"{linked}/") for each in known)
+        return link["words"] if folder and not link["target"].startswith("#") else link[0]
 
     return LINK.sub(plain, text)
 
@@ -112,18 +132,26 @@ def _copied(file: Path, target: Path) -> None:
 
 
 def build(output: Path, version: str, root: Path = ROOT) -> Path:
-    """Build the site of this version into a folder of its own, and return it. Raises Unbuilt for a fault of a page."""
+    """Build the site of this version into a folder of its own, and return it. Raises Unbuilt for a fault of a page.
+
+    Then nothing of the output has changed.
+    """
     site = output / version
     with tempfile.TemporaryDirectory() as name:
-        source = Path(name) / "source"
+        source, made = Path(name).resolve() / "source", Path(name) / "made"
         stage(source, root)
-        with (Path(name) / "log").open("w+", encoding="utf-8") as log:
+        with docutils_namespace(), (Path(name) / "log").open("w+", encoding="utf-8") as log:
             settings = {**SETTINGS, "release": version, "html_title": f"Slicewarden {version}"}
-            app = Sphinx(source, None, site, Path(name) / "doctrees", "html", settings, None, log)
+            app = Sphinx(source, None, made, Path(name) / "doctrees", "html", settings, None, log)
             app.build(force_all=True)
             log.seek(0)
             if faults := log.read().replace(f"{source}/", "").strip():
                 raise Unbuilt(faults)
+        read = (*app.env.dlfiles, *app.env.images, *chain.from_iterable(app.env.dependencies.values()))
+        if outside := sorted(each for each in map(str, read) if not (source / each).resolve().is_relative_to(source)):
+            raise Unbuilt(f"a page takes in files from outside the repository: {', '.join(outside)}")
+        shutil.rmtree(site, ignore_errors=True)
+        shutil.copytree(made, site)
     listed(output)
     return site
 
