@@ -80,7 +80,7 @@ def make(root: Path, output: Path, release: Release) -> list[Path]:
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
-        _unpack(root, release.commit, source)
+        unpack(root, release.commit, source)
         _distributions(source, output, release)
         for name, content in _files(source, release):
             (output / name).write_bytes(content)
@@ -224,15 +224,46 @@ def sign(output: Path, options: Iterable[str], cosign: str = "cosign") -> Path:
     return output / BUNDLE
 
 
-def _unpack(root: Path, commit: str, folder: Path) -> None:
+def unpack(root: Path, commit: str, folder: Path) -> None:
+    """Write the files of a commit. Raises Unmade if any of them would not be as it was committed.
+
+    Attributes and settings of a checkout can leave files out of an archive, or change their ends of lines.
+    """
     with tempfile.NamedTemporaryFile(suffix=".tar") as file:
         _git(root, "archive", "--output", file.name, commit)
         with tarfile.open(file.name) as tar:
-            tar.extractall(folder, filter="data")
+            try:
+                tar.extractall(folder, filter="data")
+            except tarfile.FilterError as error:
+                raise Unmade(f"a file of the commit leads out of it: {error}") from error
+    committed = dict(_blobs(_git(root, "ls-tree", "-r", "-z", commit)))
+    found = {
+        str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()
+    }
+    differ = committed.keys() ^ found.keys()
+    differ |= {name for name, blob in committed.items() if name in found and not _is(found[name], blob)}
+    if differ:
+        raise Unmade(
+            f"git archive changes these files of the commit; look at attributes and settings: {sorted(differ)}"
+        )
+
+
+def _blobs(tree: str) -> Iterator[tuple[str, str]]:
+    for line in filter(None, tree.split("\0")):
+        kind, _, name = line.partition("\t")
+        yield name, kind.split()[2]
+
+
+def _is(file: Path, blob: str) -> bool:
+    """Return whether a file, or the target of a link, is the content of a blob, which Git names by its hash."""
+    content = os.fsencode(file.readlink()) if file.is_symlink() else file.read_bytes()
+    return (
+        hashlib.new("sha1" if len(blob) == 40 else "sha256", b"blob %d\0" % len(content) + content).hexdigest() == blob
+    )
 
 
 def _git(root: Path, *arguments: str) -> str:
-    return _run(root, "git", *arguments)
+    return _run(root, "git", "--no-replace-objects", *arguments)
 
 
 def _run(folder: Path, program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
@@ -247,7 +278,7 @@ def _run(folder: Path, program: str, *arguments: str, environment: Mapping[str, 
         check=False,
     )
     if done.returncode:
-        raise Unmade(f"{program} {arguments[0]}: {done.stderr.strip()}")
+        raise Unmade(f"{program} {' '.join(arguments[:2])}: {done.stderr.strip()}")
     return done.stdout
 
 

@@ -67,6 +67,46 @@ def test_what_is_not_committed_is_in_the_way(checkout: Path, name: str) -> None:
         make_release.known(checkout, rehearsal=True)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {".git/info/attributes": "policy.yaml export-ignore\n"},
+        {".git/info/attributes": "policy.yaml text eol=crlf\n"},
+        {".git/info/attributes": "policy.yaml export-subst\n"},
+    ],
+    ids=["left out", "other ends of lines", "expanded"],
+)
+def test_settings_of_a_checkout_change_no_file(checkout: Path, tmp_path: Path, settings: dict[str, str]) -> None:
+    (checkout / "policy.yaml").write_text("kind: GPUSharingPolicy\n# $Format:%H$\n", "utf-8")
+    commit(checkout)
+    for name, text in settings.items():
+        (checkout / name).write_text(text, "utf-8")
+    with pytest.raises(Unmade, match=r"changes these files.*policy\.yaml"):
+        make_release.make(checkout, tmp_path / "made", make_release.known(checkout, rehearsal=True))
+    assert [*(tmp_path / "made").iterdir()] == []
+
+
+def test_an_object_that_replaces_a_committed_one_does_not_count(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "policy.yaml").write_text("first\n", "utf-8")
+    commit(checkout)
+    (tmp_path / "other").write_text("other\n", "utf-8")
+    other = git(checkout, "hash-object", "-w", str(tmp_path / "other")).strip()
+    git(checkout, "replace", git(checkout, "rev-parse", "HEAD:policy.yaml").strip(), other)
+    make_release.unpack(checkout, "HEAD", tmp_path / "source")
+    assert (tmp_path / "source" / "policy.yaml").read_text("utf-8") == "first\n"
+
+
+def test_a_link_stays_in_the_commit(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "inside").symlink_to("pyproject.toml")
+    commit(checkout)
+    make_release.unpack(checkout, "HEAD", tmp_path / "one")
+    assert (tmp_path / "one" / "inside").read_text("utf-8") == (checkout / "pyproject.toml").read_text("utf-8")
+    (checkout / "outside").symlink_to("/etc/passwd")
+    commit(checkout)
+    with pytest.raises(Unmade, match="leads out of it"):
+        make_release.unpack(checkout, "HEAD", tmp_path / "two")
+
+
 def test_a_folder_with_files_is_left_as_it_is(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept\n", "utf-8")
     with pytest.raises(Unmade, match="is not empty"):
