@@ -302,7 +302,7 @@ class _Fixed:
     """An application that processes the body in one way, and always gives the same answer."""
 
     def __init__(self, whole: Application, act: Callable[[bytes], None], answer: bytes) -> None:
-        self.refusal = whole.refusal
+        self.refusal, self.is_probe = whole.refusal, whole.is_probe
         self._act = act
         self._reply = Reply(HTTPStatus.OK, answer, (("Content-Type", "application/json"),))
 

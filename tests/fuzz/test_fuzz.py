@@ -126,6 +126,9 @@ class Changed:
     def refusal(self, request: HttpRequest) -> Reply | None:
         return self.app.refusal(request)
 
+    def is_probe(self, request: HttpRequest) -> bool:
+        return self.app.is_probe(request)
+
     def __call__(self, request: HttpRequest) -> Reply:
         reply = self.app(request)
         assert isinstance(reply, Reply)

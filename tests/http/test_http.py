@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import certs
+from tests.support.asking import ask
 from tests.support.callers import caller, write
 from tests.support.waiting import LONG, until
 from webhook.api import duration
-from webhook.http import listening
+from webhook.http import listening, queue
 from webhook.http.connection import Connection
-from webhook.http.limits import ServerLimits
+from webhook.http.limits import OPEN, ServerLimits
 from webhook.http.messages import HttpRequest, Later, Reply
 from webhook.http.port import Port
 from webhook.http.turns import ORDINARY
@@ -78,6 +80,9 @@ class App:
 
     def refusal(self, _: HttpRequest) -> Reply | None:
         return None
+
+    def is_probe(self, request: HttpRequest) -> bool:
+        return request.path == "/healthz"
 
     def __call__(self, request: HttpRequest) -> Reply | Later:
         return self.answer(request)
@@ -922,6 +927,71 @@ def test_peers_that_asked_and_stay_keep_nobody_out() -> None:
             assert answer(peers[-1]).read() == b"/x 0"
 
 
+PROBE = GET.replace(b"/x", b"/healthz")
+
+
+def test_whole_requests_that_wait_make_room_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is answered in each turn, while more come. All probes among them are answered; the oldest others close."""
+    monkeypatch.setattr(queue, "MOMENT", -1.0)
+    begun, go = threading.Event(), threading.Event()
+
+    def answered(request: HttpRequest) -> Reply:
+        begun.set()
+        go.wait()
+        return echo(request)
+
+    with opened(OPEN, answered) as door, contextlib.ExitStack() as stack:
+        first = stack.enter_context(door.connect())
+        first.sendall(GET)
+        begun.wait()
+        line = [(stack.enter_context(door.connect()), number % 8 == 7) for number in range(3 * OPEN.connections)]
+        for peer, probe in line:
+            peer.sendall(PROBE if probe else GET)
+        go.set()
+        assert answer(first).read() == b"/x 0"
+        found = [received(peer) for peer, _ in line]
+    assert all(data.endswith(b"/healthz 0") for data, (_, probe) in zip(found, line, strict=True) if probe)
+    others = [data for data, (_, probe) in zip(found, line, strict=True) if not probe]
+    assert b"" in others
+    assert all(data.endswith(b"\r\n\r\n/x 0") for data in others if data), "an answer is whole or missing"
+    assert others[-1].endswith(b"/x 0"), "the newest stays"
+
+
+def test_a_probe_is_answered_before_all_that_wait() -> None:
+    async def main() -> None:
+        waiting = queue.RequestQueue(App(), OPEN, asyncio.get_running_loop(), contextlib.nullcontext())
+
+        def exchange(path: str) -> queue.Exchange:
+            request = HttpRequest("GET", path, "", {}, 0.0)
+            return queue.Exchange(request, 0, 0, asyncio.get_running_loop().create_future(), lambda: None)
+
+        assert waiting.at_once(exchange("/x")) is not None
+        others = [exchange("/x") for _ in range(OPEN.waiting)]
+        assert [waiting.at_once(each) for each in others] == [None] * OPEN.waiting
+        assert all(waiting.add(each) for each in others)
+        reply = waiting.at_once(exchange("/healthz"))
+        assert isinstance(reply, Reply)
+        assert reply.body == b"/healthz 0"
+        assert not any(each.reply.done() for each in others)
+        await asyncio.gather(*(each.reply for each in others))
+
+    asyncio.run(main())
+
+
+def test_the_request_that_has_waited_longest_gives_way() -> None:
+    async def main() -> list[str]:
+        closed: list[str] = []
+        waiting = queue.RequestQueue(App(), OPEN, asyncio.get_running_loop(), contextlib.nullcontext())
+        for name in "abc":
+            future = asyncio.get_running_loop().create_future()
+            request = HttpRequest("GET", f"/{name}", "", {}, 0.0)
+            assert waiting.add(queue.Exchange(request, 0, 0, future, partial(closed.append, name)))
+        assert [waiting.give_way() for _ in range(4)] == [True, True, True, False]
+        return closed
+
+    assert asyncio.run(main()) == ["a", "b", "c"]
+
+
 PIECES = (
     GET[:3],
     b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\nx",
@@ -1354,9 +1424,9 @@ def test_readiness_warns_of_the_certificates_end_and_ends_with_it(mounted: Mount
     def ready(days: float, before: float = 0) -> tuple[int, str]:
         pair = issued(days, before)
         mounted.put(pair.certificate_pem, pair.key_pem)
-        app = serving.Health(lambda: facts, conditions=[mounted.load().condition]).flask
-        answered = app.test_client().get("/readyz")
-        return answered.status_code, answered.text
+        app = serving.Health(lambda: facts, conditions=[mounted.load().condition])
+        answered = ask(app, "/readyz", method="GET")
+        return answered.status, answered.body.decode()
 
     facts = True
     assert ready(30) == (200, "ok\n")

@@ -3,6 +3,8 @@
 import ast
 import contextlib
 import json
+import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -257,6 +259,38 @@ def test_slow_endless_and_many_peers_take_bounded_memory_and_keep_nobody_out(tmp
         assert status(port.pid, "VmHWM") < memory + GROWTH + EACH * door.limits.connections
     for line in (tmp_path / "log").read_bytes().splitlines():
         assert json.loads(line)["message"]
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process and those below it for a while. The kernel still takes what peers send to it."""
+    each = family(pid)
+    for one in each:
+        os.kill(one, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for one in each:
+            os.kill(one, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_whole_requests_keep_no_probe_out(tmp_path: Path, door: Door) -> None:
+    """Twice as many as an open port has connections have come before the probe, and as many after it."""
+    scrape, probe = (b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path for path in (b"/metrics", b"/healthz"))
+    flood = [scrape] * (2 * OPEN.connections)
+    with door.open(tmp_path) as port, ExitStack() as peers:
+
+        def connected() -> list[socket.socket]:
+            return [peers.enter_context(port.connect()) for _ in range(2 * len(flood) + 1)]
+
+        early = connected() if port.trust else []  # a handshake needs the process
+        with stopped(port.pid):
+            line = early or connected()
+            for peer, request in zip(line, [*flood, probe, *flood], strict=True):
+                peer.sendall(request)
+        assert line[len(flood)].recv(12) == b"HTTP/1.1 200"
+        assert asked(port, door.path) == 200
 
 
 @pytest.mark.thorough

@@ -201,6 +201,9 @@ def test_7_mib_is_judged_and_a_byte_more_is_refused_unread(
 def test_health_and_readiness_are_told(connection: http.client.HTTPSConnection) -> None:
     assert ask(connection, "GET", "/healthz")[0] == 200
     assert ask(connection, "GET", "/readyz")[0] == 200
+    assert ask(connection, "HEAD", "/readyz")[:2] == (200, b"")
+    status, _, headers = ask(connection, "POST", "/healthz")
+    assert (status, headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/mutate/", "/static/x", "/../etc/passwd"])

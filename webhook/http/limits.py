@@ -42,6 +42,8 @@ class ServerLimits:
     connections: int = 512
     waiting: int = 256
     """Small requests in the queue; at 0.15 ms each, they take 40 ms."""
+    waiting_yield: bool = False
+    """Whether the connection whose request has waited longest is closed first to make room for a new one."""
 
 
 OPEN = ServerLimits(
@@ -53,8 +55,10 @@ OPEN = ServerLimits(
     large_bytes=0,
     connections=64,
     waiting=64,
+    waiting_yield=True,
 )
 """The limits of a port for health and metrics, which anyone may reach: one small request per connection.
 
-So no connection stays open, and all heads together take at most 1 MiB.
+So no connection stays open, and all heads together take at most 1 MiB. A probe is answered at once and never waits, so
+whole requests cannot keep it out either.
 """

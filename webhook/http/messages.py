@@ -48,5 +48,8 @@ class Application(Protocol):
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Return the answer to a request whose body need not be read; None if the body is needed."""
 
+    def is_probe(self, request: HttpRequest) -> bool:
+        """Return whether a request is a kubelet's probe, which is answered quickly and before all that wait."""
+
     def __call__(self, request: HttpRequest) -> Reply | Later:
         """Return the answer to a request that was not refused. Any thread may call it."""

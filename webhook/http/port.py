@@ -86,14 +86,13 @@ class Port:
         """Serve an accepted connection.
 
         At the limit, an older connection is closed to make room: first the oldest that waits for its peer, then the one
-        that has been idle longest. So idle and slow peers cannot block others. A connection whose request was received
-        whole is never closed; if all connections have such requests, the new one is closed.
+        that has been idle longest. So idle and slow peers cannot block others. With `waiting_yield`, the one whose
+        request has waited longest is closed before these. Without it, a connection whose request was received whole is
+        never closed; if all connections have such requests, the new one is closed.
         """
-        if len(self.connections) >= self.limits.connections:
-            if not self.unverified and not self.idle:
-                peer.close()
-                return
-            next(iter(self.unverified or self.idle)).abort()
+        if len(self.connections) >= self.limits.connections and not self._make_room():
+            peer.close()
+            return
         connection = Connection(self)
         self.connections.add(connection)
         self._count(len(self.connections))
@@ -101,6 +100,16 @@ class Port:
         connection.arriving = self.loop.create_task(self._handshake(connection, peer, context))
         # A task that is cancelled before it starts never takes the socket, so the socket is closed here.
         connection.arriving.add_done_callback(lambda task: peer.close() if task.cancelled() else None)
+
+    def _make_room(self) -> bool:
+        """Close one connection. False if none may be closed."""
+        if self.limits.waiting_yield and self.queue.give_way():
+            return True
+        oldest = next(iter(self.unverified or self.idle), None)
+        if oldest is None:
+            return False
+        oldest.abort()
+        return True
 
     async def _handshake(self, connection: "Connection", peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         limits: dict[str, Any] = {}
@@ -259,7 +268,8 @@ class Port:
             large = self.end_large(connection, length) if is_large else 0
             if is_large and not large:
                 return self._refused(SHED, last=True)
-            exchange = Exchange(request._replace(body=body), length, large, self.loop.create_future())
+            whole = request._replace(body=body)
+            exchange = Exchange(whole, length, large, self.loop.create_future(), connection.abort)
             connection.exchange = exchange
             answered = await self._turn(exchange)
             reply = await self._after(answered, exchange, connection) if isinstance(answered, Later) else answered
@@ -295,7 +305,8 @@ class Port:
         finally:
             self._later -= 1
         self.queue.large += large
-        connection.exchange = again = Exchange(request, request.length, large, self.loop.create_future())
+        future = self.loop.create_future()
+        connection.exchange = again = Exchange(request, request.length, large, future, connection.abort)
         answered = await self._turn(again)
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR) if isinstance(answered, Later) else answered
 

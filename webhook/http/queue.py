@@ -1,6 +1,7 @@
 """The requests that wait for their answers: small ones are answered here in turn, large ones in a thread."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from http import HTTPStatus
@@ -15,16 +16,24 @@ MOMENT = 0.002
 
 
 class Exchange:
-    """A request in the queue, and its answer."""
+    """A request in the queue, its answer, and what closes its connection."""
 
-    __slots__ = ("large", "reply", "request", "size")
+    __slots__ = ("abort", "large", "reply", "request", "size")
 
-    def __init__(self, request: HttpRequest, size: int, large: int, reply: "asyncio.Future[Reply | Later]") -> None:
+    def __init__(
+        self,
+        request: HttpRequest,
+        size: int,
+        large: int,
+        reply: "asyncio.Future[Reply | Later]",
+        abort: Callable[[], None],
+    ) -> None:
         self.request = request
         self.size = size
         self.large = large
         """The bytes that it uses of those that large bodies share."""
         self.reply = reply
+        self.abort = abort
 
 
 class RequestQueue:
@@ -54,7 +63,9 @@ class RequestQueue:
         return len(self._small) + len(self._large)
 
     def at_once(self, exchange: Exchange) -> Reply | Later | None:
-        """Answer a small request immediately if no other waits; else return None."""
+        """Answer a probe immediately, and a small request if no other waits; else return None."""
+        if self._app.is_probe(exchange.request):
+            return self._answer(exchange.request)
         if not self._free or exchange.large:
             return None
         self._free = False
@@ -76,6 +87,13 @@ class RequestQueue:
         exchange.reply.cancel()
         if exchange is not self._judged:
             self.release(exchange)
+
+    def give_way(self) -> bool:
+        """Close the connection of the small request that has waited longest. False if none waits."""
+        if not self._small:
+            return False
+        self._small.pop_oldest().abort()
+        return True
 
     def release(self, exchange: Exchange) -> None:
         """Release the memory of a large request."""

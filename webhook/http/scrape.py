@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Protocol
 
 from webhook.http import listening
+from webhook.http.kept import Kept
 from webhook.http.limits import OPEN
 from webhook.http.messages import HttpRequest, Reply
 from webhook.http.port import Port
@@ -55,6 +56,7 @@ class Pages:
 
     def __init__(self, metrics: Scraped, usage: Answered | None = None) -> None:
         self._metrics, self._usage = metrics, usage
+        self._text = Kept(metrics.text)
         self._bucket = Bucket(USAGE_BURST, USAGE_RATE, monotonic())
 
     def refusal(self, request: HttpRequest) -> Reply | None:
@@ -63,10 +65,14 @@ class Pages:
             return Reply(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("Allow", "GET, HEAD"),))
         return None
 
+    def is_probe(self, request: HttpRequest) -> bool:
+        """Return whether a kubelet asks whether this process lives."""
+        return request.path == "/healthz"
+
     def __call__(self, request: HttpRequest) -> Reply:
         """Answer a request."""
         if request.path == "/metrics":
-            return Reply(HTTPStatus.OK, self._metrics.text(), (("Content-Type", CONTENT_TYPE),))
+            return Reply(HTTPStatus.OK, self._text(), (("Content-Type", CONTENT_TYPE),))
         if request.path == "/usage" and self._usage is not None:
             return self._answered(self._usage, request.query)
         if request.path != "/healthz":

@@ -39,10 +39,17 @@ class FairQueue(Generic[Waiting]):
         """Remove a request. False if it is not in the queue."""
         return self._sizes.pop(waiting, None) is not None
 
+    def pop_oldest(self) -> Waiting:
+        """Remove and return the oldest request. Raises StopIteration if the queue is empty."""
+        oldest = next(iter(self._sizes))
+        del self._sizes[oldest]
+        return oldest
+
     def next(self) -> Waiting:
         """Remove and return the next request. Raises StopIteration if the queue is empty."""
         self._turns += 1
-        oldest = next(iter(self._sizes))
-        chosen = oldest if self._turns % OLDEST == 0 else min(self._sizes, key=self._sizes.__getitem__)
+        if self._turns % OLDEST == 0:
+            return self.pop_oldest()
+        chosen = min(self._sizes, key=self._sizes.__getitem__)
         del self._sizes[chosen]
         return chosen

@@ -1,6 +1,6 @@
 """The webhook over HTTP: `/mutate` and `/validate`, `/policy`, `/healthz` and `/readyz`.
 
-Flask answers what anyone may ask: routes, health, metrics. Reviews are answered here, without it.
+Flask answers what anyone may ask: routes, metrics, policies. Reviews and probes are answered here, without it.
 """
 
 import traceback
@@ -24,6 +24,7 @@ from webhook.engine.filled import POLICY_PATH
 from webhook.facts.rights import Account
 from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Dated, Source
+from webhook.http.kept import Kept
 from webhook.http.messages import HttpRequest, Later, Reply
 from webhook.model import Mode, Object, Request, Verdict
 from webhook.serving import wsgi
@@ -46,6 +47,9 @@ NO_FACTS = "facts are not loaded yet, or too old"
 
 MARGIN = 0.05
 """The share of the deadline that is reserved for sending the answer."""
+
+PROBES = ("/healthz", "/readyz")
+"""The paths that kubelets ask for."""
 
 _TEXT = ("Content-Type", "text/plain")
 
@@ -87,20 +91,35 @@ class Health:
         conditions: Sequence[Condition] = (),
         report: Report | None = None,
     ) -> None:
-        self.flask = _pages(loaded, metrics, conditions, report)
+        self._loaded, self._conditions = loaded, conditions
+        self._flask = _pages(metrics, report)
 
     def refusal(self, request: HttpRequest) -> Reply | None:
-        """Refuse a request with a body: no path here takes one."""
-        return Reply(HTTPStatus.NOT_FOUND) if request.length else None
+        """Refuse a request with a body, which no path here takes, and a probe that is no GET or HEAD."""
+        if request.length:
+            return Reply(HTTPStatus.NOT_FOUND)
+        if self.is_probe(request) and request.method not in ("GET", "HEAD"):
+            return Reply(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("Allow", "GET, HEAD"),))
+        return None
+
+    def is_probe(self, request: HttpRequest) -> bool:
+        """Return whether a kubelet asks whether this process lives, or is ready."""
+        return request.path in PROBES
 
     def __call__(self, request: HttpRequest) -> Reply:
         """Answer one request."""
-        return wsgi.called(self.flask, request)
+        if not self.is_probe(request):
+            return wsgi.called(self._flask, request)
+        if request.path == "/healthz":
+            return Reply(HTTPStatus.OK, b"ok\n", (_TEXT,))
+        states = [condition() for condition in self._conditions]
+        missing = [*([] if self._loaded() else [NO_FACTS]), *(text for ready, text in states if not ready)]
+        lines = missing or ["ok", *(text for _, text in states if text)]
+        status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
+        return Reply(status, "".join(f"{line}\n" for line in lines).encode(), (_TEXT,))
 
 
-def _pages(
-    loaded: Callable[[], bool], metrics: "Metrics | None", conditions: Sequence[Condition], report: Report | None
-) -> Flask:
+def _pages(metrics: "Metrics | None", report: Report | None) -> Flask:
     app = Flask("slicewarden", static_folder=None)
 
     if report is not None:
@@ -110,21 +129,11 @@ def _pages(
             return Response(admission.encoded(dict(report())), mimetype="application/json")
 
     if metrics is not None:
+        text = Kept(metrics.text)
 
         @app.get("/metrics")
         def counters() -> Response:
-            return Response(metrics.text(), content_type=metrics.content_type)
-
-    @app.get("/healthz")
-    def healthz() -> Response:
-        return Response("ok\n", mimetype="text/plain")
-
-    @app.get("/readyz")
-    def readyz() -> Response:
-        states = [condition() for condition in conditions]
-        missing = [*([] if loaded() else [NO_FACTS]), *(text for ready, text in states if not ready)]
-        lines = missing or ["ok", *(text for _, text in states if text)]
-        return Response("".join(f"{line}\n" for line in lines), status=503 if missing else 200, mimetype="text/plain")
+            return Response(text(), content_type=metrics.content_type)
 
     @app.errorhandler(HTTPException)
     def refuse(error: HTTPException) -> Response:  # an empty body, from which a prober learns nothing
@@ -167,6 +176,10 @@ class ReviewApplication:
         if self.judges.review_path(request.path):
             return _refusal(request, admission.MAX_BODY)
         return self.health.refusal(request)
+
+    def is_probe(self, request: HttpRequest) -> bool:
+        """Return whether a kubelet asks whether this process lives, or is ready."""
+        return self.health.is_probe(request)
 
     def __call__(self, request: HttpRequest) -> Reply | Later:
         """Answer one request that was not refused."""
