@@ -456,6 +456,30 @@ def test_usage_is_answered_as_json_within_limits() -> None:
     assert statuses[-1] == HTTPStatus.TOO_MANY_REQUESTS
 
 
+def test_one_peer_leaves_the_others_the_usage_of_a_day_and_of_all_hours() -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    looks(one, clock, 10)
+    now, made = 0.0, list[int]()
+
+    class Counted:
+        def text(self, hours: int) -> bytes:
+            made.append(hours)
+            return one.text(hours)
+
+    pages = Pages(AgentMetrics(), Counted(), lambda: now)
+    for _ in range(40):
+        asked(pages, "hours=1")
+        for query in ("", "hours=24", "hours=840"):
+            reply = asked(pages, query)
+            assert document.read(reply.body) == one.usage(840 if query == "hours=840" else 24)
+    assert asked(pages, "hours=1").status == HTTPStatus.TOO_MANY_REQUESTS
+    assert sorted(made) == [1, 1, 1, 1, 24, 840]
+    now = 5.0
+    assert [asked(pages, query).status for query in ("hours=1", "hours=24")] == [HTTPStatus.OK] * 2
+    assert made[-2:] == [1, 24]
+
+
 def test_without_a_recorder_there_is_no_such_page() -> None:
     assert asked(Pages(AgentMetrics()), "").status == HTTPStatus.NOT_FOUND
 

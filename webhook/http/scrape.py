@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
@@ -45,19 +46,26 @@ class Answered(Protocol):
 
 
 USAGE_BURST, USAGE_RATE = 4.0, 0.2
-"""How many answers about usage are given at once, and in a second: each may take a tenth of a second."""
+"""How many answers about usage are made at once, and in a second: each may take a tenth of a second."""
 
 MOST_HOURS = 35 * 24
 """The most hours that an answer about usage may go back."""
+
+ALWAYS, USAGE_FRESH = (24, MOST_HOURS), 5.0
+"""The hours for which usage is always answered, and seconds for which such an answer is kept."""
 
 
 class Pages:
     """The application: /metrics, /healthz, and with `usage` also /usage."""
 
-    def __init__(self, metrics: Scraped, usage: Answered | None = None) -> None:
+    def __init__(self, metrics: Scraped, usage: Answered | None = None, clock: Callable[[], float] = monotonic) -> None:
         self._metrics, self._usage = metrics, usage
-        self._text = Kept(metrics.text)
-        self._bucket = Bucket(USAGE_BURST, USAGE_RATE, monotonic())
+        self._text = Kept(metrics.text, clock=clock)
+        self._bucket = Bucket(USAGE_BURST, USAGE_RATE, clock())
+        self._clock = clock
+        self._always = {
+            hours: Kept(partial(usage.text, hours), USAGE_FRESH, clock) for hours in ALWAYS if usage is not None
+        }
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Refuse anything but a GET or HEAD without a body."""
@@ -82,13 +90,19 @@ class Pages:
         return Reply(HTTPStatus.OK, b"ok\n", _TEXT)
 
     def _answered(self, usage: Answered, query: str) -> Reply:
-        """Answer who used what in the last `hours`, a whole number in the query; without one, in the last day."""
+        """Answer who used what in the last `hours`, a whole number in the query; without one, in the last day.
+
+        One peer can use up the answers for other hours, but not those that are always given.
+        """
         name, _, number = (query or "hours=24").partition("=")
         hours = int(number) if number.isascii() and number.isdigit() and len(number) <= 4 else 0
         if name != "hours" or not 1 <= hours <= MOST_HOURS:
             return Reply(HTTPStatus.BAD_REQUEST, b"hours: a whole number from 1 to 840\n", _TEXT)
-        if not self._bucket.ready(monotonic()):
-            return Reply(HTTPStatus.TOO_MANY_REQUESTS, b"try again in 5 seconds\n", (*_TEXT, ("Retry-After", "5")))
+        if (kept := self._always.get(hours)) is not None:
+            return Reply(HTTPStatus.OK, kept(), (("Content-Type", "application/json"),))
+        if not self._bucket.ready(self._clock()):
+            text = b"try again in 5 seconds, or ask for 24 or 840 hours\n"
+            return Reply(HTTPStatus.TOO_MANY_REQUESTS, text, (*_TEXT, ("Retry-After", "5")))
         self._bucket.take()
         return Reply(HTTPStatus.OK, usage.text(hours), (("Content-Type", "application/json"),))
 
