@@ -21,7 +21,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.agent.bed import get, running
+from tests.agent.bed import GPU, get, policy, running
 from tests.support.card.state import LOST, NO_EVENTS, NO_MPS, State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG, until
@@ -201,6 +201,26 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
     assert any(path.startswith(f"{PODS}?") and "fieldSelector=spec.nodeName%3Dn" in path for path in server.asked)
     assert any(path.startswith(f"{NODES}?") and "fieldSelector=metadata.name%3Dn" in path for path in server.asked)
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
+
+
+@pytest.mark.parametrize("uid", ["u-1", "another"])
+def test_a_container_is_known_before_its_pods_status_has_it_and_is_not_frozen_yet(tmp_path: Path, uid: str) -> None:
+    own = pod(**{GPU: "1"})
+    own["metadata"]["annotations"] = {"slicewarden.dev/pausable": "true"}
+    own["status"] = {"phase": "Pending"}
+    logs, link = tmp_path / "logs", f"job_team_main-{ID}.log"
+    logs.mkdir()
+    (logs / link).symlink_to(f"/var/log/pods/team_job_{uid}/main/0.log")
+    with serving(Server(own), tmp_path) as kubeconfig:
+        rules = inputs.load_policy(policy(tmp_path))
+        watch = watched.NodeWatch("n", client.connect(kubeconfig), rules, lambda _: None, logs)
+        watch.start()
+        assert watch.settled(10)
+        known = watch.containers()
+        watch.stop()
+    name = ContainerName("team", "job", "main")
+    admitted = Admitted(requests=True, allowance=(23028 - 461) // 4)
+    assert known == {ID: NodeContainer(name, uid, admitted) if uid == "u-1" else NodeContainer(name)}
 
 
 def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

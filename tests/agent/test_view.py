@@ -18,7 +18,7 @@ from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
 from webhook.agent.observe.places import ContainerCgroup
-from webhook.agent.observe.pods import ContainerName, by_logs, by_status
+from webhook.agent.observe.pods import ContainerName, by_logs, by_status, unreported
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import ContainerRow, NodeContainer, UseState
 from webhook.policy.model import EVICT, KILL, REPORT, Over
@@ -90,6 +90,47 @@ def test_status_names_containers_whatever_its_shape() -> None:
         ID: ContainerName("team", "job", "main"),
         "ff": ContainerName("team", "job", "first"),
     }
+
+
+MAIN, BEFORE, OTHER = ContainerName("team", "job", "main"), "cd" * 32, "ef" * 32
+LINK = "/var/log/pods/team_job_u/main/10.log"
+NAMED = {"name": "main", "containerID": f"containerd://{ID}"}
+ANSWERS: dict[str, tuple[Any, bool]] = {
+    "nothing yet": ({}, True),
+    "the one before": ({"containerStatuses": [{**NAMED, "containerID": f"containerd://{BEFORE}"}]}, True),
+    "it runs": ({"containerStatuses": [NAMED]}, False),
+    "it has ended": ({"containerStatuses": [{**NAMED, "state": {"terminated": {}}}]}, False),
+    "the pod has ended": ({"phase": "Failed"}, False),
+    "another shape": ({"containerStatuses": 7}, True),
+}
+
+
+def started(link: str, status: Any) -> set[str]:
+    pod = {"metadata": {"namespace": "team", "name": "job", "uid": "u"}, "status": status}
+    links = {BEFORE: LINK.replace("10", "9"), ID: link, OTHER: LINK.replace("_u/main/10", "_v/main/11")}
+    found = unreported([pod], dict.fromkeys(links, MAIN), links)
+    assert all(each == (MAIN, pod) for each in found.values())
+    return {*found}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_newest_container_of_a_pod_is_known_by_its_log_until_the_status_has_it(answer: str) -> None:
+    status, known = ANSWERS[answer]
+    assert started(LINK, status) == ({ID} if known else set())
+
+
+@pytest.mark.parametrize(
+    ("link", "known"),
+    [
+        ("/srv/logs/team_job_u/main/10.log", {ID}),
+        ("/var/log/pods/team_job_u/main/now.log", {BEFORE}),
+        (f"/var/log/pods/team_job_u/main/{'9' * 5000}.log", {BEFORE}),
+        ("/var/log/pods/team_job/main/10.log", {BEFORE}),
+        ("", {BEFORE}),
+    ],
+)
+def test_a_link_without_the_pods_uid_or_a_number_names_no_log(link: str, known: set[str]) -> None:
+    assert started(link, {}) == known
 
 
 # The table, and JSON

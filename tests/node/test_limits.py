@@ -225,3 +225,24 @@ def test_the_agent_sets_right_what_an_image_or_a_missing_hook_leaves_open(limite
             agent.wait()
             limited.hook.disabled.unlink(missing_ok=True)
             limited.cluster.do("delete", "pod", case, f"--namespace={TEAM}", "--wait", "--grace-period=0", "--force")
+
+
+def test_the_agent_sets_right_a_container_that_the_kubelet_has_not_reported(limited: Limited) -> None:
+    """While its postStart hook runs, its pod's status has no id of it."""
+    hook = {"lifecycle": {"postStart": {"exec": {"command": ["sleep", "600"]}}}}
+    item = limited.admitted(taking("hook", {"image": images.WIDE, **hook}, then="sleep 600"))
+    assert item is not None
+    log = limited.cluster.folder / "agent-hook.log"
+    with log.open("w") as out:
+        agent = limited.agent("--listen", "127.0.0.1:8099", stdout=out)
+        try:
+            create(limited.cluster, item)
+            own = limited.cluster.get("pod", "hook", f"--namespace={TEAM}")["metadata"]["uid"]
+            assert eventually(lambda: limited.limits(own) == {SLICE}, 120), log.read_text()
+            status = limited.cluster.get("pod", "hook", f"--namespace={TEAM}")["status"]
+            assert "containerID" not in str(status.get("containerStatuses")), status
+            assert eventually(lambda: "had a limit of 40000 MiB" in log.read_text(), 60), log.read_text()
+        finally:
+            agent.kill()
+            agent.wait()
+            limited.cluster.do("delete", "pod", "hook", f"--namespace={TEAM}", "--wait", "--grace-period=0", "--force")

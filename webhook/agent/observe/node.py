@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from webhook.agent.observe import pods
@@ -83,6 +84,15 @@ def by_logs(folder: Path = LOGS) -> Mapping[str, ContainerName]:
         return pods.by_logs(file.name for file in folder.iterdir())
     except OSError:
         return {}
+
+
+def links(folder: Path, names: Mapping[str, ContainerName]) -> Mapping[str, str]:
+    """Return where the kubelet's links to these containers' logs point to, by id, as far as they can be read."""
+    found = dict[str, str]()
+    for container, (namespace, pod, name) in names.items():
+        with suppress(OSError):
+            found[container] = str((folder / f"{pod}_{namespace}_{name}-{container}.log").readlink())
+    return found
 
 
 def named_by_logs() -> Mapping[str, NodeContainer]:
@@ -175,12 +185,17 @@ class NodeWatch:
         return self._policy.pool_of(node.labels) if node else None
 
     def containers(self) -> Mapping[str, NodeContainer]:
-        """Return the node's containers by id. One that is known only by its log file has only its names."""
+        """Return the node's containers by id. One that is known only by its log file has only its names.
+
+        One that its pod's status does not have yet is not frozen: the kubelet may be running its postStart hook.
+        """
         facts = self._cluster.facts()
         node = facts.named.get(self.name) if facts else None
-        found = {container: NodeContainer(name) for container, name in by_logs(self._logs).items()}
+        names, known = by_logs(self._logs), self._cluster.objects("Pod")
+        found = {container: NodeContainer(name) for container, name in names.items()}
+        started = pods.unreported(known, names, links(self._logs, names))
         latest: dict[str, tuple[str, Facts, Admitted]] = {}
-        for container, (name, pod) in pods.by_status(self._cluster.objects("Pod")).items():
+        for container, (name, pod) in {**started, **pods.by_status(known)}.items():
             if facts is None or node is None:
                 found[container] = NodeContainer(name, pods.uid(pod))
                 continue
@@ -190,6 +205,7 @@ class NodeWatch:
             if now is None:
                 now = admitted(pod, name.container, self._policy, facts, node)
             latest[container] = version, facts, now
-            found[container] = NodeContainer(name, pods.uid(pod), now)
+            bears = now._replace(pause=None) if container in started else now
+            found[container] = NodeContainer(name, pods.uid(pod), bears)
         self._admitted = latest
         return found

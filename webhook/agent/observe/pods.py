@@ -9,6 +9,8 @@ from webhook.model import Object
 
 _LOG = re.compile(r"(?P<pod>[a-z0-9.-]+)_(?P<namespace>[a-z0-9-]+)_(?P<container>[a-z0-9-]+)-(?P<id>[0-9a-f]{64})\.log")
 
+_LINK = re.compile(r"(?:.*/)?[^/_]+_[^/_]+_(?P<uid>[^/_]+)/[^/]+/(?P<restarts>[0-9]{1,9})\.log")
+
 STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
@@ -32,22 +34,44 @@ def by_logs(files: Iterable[str]) -> Mapping[str, ContainerName]:
     }
 
 
+def unreported(
+    pods: Iterable[Object], names: Mapping[str, ContainerName], links: Mapping[str, str]
+) -> Mapping[str, tuple[ContainerName, Object]]:
+    """Return the containers that have started and that their pods' status does not have yet, by id, each with its pod.
+
+    The kubelet reports a container only when its postStart hook has ended and the pod's other containers have started,
+    however long that takes. Its log is there before (kubernetes pkg/kubelet/kuberuntime/kuberuntime_container.go,
+    startContainer): `links` has its place by id, `/var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log` (helpers.go).
+    Only a container's newest log counts.
+    """
+    running = {uid(pod): pod for pod in pods if mapping(pod.get("status")).get("phase") not in ("Succeeded", "Failed")}
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    for container, link in links.items():
+        if (match := _LINK.fullmatch(link)) and match["uid"] in running:
+            key = match["uid"], names[container].container
+            newest[key] = max(newest.get(key, (-1, "")), (int(match["restarts"]), container))
+    reported = {container for pod in running.values() for container, _, _ in _statuses(pod)}
+    return {each: (names[each], running[of]) for (of, _), (_, each) in newest.items() if each not in reported}
+
+
 def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[ContainerName, Object]]:
     """Read the names of containers by id, each with its pod, from the pods' status.
 
     An id is `containerd://0123...` (k8s.io/api core/v1 types.go, ContainerStatus). Ended containers are left out.
     """
-    return {container: (name, pod) for pod in pods for container, name in _statuses(pod)}
+    return {container: (name, pod) for pod in pods for container, name, ended in _statuses(pod) if not ended}
 
 
-def _statuses(pod: Object) -> Iterator[tuple[str, ContainerName]]:
+def _statuses(pod: Object) -> Iterator[tuple[str, ContainerName, bool]]:
+    """Yield the id and the name of each container in a pod's status, and whether it has ended."""
     metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
     namespace, name = string(metadata.get("namespace")), string(metadata.get("name"))
     for kind in STATUSES:
         for each in mappings(status.get(kind)):
             container = string(each.get("containerID")).rpartition("://")[2]
-            if container and "terminated" not in mapping(each.get("state")):
-                yield container, ContainerName(namespace, name, string(each.get("name")))
+            if container:
+                own = ContainerName(namespace, name, string(each.get("name")))
+                yield container, own, "terminated" in mapping(each.get("state"))
 
 
 def uid(pod: Object) -> str:
