@@ -201,3 +201,4 @@ def test_each_test_of_the_list_is_there_and_asserts_and_is_never_skipped() -> No
     assert [name for name in named if not checks(name)] == []
     marks = {name: [ast.unparse(mark) for mark in defined()[name].decorator_list] for name in named}
     assert [name for name, own in marks.items() if any("skip" in mark or "xfail" in mark for mark in own)] == []
+    assert [name for name in named if re.search(r"\b(skip|xfail)\(", ast.unparse(defined()[name]))] == []
