@@ -137,6 +137,13 @@ def test_a_first_launch_that_compiles_is_not_taken_for_a_step(monkeypatch: pytes
     assert contention.rounds_of(cast("Program", Compiles())) == round(contention.STEP * 1e6)
 
 
+def test_the_rounds_of_a_step_are_those_of_a_card_that_has_compiled(card: State, made: Containers) -> None:
+    """With its second, the first launch of 1,024 rounds would make a step of 20."""
+    card.set(compile=1_000_000)
+    with clock.running(card):
+        assert contention.rounds_of(made.run(None)) > 100
+
+
 def test_work_that_is_too_short_to_be_contended_is_no_measurement(
     card: State, bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
