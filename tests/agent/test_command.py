@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -203,24 +203,39 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
 
 
-@pytest.mark.parametrize("uid", ["u-1", "another"])
-def test_a_container_is_known_before_its_pods_status_has_it_and_is_not_frozen_yet(tmp_path: Path, uid: str) -> None:
-    own = pod(**{GPU: "1"})
+def with_logs(folder: Path, own: dict[str, Any], **targets: str) -> Mapping[str, NodeContainer]:
+    """The containers of a pod that may be frozen, whose logs lie at these places by their ids."""
     own["metadata"]["annotations"] = {"slicewarden.dev/pausable": "true"}
-    own["status"] = {"phase": "Pending"}
-    logs, link = tmp_path / "logs", f"job_team_main-{ID}.log"
+    logs = folder / "logs"
     logs.mkdir()
-    (logs / link).symlink_to(f"/var/log/pods/team_job_{uid}/main/0.log")
-    with serving(Server(own), tmp_path) as kubeconfig:
-        rules = inputs.load_policy(policy(tmp_path))
+    for container, target in targets.items():
+        (logs / f"job_team_main-{container}.log").symlink_to(f"/var/log/pods/team_job_{target}.log")
+    with serving(Server(own), folder) as kubeconfig:
+        rules = inputs.load_policy(policy(folder))
         watch = watched.NodeWatch("n", client.connect(kubeconfig), rules, lambda _: None, logs)
         watch.start()
         assert watch.settled(10)
         known = watch.containers()
         watch.stop()
-    name = ContainerName("team", "job", "main")
+    return known
+
+
+NAME = ContainerName("team", "job", "main")
+
+
+@pytest.mark.parametrize("uid", ["u-1", "another"])
+def test_a_container_is_known_before_its_pods_status_has_it_and_is_not_frozen_yet(tmp_path: Path, uid: str) -> None:
+    own = {**pod(**{GPU: "1"}), "status": {"phase": "Pending"}}
     admitted = Admitted(requests=True, allowance=(23028 - 461) // 4)
-    assert known == {ID: NodeContainer(name, uid, admitted) if uid == "u-1" else NodeContainer(name)}
+    known = NodeContainer(NAME, uid, admitted) if uid == "u-1" else NodeContainer(NAME)
+    assert with_logs(tmp_path, own, **{ID: f"{uid}/main/0"}) == {ID: known}
+
+
+def test_the_log_of_one_that_has_ended_has_only_its_name(tmp_path: Path) -> None:
+    ended = "cd" * 32
+    found = with_logs(tmp_path, pod(**{GPU: "1"}), **{ID: "u-1/main/1", ended: "u-1/main/0"})
+    assert found[ended] == NodeContainer(NAME)
+    assert found[ID].admitted.pause
 
 
 def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,9 +193,12 @@ class NodeWatch:
         node = facts.named.get(self.name) if facts else None
         names, known = by_logs(self._logs), self._cluster.objects("Pod")
         found = {container: NodeContainer(name) for container, name in names.items()}
-        started = pods.unreported(known, names, links(self._logs, names))
+        reported = pods.by_status(known)
+        new = {name for container, name in names.items() if container not in reported}
+        logs = links(self._logs, {container: name for container, name in names.items() if name in new})
+        started = pods.unreported(known, names, logs) if logs else {}
         latest: dict[str, tuple[str, Facts, Admitted]] = {}
-        for container, (name, pod) in {**started, **pods.by_status(known)}.items():
+        for container, (name, pod) in {**started, **reported}.items():
             if facts is None or node is None:
                 found[container] = NodeContainer(name, pods.uid(pod))
                 continue
