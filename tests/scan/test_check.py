@@ -1,6 +1,8 @@
 """Look at what `check` says of objects that the webhook never sees, and of those that run already."""
 
+import io
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
+from webhook.cli import main as cli
 from webhook.documents.files import Item, alone
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -23,12 +27,13 @@ Check = Callable[..., Report]
 
 @pytest.fixture
 def check(engine: Engine, sample_facts: Facts, tmp_path: Path) -> Check:
-    """Judge objects of one file."""
+    """Judge objects of one file, which comes from a cluster unless it is `written` by an author."""
 
-    def run(*objects: Object, **options: bool) -> Report:
+    def run(*objects: Object, written: bool = False, **options: bool) -> Report:
         file = tmp_path / "objects.json"
         file.write_text("\n".join(map(json.dumps, objects)))
-        return batches.read([str(file)]).judge(engine, sample_facts, at=datetime.now(UTC), **options)
+        dumps = () if written else (os.path.realpath(file),)
+        return batches.read([str(file)]).judge(engine, sample_facts, at=datetime.now(UTC), dumps=dumps, **options)
 
     return run
 
@@ -132,6 +137,35 @@ def test_a_node_chosen_by_the_author_is_denied_in_a_dump(check: Check) -> None:
     assert [result.rule for result in judged.verdict.results] == ["chosen-node"]
     waiting = {**running(PLAIN, "a100-exclusive"), "status": {"phase": "Pending"}}
     assert check(waiting).count(allowed=False) == 1  # no scheduler has seen it
+
+
+@pytest.mark.parametrize("metadata", [{}, {"managedFields": fields()}], ids=["hidden", "shown"])
+@pytest.mark.parametrize("form", ["pod", "list"])
+def test_nobody_proves_a_scheduler_by_what_he_writes(check: Check, metadata: Any, form: str) -> None:
+    """kubectl creates such a pod, and an API server drops its uid and status."""
+    annotations = {"hami.io/vgpu-devices-allocated": "GPU-1"}
+    pod = running({**PLAIN, "metadata": {**PLAIN["metadata"], "annotations": annotations}}, "t4-shared", **metadata)
+    item = pod if form == "pod" else {"apiVersion": "v1", "kind": "List", "items": [pod], "metadata": {}}
+    report = check(item, written=True)
+    rules = {result.rule for judged in report.judged for result in judged.verdict.results}
+    assert {"chosen-node", "forged-placement"} <= rules
+    assert (report.count(allowed=False), [judged.live for judged in report.judged]) == (1, [False])
+    (note,) = report.notes
+    assert "uid or a status" in note
+    assert "--facts" in note
+
+
+def test_a_file_that_is_also_facts_comes_from_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump, text = tmp_path / "dump.json", json.dumps(running(PLAIN, "a100-exclusive"))
+    dump.write_text(text)
+    facts = ["--facts", str(ROOT / "webhook/sample/facts.yaml")]
+    assert cli.main(["check", str(dump), *facts]) == 1
+    assert cli.main(["check", str(tmp_path), *facts, "--facts", str(dump)]) == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert cli.main(["check", "-", *facts]) == 0
+    assert "judged as created" in capsys.readouterr().out
 
 
 def test_annotations_of_a_scheduler_in_a_dump_are_no_finding(check: Check) -> None:

@@ -666,7 +666,7 @@ def test_every_command_reads_the_dump(file: Path, tmp_path: Path, capsys: pytest
     policy.write_text(capsys.readouterr().out)
     given = ["--policy", str(policy), "--facts", str(facts)]
     assert cli.main(["policy", "lint", str(policy), "--facts", str(facts)]) == 0
-    assert cli.main(["check", dump, *given]) == (file.stem in DENIED)
+    assert cli.main(["check", dump, *given, "--facts", dump]) == (file.stem in DENIED)
     capsys.readouterr()
     status = cli.main(["place", dump, *given])
     error = capsys.readouterr().err

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -145,9 +145,14 @@ class ReadRun(NamedTuple):
         explained: bool = False,
         diffs: bool = False,
         system: bool = False,
+        dumps: Collection[str] = (),
     ) -> Report:
-        """Judge every object; with `system`, also those that are never sent to the webhook. Raises check.Broke."""
-        work = partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system)
+        """Judge every object; with `system`, also those that are never sent to the webhook. Raises check.Broke.
+
+        Standard input and the files `dumps`, given by their real paths, may hold objects of a cluster. In other files
+        nothing proves that an object comes from one.
+        """
+        work = partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system, dumps=dumps)
         results = list(chain.from_iterable(self.each(work)))
         problems = [*self.problems, *(result for result in results if isinstance(result, Problem))]
         return Report(
@@ -459,16 +464,23 @@ def _fact(value: Object) -> Object:
 
 
 def _judged(
-    item: Item, engine: Engine, facts: Facts, *, diffs: bool, system: bool
+    item: Item, engine: Engine, facts: Facts, *, diffs: bool, system: bool, dumps: Collection[str]
 ) -> list[Judged | Problem | LeftAlone | PassedOver | InText]:
     """Judge an object. If its kind is not judged, return the kind and the contents that matter.
 
     A ConfigMap has a result more for each of its texts that is an object which uses a GPU.
     """
-    result = check.judge(item, engine, facts, diffs=diffs, system=system)
+    written = not _is_dump(item, dumps)
+    result = check.judge(item, engine, facts, diffs=diffs, system=system, written=written)
     gpus = engine.policy.gpu_resources
     texts = within_texts(item, gpus) if group_kind(item.value) == CONFIG_MAP else ()
     return [result or PassedOver(kind_of(item), places(item, gpus)), *map(InText, texts)]
+
+
+def _is_dump(item: Item, dumps: Collection[str]) -> bool:
+    """Whether an object is from standard input, or from one of the files `dumps` without a rendering."""
+    name = item.document.file
+    return name == "-" or bool(not item.root and dumps and os.path.realpath(name) in dumps)
 
 
 def _packed(items: list[Item]) -> bytes:

@@ -26,19 +26,21 @@ class Broke(RuntimeError):
 
 
 def judge(
-    item: Item, engine: Engine, facts: Facts, *, diffs: bool = False, system: bool = False
+    item: Item, engine: Engine, facts: Facts, *, diffs: bool = False, system: bool = False, written: bool = False
 ) -> Judged | Problem | LeftAlone | None:
     """Judge an object as if it were created, or an AdmissionReview as its request.
 
-    An object of a live cluster is judged as it was created. Returns None for a kind that is not judged, and a Problem
-    for a malformed object, which an API server would not send. Objects that are never sent to the webhook are skipped,
-    unless `system` is set. Raises Broke.
+    An object of a live cluster is judged as it was created. If its author may have `written` the file, it is judged as
+    a manifest, because an API server drops the uid and the status that a manifest has. Returns None for a kind that is
+    not judged, and a Problem for a malformed object, which an API server would not send. Objects that are never sent to
+    the webhook are skipped, unless `system` is set. Raises Broke.
     """
     value, policy = item.value, engine.policy
     reviewed = group_kind(value) == REVIEW
     if not (reviewed or judges(*group_kind(value), policy.workloads)):
         return None
-    recreated = not reviewed and live.is_live(value)
+    seems_live = not reviewed and live.is_live(value)
+    recreated = seems_live and not written
     if not reviewed and (error := _name_error(value)):
         return _malformed(item, error)
     try:
@@ -58,8 +60,8 @@ def judge(
     result = _answer(request, item, engine, facts, base=base, diffs=diffs)
     if alone and isinstance(result, Judged) and not result.verdict.results:  # the plugin reads its own in any namespace
         return LeftAlone(live.namespace_of(value))
-    if recreated and isinstance(result, Judged):
-        return replace(result, live=True, assumed=live.assumed(value))
+    if seems_live and isinstance(result, Judged):
+        return replace(result, live=recreated, unproven=written, assumed=recreated and live.assumed(value))
     return result
 
 

@@ -31,7 +31,8 @@ class Judged:
     `file` is empty and `line` is 0 for an object from a cluster. `lines` belong to the verdict's results. `landings`
     are the pools of its pods, one for each pod that requests GPUs. `diff` shows the patch as a diff of the YAML, if it
     was requested. `operation` is CREATE unless the object is an AdmissionReview. A `live` object comes from an API
-    server; `assumed` is true if nothing proves that the scheduler chose its node. `parameters` counts the texts with
+    server, and an `unproven` one looks so in a file that anybody may have written; `assumed` is true if nothing proves
+    that the scheduler chose its node. `parameters` counts the texts with
     changes to its pods that consist of one parameter; `agent` is the service account of a DaemonSet that was denied.
     `owner` has the kind and the name of the workload that made a pod. A rendered object has the `root` that it comes
     from. If a result is in another file, such as a patch, `files` has the file of each result.
@@ -50,6 +51,7 @@ class Judged:
     diff: str = ""
     operation: str = "CREATE"
     live: bool = False
+    unproven: bool = False
     assumed: bool = False
     parameters: int = 0
     agent: str = ""
@@ -268,6 +270,12 @@ class Report:
         if live := sum(judged.live for judged in self.judged):
             words = "comes from a cluster and is" if live == 1 else "come from a cluster and are"
             yield f"{several(live, 'object')} {words} judged as created; `slicewarden audit` judges what runs as it is"
+        if unproven := sum(judged.unproven for judged in self.judged):
+            words = "object has" if unproven == 1 else "objects have"
+            yield (
+                f"{unproven:,} {words} a uid or a status, which anybody can write, so they prove nothing; if the file "
+                "comes from a cluster, name it by --facts too, or give it on standard input"
+            )
         if assumed := sum(judged.assumed for judged in self.judged):
             words = "pod shows" if assumed == 1 else "pods show"
             yield (

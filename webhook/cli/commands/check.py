@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
+from os.path import realpath
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _MORE = (
     "The objects of a run are facts for each other: a Namespace in it gives its labels. A saved AdmissionReview is "
     "judged as the request in it, with its operation, old object and user. An object from a cluster is judged as it "
-    "was created. Namespaces that are never sent to the webhook are skipped. Kustomizations, charts, and what Flux and "
+    "was created, if it is on standard input or in a file of --facts. Namespaces that are never sent to the "
+    "webhook are skipped. Kustomizations, charts, and what Flux and "
     "Argo CD deploy are rendered first, by kustomize or kubectl and helm, if they are on PATH."
 )
 
@@ -164,7 +166,8 @@ def command(
         outputs.say([f"warning: {caution}"])
     formats_wanted = {report.format for report in wanted}
     diffs = explain or not formats_wanted.isdisjoint(("html", "markdown"))
-    report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs, system=system)
+    dumps = frozenset(map(realpath, inputs.found(facts)))
+    report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs, system=system, dumps=dumps)
     pools = _pools(engine.policy, all_facts) if "html" in formats_wanted else None
     problems = [*unknown, *map(_with_way, report.problems)]
     if not (allow_empty or problems or report.objects or "-" in paths):
