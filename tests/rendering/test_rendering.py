@@ -1,6 +1,8 @@
 """How roots are rendered: by which programs, within which limits, and how often."""
 
+import copy
 import fnmatch
+import json
 import os
 import re
 import shlex
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webhook.cli import main as cli
 from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -663,6 +666,158 @@ def test_no_kustomization_of_another_folder_hides_what_flux_deploys(check: Check
     own = {"deploy/kustomization.yaml": f"resources: [ks.yaml]\npatches: {patch.replace('NEW', 'three')}\n"}
     assert {one.namespace for one in check({**files, **other}).judged} == {"one", "two"}
     assert {one.namespace for one in check({**files, **other, **own}).judged} == {"two", "three"}
+
+
+SPECS = {
+    "flux": (
+        "kustomize.toolkit.fluxcd.io/v1",
+        "Kustomization",
+        {"path": "./app", "sourceRef": {"kind": "GitRepository"}},
+    ),
+    "release": (
+        "helm.toolkit.fluxcd.io/v2",
+        "HelmRelease",
+        {"chart": {"spec": {"chart": "web", "sourceRef": {"kind": "GitRepository", "name": "own"}}}},
+    ),
+    "argo": ("argoproj.io/v1alpha1", "Application", {"source": {"path": "web", "repoURL": "https://git.example/own"}}),
+    "set": (
+        "argoproj.io/v1alpha1",
+        "ApplicationSet",
+        {
+            "generators": [{"list": {"elements": [{"who": "one"}]}}],
+            "template": {"metadata": {"name": "{{who}}"}, "spec": {"source": {"path": "web"}}},
+        },
+    ),
+}
+"""Objects that deploy a folder `app` or a chart `web` of the repository, by their versions, kinds and specs."""
+
+
+def deploying_by(kind: str, path: str, value: Any) -> str:
+    """Write an object with a field at a path of its spec, whose numbers are places in lists."""
+    version, name, spec = SPECS[kind]
+    value_of: Any = copy.deepcopy(spec)
+    at: Any = value_of
+    *parents, last = path.split(".")
+    for key in parents:
+        at = at[int(key)] if isinstance(at, list) else at.setdefault(key, {})
+    at[last] = value
+    return json.dumps({"apiVersion": version, "kind": name, "metadata": {"name": "team"}, "spec": value_of})
+
+
+WEB = {
+    "web/Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\n",
+    "app/pod.yaml": POD,
+    "web/values.yaml": "a: 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("flux", "commonMetadata.annotations", {"a": "b"}),
+        ("flux", "newField", True),
+        ("release", "postRenderers", [{"kustomize": {"patches": []}}]),
+        ("release", "commonMetadata.labels", {"a": "b"}),
+        ("release", "upgrade.preserveValues", True),
+        ("release", "chart.spec.valuesFile", "bad.yaml"),
+        ("argo", "sourceHydrator.drySource.path", "web"),
+        ("argo", "syncPolicy.managedNamespaceMetadata.labels", {"a": "b"}),
+        ("argo", "source.plugin.name", "x"),
+        ("argo", "source.helm.fileParameters", [{"name": "priv", "path": "flag.txt"}]),
+        ("argo", "source.helm.kubeVersion", "1.99.0"),
+        ("argo", "source.helm.apiVersions", ["evil/v1"]),
+        ("argo", "source.helm.namespace", "evil"),
+        ("argo", "source.kustomize.commonAnnotations", {"a": "b"}),
+        ("argo", "source.directory.jsonnet", {"tlas": [{"name": "a"}]}),
+        ("set", "templatePatch", "spec: {}"),
+        ("set", "generators.0.list.elementsYaml", "[{who: two}]"),
+        ("set", "generators.0.list.template", {"spec": {"project": "x"}}),
+        ("set", "generators.0.merge.mergeKeys", ["who"]),
+        ("set", "template.spec.source.helm.fileParameters", [{"name": "priv", "path": "flag.txt"}]),
+    ],
+)
+def test_no_field_by_which_something_else_is_deployed_is_ignored(
+    check: Check, kind: str, path: str, value: Any
+) -> None:
+    report = check({**WEB, "deploy/one.yaml": deploying_by(kind, path, value)})
+    (named,) = [found[1] for note in report.notes if (found := re.search(r"team \((\S+) not followed\)", note))]
+    assert path.replace("generators.0.", "generators.").startswith(named)
+    assert report.unfollowed == 1
+    assert cli.main(["check", ".", "--fail-on", "unjudged"]) == 1
+    assert cli.main(["check", "."]) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("flux", "interval", "1m"),
+        ("flux", "postBuild", {"substitute": {"a": "b"}}),
+        ("flux", "healthChecks", [{"kind": "Deployment", "name": "x"}]),
+        ("flux", "newField", {}),
+        ("release", "install", {"remediation": {"retries": 3}, "crds": "CreateReplace"}),
+        ("release", "upgrade", {"remediation": {"retries": 3}, "cleanupOnFail": True}),
+        ("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/prod.yaml"]),
+        ("argo", "syncPolicy", {"automated": {"prune": True}, "syncOptions": ["CreateNamespace=true"]}),
+        ("argo", "ignoreDifferences", [{"kind": "Deployment", "jsonPointers": ["/spec/replicas"]}]),
+        ("argo", "source.helm.valueFiles", ["values.yaml", "/web/prod.yaml"]),
+        ("set", "goTemplateOptions", ["missingkey=error"]),
+        ("set", "template.spec.source.helm.values", "a: {{who}}"),
+    ],
+)
+def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind: str, path: str, value: Any) -> None:
+    report = check({**WEB, "web/prod.yaml": "b: 1\n", "deploy/one.yaml": deploying_by(kind, path, value)})
+    assert [note for note in report.notes if "not followed" in note or "not with all values" in note] == []
+    assert report.unfollowed == 0
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"deploy/one.yaml": deploying_by("argo", "project", "x"), "web/.argocd-source.yaml": "helm: {}\n"},
+        {"deploy/one.yaml": deploying_by("argo", "project", "x"), "web/.argocd-source-team.yaml": "helm: {}\n"},
+        {"deploy/one.yaml": deploying_by("argo", "source.path", "app"), "app/pod.jsonnet": "{}"},
+        {"deploy/one.yaml": deploying_by("flux", "postBuild", {"substitute": {"a": "b\n  hostPID: true"}})},
+        {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/prod.yaml"])},
+        {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/gone.yaml"])},
+        {
+            "deploy/one.yaml": deploying_by(
+                "argo", "source.helm.parameters", [{"name": "a", "value": "x$ARGOCD_APP_NAME"}]
+            )
+        },
+        {"deploy/one.yaml": deploying_by("set", "template.spec.source.helm.values", "a: '{{ who | upper }}'")},
+        {"helmfile.yaml": "bases: [other.yaml]\nreleases: [{name: x, chart: ./web}]\n"},
+        {"helmfile.yaml": "helmfiles: [sub/one.yaml]\n"},
+        {"helmfile.yaml": "releases: [{name: x, chart: ./web, set: [{name: priv, value: true}]}]\n"},
+        {"helmfile.yaml": "releases: [{name: x, chart: ./web, jsonPatches: [{target: {kind: Pod}}]}]\n"},
+        {"helmfile.d/a.yaml": "releases: [{name: x, chart: ../web, inherit: [{template: t}]}]\n"},
+        {"kustomization.yaml": "helmCharts: [{name: web, apiVersions: [evil/v1]}]\nhelmGlobals: {chartHome: .}\n"},
+        {"kustomization.yaml": "helmCharts: [{name: web, valuesMerge: merge}]\nhelmGlobals: {chartHome: .}\n"},
+    ],
+)
+def test_what_else_deploys_other_objects_is_noted(check: Check, files: dict[str, str]) -> None:
+    assert check({**WEB, "web/prod.yaml": "b: 1\n", **files}).unfollowed == 1
+
+
+def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
+    files = {
+        "helmfile.d/a.yaml": "helmDefaults: {wait: true}\nreleases: [{name: x, chart: ../web, values: [{a: 2}]}]\n",
+        "kustomization.yaml": "helmCharts: [{name: web, valuesMerge: override}]\nhelmGlobals: {chartHome: .}\n",
+    }
+    assert check({**WEB, **files}).unfollowed == 0
+
+
+def test_a_variable_of_flux_fills_in_a_key(check: Check) -> None:
+    pod = POD.replace("spec: {", "spec: {'${field}': t4-shared, ")
+    one = deploying_by("flux", "postBuild", {"substitute": {"field": "nodeName"}})
+    report = check({"deploy/one.yaml": one, "app/pod.yaml": pod})
+    assert [result.rule for result in report.judged[0].verdict.results] == ["chosen-node"]
+
+
+def test_the_values_files_of_a_release_are_its_values(check: Check, program: Program) -> None:
+    asked = program("cat values-0.json >>$(dirname $0)/asked", "helm")
+    one = deploying_by("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/prod.yaml"])
+    check({**WEB, "web/prod.yaml": "priv: true\n", "deploy/one.yaml": one}, options=Options(cached=False))
+    assert "--values values-0.json --values values-1.json" in asked.read_text()
 
 
 def test_objects_of_flux_that_change_each_other_end(check: Check) -> None:

@@ -24,7 +24,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 UNJUDGED = "unjudged"
-"""The value of `--fail-on` that fails a run if an object has a container or a GPU but its kind cannot be judged."""
+"""The value of `--fail-on` that fails a run if an object has a container or a GPU but its kind cannot be judged.
+
+It does so too if an object deploys others than those that were rendered.
+"""
 
 
 def status(fail_on: str, *, denied: bool, warned: bool, unjudged: bool = False, unusable: bool = False) -> int:

@@ -84,7 +84,8 @@ def substituted(value: Any, known: Mapping[str, str], *, strict: bool = False) -
     becomes an empty string. A string that is one placeholder takes the type that YAML would read.
     """
     if isinstance(value, dict):
-        return {key: substituted(each, known, strict=strict) for key, each in value.items()}
+        keys = (str(substituted(key, known, strict=strict)) for key in value)
+        return {key: substituted(each, known, strict=strict) for key, each in zip(keys, value.values(), strict=True)}
     if isinstance(value, list):
         return [substituted(each, known, strict=strict) for each in value]
     if not isinstance(value, str) or "${" not in value:
@@ -112,6 +113,15 @@ def _typed(text: str) -> Any:
 # Charts
 
 
+def chart_spec(value: Object, sources: FluxSources) -> Mapping[str, Any]:
+    """Return the spec of the HelmChart of a HelmRelease; empty if an OCIRepository has the chart."""
+    spec = mapping(value.get("spec"))
+    if not (reference := mapping(spec.get("chartRef"))):
+        return mapping(mapping(spec.get("chart")).get("spec"))
+    own = string(mapping(value.get("metadata")).get("namespace"))
+    return sources.spec(reference, own) if reference.get("kind") == "HelmChart" else {}
+
+
 def chart_of(value: Object, sources: FluxSources) -> str | Remote | None:
     """Return the chart of a HelmRelease: its path in this repository, or its registry; None in another Git repository.
 
@@ -119,11 +129,10 @@ def chart_of(value: Object, sources: FluxSources) -> str | Remote | None:
     """
     spec = mapping(value.get("spec"))
     own = string(mapping(value.get("metadata")).get("namespace"))
-    if not (reference := mapping(spec.get("chartRef"))):
-        return _chart(mapping(mapping(spec.get("chart")).get("spec")), own, sources)
+    reference = mapping(spec.get("chartRef"))
+    if not reference or reference.get("kind") == "HelmChart":
+        return _chart(chart_spec(value, sources), own, sources)
     target = sources.spec(reference, own)
-    if reference.get("kind") == "HelmChart":
-        return _chart(target, own, sources)
     wanted, url = mapping(target.get("ref")), string(target.get("url"))
     if url and (digest := string(wanted.get("digest"))):  # counts before the others (source-controller)
         return Remote("", f"{url}@{digest}", "")
@@ -136,6 +145,26 @@ def _chart(spec: Mapping[str, Any], own: str, sources: FluxSources) -> str | Rem
     if reference.get("kind") in ("GitRepository", "Bucket"):
         return None if sources.is_elsewhere(reference, own) else name
     return Remote(name, sources.url(reference, own), string(spec.get("version")))
+
+
+def files_of_values(
+    spec: Mapping[str, Any], chart: str, tree: Tree, prefix: str
+) -> tuple[list[Mapping[str, Any]], bool]:
+    """Return the values in the files of a HelmChart in this repository, and whether it has others that no file shows.
+
+    Paths are those in the source. The files stand in place of the chart's own values, which Helm reads here in any case
+    (source-controller internal/controller/helmchart_controller.go).
+    """
+    found, hidden, own = list[Mapping[str, Any]](), False, os.path.normpath(os.path.join(chart, "values.yaml"))
+    names = [
+        os.path.normpath(os.path.join(prefix, string(each).lstrip("/"))) for each in sequence(spec.get("valuesFiles"))
+    ]
+    for name in names:
+        try:
+            found += (mapping(document.value) for document in tree.documents(name))
+        except Unseen:
+            hidden = hidden or not spec.get("ignoreMissingValuesFiles")
+    return found, hidden or bool(names and names[0] != own and os.path.lexists(own))
 
 
 def release_values(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tuple[list[Mapping[str, Any]], bool]:
@@ -254,6 +283,7 @@ def argo_values(
 ) -> tuple[list[Mapping[str, Any]], bool]:
     """Return the values that an Application gives to a chart, and whether it has others that no file shows."""
     helm, found, hidden = mapping(source.get("helm")), list[Mapping[str, Any]](), False
+    hidden = any(_BUILD.search(string(each.get("value"))) for each in mappings(helm.get("parameters")))
     references = {string(each.get("ref")) for each in sources if each.get("ref")}
     for each in sequence(helm.get("valueFiles")):
         if not isinstance(each, str):
@@ -261,6 +291,8 @@ def argo_values(
         start, _, rest = each.partition("/")
         if start.startswith("$"):
             path = os.path.join(prefix, rest) if start[1:] in references else ""
+        elif each.startswith("/"):
+            path = os.path.normpath(f"{prefix}/{each}")
         elif string(source.get("path")):
             path = os.path.normpath(os.path.join(prefix, string(source.get("path")), each))
         else:
@@ -277,6 +309,10 @@ def argo_values(
     for each in mappings(helm.get("parameters")):
         found.append(_nested(string(each.get("name")), each.get("value"), text=bool(each.get("forceString"))))
     return [each for each in found if each], hidden
+
+
+_BUILD = re.compile(r"\$\{?(?:ARGOCD_APP|KUBE)_")
+"""A variable that Argo CD fills in (util/argo/env.go; docs/user-guide/build-environment.md)."""
 
 
 def _nested(name: str, value: Any, *, text: bool) -> Mapping[str, Any]:

@@ -36,7 +36,9 @@ class Gaps:
     unfollowed: set[str] = field(default_factory=set)
     """Fields of kustomizations that only the program follows."""
     hidden: list[str] = field(default_factory=list)
-    """Not rendered, or not with all values, each with the reason."""
+    """Not rendered, or not as its object says, each with the reason."""
+    elsewhere: list[str] = field(default_factory=list)
+    """Not rendered because another repository has it, each with the reason."""
 
     def lines(self) -> Iterator[str]:
         """Describe the parts that were not rendered, and how to render them."""
@@ -69,5 +71,5 @@ class Gaps:
                 f"{count} of charts that are not in the repository, not rendered; --fetch downloads them, or: "
                 f"{command} ({roots[0]}){others}"
             )
-        if self.hidden:
-            yield f"not rendered, or not with all values: {listed(self.hidden, NAMED)}"
+        if gone := [*self.hidden, *self.elsewhere]:
+            yield f"not rendered, or not with all values: {listed(gone, NAMED)}"

@@ -18,7 +18,7 @@ KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """The files that make a folder a kustomization (kustomize api/konfig/general.go)."""
 
 HELMFILES = ("helmfile.yaml", "helmfile.yml")
-"""The files that list releases of charts (helmfile.readthedocs.io)."""
+"""The files that list releases of charts; so do those in a folder helmfile.d (helmfile.readthedocs.io)."""
 
 MARKS = (b"toolkit.fluxcd.io", b"argoproj.io/v1alpha1")
 """One of them is in each file with an object of Flux or Argo CD that deploys others."""
@@ -52,7 +52,7 @@ class Rendering:
     """All that was rendered: objects by their roots, the files that are judged by them, and the charts.
 
     Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects that install a chart
-    which was rendered, by their file and line.
+    which was rendered, by their file and line. `unfollowed` are objects that deploy others than those that were made.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -60,6 +60,7 @@ class Rendering:
     charts: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unfollowed: list[str] = field(default_factory=list)
     installed: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -97,4 +98,10 @@ def is_whole(value: Any) -> bool:
 
 def is_root(name: str) -> bool:
     """Whether a file makes its folder a kustomization or a chart, or lists releases of charts."""
-    return PurePath(name).name in (*KUSTOMIZATIONS, CHART, *HELMFILES)
+    return PurePath(name).name in (*KUSTOMIZATIONS, CHART) or is_helmfile(name)
+
+
+def is_helmfile(name: str) -> bool:
+    """Whether a file lists releases of charts."""
+    path = PurePath(name)
+    return path.name in HELMFILES or (path.parent.name == "helmfile.d" and path.suffix in (".yaml", ".yml"))

@@ -13,12 +13,12 @@ from pathlib import PurePath
 from typing import Any
 
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, sequence, string
+from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
 from webhook.model import Object, Path
-from webhook.rendering import charts, deploying, kustomize, matching, repositories
+from webhook.rendering import charts, deploying, kustomize, matching, repositories, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import Kustomization
@@ -35,6 +35,13 @@ _DEPLOYS = ("toolkit.fluxcd.io", "argoproj.io")
 
 _PLANNED = (deploying.FLUX, deploying.APPLICATION, deploying.SET)
 
+_KNOWN = {
+    deploying.FLUX: unfollowed.FLUX,
+    deploying.APPLICATION: unfollowed.APPLICATION,
+    deploying.SET: unfollowed.SET,
+}
+"""The fields of their specs that are followed, or change no object."""
+
 _ROUNDS = 5
 """The most objects of Flux or Argo CD of which each makes the next, and changes it."""
 
@@ -46,6 +53,7 @@ class Plan:
     jobs: list[Job] = field(default_factory=list)
     releases: list[Installed] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
     included: set[str] = field(default_factory=set)
 
 
@@ -161,12 +169,15 @@ class Planner:
                 plan.included.update(os.path.normpath(os.path.join(folder, path)) for path in paths)
         for item in objects:
             kind = group_kind(item.value)
+            if reason := unfollowed.reason(mapping(item.value.get("spec")), _KNOWN[kind]):
+                plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
             if kind == deploying.FLUX:
                 self._of_flux(item, plan)
             elif kind == deploying.APPLICATION:
                 self._of_argo(item, item.value, plan)
             else:
                 made, reason = self._applications(item.value)
+                reason = reason or self._left(item.value, made)
                 for each in made:
                     self._of_argo(item, each, plan)
                 if reason:
@@ -185,6 +196,15 @@ class Planner:
         if key not in self._sets:
             self._sets[key] = deploying.applications(value, self._tree, self._prefix)
         return self._sets[key]
+
+    def _left(self, value: Object, made: Iterable[Object]) -> str:
+        """Return why the Applications of an ApplicationSet may differ from those that were made, if they may."""
+        for generator in mappings(mapping(value.get("spec")).get("generators")):
+            url = string(mapping(generator.get("git")).get("repoURL"))
+            if repositories.is_elsewhere(url, self.own[deploying.APPLICATION]):
+                return "a generator of another repository"
+        sources = (source for each in made for source in deploying.sources_of(each))
+        return "a template that is not filled in" if any("{{" in json.dumps(each) for each in sources) else ""
 
     def _of_folder(self, folder: str) -> Job:
         if (folder,) not in self._followed:
@@ -210,10 +230,12 @@ class Planner:
         source, root = mapping(spec.get("sourceRef")), deploying.title(item.value)
         path = self._folder(string(spec.get("path")))
         if not path or source.get("kind") == "OCIRepository" or self.sources.is_elsewhere(source, own):
-            plan.hidden.append(f"{root} (its source is elsewhere)")
+            plan.elsewhere.append(f"{root} (its source is elsewhere)")
             return
         over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
         known, hidden = deploying.variables(item.value, self._texts)
+        if any("\n" in each for each in known.values()):
+            plan.hidden.append(f"{root} (a variable of several lines)")
         job = self._over(root, path, over, plan)
         plan.jobs.append(job._replace(variables=known, strict="postBuild" in spec and not hidden))
 
@@ -247,7 +269,7 @@ class Planner:
             elsewhere = repositories.is_elsewhere(string(source.get("repoURL")), self.own[deploying.APPLICATION])
             (others if elsewhere and "chart" not in source else sources).append(source)
         if any("path" in source for source in others):
-            plan.hidden.append(f"{root} (its source is elsewhere)")
+            plan.elsewhere.append(f"{root} (its source is elsewhere)")
         for source in sources:
             where: str | Remote
             if chart := string(source.get("chart")):
@@ -255,8 +277,10 @@ class Planner:
             elif "path" not in source:
                 continue
             elif not (where := self._folder(string(source.get("path")))):
-                plan.hidden.append(f"{root} (its source is elsewhere)")
+                plan.elsewhere.append(f"{root} (its source is elsewhere)")
                 continue
+            if isinstance(where, str) and (read := self._read_by_argo(where, source, value)):
+                plan.hidden.append(f"{root} ({read} not followed)")
             if isinstance(where, Remote) or charts.is_chart(where):
                 values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
                 if hidden:
@@ -269,6 +293,24 @@ class Planner:
             recurse = bool(mapping(source.get("directory")).get("recurse"))
             plan.jobs.append(self._over(root, where, over, plan, recurse=recurse)._replace(default=namespace))
 
+    def _read_by_argo(self, folder: str, source: Mapping[str, Any], value: Object) -> str:
+        """Return a file by which Argo CD deploys a folder otherwise, or one of Jsonnet; empty without one."""
+        name = string(mapping(value.get("metadata")).get("name"))
+        for each in (_OVERRIDE, f"{_OVERRIDE}-{name}"):
+            if os.path.lexists(found := os.path.join(folder, f"{each}.yaml")):
+                return found
+        if charts.is_chart(folder) or self._tree.kustomization(folder):
+            return ""
+        for at, folders, names in os.walk(folder):
+            folders[:] = sorted(folders) if mapping(source.get("directory")).get("recurse") else ()
+            for each in sorted(names):
+                if each.endswith(".jsonnet"):
+                    return os.path.join(at, each)
+        return ""
+
+
+_OVERRIDE = ".argocd-source"
+"""The start of the name of a file that overrides a source (argo-cd reposerver/repository/repository.go)."""
 
 _Place = tuple[str, int, Path]
 
@@ -280,7 +322,7 @@ def _place(document: Document, base: Path) -> _Place:
 def _is_whole(value: Object) -> bool:
     """Whether an object of Flux or Argo CD is no patch of one: whether it says what it deploys, or from where."""
     spec = mapping(value.get("spec"))
-    return any(spec.get(key) for key in ("path", "sourceRef", "source", "sources", "generators"))
+    return any(spec.get(key) for key in ("path", "sourceRef", "source", "sources", "sourceHydrator", "generators"))
 
 
 def _of_changes(item: Item) -> tuple[Document, Path]:

@@ -8,7 +8,7 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
-from webhook.rendering import charts, deploying
+from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import ChartEntry
@@ -29,6 +29,8 @@ class Releases:
     def of_entry(self, entry: ChartEntry, root: str) -> Installed:
         """Return a chart that a kustomization includes, and its entry there."""
         document, chart = self._entry(entry)
+        fields = {key: each for key, each in chart.items() if (key, each) != ("valuesMerge", "override")}
+        self._note(entry.file, unfollowed.reason(fields, unfollowed.ENTRY))
         namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
         name, (values, _) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
         crds = chart.get("includeCRDs") is True
@@ -81,6 +83,10 @@ class Releases:
             root = deploying.title(value)
             if hidden:
                 self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
+            chart_spec = deploying.chart_spec(value, sources)
+            self._note(
+                root, unfollowed.reason(spec, unfollowed.RELEASE) or unfollowed.reason(chart_spec, unfollowed.CHART)
+            )
             namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
             name = string(spec.get("releaseName")) or "-".join(
                 filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
@@ -91,8 +97,14 @@ class Releases:
             else:
                 where = os.path.normpath(os.path.join(self._prefix, (place or "").lstrip("/")))
                 if place is None or not charts.is_chart(where):
-                    self._gaps.hidden.append(f"{root} (its source is elsewhere)")
+                    self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
                     continue
+            if chart_spec.get("valuesFiles"):
+                found, hidden = list[Mapping[str, Any]](), True
+                if not isinstance(place, Remote):
+                    found, hidden = deploying.files_of_values(chart_spec, str(where), self._tree, self._prefix)
+                own = [*found, *own]
+                self._note(root, "values files in place of the chart's own" if hidden else "")
             yield Release(where, root, name or charts.RELEASE, namespace, tuple(own)), item
 
     # Helmfile
@@ -105,6 +117,8 @@ class Releases:
             self._gaps.hidden.append(f"{name} (a template)")
             return
         documents = [mapping(document.value) for document in written]
+        for settings in documents:
+            self._note(name, unfollowed.reason(settings, unfollowed.HELMFILE))
         folder, urls = os.path.dirname(name), dict[str, str]()
         for each in (one for document in documents for one in mappings(document.get("repositories"))):
             url = string(each.get("url"))
@@ -124,6 +138,7 @@ class Releases:
             root = f"release {release} of {name}"
             if hidden:
                 self._gaps.hidden.append(f"{root} (values elsewhere)")
+            self._note(root, unfollowed.reason(each, unfollowed.HELMFILE_RELEASE))
             where: str | Remote = os.path.normpath(os.path.join(folder, chart))
             if not charts.is_chart(str(where)) or self._lost(str(where)):
                 before, _, own = chart.partition("/")
@@ -132,6 +147,10 @@ class Releases:
                 where = self._vendored(remote) or remote
             item = Item(document, ("releases", number), each)
             yield Release(where, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
+
+    def _note(self, root: str, reason: str) -> None:
+        if reason:
+            self._gaps.hidden.append(f"{root} ({reason})")
 
     def _vendored(self, remote: Remote) -> str:
         """Return the folder of a remote chart in the repository, if a folder `charts/NAME` at its top has it."""

@@ -20,12 +20,12 @@ from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import ChartEntry
 from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.model import (
-    HELMFILES,
     KUSTOMIZATIONS,
     Options,
     Output,
     Rendering,
     deployers,
+    is_helmfile,
     is_root,
 )
 from webhook.rendering.planning import Installed, Planner
@@ -88,11 +88,12 @@ class _Run:
     def render(self) -> None:
         """Render everything, and note the parts that could not be rendered."""
         planner, chart_folders = self._planner, self._planner.chart_folders
-        helmfiles = [name for name in self._names if PurePath(name).name in HELMFILES]
+        helmfiles = [name for name in self._names if is_helmfile(name)]
         if not (planner.kustomizations or chart_folders or planner.deployers or helmfiles):
             return
         plan = planner.plan()
         self._gaps.hidden += plan.hidden
+        self._gaps.elsewhere += plan.elsewhere
         jobs, releases = plan.jobs, plan.releases
         if self._options.touched:
             jobs = [job for job in jobs if self._is_touched(job)]
@@ -107,6 +108,7 @@ class _Run:
             chart_folders = [folder for folder in chart_folders if self._has_changed(folder)]
         self._installed(releases, chart_folders)
         self._result.notes.extend(self._gaps.lines())
+        self._result.unfollowed.extend(self._gaps.hidden)
 
     # Kustomizations
 
@@ -210,7 +212,7 @@ class _Run:
             if isinstance(release.chart, Remote) and not self._options.fetch:
                 self._gaps.unpulled.setdefault(charts.pull(release.chart), []).append(release.root)
             elif isinstance(release.chart, Remote) and not release.chart.url:
-                self._gaps.hidden.append(f"{release.root} (its source is elsewhere)")
+                self._gaps.elsewhere.append(f"{release.root} (its source is elsewhere)")
             else:
                 wanted.append((release, item))
         self._used |= {release.chart for release, _ in wanted if isinstance(release.chart, str)}

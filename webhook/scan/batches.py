@@ -81,6 +81,7 @@ class Read:
     """The contents of some files: packs of objects, those among them that are facts, problems and warnings.
 
     `kinds` are the kinds of objects of which only the kind was read. Files that are `apart` were not judged.
+    `unfollowed` is the number of objects that deploy others than those that were rendered.
     """
 
     packs: list[Pack] = field(default_factory=list)
@@ -89,6 +90,7 @@ class Read:
     warnings: list[Problem] = field(default_factory=list)
     kinds: Counter[GroupKind] = field(default_factory=Counter)
     apart: Apart = field(default_factory=Apart)
+    unfollowed: int = 0
 
 
 class ReadRun(NamedTuple):
@@ -167,6 +169,7 @@ class ReadRun(NamedTuple):
             ),
             warnings=tuple(self.warnings),
             unread=tuple(self.notes),
+            unfollowed=sum(read.unfollowed for read in self.read),
             texts=tuple(result.place for result in results if isinstance(result, InText)),
             left_alone=Counter(result.namespace for result in results if isinstance(result, LeftAlone)),
         )
@@ -244,6 +247,7 @@ def read(
     batches = [names[start : start + step] for start in range(0, len(names), step)]
     done = tuple(_each(partial(_read, reading, made, sent=processes > 1), batches, processes))
     unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *made.problems])
+    unfound.unfollowed = len(made.unfollowed)
     unfound.apart.rendered.extend(made.notes)
     unfound.apart.hidden.extend(name for name in files.hidden(paths) if name not in given)
     if whole := sorted(patches.whole):

@@ -194,7 +194,8 @@ class Report:
     `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `at` is the time of
     the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` counts
     objects that are never sent to the webhook, by namespace. `warnings` are places in files that were read as kubectl
-    reads them, but probably not as meant. `unread` are lines on files that were not judged. `fallback` is that of the
+    reads them, but probably not as meant. `unread` are lines on files that were not judged. `unfollowed` is the
+    number of objects that deploy others than those that were rendered. `fallback` is that of the
     cluster, if it was read. `texts` are the places where ConfigMaps have objects that use GPUs, as texts.
     """
 
@@ -209,6 +210,7 @@ class Report:
     left_alone: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
+    unfollowed: int = 0
     everything: bool = False
     texts: tuple[UnjudgedPlace, ...] = ()
     fallback: "FallbackStatus | None" = None

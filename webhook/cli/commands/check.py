@@ -51,7 +51,8 @@ _EXAMPLES = (
 
 _STATUS = {
     **parser.JUDGED,
-    "1": "an object was denied or, with --fail-on unjudged, was not judged and has a container or a GPU",
+    "1": "an object was denied or, with --fail-on unjudged, was not judged and has a container or a GPU, "
+    "or was not rendered as it says",
     "2": "invalid arguments, input or policy, or no object that is judged",
 }
 
@@ -227,7 +228,7 @@ def _status(fail_on: str, report: Report) -> int:
         fail_on,
         denied=report.count(allowed=False) > 0,
         warned=report.warned > 0,
-        unjudged=report.unjudged_pods > 0,
+        unjudged=report.unjudged_pods > 0 or report.unfollowed > 0,
         unusable=bool(report.problems),
     )
 
