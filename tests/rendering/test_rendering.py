@@ -933,6 +933,56 @@ def test_no_kustomization_of_another_folder_hides_a_whole_object(check: Check, e
     assert [one.verdict.allowed for one in report.judged if (one.file, one.root) == ("deploy/door.yaml", "")] == [False]
 
 
+@pytest.mark.parametrize("folder", [".", "a"])
+def test_no_kustomization_above_hides_a_whole_object_as_its_patch(check: Check, folder: str) -> None:
+    evil = "resources: []\npatches: [{path: b/door.yaml, target: {name: nothing}}]\n"
+    report = check({"a/b/door.yaml": DOOR, "a/kustomization.yaml": evil}, folder)
+    assert [(one.file, one.verdict.allowed) for one in report.judged] == [("a/b/door.yaml", False)]
+    assert any("name them as patches: a/b/door.yaml" in note for note in report.notes)
+
+
+NO_SPEC = "patches: [{target: {kind: Pod}, patch: '[{op: replace, path: /spec, value: {containers: []}}]'}]\n"
+GONE = (
+    "patches: [{target: {kind: Pod}, patch: '{$patch: delete, apiVersion: v1, kind: Pod, metadata: {name: door}}'}]\n"
+)
+
+
+@pytest.mark.parametrize("change", [NO_SPEC, GONE], ids=["replaced", "deleted"])
+@pytest.mark.parametrize("folder", ["", "top/"])
+def test_a_kustomization_above_that_undoes_a_denial_is_noted(check: Check, change: str, folder: str) -> None:
+    files = {f"{folder}apps/door.yaml": DOOR, f"{folder}kustomization.yaml": "resources: [apps/door.yaml]\n" + change}
+    report = check(files)
+    assert report.count(allowed=False) == 0
+    assert [f"{folder}apps/door.yaml" in note for note in report.notes if "as they are written" in note] == [True]
+
+
+def test_a_folder_above_is_no_other_folder(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    own = "resources: [pod.yaml]\npatches: [{path: door.yaml}]\n"
+    check({"a/door.yaml": DOOR, "a/kustomization.yaml": own, "a/pod.yaml": POD.replace("made", "door")})
+    monkeypatch.chdir(tmp_path / "here")
+    report = check({}, "../a")
+    assert not any("name them as patches" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"door.yaml": DOOR, "kustomization.yaml": "resources: [door.yaml]\n" + NO_SPEC},
+        {"app/door.yaml": DOOR, "kustomization.yaml": "resources: [app/door.yaml]\nnamePrefix: x-\n"},
+        {"app/pod.yaml": POD, "kustomization.yaml": "resources: [app/pod.yaml]\n" + NO_SPEC},
+        {
+            "base/door.yaml": DOOR,
+            "base/kustomization.yaml": "resources: [door.yaml]\n",
+            "prod/kustomization.yaml": "resources: [../base]\n" + NO_SPEC,
+        },
+    ],
+    ids=["own-folder", "unpatched", "harmless", "overlay"],
+)
+def test_a_patch_of_an_own_base_is_not_noted(check: Check, files: dict[str, str]) -> None:
+    assert not any("as they are written" in note for note in check(files).notes)
+
+
 def test_a_patch_of_another_folder_is_no_object(check: Check) -> None:
     patch = DOOR.replace("image: i, ", "").replace("name: door", "name: made")
     report = check(

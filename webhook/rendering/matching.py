@@ -65,6 +65,23 @@ def judged_by(job: Job, tree: Tree) -> Iterator[str]:
             yield os.path.normpath(name)
 
 
+def changed_by(job: Job, tree: Tree) -> Iterator[str]:
+    """Yield the files with whole objects that a kustomization changes or deletes, though their folder has none.
+
+    Somebody may apply such a file, and nobody may build the kustomization.
+    """
+    folders = set(map(os.path.normpath, job.found.folders))
+    firsts = (each.layers[0] for each in job.found.objects if len(each.layers) > 1)
+    names = job.found.deleted | {layer.document.file for layer in firsts if not layer.text}
+    for name in map(os.path.normpath, names if job.over is None else ()):
+        if os.path.normpath(os.path.dirname(name)) not in folders:
+            try:
+                if any(is_whole(each.value) for each in tree.documents(name)):
+                    yield name
+            except Unseen:
+                continue
+
+
 def is_below(name: str, folders: set[str]) -> bool:
     """Whether a file lies below one of some folders."""
     return not folders.isdisjoint(map(str, PurePath(name).parents))

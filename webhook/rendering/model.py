@@ -53,6 +53,7 @@ class Rendering:
 
     Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects that install a chart
     which was rendered, by their file and line. `unfollowed` are objects that deploy others than those that were made.
+    `changed` are files with whole objects that a kustomization of another folder changes or deletes.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -61,6 +62,7 @@ class Rendering:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unfollowed: list[str] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)
     installed: set[tuple[str, int]] = field(default_factory=set)
 
 

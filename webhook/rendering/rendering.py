@@ -122,6 +122,7 @@ class _Run:
         outputs = list[Output]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
             self._result.files.update(matching.judged_by(job, self._tree))
+            self._result.changed.update(matching.changed_by(job, self._tree))
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
             self._result.problems.extend(Problem(job.place, 0, f"not rendered: {each}") for each in job.found.too_large)

@@ -94,9 +94,13 @@ class Read:
 
 
 class ReadRun(NamedTuple):
-    """The contents of all files of a run, ready to be judged."""
+    """The contents of all files of a run, ready to be judged.
+
+    `changed` are the contents of files that are judged only as a kustomization of another folder changes them.
+    """
 
     read: tuple[Read, ...]
+    changed: Sequence[Pack] = ()
 
     @property
     def facts(self) -> Iterator[Object]:
@@ -156,6 +160,9 @@ class ReadRun(NamedTuple):
         """
         work = partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system, dumps=dumps)
         results = list(chain.from_iterable(self.each(work)))
+        as_written = chain.from_iterable(_each(partial(_done, work), self.changed, 1))
+        unlike = _denied_files(chain.from_iterable(as_written)) - _denied_files(results)
+        lines = [_UNLIKE.format(listed(sorted(unlike), 3))] if unlike else []
         problems = [*self.problems, *(result for result in results if isinstance(result, Problem))]
         return Report(
             tuple(result for result in results if isinstance(result, Judged)),
@@ -168,11 +175,22 @@ class ReadRun(NamedTuple):
                 engine.policy.workloads,
             ),
             warnings=tuple(self.warnings),
-            unread=tuple(self.notes),
+            unread=(*self.notes, *lines),
             unfollowed=sum(read.unfollowed for read in self.read),
             texts=tuple(result.place for result in results if isinstance(result, InText)),
             left_alone=Counter(result.namespace for result in results if isinstance(result, LeftAlone)),
         )
+
+
+_UNLIKE = (
+    "denied as they are written, and judged only as a kustomization of another folder changes them: {}; "
+    "check FILE judges one as it is"
+)
+
+
+def _denied_files(results: Iterable[object]) -> set[str]:
+    denied = (result for result in results if isinstance(result, Judged) and not result.verdict.allowed)
+    return {os.path.normpath(name) for result in denied for name in (result.file, *result.files)}
 
 
 class ReadOptions(NamedTuple):
@@ -239,6 +257,7 @@ def read(
     made = _made(names, frozenset(paths), rendering._replace(namespace=namespace or "")) if rendering else Rendering()
     path = os.path.realpath if rendering and rendering.touched else os.path.normpath
     within = set(map(path, made.files))
+    changed = [name for name in names if os.path.normpath(name) in made.changed and path(name) in within]
     names = [name for name in names if name == "-" or not (path(name) in within or _is_rendered(name, made))]
     # Standard input is open only in this process.
     alone = "-" in names or sum(min(_size(name), MOST) for name in names) < ALONE
@@ -257,7 +276,7 @@ def read(
     if found := list(folders.terraform(path for path in paths if path != "-")):
         words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"
         unfound.apart.rendered.append(f"{len(found):,} {words} a sharing configuration, not judged: {listed(found, 3)}")
-    return ReadRun((unfound, _rendered(reading, made), *done))
+    return ReadRun((unfound, _rendered(reading, made), *done), _read(reading, made, changed, sent=False).packs)
 
 
 def _made(names: Sequence[str], given: frozenset[str], options: Options) -> Rendering:

@@ -150,8 +150,8 @@ def patches(names: Iterable[str]) -> Patches:
             documents = (each for each in files.read(name) if isinstance(each, Document))
             for path in (path for document in documents for path in _named(mapping(document.value))):
                 file = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
-                is_below = not os.path.isabs(path) and not os.path.normpath(path).startswith("..")  # noqa: PTH117
-                (within if is_below else others).add(file)
+                is_own = os.path.normpath(os.path.dirname(file)) == os.path.normpath(folder)  # noqa: PTH120
+                (within if is_own else others).add(file)
     whole = {file for file in others - within if _is_whole(file)}
     return Patches(frozenset(within | others - whole), frozenset(whole))
 
