@@ -613,6 +613,7 @@ ELSEWHERE = {
     "missing-class",
     "shared-device",
     "uncounted-device",
+    "unjudged-class",
 }
 """The lints that test_queues_and_devices.py tries, with facts of their own."""
 

@@ -196,3 +196,33 @@ def test_a_class_of_a_pool_that_was_deleted_is_told() -> None:
     assert 'there is no DeviceClass "slices.example.com", so claims for it wait' in text
     assert found(policy, "missing-class", there("slices.example.com")) == []
     assert found(policy, "missing-class") == []
+
+
+def offering(name: str, resource: str, driver: str) -> Object:
+    expression = f'device.driver == "{driver}"' if driver else "true"
+    spec: Object = {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": resource}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("name", "resource", "driver", "told"),
+    [
+        ("fast", "example.com/fast", "gpu.nvidia.com", True),
+        ("gpu.nvidia.com", "example.com/fast", "", True),
+        ("fast", "nvidia.com/gpu", "gpu.nvidia.com", False),
+        ("fast", "", "gpu.nvidia.com", False),
+        ("net", "example.com/net", "dra.net", False),
+        ("other", "example.com/other", "other.example.com", False),
+    ],
+)
+def test_a_class_that_offers_gpus_by_a_strange_name_is_told(name: str, resource: str, driver: str, told: bool) -> None:
+    assert bool(found(SAMPLE, "unjudged-class", offering(name, resource, driver))) is told
+
+
+def test_a_class_of_any_device_offers_the_gpus_among_them() -> None:
+    anything = offering("any", "example.com/any", "")
+    assert found(SAMPLE, "unjudged-class", anything) == []
+    (text,) = found(SAMPLE, "unjudged-class", anything, *devices("gpu.nvidia.com", shared=False)[:1])
+    assert '"example.com/any"' in text
+    listed = SAMPLE + "  gpus: {resources: [example.com/any]}\n"
+    assert found(listed, "unjudged-class", anything, *devices("gpu.nvidia.com", shared=False)[:1]) == []

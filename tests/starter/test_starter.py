@@ -657,6 +657,18 @@ DENIED = {
 """Clusters where `check` denies something until an administrator decides, and what; the policy's comments name it."""
 
 
+def test_a_class_that_offers_gpus_by_a_strange_name_is_noted() -> None:
+    def offering(resource: str) -> dict[str, Any]:
+        selectors = [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]
+        spec = {"selectors": selectors, "extendedResourceName": resource}
+        return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "fast"}, "spec": spec}
+
+    items = objects(ROOT / "tests/clusters/gke.yaml")
+    (note,) = [note for note in made([*items, offering("example.com/fast")]).notes if "device classes" in note]
+    assert "example.com/fast" in note
+    assert not any("device classes" in note for note in made([*items, offering("nvidia.com/gpu")]).notes)
+
+
 @each_cluster
 def test_every_command_reads_the_dump(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dump, facts, policy = str(file), tmp_path / "facts.json", tmp_path / "policy.yaml"

@@ -1,7 +1,7 @@
 """Decides which device classes are for GPUs: by the policy, by the facts, by known names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 
@@ -74,6 +74,19 @@ def uncounted(name: str, facts: Facts) -> bool:
     """Return whether a claim for a class may share a device without using up any of its memory."""
     drivers = _drivers(facts)
     return any(drivers[driver] for driver in drivers_of(name, facts))
+
+
+def unjudged(policy: Policy, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield each class that offers GPUs as a resource which the policy does not know, with the resource.
+
+    An unknown class counts if some of the known devices that it may select are GPUs.
+    """
+    for name, known in facts.device_classes.items():
+        if known.resource and known.resource not in policy.gpu_resources:
+            sort = sort_of(name, policy, facts)
+            drivers = drivers_of(name, facts) if sort is Class.UNKNOWN else ()
+            if sort is Class.GPU or any(driver in gpu_requests.GPU_CLASSES for driver in drivers):
+                yield name, known.resource
 
 
 @lru_cache(maxsize=2)  # once per snapshot, which may have ten thousand devices

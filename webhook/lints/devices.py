@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from webhook.facts.kinds import gpu_cluster
 from webhook.facts.parts import VENDOR
-from webhook.gpu.device_classes import devices_of
+from webhook.gpu.device_classes import devices_of, unjudged
 from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.model import Action
 from webhook.text.words import listed, shown
@@ -97,9 +97,27 @@ def missing_class(of: Linted) -> Iterator[LintFinding]:
                 )
 
 
+def unjudged_class(of: Linted) -> Iterator[LintFinding]:
+    """A device class of GPUs offers them as a resource that the policy does not know.
+
+    Every pod that requests the resource gets such a GPU, and counts as a pod without one. The rule `unlisted-resource`
+    refuses such a class when it is written, so this one is older than the webhook. Only where DeviceClasses are among
+    the facts.
+
+    Way out: add the name to `gpus.resources`, or take `extendedResourceName` out of the class.
+    """
+    for name, resource in unjudged(of.policy, of.facts):
+        yield LintFinding(
+            ("spec", "gpus", "resources"),
+            f"DeviceClass {shown(name)} offers GPUs as {shown(resource)}, which the policy does not know, so pods "
+            "request them unjudged; add the name, or take extendedResourceName out of the class",
+        )
+
+
 LINTS: Table = {
     shared_device: Action.DENY,
     uncounted_device: Action.WARN,
     labelless_pool: Action.DENY,
     missing_class: Action.WARN,
+    unjudged_class: Action.DENY,
 }

@@ -12,6 +12,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.kinds import ec2_node_class
 from webhook.facts.scaling import UNKNOWN_SHARING
 from webhook.facts.snapshot import Facts
+from webhook.gpu import device_classes
 from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
@@ -76,8 +77,17 @@ def make(
         fates=fates_of(objects, engine, facts),
     )
     text = text_of(plan, agents, said)
+    policy = _load(text)
     notes = (*coming.notes, *_notes(plan, said), *_unread(plan, facts), *_foreign(objects), *_rivals(objects, nodes))
-    return Starter(text, _load(text), plan.groups, plan.names, said.fates, notes)
+    return Starter(text, policy, plan.groups, plan.names, said.fates, (*notes, *_offered(policy, facts)))
+
+
+def _offered(policy: Policy, facts: Facts) -> Iterator[str]:
+    if found := [shown(resource, quotes=False) for _, resource in device_classes.unjudged(policy, facts)]:
+        yield (
+            f"device classes offer GPUs as {listed(found, 3)}, so pods request them unjudged; add the names to "
+            "gpus.resources, next to its default, or take extendedResourceName out of the classes"
+        )
 
 
 def _rivals(objects: Sequence[Object], nodes: Sequence[GPUNode]) -> Iterator[str]:
