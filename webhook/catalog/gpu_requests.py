@@ -36,6 +36,7 @@ RESOURCES = (
     # intel/intel-device-plugins-for-kubernetes cmd/gpu_plugin
     "gpu.intel.com/*",
     "aliyun.com/gpu*",
+    "microsoft.com/directx",  # cards of any vendor on Windows: aarnaud/k8s-directx-device-plugin README.md
     "nvshare.com/gpu",
     "tencent.com/vcuda-*",
     "volcano.sh/gpu*",

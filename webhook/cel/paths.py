@@ -99,8 +99,8 @@ def leads_to_gpu(letters_: str) -> str:
     return all_of((leads, *(f"!{letters_}.contains('{each}')" for each in (HARMLESS, ALLOWED))))
 
 
-def mounts(container: str, part: str, predicate: str) -> str:
-    """Return whether a container has a mount, a device or its message at a place `m` for which a predicate is true.
+def mounts(container: str, part: str, predicate: str, *, message: bool) -> str:
+    """Return whether a container has a mount, a device or its `message` at a place `m` for which a predicate is true.
 
     All such places contain the text `part`, so most others are excluded quickly. A place with `..` never counts.
     """
@@ -113,6 +113,6 @@ def mounts(container: str, part: str, predicate: str) -> str:
         (
             exists(f"{container}.?volumeMounts.orValue([])", "v.mountPath"),
             exists(f"{container}.?volumeDevices.orValue([])", "v.devicePath"),
-            exists(f"[{container}.?{MESSAGE}.orValue('')]", "v"),
+            *([exists(f"[{container}.?{MESSAGE}.orValue('')]", "v")] if message else []),
         )
     )

@@ -189,7 +189,8 @@ def _mounts(container: Container, exposure: Exposure) -> None:
         if not _may_lead(place):
             continue
         normal = host_paths.normal(place)
-        if host_paths.asks_for_device(normal):
+        # The toolkit reads only mounts of /dev/null (internal/config/image/cuda_image.go), so no message.
+        if host_paths.asks_for_device(normal) and at[-1] != MESSAGE:
             exposure.add("device_mounts", Opening(at, place, place, container))
         elif normal == "/etc" or host_paths.within(normal, host_paths.LIMIT_MOUNTS):
             exposure.add("limit_mounts", Opening(at, place, place, container))

@@ -66,7 +66,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     strict = [pool.name for pool in policy.pools if pool.shared and pool.sharing != "time-slicing"]
     shared = [pool.name for pool in policy.pools if pool.shared]
     place = f"path == '/etc' || {within('path', host_paths.LIMIT_MOUNTS)}"
-    mounted = mounts("c", "etc", f"[{joined(steps('m'))}].exists(path, {place})")
+    mounted = mounts("c", "etc", f"[{joined(steps('m'))}].exists(path, {place})", message=True)
     hard = [name for name in LIMIT_VARIABLES if name not in LINKER]
     for pools, lifts in (
         (shared, f"(variables.names[i].exists(n, {matches('n', hard)}) || {mounted})"),
