@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.http.kept import Kept
+from webhook.http.kept import LONGEST, TIMES, Kept
 
 
 class Made:
@@ -21,17 +21,18 @@ class Made:
         return str(len(self.times)).encode()
 
 
-@given(st.lists(st.integers(0, 30)), st.integers(0, 20), st.integers(1, 20))
-def test_it_is_made_at_most_once_in_its_time_and_is_never_older(pauses: list[int], takes: int, seconds: int) -> None:
-    made = Made(takes)
+@given(st.lists(st.integers(0, 30)), st.sampled_from([0, 0.5, 1, 2, 20]), st.integers(1, 20))
+def test_it_is_made_at_most_once_in_its_time_and_is_never_older(pauses: list[int], takes: float, seconds: int) -> None:
+    """A text that takes long is kept for nine times as long, but for ten seconds at most."""
+    made, time = Made(takes), max(seconds, min(TIMES * takes, LONGEST))
     kept = Kept(made, seconds, lambda: made.now)
     for at in accumulate(pauses):
         made.now = max(made.now, float(at))
         asked = made.now
         assert kept() == str(len(made.times)).encode(), "the last one that was made"
-        assert made.times[-1] + takes + seconds > asked
-    ends = [time + takes for time in made.times]
-    assert all(later >= end + seconds for end, later in zip(ends, made.times[1:], strict=False))
+        assert made.times[-1] + takes + time > asked
+    ends = [began + takes for began in made.times]
+    assert all(later >= end + time for end, later in zip(ends, made.times[1:], strict=False))
 
 
 def test_what_could_not_be_made_is_made_again() -> None:

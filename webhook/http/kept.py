@@ -6,11 +6,18 @@ from time import monotonic
 FRESH = 1.0
 """Seconds for which the text of the metrics is kept. Prometheus asks for it every 15 seconds or so."""
 
+TIMES, LONGEST = 9, 10.0
+"""A text is kept for so many times as long as its making took, but not for more seconds than this because of it.
+
+So a busy machine spends a tenth of its time on it.
+"""
+
 
 class Kept:
     """A text that is made at most once in so many seconds, however often it is asked for.
 
-    The time counts from the end of its making. A text whose making fails is not kept.
+    The time counts from the end of its making. A text that takes long to make is kept for longer. A text whose making
+    fails is not kept.
     """
 
     def __init__(
@@ -20,8 +27,10 @@ class Kept:
         self._text, self._until = b"", float("-inf")
 
     def __call__(self) -> bytes:
-        """Return the text, which is at most `seconds` old."""
-        if self._clock() >= self._until:
+        """Return the text."""
+        began = self._clock()
+        if began >= self._until:
             self._text = self._make()
-            self._until = self._clock() + self._seconds
+            end = self._clock()
+            self._until = end + max(self._seconds, min(TIMES * (end - began), LONGEST))
         return self._text
