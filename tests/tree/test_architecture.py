@@ -31,7 +31,10 @@ HOMES = {
     "prometheus_client": {"webhook.agent.metrics", "webhook.controller.health", "webhook.telemetry.metrics"},
     "pynvml": {"webhook.agent.observe.nvml"},
     "orjson": {"webhook.api.admission", "webhook.cluster.watch", "webhook.telemetry.log"},
-    "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
+    "urllib3": {  # the Kubernetes client's own foundation, for its errors, timeouts and connections
+        "webhook.cluster.client",
+        "webhook.cluster.responses",
+    },
     "yaml": {
         "webhook.documents.goyaml",
         "webhook.documents.goyaml_composer",

@@ -14,6 +14,8 @@ from urllib.parse import urlencode
 import urllib3
 from kubernetes import client, config
 
+from webhook.cluster import responses
+
 PAGE = 500
 """Objects per page of a list, as in kubectl (`--chunk-size`): enough for a person's machine.
 
@@ -131,16 +133,17 @@ def beginning(
     end = time.monotonic() + longest
     data = bytearray()
     try:
-        response = send(api, "GET", path, query, silence=silence, preload_content=False)
-        try:
-            while len(data) < most and (part := response.read1(most - len(data))):
-                data += part
-                if time.monotonic() >= end:
-                    raise Unreachable(f"the answer takes longer than {longest:g} s")
-            return response.status, bytes(data)
-        finally:
-            response.close()
+        with responses.until(end):
+            response = send(api, "GET", path, query, silence=silence, preload_content=False)
+            try:
+                while len(data) < most and (part := response.read1(most - len(data))):
+                    data += part
+                return response.status, bytes(data)
+            finally:
+                response.close()
     except (urllib3.exceptions.HTTPError, OSError) as error:
+        if time.monotonic() >= end:
+            raise Unreachable(f"the answer takes longer than {longest:.0f} s") from error
         raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
 
 
@@ -156,7 +159,7 @@ def send(
     connect: float = CONNECT_SECONDS,
     preload_content: bool = True,
 ) -> urllib3.BaseHTTPResponse:
-    """Send a request and return the response, whatever its status.
+    """Send a request and return the response, whatever its final status.
 
     `connect` and `silence` are seconds, to connect and to read.
     """
@@ -167,7 +170,9 @@ def send(
         headers["Content-Type"] = patch if method == "PATCH" else "application/json"
     words = {key: str(value) for key, value in query.items() if value not in ("", None)}
     url = f"{api.configuration.host}{path}?{urlencode(words)}" if words else f"{api.configuration.host}{path}"
-    response: urllib3.BaseHTTPResponse = api.rest_client.pool_manager.request(
+    manager = api.rest_client.pool_manager
+    responses.apply(manager)
+    response: urllib3.BaseHTTPResponse = manager.request(
         method,
         url,
         headers=headers,

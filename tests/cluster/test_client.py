@@ -1,0 +1,95 @@
+"""The client sends a request and reads its answer, whoever is behind the API server."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import urllib3
+from kubernetes.client import ApiClient, Configuration
+
+from tests.support.listening import Asked, listening
+from webhook.cluster import client, responses
+from webhook.cluster.client import Api, Unreachable
+
+FORGED = b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{"a": "x"}'
+
+
+def connected(url: str) -> Api:
+    return ApiClient(Configuration(host=url))
+
+
+def begun(api: Api, path: str) -> Any:
+    return client.beginning(api, path, {}, 100, silence=60, longest=300)
+
+
+def unread(api: Api, path: str) -> Any:
+    """Send a request as a watch does."""
+    return client.send(api, "GET", path, {}, preload_content=False)
+
+
+@pytest.mark.parametrize("status", [100, 101, 102, 103])
+@pytest.mark.parametrize("read", [client.ask, client.text, begun, unread])
+def test_only_a_final_response_is_an_answer(status: int, read: Callable[[Api, str], Any]) -> None:
+    """The API server passes on a pod's 1xx. The next request would read the answer that is still owed."""
+
+    def answer(asked: Asked) -> None:
+        if asked.path == "/hostile":
+            asked.wfile.write(f"HTTP/1.1 {status} Early\r\n\r\n".encode() + FORGED)
+        else:
+            asked.give(200, b'{"a": "honest"}')
+
+    with listening(answer) as url:
+        api = connected(url)
+        assert client.text(api, "/honest") == (200, '{"a": "honest"}')
+        with pytest.raises((Unreachable, urllib3.exceptions.ProtocolError), match=f"HTTP {status}, which is no answer"):
+            read(api, "/hostile")
+        assert client.text(api, "/honest") == (200, '{"a": "honest"}')
+
+
+def test_requests_share_a_connection() -> None:
+    peers = set()
+
+    def answer(asked: Asked) -> None:
+        peers.add(asked.client_address)
+        asked.give(200, b"{}")
+
+    with listening(answer) as url:
+        api = connected(url)
+        assert [client.ask(api, "/a"), client.ask(api, "/b"), begun(api, "/c")] == [{}, {}, (200, b"{}")]
+    assert len(peers) == 1
+
+
+DRIPS = {
+    "a header": (b"HTTP/1.1 200 OK\r\nX: ", b"x", b"\r\nContent-Length: 0\r\n\r\n"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"X: x\r\n", b"Content-Length: 0\r\n\r\n"),
+    "the size of a chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0", b"\r\n\r\n"),
+    "trailers": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: x\r\n", b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("drip", DRIPS.values(), ids=DRIPS)
+def test_the_deadline_counts_from_the_first_byte_to_the_last(drip: tuple[bytes, bytes, bytes]) -> None:
+    def answer(asked: Asked) -> None:
+        first, part, last = drip
+        asked.wfile.write(first)
+        for _ in range(50):
+            asked.wfile.write(part)
+            time.sleep(0.02)
+        asked.wfile.write(last)
+
+    with listening(answer) as url, pytest.raises(Unreachable, match="the answer takes longer than 0 s"):
+        client.beginning(connected(url), "/", {}, 100, silence=60, longest=0.1)
+
+
+@pytest.mark.parametrize("manager", [urllib3.PoolManager(), urllib3.ProxyManager("http://127.0.0.1:9")])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "https://127.0.0.1:9"])
+def test_every_connection_gives_final_responses(manager: urllib3.PoolManager, url: str) -> None:
+    responses.apply(manager)
+    kinds = dict(manager.pool_classes_by_scheme)
+    responses.apply(manager)
+    assert kinds == manager.pool_classes_by_scheme
+    made: Any = manager.connection_from_url(url)._new_conn()
+    assert isinstance(made, urllib3.connection.HTTPConnection)
+    assert made.response_class is responses.FinalResponse
+    assert urllib3.connection.HTTPConnection.response_class is not responses.FinalResponse, "others' are as they were"
