@@ -149,6 +149,25 @@ def test_the_page_has_the_tables_numbers_and_a_bar_for_each_row(
     assert [each[0] for each in bars[-1]] == ["reserve"]
 
 
+@pytest.mark.parametrize("name", ["(free)", "(not seen)"])
+def test_a_namespace_of_a_hostile_node_is_no_headline(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The row of what nobody held is chosen by what it is: any name comes from a node."""
+    totals = []
+    for namespace in ("team", name):
+        found = state(holder("a", BUSY, namespace), minutes=30)
+        files = saved(tmp_path, usage(advance(found, NodeLook((A10,)), 3_600_000, START + 3_600_000)))
+        assert cli.main(["usage", "-o", "html", *files]) == 0
+        totals.append(re.findall(r"<li><strong>([\d.]+)</strong> (.*?)</li>", capsys.readouterr().out))
+    assert totals[0] == totals[1]
+    assert totals[0][0][1] == "card-hours held"
+    assert cli.main(["usage", *files]) == 0
+    held, rest, _ = (re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()[3:])
+    assert (held[0], rest[0]) == (name, "(free)")
+    assert ("-" in held, "-" in rest) == (False, True)
+
+
 def _table(page: str) -> list[str]:
     rows = page.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]
     return [re.sub(r"</t[hd]>\s*", "</td>", row.replace("\n", " ")) for row in rows]

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from webhook.reports.formats import html
-from webhook.reports.usage_report import FREE, GROUPS, UNSEEN, UsageRow, UsageSums, head, hours, moment, row_cells
+from webhook.reports.usage_report import GROUPS, UsageRow, UsageSums, head, hours, moment, row_cells
 
 
 class UsageSegment(NamedTuple):
@@ -72,8 +72,8 @@ def write(report: UsageSums) -> str:
 
 
 def _totals(report: UsageSums) -> list[UsageTotal]:
-    holders = [row for row in report.rows if not _rest(row)]
-    rest = {row.names[0]: row.cards for row in report.rows if _rest(row)}
+    holders = [row for row in report.rows if not row.rest]
+    rest = {row.names[0]: row.cards for row in report.rows if row.rest}
     used = [row.amounts for row in holders]
     return [
         UsageTotal(hours(sum(row.cards for row in holders)), "card-hours held"),
@@ -82,11 +82,6 @@ def _totals(report: UsageSums) -> list[UsageTotal]:
         UsageTotal(hours(sum(each.idle for each in used)), "hours idle"),
         *([UsageTotal(f"{sum(row.cost for row in holders):.2f}", "cost of what was held")] if report.priced else ()),
     ]
-
-
-def _rest(row: UsageRow) -> bool:
-    """Whether a row is that of the slices that nobody held, or of which nobody knows."""
-    return row.names[0] in (FREE, UNSEEN) and not any(row.names[1:])
 
 
 def _bar(row: UsageRow, report: UsageSums, longest: float) -> UsageBar:

@@ -38,12 +38,17 @@ class UnseenNode(NamedTuple):
 
 @dataclass
 class UsageRow:
-    """The sums of one group. `cards` are the milliseconds of whole cards, and `cost` what they cost."""
+    """The sums of one group. `cards` are the milliseconds of whole cards, and `cost` what they cost.
+
+    `rest` is whether it is the row of the slices that nobody held, or of which nobody knows. Its name does not show
+    that: a node may report a namespace of any name.
+    """
 
     names: tuple[str, ...]
     amounts: Amounts = field(default_factory=Amounts)
     cards: float = 0.0
     cost: float = 0.0
+    rest: bool = False
 
 
 class UsageSums(NamedTuple):
@@ -67,7 +72,7 @@ def sums(
     are shown.
     """
     rows: dict[tuple[str, ...], UsageRow] = {}
-    free, lost = (UsageRow((name, *[""] * (len(GROUPS[by]) - 1))) for name in (FREE, UNSEEN))
+    free, lost = (UsageRow((name, *[""] * (len(GROUPS[by]) - 1)), rest=True) for name in (FREE, UNSEEN))
     for usage in nodes:
         by_card, by_pool = _per_card(usage)
         for key, used in usage.book.holders.items():
@@ -180,7 +185,7 @@ def _cells(row: UsageRow, *, priced: bool) -> Iterator[str]:
     used = row.amounts
     yield from row.names
     yield from (hours(used.held), f"{row.cards / HOUR:.2f}")
-    if row.names[0] in (FREE, UNSEEN):
+    if row.rest:
         yield from ["-"] * 6
     else:
         yield from map(hours, (used.working, used.idle, used.unmeasured))
