@@ -15,6 +15,7 @@ MIB = 2**20
 
 _SAMPLE = re.compile(r"slicewarden_node_([a-z_]{1,60})(?:\{(.*)\})? (\S{1,40})")
 _LABEL = re.compile(r'([a-z_]{1,20})="((?:[^"\\]|\\.)*)"(?:,|\Z)')
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _ESCAPED = re.compile(r"\\(.)")
 
 Labels = Mapping[str, str]
@@ -107,6 +108,8 @@ def read(data: bytes) -> NodeScrape:
                 frozen.add(_key(labels)[:3])
             case "limit_faults" if value:
                 faults[labels.get("fault", "")] = round(value)
+            case "look_age_seconds" if value < 0:
+                raise DamagedRecord("its last look is in the future")
             case "look_age_seconds":
                 age = value
             case "usage_unsaved":
@@ -169,10 +172,7 @@ def _labels(text: str) -> Labels:
 
 
 def _value(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not abs(value) < 2**62:
         raise DamagedRecord("it has a value that is no number")
     return value
