@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from tests.support.node_agents import cluster
 from tests.support.strangers import HOSTILE, harmful
 from webhook.cli import main as cli
+from webhook.cli import usages
 from webhook.cli.commands import top
 from webhook.model import Problem, Unusable
 from webhook.reports import top_report
@@ -169,6 +172,16 @@ def test_the_longest_idle_container_is_first() -> None:
     assert [(row.use.pod, row.idle) for row in card.rows] == [("b", 9), ("a", 1), ("c", 0)]
 
 
+def test_slices_are_shown_on_the_card_of_the_record_only() -> None:
+    """The record says how many of its first card a container holds. On two rows, they would be counted twice."""
+    held = record().now[0]._replace(card="n-0", slices=2)
+    known = node("n", use("a", "n-0", 1), use("a", "n-1", 1), cards=2)._replace(usage=NodeUsage("n", 0, 1, now=(held,)))
+    found = top_report.cards([known])
+    assert [row.slices for each in found for row in each.rows] == [2, None]
+    assert [line.split()[3] for line in top_report.table(found).splitlines() if line.startswith("  team")] == ["2", "-"]
+    assert '"slices": null' in top_report.write(found, [], [])
+
+
 def test_a_namespace_has_only_its_containers_and_their_cards() -> None:
     other = use("x", "n1-0", 1)._replace(namespace="other")
     found = top_report.cards([node("n1", other, use("a", "n1-1", 1), cards=3)], "name", "team")
@@ -303,8 +316,50 @@ def test_the_live_view_ends_with_ctrl_c_and_survives_a_lost_api_server(
     screens = capsys.readouterr().out.split("\033[2J\033[3J\033[H")[1:]
     assert ["new" in screen for screen in screens] == [False, True, False]
     assert "error: pods: the API server does not answer" in screens[2]
+    assert all(re.match(r"\d\d:\d\d:\d\d, asked in \d+\.\d s; Ctrl-C ends\n", screen) for screen in screens)
     assert all(len(line) <= 100 for screen in screens for line in screen.splitlines())
     assert len([path for path in asked if path.endswith("usage")]) == 1, "a record is kept for a while"
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from webhook.cli import main, usages
+def scrape(agent):
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+usages.AskedAgent.scrape = scrape
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main.main(["top", *sys.argv[1:]]))
+"""
+
+
+def test_ctrl_c_does_not_wait_for_an_agent(tmp_path: Path) -> None:
+    nodes = [f"node-{number}" for number in range(9)]
+    with cluster(tmp_path, {}, nodes, dict.fromkeys(nodes, (200, metrics()))) as options:
+        run = subprocess.run([sys.executable, "-c", INTERRUPTED, *options], capture_output=True, timeout=300)
+    assert run.returncode == 130, run.stderr
+
+
+def test_a_slow_agent_is_asked_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else four of them would use up the time of a round, and nobody else would be seen."""
+    monkeypatch.setattr("webhook.cli.usages.AT_ONCE", 1)
+    scraped = dict.fromkeys(("node-1", "node-2", "node-3"), (200, metrics()))
+    asked: list[str] = []
+    took = {"node-1": 9.0}
+
+    def ask(agent: usages.AskedAgent) -> str:
+        asked.append(agent.node)
+        agent.scrape()
+        return agent.node
+
+    with cluster(tmp_path, {}, [*scraped], scraped) as options:
+        api = usages.connected((), options[-1], None)
+        assert api
+        assert usages.ask_all(api, ask, 300.0, took) == ([*scraped], [])
+        assert asked == ["node-2", "node-3", "node-1"]
+        assert took["node-1"] < 9
+        why = "there was no time left to ask its agent"
+        assert usages.ask_all(api, ask, -1.0) == ([], [(node, why) for node in scraped])
 
 
 def test_a_screen_shows_as_much_as_fits() -> None:

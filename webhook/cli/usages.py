@@ -1,8 +1,12 @@
 """Reads nodes for `usage`, `idle` and `top`: from their agents through the API server, or from files."""
 
+import math
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from webhook.cluster.client import Api
 
 Found = TypeVar("Found")
+Item = TypeVar("Item")
 
 NAMESPACE = "slicewarden-node"
 """The namespace of the agents, in the manifests and the chart."""
@@ -145,6 +150,8 @@ class AskedAgent(NamedTuple):
     api: "Api"
     node: str
     pod: Object
+    end: float = math.inf
+    """When it is too late to answer, by time.monotonic()."""
 
     def usage(self, hours: int) -> NodeUsage:
         """Ask for the usage of the last hours. Raises Silent."""
@@ -162,9 +169,12 @@ class AskedAgent(NamedTuple):
 
         name = string(mapping(self.pod.get("metadata")).get("name"))
         url = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:{_port(self.pod)}/proxy/{path}"
+        longest = min(LONGEST_SECONDS, self.end - time.monotonic())
+        if longest < 0:
+            raise Silent("there was no time left to ask its agent")
         try:
             status, data = client.beginning(
-                self.api, url, query, MOST_BYTES + 1, silence=ANSWER_SECONDS, longest=LONGEST_SECONDS
+                self.api, url, query, MOST_BYTES + 1, silence=ANSWER_SECONDS, longest=longest
             )
         except client.Unreachable as error:
             raise Silent(str(error)) from error
@@ -177,10 +187,20 @@ class AskedAgent(NamedTuple):
             raise Silent(f"its agent's answer cannot be used: {error}") from error
 
 
-def ask_all(api: "Api", ask: Callable[[AskedAgent], Found]) -> tuple[list[Found], list[UnseenNode]]:
-    """Ask the agents of all nodes, and name the nodes without an answer. Raises Unusable if agents cannot be listed."""
+def ask_all(
+    api: "Api",
+    ask: Callable[[AskedAgent], Found],
+    longest: float = math.inf,
+    took: dict[str, float] | None = None,
+) -> tuple[list[Found], list[UnseenNode]]:
+    """Ask the agents of all nodes, and name the nodes without an answer. Raises Unusable if agents cannot be listed.
+
+    `longest` is in seconds, for all agents together. `took` keeps how many each node took: the slow ones are asked
+    last, so that they do not use up the time of the others.
+    """
     from webhook.cluster import client, listing
 
+    took = {} if took is None else took
     pods = Resource("", "v1", "pods", "Pod", namespace=NAMESPACE)
     try:
         agents = [pod for page in listing.pages(api, pods, labels=LABELS) for pod in page]
@@ -196,17 +216,50 @@ def ask_all(api: "Api", ask: Callable[[AskedAgent], Found]) -> tuple[list[Found]
     except (client.StatusError, client.Unreachable) as error:
         unseen.append(UnseenNode("(nodes)", f"nodes without an agent are not known: {error}"))
     by_node.pop("", None)
+    end = time.monotonic() + longest
 
-    def answer(item: tuple[str, Object]) -> Found | UnseenNode:
+    def answer(node: str) -> Found | UnseenNode:
+        begun = time.monotonic()
         try:
-            return ask(AskedAgent(api, *item))
+            return ask(AskedAgent(api, node, by_node[node], end))
         except Silent as error:
-            return UnseenNode(item[0], str(error))
+            return UnseenNode(node, str(error))
+        finally:
+            if begun < end:
+                took[node] = time.monotonic() - begun
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = [*pool.map(answer, sorted(by_node.items()))]
-    unseen += [each for each in answers if isinstance(each, UnseenNode)]
-    return [each for each in answers if not isinstance(each, UnseenNode)], unseen
+    order = sorted(by_node, key=lambda node: (took.get(node, 0.0), node))
+    answers = dict(zip(order, at_once(answer, order), strict=True))
+    in_order = [answers[node] for node in sorted(answers)]
+    unseen += [each for each in in_order if isinstance(each, UnseenNode)]
+    return [each for each in in_order if not isinstance(each, UnseenNode)], unseen
+
+
+def at_once(call: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
+    """Return what `call` returns for each item, AT_ONCE items at a time.
+
+    Its threads are daemons: an executor's would make Ctrl-C wait for the slowest answer.
+    """
+    left = deque((item, Future[Found]()) for item in items)
+    futures = [future for _, future in left]
+
+    def work() -> None:
+        while True:
+            try:
+                item, future = left.popleft()
+            except IndexError:
+                return
+            try:
+                future.set_result(call(item))
+            except BaseException as error:  # raised again by result()
+                future.set_exception(error)
+
+    for number in range(min(AT_ONCE, len(futures))):
+        threading.Thread(target=work, daemon=True, name=f"ask {number}").start()
+    try:
+        return [future.result() for future in futures]
+    finally:
+        left.clear()
 
 
 HINTS = {

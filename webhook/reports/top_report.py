@@ -45,6 +45,11 @@ class TopRow(NamedTuple):
         return None if self.use.mib is None or self.use.cap is None else self.use.mib - self.use.cap
 
     @property
+    def slices(self) -> int | None:
+        """The slices of this card that it holds. A record names one card; of another one they are not known."""
+        return self.record.slices if self.record and self.record.card == self.use.card else None
+
+    @property
     def idle(self) -> int | None:
         """Milliseconds without work. A container that works now has none, whatever its record said before."""
         return 0 if self.use.sm else self.record.idle if self.record else None
@@ -180,7 +185,7 @@ def _card(each: TopCard) -> str:
 def _cells(row: TopRow) -> Iterator[str]:
     use, record = row.use, row.record
     yield from map(_short, use[:3])
-    yield str(record.slices) if record else "-"
+    yield _number(row.slices)
     yield from map(_number, (use.mib, use.cap, use.sm))
     yield duration(record.held) if record else "-"
     yield "-" if row.idle is None else duration(row.idle) if row.idle else "0"
@@ -234,7 +239,7 @@ def _container(row: TopRow) -> dict[str, Any]:
         "pod": use.pod,
         "container": use.container,
         "workload": record.workload if record else None,
-        "slices": record.slices if record else None,
+        "slices": row.slices,
         "usedMiB": use.mib,
         "allowanceMiB": use.cap,
         "smPercent": use.sm,

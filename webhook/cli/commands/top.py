@@ -1,5 +1,6 @@
 """`slicewarden top`: what each container does on the shared cards now."""
 
+import math
 import shutil
 import sys
 import time
@@ -23,6 +24,9 @@ from webhook.usage.store import DamagedRecord
 PERIOD = 5.0
 """Seconds between two rounds of the live view."""
 
+ROUND_SECONDS = 15.0
+"""Seconds that the agents may take together in a round of the live view."""
+
 RECORD_PERIOD = 10.0
 """Seconds for which the live view shows a usage record, because an agent answers only one in 5 seconds."""
 
@@ -31,7 +35,8 @@ _MORE = (
     "pods/proxy in the namespace slicewarden-node, and to `list` nodes. It works without --usage of the agents; with "
     "it, there are also the containers that hold slices without a process on a GPU, their slices, and how long they "
     "have held them and not worked. `over` and `not requested` are the agent's words for a container above its cap, "
-    "and for one that requests no GPU. In a terminal the table is renewed every 5 seconds until Ctrl-C."
+    "and for one that requests no GPU. In a terminal the table is renewed 5 seconds after each round, until Ctrl-C. "
+    "A round asks the agents for 15 seconds at most, and names those that have not answered by then."
 )
 
 
@@ -80,10 +85,12 @@ def command(
 ) -> int:
     """Show the cards once, or until Ctrl-C."""
     api = usages.connected(files, kubeconfig, context)
-    records = Records()
+    records, took = Records(), dict[str, float]()
+    live = form == "table" and not once and not files and sys.stdout.isatty()
+    longest = ROUND_SECONDS if live else math.inf
 
     def seen() -> TopRound:
-        nodes, unseen = usages.ask_all(api, records.now) if api else (_of_files(files), [])
+        nodes, unseen = usages.ask_all(api, records.now, longest, took) if api else (_of_files(files), [])
         found = top_report.cards(nodes, sort, namespace or "")
         copied = [
             f"note: {each.node}: its usage record is as of {moment(each.usage.at)}"
@@ -92,7 +99,7 @@ def command(
         ]
         return TopRound(found, [*top_report.notes(nodes), *copied], unseen)
 
-    if form == "table" and not once and not files and sys.stdout.isatty():
+    if live:
         return _live(seen, time.sleep)
     found = seen()
     if form == "json":
@@ -157,12 +164,14 @@ def _of_files(files: Sequence[str]) -> list[NodeNow]:
 def _live(seen: Callable[[], TopRound], sleep: Callable[[float], object]) -> int:
     """Show each round in place of the last one, until Ctrl-C. Raises Unusable if the first round fails."""
     try:
-        found = seen()
+        begun, found = time.monotonic(), seen()
         while True:
-            lines = [*top_report.table(found.cards).splitlines(), "", *found.lines]
+            took = f"{time.strftime('%H:%M:%S')}, asked in {time.monotonic() - begun:.1f} s; Ctrl-C ends"
+            lines = [took, *top_report.table(found.cards).splitlines(), "", *found.lines]
             outputs.show(CLEAR, commands=True)
             outputs.show("\n".join(fitted(lines, *shutil.get_terminal_size())) + "\n")
             sleep(PERIOD)
+            begun = time.monotonic()
             try:
                 found = seen()
             except Unusable as error:
