@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.evaluator.generated import POLICIES
+from tests.proving.nodes import report
 from tests.proving.pretended import admitting
 from tests.support.fixtures import WAYS as RULES_OF_WAYS
 from tests.support.policies import FACTS, POLICY, RULES, facts_of, policy_of
@@ -28,7 +29,8 @@ from webhook.policy.model import Policy
 from webhook.policy.scopes import Scope
 from webhook.proving import evidence
 from webhook.proving.probes import ProbeTarget, Untried, probe, targets
-from webhook.proving.proof import CREATED, DryRun, Outcome, ProofRun, Shown, Tried, prove
+from webhook.proving.proof import CREATED, PATCH, DryRun, Outcome, ProofRun, Shown, Tried, prove
+from webhook.proving.sighting import sighting
 from webhook.proving.ways import WAYS
 from webhook.reports import proof_report, proof_rows
 
@@ -369,9 +371,28 @@ def test_the_page_for_a_browser_has_every_way_and_only_text(told: ProofRun) -> N
     assert "&lt;script&gt;alert(1)" in page
     assert all(f"<code>{way.name}</code>" in page for way in WAYS)
     assert all(f'id="rule-{each}"' in page for each in (*{way.rule for way in WAYS}, "unshown-ways"))
-    assert "an honest pod was admitted" in page
+    assert '<p class="lands">the honest pod was admitted</p>' in page
+    assert "No pod was started." in page
     assert "<strong>1</strong> open" in page
     assert ", all allowed" not in page
+
+
+@pytest.mark.parametrize("name", ["html", "junit", "table", "json", "openreports"])
+def test_each_report_of_a_run_has_its_control_and_what_each_pod_saw(proof: ProofRun, name: str) -> None:
+    """The honest pod is the control: without it, a reader cannot know whether a pod that saw no card shows anything."""
+    first, *others = proof.tried
+    seen = sighting(report(0))
+    control = first.shown[0]._replace(message="saw 1 card on node t4; cap of 3763 MiB", seen=sighting(report(1)))
+    patched = [each.by == PATCH for each in first.shown]
+    ways = [
+        each._replace(message="saw 0 of 1 cards", seen=seen) if blind else each
+        for each, blind in zip(first.shown, patched, strict=True)
+    ]
+    run = replace(proof, ran=True, tried=(first._replace(shown=(control, *ways[1:])), *others))
+    text = proof_report.render(name, run)
+    assert text.count("saw 1 card on node t4; cap of 3763 MiB") == 1
+    assert text.count("saw 0 of 1 cards") == sum(patched) > 0
+    assert "No pod was started" not in text
 
 
 def test_a_statement_is_on_the_policy_and_its_registration(told: ProofRun, proof: ProofRun) -> None:

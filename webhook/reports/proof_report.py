@@ -1,6 +1,6 @@
 """Reports a proof: a table for people, JSON for programs, JUnit for CI, and evidence to sign and hand over."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -48,12 +48,20 @@ def to_json(proof: ProofRun, _: Look) -> str:
 
 
 def to_junit(proof: ProofRun, _: Look) -> str:
-    """Write JUnit XML: a suite for each pool and level of trust, and a test case for each way."""
-    suites = [
-        junit.JUnitSuite(f"{place.pool}, {place.trust}", [*map(_case, group)])
-        for place, group in groupby(rows(proof), lambda row: row.place)
-    ]
-    return junit.write(suites, proof.at)
+    """Write JUnit XML: a suite for each pool and level of trust, and a test case for each way.
+
+    The output of a suite is what the honest pod and the pods of shut ways saw.
+    """
+    return junit.write(
+        (_suite(place, [*group]) for place, group in groupby(rows(proof), lambda row: row.place)), proof.at
+    )
+
+
+def _suite(place: ProofPlace, found: Sequence[ProofRow]) -> junit.JUnitSuite:
+    saw = "\n".join(
+        f"{row.way}: {row.outcome}: {row.message}" for row in found if row.seen and row.outcome not in _ACTIONS
+    )
+    return junit.JUnitSuite(f"{place.pool}, {place.trust}", [*map(_case, found)], saw)
 
 
 def _case(row: ProofRow) -> junit.JUnitCase:

@@ -225,6 +225,14 @@ def diff(change: Change, _: Look = PLAIN) -> str:
 
 
 _PROOF = PageWords("pool", "open", "not shown", "shut", "shut", "The rules that shut the ways")
+_METHODS = {
+    "dry run": "It is shut if admission refused the pod, or told each of its containers to see no GPU. An honest pod "
+    "of each pool has to be admitted. No pod was started.",
+    "pods": "It is shut if admission refused the pod, which then was never started; or if admission told each of its "
+    "containers to see no GPU, the pod was started, and it saw none on the node on which the honest pod saw one.",
+}
+"""When a way is shut, by the method of the report."""
+
 _OUTCOMES = {Outcome.OPEN: "deny", Outcome.UNKNOWN: "warn", Outcome.SHUT: "audit"}
 
 
@@ -251,8 +259,7 @@ def proof(report: Mapping[str, Any], rows: Iterable[ProofRow]) -> str:
             Headline(numbers[Outcome.UNKNOWN], "not shown", "warn"),
             Headline(numbers[Outcome.SHUT], "shut", "allow"),
         ),
-        "Each way is a pod that tries to reach a GPU which it was not given. It is shut if admission refused the pod, "
-        "or told each of its containers to see no GPU. An honest pod of each pool has to be admitted.",
+        f"Each way is a pod that tries to reach a GPU which it was not given. {_METHODS[report['method']]}",
     )
     entries = tuple(_tried(place, found) for place, found in places.items())
     return _write(Page("Slicewarden proof", about, (ways,), None, entries, (), extra=PAGES, words=_PROOF))
@@ -283,9 +290,12 @@ def _tried(place: ProofPlace, rows: Sequence[ProofRow]) -> Entry:
     )
     style = next((style for style in ("deny", "warn") if any(mark.style == style for mark in marks)), "allow")
     words = {"deny": "open", "warn": "not shown", "allow": "shut"}[style]
-    honest = any(row.outcome is Outcome.ADMITTED for row in rows)
-    lands = ("an honest pod was admitted",) if honest else ()
-    return Entry(style, words, place.namespace, place.title, "", tuple(marks), lands)
+    honest = tuple(
+        ": ".join(filter(None, ("the honest pod was admitted", row.message)))
+        for row in rows
+        if row.outcome is Outcome.ADMITTED
+    )
+    return Entry(style, words, place.namespace, place.title, "", tuple(marks), honest)
 
 
 def _page(title: str, report: Report, headlines: tuple[Headlines, ...], entries: tuple[Entry, ...]) -> Page:
