@@ -241,13 +241,31 @@ def test_a_pod_has_ended_when_the_probe_has_whatever_others_are_in_it() -> None:
 
 def test_every_container_of_the_probe_has_to_report() -> None:
     pod = ran(status(probe=DONE))
-    pod["spec"]["initContainers"] = [{"name": "before"}]
+    pod["spec"]["initContainers"] = [{"name": "before", "restartPolicy": "Always"}]
     assert not running.ended(pod)
     assert running.ending(pod).lacking
     again = {"name": "before", "state": {"waiting": {}}, "lastState": {"terminated": {"message": "[]"}}}
     pod["status"]["initContainerStatuses"] = [again]
     assert running.ended(pod)
     assert running.ending(pod) == ("n", ("[]", "{}"), "")
+
+
+def test_only_a_sidecar_reports_before_it_starts_again() -> None:
+    """Elsewhere an earlier end is that of another image, which somebody put in its place for a while."""
+    pod = ran({"containerStatuses": [{"name": "probe", "state": {"running": {}}, "lastState": DONE}]})
+    assert not running.ended(pod)
+    assert running.ending(pod).texts == ()
+
+
+@pytest.mark.parametrize("state", [{"running": {}}, DONE])
+def test_a_container_that_was_started_again_has_been_meddled_with(state: Any) -> None:
+    pod = ran({"containerStatuses": [{"name": "probe", "state": state, "restartCount": 1}]}, "probe", "istio")
+    pod["metadata"] = {"uid": "u"}
+    assert running.meddled(pod, pod) == "a container of its pod was started again"
+    others = [{"name": "istio", "restartCount": 3}, {"name": "before", "restartCount": 2}]
+    pod["spec"]["initContainers"] = [{"name": "before", "restartPolicy": "Always"}]
+    pod["status"] = {"containerStatuses": others}
+    assert running.meddled(pod, pod) == ""
 
 
 WHY: dict[str, tuple[Any, str]] = {

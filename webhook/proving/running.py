@@ -238,14 +238,18 @@ class Ending(NamedTuple):
 def meddled(made: Object, found: Object) -> str:
     """Return what somebody did to a pod since it was created, after which its report counts for nothing; or nothing.
 
-    Whoever may change pods in the namespace can put another one in its place, or change its images. A debug container
-    can write the report of another container.
+    Whoever may change pods in the namespace can put another one in its place, or change its images, and change them
+    back: the kubelet starts a container again whose image changed, though the pod's policy is never to restart it. A
+    debug container can write the report of another container.
     """
     if found["metadata"].get("uid") != made["metadata"].get("uid"):
         return "somebody put another pod in the place of its own"
     if mapping(found.get("spec")).get("ephemeralContainers"):
         return "somebody added a container to its pod"
-    return "" if _images(found) == _images(made) else "somebody changed the image of its pod"
+    if _images(found) != _images(made):
+        return "somebody changed the image of its pod"
+    restarted = any(each.get("restartCount") for each in _statuses(found) if each.get("name") in _once(found))
+    return "a container of its pod was started again" if restarted else ""
 
 
 def _images(pod: Object) -> list[str]:
@@ -270,15 +274,20 @@ def ending(pod: Object) -> Ending:
     return Ending(node, tuple(filter(None, texts)), f"its pod did not report: {_why(pod)}")
 
 
-def _names(pod: Object) -> list[str]:
-    """Return the names of the probe's own containers; other webhooks may add some."""
+def _own(pod: Object) -> list[Mapping[str, Any]]:
+    """Return the probe's own containers; other webhooks may add some."""
     spec = mapping(pod.get("spec"))
-    return [
-        name
-        for key in ("initContainers", "containers")
-        for each in mappings(spec.get(key))
-        if (name := string(each.get("name"))) in ("before", "probe")
-    ]
+    found = (each for key in ("initContainers", "containers") for each in mappings(spec.get(key)))
+    return [each for each in found if string(each.get("name")) in ("before", "probe")]
+
+
+def _names(pod: Object) -> list[str]:
+    return [string(each.get("name")) for each in _own(pod)]
+
+
+def _once(pod: Object) -> set[str]:
+    """Return the names of the probe's own containers that end once: all but sidecars."""
+    return {string(each.get("name")) for each in _own(pod) if each.get("restartPolicy") != "Always"}
 
 
 def _statuses(pod: Object) -> list[Mapping[str, Any]]:
@@ -288,9 +297,10 @@ def _statuses(pod: Object) -> list[Mapping[str, Any]]:
 
 def _terminated(pod: Object, name: str) -> Mapping[str, Any] | None:
     """Return the state of a container that has ended; for a sidecar that started again, how it ended before."""
+    keys = ("state",) if name in _once(pod) else ("state", "lastState")
     for each in _statuses(pod):
         if each.get("name") == name:
-            for key in ("state", "lastState"):
+            for key in keys:
                 state = mapping(mapping(each.get(key)).get("terminated"))
                 if state:
                     return state
