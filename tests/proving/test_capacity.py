@@ -15,7 +15,7 @@ from webhook.facts.kinds.node import Node
 from webhook.memory.budget import budget, card_of
 from webhook.policy.model import Policy, Pool
 from webhook.proving.capacity import STEP, MemoryCap, cap, measured, options
-from webhook.proving.sighting import Sighting, TakenMemory
+from webhook.proving.sighting import SeenCards, SeenDevice, Sighting, TakenMemory
 
 T4 = Node(
     "t4", {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.replicas": "4"}
@@ -41,7 +41,15 @@ def test_the_cap_is_the_slice_of_the_node_s_card(sample_policy: Policy, pool: Po
     assert cap(sample_policy, replace(pool, sharing="mps"), T4) == MemoryCap(3840, "MPS")
 
 
-@pytest.mark.parametrize("node", [labelled(replicas="1"), labelled(memory="0"), labelled(product="NVIDIA-GB10")])
+@pytest.mark.parametrize(
+    "node",
+    [
+        labelled(replicas="1"),
+        labelled(memory="0"),
+        labelled(product="NVIDIA-GB10"),
+        labelled(product="NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED"),
+    ],
+)
 def test_a_card_that_is_not_known_or_has_no_cap_has_none(sample_policy: Policy, pool: Pool, node: Node) -> None:
     assert cap(sample_policy, pool, node) is None
 
@@ -49,6 +57,11 @@ def test_a_card_that_is_not_known_or_has_no_cap_has_none(sample_policy: Policy, 
 @pytest.mark.parametrize("sharing", ["none", "mig"])
 def test_a_pool_that_does_not_share_has_no_cap(sample_policy: Policy, pool: Pool, sharing: str) -> None:
     assert cap(sample_policy, replace(pool, sharing=sharing), T4) is None
+
+
+@pytest.mark.parametrize("node", [labelled(replicas="99999"), labelled(product="NVIDIA-A100-MIG-1g.5gb-SHARED")])
+def test_a_part_of_a_card_or_of_nothing_has_no_cap_by_mps(sample_policy: Policy, pool: Pool, node: Node) -> None:
+    assert cap(sample_policy, replace(pool, sharing="mps"), node) is None
 
 
 # On a pretended card, by the program itself
@@ -63,7 +76,7 @@ def pretended(folder: Path, cards: int = 1) -> State:
 
 
 def taken(state: State, own: MemoryCap, **env: str) -> Sighting:
-    return run({**state.environment, **env}, *options(own))[1]
+    return run({**state.environment, **env}, *options(own, 120))[1]
 
 
 def test_without_a_limit_it_gets_more_than_the_cap_by_a_step(tmp_path: Path) -> None:
@@ -97,6 +110,8 @@ def test_a_full_card_shows_no_limit(tmp_path: Path, cards: int) -> None:
 # Whatever a report says
 
 
+CARD = SeenCards(1, 0, (SeenDevice("GPU-0", "T4", 15360),), "")
+
 TAKEN = st.builds(
     TakenMemory,
     st.just(1000 + STEP),
@@ -111,9 +126,22 @@ TAKEN = st.builds(
 def test_no_refusal_counts_as_a_limit_unless_the_card_had_more(
     memory: TakenMemory, frameworks: dict[str, TakenMemory]
 ) -> None:
-    seen = Sighting("none", "none", "none", memory, frameworks, cut=False)
+    seen = Sighting("none", CARD, "none", memory, frameworks, cut=False)
     said = measured(MemoryCap(1000, "MPS"), seen)
     every = [memory, *frameworks.values()]
     assert said.count("more than the cap") == sum(each.got > 1000 for each in every)
-    limited = [each for each in every if each.got <= 1000 and each.free is not None and each.free >= STEP]
+    limited = [each for each in every if 0 < each.got <= 1000 and each.free is not None and each.free >= STEP]
     assert said.count("free on the card") == len(limited)
+
+
+def test_a_report_of_other_memory_than_was_to_be_asked_for_measures_nothing() -> None:
+    own = MemoryCap(1000, "MPS")
+    for asked in (1, own.asked - 1, own.asked + 1, 2**40):
+        said = measured(own, Sighting("none", CARD, "none", TakenMemory(asked, asked, "", free=9000), {}, cut=False))
+        assert said.startswith("cap of 1000 MiB: not measured: its report is not of the 1256 MiB")
+    assert "not measured" in measured(own, Sighting("none", CARD, "none", None, {}, cut=False))
+    small = SeenCards(2, 0, (*CARD.devices, SeenDevice("GPU-1", "P4", 1100)), "")
+    taken = TakenMemory(own.asked, 1100, "the device has no more")
+    assert measured(own, Sighting("none", small, "none", taken, {}, cut=False)).endswith(
+        "not measured: no card that it saw has so much"
+    )

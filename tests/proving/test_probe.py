@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,12 @@ def test_it_measures_to_the_mib_what_is_left(card: State) -> None:
     assert seen.memory == TakenMemory(100000, 777, "cuMemAlloc_v2: out of memory")
 
 
+def test_it_asks_for_no_more_than_its_card_has(card: State) -> None:
+    _, seen = run(card.environment, "--memory", "100000")
+    assert seen.memory == TakenMemory(100000, 24576, "the device has no more")
+    assert card.get("peak") == 24576 * MIB
+
+
 def test_a_framework_takes_no_more_than_asked(card: State, tmp_path: Path) -> None:
     """A pretended PyTorch; `make frameworks` has real ones."""
     package = tmp_path / "packages"
@@ -156,6 +163,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *h, unsigned i, void **p) { *p = (v
 int cuInit(unsigned f) { return 0; }
 int cuDeviceGetCount(int *n) { *n = COUNT; return 0; }
 int cuDeviceGet(int *d, int i) { *d = -1; return 0; }
+int cuDeviceTotalMem_v2(unsigned long *n, int d) { *n = -1; return 0; }
 int cuDeviceGetUuid_v2(char *u, int d) { memset(u, 255, 16); return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)-1L; return 0; }
 int cuCtxSetCurrent(void *c) { return 0; }
@@ -234,6 +242,90 @@ def test_a_crash_in_a_context_keeps_what_was_listed(stub: Stub) -> None:
     crashing = HOSTILE.replace("COUNT", "1").replace("*c = (void *)-1L; return 0;", "return *(volatile int *)0;")
     _, seen = run(stub(crashing), "--context")
     assert seen.cuda == SeenCuda(1, ("ffffffff-ffff-ffff-ffff-ffffffffffff",), "ended by signal 11", "")
+
+
+# What is free while the driver refuses more
+
+REFUSING = HOSTILE.replace("COUNT", "1").replace("*a = (void *)-1L; return 0;", "return 2;")
+
+
+@pytest.mark.parametrize(
+    ("mig", "memory", "free"),
+    [
+        ("*a = *b = 0; return 0;", "m[0] = 40960ull << 20; m[1] = 30000ull << 20;", 30000),
+        ("return 3;", "m[0] = 40960ull << 20; m[1] = 30000ull << 20;", 30000),
+        ("*a = *b = 1; return 0;", "m[0] = 40960ull << 20; m[1] = 30000ull << 20;", None),
+        ("return 15;", "m[0] = 40960ull << 20; m[1] = 30000ull << 20;", None),
+        ("*a = *b = 0; return 0;", "m[0] = 40960ull << 20; m[1] = -5ull << 20;", None),
+    ],
+    ids=["a card without MIG", "a card that cannot", "a part of a card", "a lost card", "more than the card has"],
+)
+def test_what_is_free_is_that_of_the_whole_card_that_the_container_has(
+    stub: Stub, mig: str, memory: str, free: int | None
+) -> None:
+    source = REFUSING.replace("*a = *b = 1; return 0;", mig).replace("m[0] = m[1] = m[2] = -1ull;", memory)
+    _, seen = run(stub(source), "--memory", "1000")
+    assert seen.memory == TakenMemory(1000, 0, "cuMemAlloc_v2: out of memory", free=free)
+
+
+class Answering:
+    """A driver that gives these errors for the MiB that it is asked for, and then refuses all."""
+
+    def __init__(self, errors: Iterator[int]) -> None:
+        self._errors, self.freed = errors, 0
+
+    def status(self, function: str, *_: object) -> int:
+        if function == "cuMemFree_v2":
+            self.freed += 1
+            return 0
+        return next(self._errors, probe.OUT_OF_MEMORY)
+
+
+@given(
+    st.lists(st.sampled_from([0, probe.OUT_OF_MEMORY, probe.OUT_OF_MEMORY, 999]), max_size=probe.TIMES),
+    st.lists(st.none() | st.integers(0, 9000), min_size=probe.TIMES + 1, max_size=probe.TIMES + 1),
+)
+def test_memory_that_a_neighbour_frees_in_between_is_not_free(errors: list[int], answers: list[int | None]) -> None:
+    driver, said = Answering(iter(errors)), iter(answers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "free", lambda: next(said))
+        patch.setattr(time, "sleep", lambda _: None)
+        found = probe.spare(driver)  # type: ignore[arg-type]
+    known = [each for each in answers if each is not None]
+    refused = all(each == probe.OUT_OF_MEMORY for each in errors)
+    assert found == (min(known) if refused and len(known) == len(answers) else None)
+    assert driver.freed <= 1
+
+
+def test_no_look_takes_memory_after_one_whose_process_has_not_gone() -> None:
+    """A driver may be busy with what a killed process had, so its memory and that of the next would add up."""
+    program = """
+import argparse, json
+from webhook.proving import probe
+def taking(*_):
+    return lambda until: iter([{"version": "1", "got": 4019, "stopped": ""}])
+ended, looks = probe._ended, []
+def stuck(child, until):
+    ended(child, until)
+    looks.append(child)
+    return None if len(looks) == STUCK else ""
+probe.memory = probe.framework = taking
+probe.find_spec = lambda name: True
+probe._ended = stuck
+options = argparse.Namespace(memory=4019, framework=["all"], context=True, seconds=60)
+print(probe.written(probe.look_around(options)))
+"""
+    for number, took in ((3, []), (4, ["memory"]), (5, ["memory", "pytorch"])):
+        command = [sys.executable, "-c", program.replace("STUCK", str(number))]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONG)
+        seen = sighting(ran.stdout)
+        assert seen is not None
+        assert seen.memory is not None
+        looks = {"memory": seen.memory, **seen.frameworks}
+        assert [name for name, each in looks.items() if each.got] == took
+        assert {each.stopped for each in looks.values() if not each.got} == {
+            "an earlier process is stuck in the driver"
+        }
 
 
 # Files
@@ -490,7 +582,7 @@ def test_it_is_of_the_standard_library_alone_and_of_old_pythons() -> None:
 def apart(look: str, **names: object) -> Any:
     """Run a look by itself, in a Python that has no threads: the body of a function, with the time to be done."""
     text = "".join(f"probe.{name} = {value!r}\n" for name, value in names.items())
-    program = f"from webhook.proving import probe\n{text}{look}\nprint(probe.json.dumps(probe.apart(look, 60)))"
+    program = f"from webhook.proving import probe\n{text}{look}\nprint(probe.json.dumps(probe.apart(look, 60)[0]))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=LONG)
     return json.loads(ran.stdout)
 

@@ -21,6 +21,7 @@ from webhook.proving.probes import ProbeTarget, targets
 from webhook.proving.proof import DryRun, Outcome, Shown, Tried, prove
 from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed, ProbeRunner, RunInProgress, opened
 from webhook.proving.running import ProbeRun
+from webhook.proving.sighting import SeenCards
 from webhook.proving.ways import WAYS
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -351,6 +352,35 @@ def test_one_more_honest_pod_measures_the_cap_and_no_other_takes_memory(world: W
     assert len(ways) == 1, "memory decides about no way"
 
 
+def test_the_report_has_the_card_that_was_measured(world: World) -> None:
+    """The cards of a node may differ, and the second pod may get another one."""
+    run = taking(10**6)
+
+    def unlike(pod: Object) -> Object:
+        status = run(pod)
+        if asked(pod):
+            state = status["containerStatuses"][0]["state"]["terminated"]
+            state["message"] = state["message"].replace("GPU-0", "GPU-9").replace("40960", "600")
+        return status
+
+    world.of(unlike)
+    honest = world.run(MEASURED)[""]
+    assert honest.outcome is Outcome.ADMITTED
+    assert honest.message.endswith(" MiB: not measured: no card that it saw has so much")
+    assert honest.seen is not None
+    assert isinstance(honest.seen.nvml, SeenCards)
+    assert honest.seen.nvml.devices == (("GPU-9", "A100", 600),)
+
+
+def test_the_pod_that_measures_has_the_python_of_a_tenant_and_half_of_the_time(world: World) -> None:
+    """With -I, Python would ignore the shim that the policy loads by PYTHONPATH."""
+    world.run(MEASURED._replace(seconds=300))
+    for pod in world.nodes.pods:
+        (words,) = [each["command"] for each in pod["spec"]["containers"] if each["name"] == "probe"]
+        assert ("-I" in words) == (asked(pod) == 0)
+        assert asked(pod) == 0 or words[words.index("--seconds") + 1] == "150"
+
+
 def test_without_memory_no_pod_takes_any(world: World) -> None:
     world.run()
     assert not any(map(asked, world.nodes.pods))
@@ -368,9 +398,9 @@ def test_no_pod_takes_more_memory_than_the_card_has_whatever_labels_say(world: W
         world.facts, nodes=tuple(replace(each, labels={**each.labels, **labels}) for each in world.facts.nodes)
     )
     shown = World(world.policy, facts).run(MEASURED)
-    assert shown[""].message.endswith(" MiB: no card that it saw has so much")
+    assert shown[""].message.endswith(" MiB: not measured: no card that it saw has so much")
     world.of(lambda _: ended(report(0, files=2)))
-    assert world.run(MEASURED)[""].message.endswith(" MiB: no card that it saw has so much")
+    assert world.run(MEASURED)[""].message.endswith(" MiB: not measured: no card that it saw has so much")
 
 
 @pytest.mark.parametrize("why", [why for why in BAD if not why.startswith("saw") and "look" not in why])

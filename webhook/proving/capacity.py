@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
-from webhook.memory.budget import budget, card_of
+from webhook.memory.budget import PRODUCT, budget, card_of
 from webhook.model import Object
 from webhook.policy.model import Policy, Pool
 from webhook.proving.probes import ProbeTarget
@@ -37,10 +37,11 @@ class MemoryCap(NamedTuple):
 def cap(policy: Policy, pool: Pool, node: Node) -> MemoryCap | None:
     """Return the cap of a container with one slice on a node; None if its card is not known, or has no cap."""
     card = card_of(node)
-    if card is None:
+    if card is None or "-MIG-" in node.labels.get(PRODUCT, ""):  # a part of a card that is shared once more
         return None
     if pool.sharing == "mps":  # as the device plugin sets it (k8s-device-plugin cmd/mps-control-daemon/mps/daemon.go)
-        return MemoryCap(card.memory // card.replicas, "MPS")
+        part = card.memory // card.replicas
+        return MemoryCap(part, "MPS") if part > 0 else None
     if pool.sharing not in policy.capped_sharing:
         return None
     found = budget(card, policy, driver=pool.driver_limits)
@@ -55,18 +56,32 @@ def most(policy: Policy, target: ProbeTarget, facts: Facts) -> int:
     return max((found.asked for node in nodes if (found := cap(policy, target.pool, node))), default=0)
 
 
-def options(cap: MemoryCap) -> tuple[str, ...]:
-    """Return the options of the probe that measures a cap."""
-    return ("--memory", str(cap.asked), "--framework", "all")
+def options(cap: MemoryCap, seconds: int) -> tuple[str, ...]:
+    """Return the options of the probe that measures a cap, in a pod that may run for so many seconds.
+
+    Half of them are left for the pull of the image, and for the start.
+    """
+    return ("--memory", str(cap.asked), "--framework", "all", "--seconds", str(seconds // 2))
 
 
-def measured(cap: MemoryCap, seen: Sighting) -> str:
-    """Say what a pod got, in words."""
+def measured(cap: MemoryCap, seen: Sighting | str) -> str:
+    """Say what a pod got, in words; or why it was not measured, if that is given or the report is of other MiB."""
+    if isinstance(seen, str):
+        return f"cap of {cap.mib} MiB: not measured: {seen}"
+    if seen.memory is None or seen.memory.asked != cap.asked:
+        return f"cap of {cap.mib} MiB: not measured: its report is not of the {cap.asked} MiB that it had to ask for"
+    if smallest(seen) < cap.asked:
+        return f"cap of {cap.mib} MiB: not measured: no card that it saw has so much"
     return f"cap of {cap.mib} MiB by {cap.by}: {', '.join(_parts(cap, seen.memory, seen.frameworks))}"
 
 
-def _parts(cap: MemoryCap, memory: TakenMemory | None, frameworks: Mapping[str, TakenMemory]) -> Iterator[str]:
-    yield "cuMemAlloc was not called" if memory is None else f"cuMemAlloc got {_got(cap, memory)}"
+def smallest(seen: Sighting) -> int:
+    """Return the MiB of the smallest card that NVML names; 0 if it names none. Labels of nodes may say more."""
+    return 0 if isinstance(seen.nvml, str) else min((each.mib for each in seen.nvml.devices), default=0)
+
+
+def _parts(cap: MemoryCap, memory: TakenMemory, frameworks: Mapping[str, TakenMemory]) -> Iterator[str]:
+    yield f"cuMemAlloc got {_got(cap, memory)}"
     for name, taken in frameworks.items():
         yield f"{name} {taken.version} got {_got(cap, taken)}"
 
@@ -74,6 +89,6 @@ def _parts(cap: MemoryCap, memory: TakenMemory | None, frameworks: Mapping[str, 
 def _got(cap: MemoryCap, taken: TakenMemory) -> str:
     if taken.got > cap.mib:
         return f"{taken.got} MiB, more than the cap"
-    if taken.free is not None and taken.free >= STEP:
+    if taken.got and taken.free is not None and taken.free >= STEP:
         return f"{taken.got} MiB and no more, with {taken.free} MiB free on the card"
     return f"{taken.got} MiB, then: {taken.stopped or 'it ended'}"

@@ -347,11 +347,12 @@ def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
         with_context(library)
         taken: list[ctypes.c_size_t] = []
         got, chunk, stopped = 0, CHUNK, ""
-        while got < bound and chunk and not stopped:
+        most = min(bound, total())
+        while got < most and chunk and not stopped:
             if time.monotonic() > until:
                 stopped = LATE
                 break
-            size, address = min(chunk, bound - got), ctypes.c_size_t()
+            size, address = min(chunk, most - got), ctypes.c_size_t()
             error = library.status("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size * MIB))
             if not error:
                 taken.append(address)
@@ -361,10 +362,13 @@ def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
                 chunk = size // 2
             else:
                 stopped = f"cuMemAlloc_v2: error {error}"
-        seen: SEEN = {"got": got, "stopped": stopped or ("" if got == bound else "cuMemAlloc_v2: out of memory")}
+        short = got < bound and not stopped
+        if short:
+            stopped = "the device has no more" if got == most else "cuMemAlloc_v2: out of memory"
+        seen: SEEN = {"got": got, "stopped": stopped}
         yield seen
-        if got < bound and not stopped:
-            seen["free"] = free()
+        if short:
+            seen["free"] = spare(library)
         for address in taken:
             library.status("cuMemFree_v2", address)
         yield seen
@@ -372,18 +376,53 @@ def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
     return look
 
 
+TIMES = 5
+"""How often the driver is asked again, and NVML before and after each time."""
+
+
+def spare(library: Library) -> int | None:
+    """Return the MiB that are free on the card while the driver refuses one more; None if one of both is not so.
+
+    A neighbour may free memory between a refusal and NVML's answer. So both are asked several times, and the least of
+    NVML's answers counts.
+    """
+    least = free()
+    for _ in range(TIMES):
+        address = ctypes.c_size_t()
+        error = library.status("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(MIB))
+        if not error:
+            library.status("cuMemFree_v2", address)
+        now = free()
+        if error != OUT_OF_MEMORY or least is None or now is None:
+            return None
+        least = min(least, now)
+        time.sleep(0.01)
+    return least
+
+
+NO_MIG = (-1, 3, 13)
+"""Errors of nvmlDeviceGetMigMode of a card or a driver without MIG: the function is lacking, or not supported."""
+
+
 def free() -> int | None:
-    """Return the MiB that are free on the only card that NVML names; None if it names others, or does not say."""
+    """Return the MiB that are free on the only card that NVML names.
+
+    None if it names others, or does not say. Also if the card is divided by MIG: then the answer is that of the whole
+    card, and not of the part that the container has.
+    """
     memory, count, card = (ctypes.c_ulonglong * 3)(), ctypes.c_uint(), ctypes.c_void_p()
+    now, pending = ctypes.c_uint(), ctypes.c_uint()
     try:
         library = Library(NVML)
         library.call("nvmlInit_v2")
         library.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         library.call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(card))
         library.call("nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
+        error = library.status("nvmlDeviceGetMigMode", card, ctypes.byref(now), ctypes.byref(pending))
     except (NotThere, Unanswered, OSError):
         return None
-    return min(memory[1] // MIB, 2**40) if count.value == 1 else None
+    whole = error in NO_MIG or (not error and not now.value)
+    return memory[1] // MIB if whole and count.value == 1 and memory[1] <= memory[0] < 2**60 else None
 
 
 LATE = "no time left"
@@ -484,10 +523,11 @@ def framework(name: str, bound: int) -> Callable[[float], Iterator[SEEN]]:
 # Looks
 
 
-def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> SEEN:
+def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> tuple[SEEN, bool]:
     """Run a look in a process of its own, and return the last that it said, with the `error` that ended it early.
 
-    The look is told to be done a little before the process is killed, so that it can give back what it took.
+    Also return whether its process has gone, with all that it took: one may be stuck in a driver. The look is told to
+    be done a little before the process is killed, so that it can give back what it took.
     """
     end = time.monotonic() + seconds
     reader, writer = os.pipe()
@@ -500,7 +540,7 @@ def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> SEEN:
     os.close(reader)
     if not done:
         os.kill(child, signal.SIGKILL)
-    ended = _ended(child, time.monotonic() + 1)
+    ended = _ended(child, max(end, time.monotonic() + 1))
     try:
         seen: SEEN = dict(json.loads(last or b"{}"))
     except (ValueError, TypeError):  # a library has written into the pipe
@@ -511,7 +551,7 @@ def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> SEEN:
         seen.setdefault("error", f"ended by {ended}")
     elif not seen:
         seen["error"] = "said nothing"
-    return seen
+    return seen, ended is not None
 
 
 def _say(look: Callable[[float], Iterator[SEEN]], until: float, seconds: float, writer: int) -> None:
@@ -557,14 +597,14 @@ def _heard(reader: int, end: float) -> tuple[bytes, bool]:
         last = lines[-1] if lines else last
 
 
-def _ended(child: int, until: float) -> str:
-    """Wait for a process, and return the signal that ended it. One that is stuck in a driver is left to the kernel."""
+def _ended(child: int, until: float) -> str | None:
+    """Wait for a process, and return the signal that ended it; None if it has not gone, and is left to the kernel."""
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
         time.sleep(0.005)
-    return ""
+    return None
 
 
 # The report
@@ -596,7 +636,10 @@ LISTS = ("names", "devices", "uuids")
 
 
 def look_around(options: argparse.Namespace) -> SEEN:
-    """Make each look, and return the report. A look that is late leaves its share of the time to no other."""
+    """Make each look, and return the report. A look that is late leaves its share of the time to no other.
+
+    After one whose process has not gone, none takes memory: the process may still have some.
+    """
     wanted = FRAMEWORKS if "all" in options.framework else dict.fromkeys(options.framework)
     installed = [name for name in FRAMEWORKS if name in wanted and find_spec(FRAMEWORKS[name][0])]
     bound = options.memory
@@ -610,9 +653,14 @@ def look_around(options: argparse.Namespace) -> SEEN:
         looks.update({name: framework(name, bound) for name in installed})
     end = time.monotonic() + options.seconds
     seen: dict[str, SEEN] = {}
+    stuck = False
     for name, look in looks.items():
+        if stuck and name not in ("files", "nvml", "cuda"):
+            seen[name] = {"error": "an earlier process is stuck in the driver"}
+            continue
         share = (end - time.monotonic()) / (len(looks) - len(seen))
-        seen[name] = apart(look, max(share, 0.1))
+        seen[name], gone = apart(look, max(share, 0.1))
+        stuck = stuck or not gone
     report: SEEN = {"probe": VERSION}
     for name in ("files", "nvml", "cuda"):
         report[name] = seen[name] if "error" not in seen[name] else {"error": seen[name]["error"]}

@@ -176,13 +176,12 @@ class ProbeRunner:
         cap = capacity.cap(self._policy, target.pool, node)
         if cap is None or cap.asked > self._run.memory:
             return twin._replace(message=f"{twin.message}; no cap of memory is known there")
-        if cap.asked > _memory(found):
-            return twin._replace(message=f"{twin.message}; cap of {cap.mib} MiB: no card that it saw has so much")
-        _, taken = self._probe(target, None, node, cap)
-        if isinstance(taken, str):
-            return twin._replace(message=f"{twin.message}; cap of {cap.mib} MiB: not measured: {taken}")
-        seen = replace(found, memory=taken.memory, frameworks=taken.frameworks)
-        return twin._replace(message=f"{twin.message}; {capacity.measured(cap, taken)}", seen=seen)
+        taken: Sighting | str = "no card that it saw has so much"
+        if cap.asked <= capacity.smallest(found):
+            _, taken = self._probe(target, None, node, cap)
+        if not isinstance(taken, str):  # its card may be another one of the node
+            found = replace(found, nvml=taken.nvml, memory=taken.memory, frameworks=taken.frameworks)
+        return twin._replace(message=f"{twin.message}; {capacity.measured(cap, taken)}", seen=found)
 
     def _probe(
         self, target: ProbeTarget, way: GPUWay | None, node: Node, cap: MemoryCap | None = None
@@ -304,11 +303,6 @@ def _amount(found: Sighting) -> str:
     if not count and not isinstance(found.files, str):
         return several(found.files.usable, "device file")
     return several(count, "card")
-
-
-def _memory(found: Sighting) -> int:
-    """Return the MiB of the smallest card that NVML names; 0 if it names none. Labels of nodes may say more."""
-    return 0 if isinstance(found.nvml, str) else min((each.mib for each in found.nvml.devices), default=0)
 
 
 def _cards(found: Sighting) -> int:

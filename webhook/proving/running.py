@@ -41,7 +41,7 @@ MARGIN = 30
 LONGEST = 3600
 """Seconds. A run that claims to go on for longer is not believed: anyone in the namespace may write its object."""
 
-PROGRAM = ("python3", "-I", "-m", "webhook.proving.probe")
+PYTHON, PROGRAM = ("python3", "-I"), ("-m", "webhook.proving.probe")
 """The program in a pod. It writes its report to the container's termination message."""
 
 LIMITS: Object = {"cpu": "500m", "memory": "512Mi"}
@@ -208,10 +208,12 @@ def started(
 
 def _program(container: Object, run: ProbeRun, cap: MemoryCap | None) -> Object:
     limits = mapping(mapping(container.get("resources")).get("limits"))
-    most, options = (LIMITS, ()) if cap is None else (capacity.LIMITS, capacity.options(cap))
+    most, command = LIMITS, [*PYTHON, *PROGRAM]
+    if cap is not None:  # without -I, so that Python loads the shim, as in a tenant's pod
+        most, command = capacity.LIMITS, [PYTHON[0], *PROGRAM, *capacity.options(cap, run.seconds)]
     resources = {"requests": {**REQUESTS, **limits}, "limits": {**most, **limits}}
     made: Object = _of_the_run(container, run.name)
-    return {**made, "image": run.image, "command": [*PROGRAM, *options], "resources": resources}
+    return {**made, "image": run.image, "command": command, "resources": resources}
 
 
 def _of_the_run(value: Any, name: str) -> Any:
