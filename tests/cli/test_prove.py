@@ -52,6 +52,8 @@ class Server:
         """Those of the webhook configurations."""
         self.refused: dict[str, int] = {}
         """The status by the path that is refused."""
+        self.system: list[Any] = []
+        """The namespace kube-system."""
         self._create = admitting(engine, facts)
         objects = [item for each in yaml.safe_load_all(FACTS.read_text("utf-8")) for item in each.get("items", [each])]
         self._lists = {path: [o for o in objects if o["kind"] == kind] for path, kind in LISTED.items()}
@@ -59,6 +61,8 @@ class Server:
     def answer(self, asked: Asked) -> None:
         url = urlsplit(asked.path)
         status, value = 200, {"metadata": {}, "items": self._lists.get(url.path, []), "groups": [], "resources": []}
+        if url.query == "fieldSelector=metadata.name%3Dkube-system":
+            value["items"] = self.system
         if url.path == "/version":
             value = {"gitVersion": "v1.37.1"}
         if url.path.startswith("/apis/admissionregistration.k8s.io/v1/"):
@@ -165,6 +169,20 @@ def test_the_ways_are_tried_as_another_user(served: Any, prove: Any) -> None:
     assert server.as_ == {"ada@example.com"}
 
 
+@pytest.mark.parametrize("status", [200, 403])
+def test_a_report_names_its_cluster_and_who_sent_the_pods_if_they_are_known(
+    served: Any, prove: Any, status: int
+) -> None:
+    server = served()
+    server.refused[SELF] = status
+    system = {"kind": "Namespace", "metadata": {"name": "kube-system", "uid": "1b4e28ba\x1b"}}
+    server.system = [] if status == 403 else [system]
+    value = json.loads(prove(server, "--dry-run", "--namespace", "vision", "--format", "json")[1])
+    known = ("1b4e28ba\\u001b", "ada", "") if status == 200 else ("", "", "")
+    assert (value["cluster"], value["user"], value["image"]) == known
+    jsonschema.Draft202012Validator(SCHEMA).validate(value)
+
+
 @pytest.mark.parametrize("user", ["", "a\nb", "é"])
 def test_a_user_that_is_no_header_is_refused(served: Any, prove: Any, user: str) -> None:
     server = served()
@@ -249,6 +267,7 @@ def test_a_run_shows_what_the_pods_saw_and_leaves_nothing(all_running: Nodes, pr
     assert status == 0
     assert err == "--run starts at most 20 pods of i in namespace vision, one after another, each for at most 60 s\n"
     assert value["method"] == "pods"
+    assert (value["user"], value["image"]) == ("ada", "i")
     assert value["summary"]["not shown"] == value["summary"]["open"] == 0
     assert len(value["targets"]) == 5
     for target in value["targets"]:
@@ -340,6 +359,7 @@ def test_the_pods_of_a_run_are_the_tenant_s_and_its_object_is_not(running: Nodes
         (("--run",), "--run needs --namespace"),
         (("--rights",), "--rights needs --namespace"),
         (("--yes",), "need --run"),
+        (("--run", "--dry-run", "--namespace", "vision"), "give one of them"),
         (("--image", "i"), "need --run"),
         (("--priority-class", "p"), "need --run"),
         (("--memory",), "need --run"),

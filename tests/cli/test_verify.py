@@ -75,7 +75,7 @@ def test_a_verified_statement_shows_its_proof(cosign: Path, verify: Run) -> None
     shut = STATEMENT["predicate"]["summary"]["shut"]
     digest = STATEMENT["predicate"]["policy"]["digest"]
     assert out.endswith(
-        f"verified: policy sample {digest}, Kubernetes v1.37.1, 2026-01-01T00:00:00+00:00: "
+        f"verified: policy sample {digest}, Kubernetes v1.37.1, cluster not known, 2026-01-01T00:00:00+00:00: "
         f"{shut} shut, 0 open, 0 not shown\n"
     )
     first, where, *rest = asked(cosign)

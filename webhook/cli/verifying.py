@@ -97,7 +97,9 @@ def _verified(file: str, signing: Mapping[str, Any], policy: str | None, wanted:
         outputs.say(["note: the statement does not say that this policy was the installed one"])
     title = (
         f"verified: policy {line(named['name'])} {named['digest']}, Kubernetes "
-        f"{shown(found.report['kubernetes'], quotes=False)}, {shown(found.report['at'], quotes=False)}"
+        f"{shown(found.report['kubernetes'], quotes=False)}, "
+        f"cluster {shown(found.report.get('cluster') or 'not known', quotes=False)}, "
+        f"{shown(found.report['at'], quotes=False)}"
     )
     outputs.write(wanted, lambda _, look: proof_report.tabled(found.rows, title, look))
     return status(found.rows)

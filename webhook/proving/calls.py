@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.cluster import client, listing
 from webhook.cluster.client import CONFLICT, MERGE, NOT_FOUND, Api, StatusError
@@ -15,6 +16,8 @@ from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed
 from webhook.proving.running import MANAGED_BY, MANAGER
 
 KINDS = {PODS: "Pod", CONFIG_MAPS: "ConfigMap"}
+
+SYSTEM = "kube-system"
 
 SILENCE = 15.0
 """Seconds that the API server may be silent while a pod runs."""
@@ -31,6 +34,16 @@ def created(api: Api, item: Object, plural: str = PODS, *, dry: bool = False) ->
         return DryRun(0, str(error))
     kind = KINDS[plural]
     return DryRun(CREATED, "", made) if made.get("kind") == kind else DryRun(0, f"the answer is no {kind}")
+
+
+def cluster(api: Api) -> str:
+    """Return the UID of the namespace kube-system, which stands for its cluster; empty if it may not be listed."""
+    try:
+        page = client.ask(api, "/api/v1/namespaces", {"fieldSelector": f"metadata.name={SYSTEM}"})
+    except (StatusError, client.Unreachable):
+        return ""
+    found = (mapping(each.get("metadata")) for each in mappings(mapping(page).get("items")))
+    return next((string(each.get("uid")) for each in found if each.get("name") == SYSTEM), "")
 
 
 class ProbeCalls:

@@ -76,7 +76,9 @@ class ProofRun:
 
     `installed` is the digest of the policy that the registration was made from; empty if it is not known.
     `registration` is the SHA-256 of the registration itself, also empty if it is not known. `nodes` are what the nodes
-    of each pool say of their software, and `release` is that of Slicewarden.
+    of each pool say of their software, and `release` is that of Slicewarden. `cluster` is the UID of the namespace
+    kube-system, and `user` the one who sent the pods, as the API server names it; both empty if they are not known.
+    `image` is that of the pods that were started.
     """
 
     policy: Policy
@@ -90,6 +92,9 @@ class ProofRun:
     release: str = UNKNOWN
     ran: bool = False
     """Whether the pods that admission let in were started."""
+    cluster: str = ""
+    user: str = ""
+    image: str = ""
 
     def count(self, outcome: Outcome) -> int:
         """Return how many probes had an outcome; a target that was not tried counts as one."""

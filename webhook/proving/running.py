@@ -119,7 +119,7 @@ def unrun(way: GPUWay) -> str:
     if way.unearned:
         return "its pod is in another namespace"
     if NODE in way.spec.values():
-        return "its pod passes the scheduler by, which keeps pods to free slices"
+        return "its pod bypasses the scheduler, which keeps pods to free slices"
     if any("hostPath" in each for each in mappings(way.spec.get("volumes"))):
         return "its pod would mount files of the node"
     if way.rule in ("forged-placement", "unsteered-pod", "unlisted-claim"):

@@ -1,5 +1,6 @@
 """Reports a proof: a table for people, JSON for programs, JUnit for CI, and evidence to sign and hand over."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -9,7 +10,7 @@ from webhook.policy.model import API_VERSION, Policy
 from webhook.proving.proof import Outcome, ProofRun
 from webhook.reports import parts, report_objects
 from webhook.reports.formats import junit, sarif
-from webhook.reports.proof_rows import PAGES, UNSHOWN, ProofPlace, ProofRow, counts, rows, value
+from webhook.reports.proof_rows import HONEST, PAGES, UNSHOWN, ProofPlace, ProofRow, counts, rows, value
 from webhook.reports.statement import POLICY, PREDICATE, REGISTRATION, STATEMENT
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
@@ -34,12 +35,23 @@ def tabled(found: Iterable[ProofRow], title: str, look: Look) -> str:
         here = [*group]
         counted = ", ".join(f"{count} {outcome}" for outcome, count in counts(here).items() if count)
         lines += look.wrap(f"{place.title}: {counted}" if place.namespace else place.title, "")
+        lines += look.wrap(_started(here), "  ") if any(row.seen for row in here) else ()
         for row in here:
             if row.seen or row.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
                 head = f"  {look.paint(f'{row.outcome:<{_WIDTH}}', _STYLES[row.outcome])}"
                 lines += look.hang(head, f"{row.way}: {row.message}")
     total = ", ".join(f"{count} {outcome}" for outcome, count in counts(found).items())
     return "".join(f"{each}\n" for each in [*lines, "", *look.wrap(f"{title}: {total}", "")])
+
+
+def _started(here: Iterable[ProofRow]) -> str:
+    """Count the ways of a place at which pods were started, by whether theirs was."""
+    ways = Counter((row.seen is not None, row.outcome) for row in here if row.way != HONEST)
+    started = sum(count for (ran, _), count in ways.items() if ran)
+    return (
+        f"{ways[False, Outcome.SHUT]} were refused at admission and never started; "
+        f"{started} were started, of which {ways[True, Outcome.SHUT]} saw 0 cards and are shut"
+    )
 
 
 def to_json(proof: ProofRun, _: Look) -> str:

@@ -29,6 +29,10 @@ HONEST, ALL = "honest pod", "all ways"
 """The names of the probe that must be admitted, and of the ways where no probe could be sent."""
 
 
+CONTEXT = ("cluster", "user", "image")
+"""What a report says of a run's surroundings, each empty if it is not known."""
+
+
 class ProofPlace(NamedTuple):
     """Where ways were tried: a pool, a level of trust, and the namespace, which is empty where nothing was sent."""
 
@@ -114,6 +118,7 @@ def value(proof: ProofRun) -> dict[str, Any]:
         "slicewarden": proof.release,
         "at": proof.at.isoformat(timespec="seconds"),
         "method": "pods" if proof.ran else "dry run",
+        **{name: shown(getattr(proof, name), quotes=False) for name in CONTEXT},
         "nodes": [each.value for each in proof.nodes],
         "targets": [
             {**place._asdict(), "resource": resources[place.pool, place.trust], "ways": [*map(_way, group)]}

@@ -70,6 +70,7 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
     help="try the ways as this user, as kubectl's --as does; default: yourself. Rules do not bind everyone alike, so "
     "name a tenant, or a service account: system:serviceaccount:NAMESPACE:NAME",
 )
+@click.option("--dry-run", is_flag=True, help="only send dry runs, as without --run")
 @click.option(
     "--run",
     is_flag=True,
@@ -103,6 +104,7 @@ def command(
     context: str | None,
     namespace: str | None,
     as_: str | None,
+    dry_run: bool,
     run: bool,
     yes: bool,
     image: str | None,
@@ -113,6 +115,8 @@ def command(
     wanted: Sequence[Wanted],
 ) -> int:
     """Plan the probes by the policy and the facts, send them, and write the outcomes."""
+    if run and dry_run:
+        raise click.UsageError("--run starts pods, and --dry-run none: give one of them")
     if (run or rights) and namespace is None:
         raise click.UsageError(f"--{'run' if run else 'rights'} needs --namespace: all pods are in that one")
     if not run and (yes or memory or image is not None or seconds is not None or priority_class is not None):
@@ -141,7 +145,8 @@ def command(
     sender = listing.connect(kubeconfig, context) if as_ else api
     if as_:
         sender.default_headers["Impersonate-User"] = as_
-    outputs.say(_unbound(sender, engine.policy))
+    user = _requester(sender)
+    outputs.say(_unbound(user, engine.policy))
     tried: list[proof.Tried] = []
     untried: list[probes.Untried] = []
     for target in probes.targets(engine, facts, namespace):
@@ -179,6 +184,9 @@ def command(
         evidence.nodes(engine.policy, facts),
         release.known(),
         ran=run,
+        cluster=calls.cluster(api),
+        user=user.username if isinstance(user, Requester) else "",
+        image=(image or running.RELEASED) if run else "",
     )
     outputs.write(wanted, lambda name, look: proof_report.render(name, result, look))
     return verifying.status(proof_rows.rows(result))
@@ -211,21 +219,26 @@ def _installed(found: list[Object] | None, policy: Policy) -> str:
     return min(digests, default="")
 
 
-def _unbound(api: "Api", policy: Policy) -> Iterable[str]:
-    """Yield a note if the rules do not bind whoever sends the probes as they bind a tenant."""
+def _requester(api: "Api") -> Requester | str:
+    """Return who sends the probes; or why that is not known."""
     from webhook.cluster import client
 
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = client.ask(api, "/apis/authentication.k8s.io/v1/selfsubjectreviews", method="POST", body=review)
     except (client.StatusError, client.Unreachable) as error:
-        yield f"note: the API server does not say who sends the probes: {error}"
-        return
+        return str(error)
     info = (answer.get("status") or {}).get("userInfo") or {}
-    requester = Requester(str(info.get("username", "")), frozenset(map(str, info.get("groups") or ())))
-    if policy.administrators.include(requester) or policy.schedulers.include(requester):
+    return Requester(str(info.get("username", "")), frozenset(map(str, info.get("groups") or ())))
+
+
+def _unbound(user: Requester | str, policy: Policy) -> Iterable[str]:
+    """Yield a note if the rules do not bind whoever sends the probes as they bind a tenant."""
+    if isinstance(user, str):
+        yield f"note: the API server does not say who sends the probes: {user}"
+    elif policy.administrators.include(user) or policy.schedulers.include(user):
         yield (
-            f"note: the policy lists {requester.username} as an administrator or a scheduler, who may do more than a "
+            f"note: the policy lists {user.username} as an administrator or a scheduler, who may do more than a "
             "tenant; name a tenant with --as"
         )
 

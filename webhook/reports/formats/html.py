@@ -25,7 +25,7 @@ from webhook.proving.proof import Outcome
 from webhook.reports import audit_report, diff_report
 from webhook.reports.audit_report import SourceFinding
 from webhook.reports.formats import table
-from webhook.reports.proof_rows import PAGES, UNSHOWN, ProofPlace, ProofRow, counts
+from webhook.reports.proof_rows import CONTEXT, PAGES, UNSHOWN, ProofPlace, ProofRow, counts
 from webhook.scan.audit import RootOwner
 from webhook.scan.diff import Change, Changed, ChangeEffect
 from webhook.scan.results import Judged, Report
@@ -248,6 +248,7 @@ def proof(report: Mapping[str, Any], rows: Iterable[ProofRow]) -> str:
         ("installed policy", policy["installed"] or "not known"),
         ("Kubernetes", report["kubernetes"]),
         ("Slicewarden", report["slicewarden"]),
+        *((name, report[name]) for name in CONTEXT if report[name]),
         ("method", report["method"]),
         ("time", report["at"]),
         *((f"nodes of pool {each['pool']}", _software(each)) for each in report["nodes"]),
