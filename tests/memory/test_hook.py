@@ -476,6 +476,25 @@ def test_an_image_is_judged_when_it_changes_and_not_when_only_the_list_does() ->
     assert not engine.validate(request_for(other, operation="UPDATE", old=item), clean).allowed
 
 
+OTHER = f"registry.example.com/other@sha256:{'2' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "facts"),
+    [(OTHER, TAG, listing(DIGEST, {})), (TAG, f"{TAG}-1", listing(TAG, {})), (DIGEST, TAG, listing(DIGEST, WIDE))],
+    ids=["no list has either", "both by a tag", "a wider one, then one that no list has"],
+)
+def test_an_image_that_is_refused_is_exchanged_for_no_other_one(old: str, new: str, facts: Facts) -> None:
+    """An update that leaves it as it is passes."""
+    engine = Engine(acting(Action.DENY), RULES)
+    item = mutated(pod(main={"image": old}), facts, engine.policy)
+    other = {**item, "spec": {**item["spec"], "containers": [{**item["spec"]["containers"][0], "image": new}]}}
+    labelled = {**item, "metadata": {**item["metadata"], "labels": {"a": "b"}}}
+    assert not engine.validate(request_for(item), facts).allowed
+    assert engine.validate(request_for(labelled, operation="UPDATE", old=item), facts).allowed
+    assert not engine.validate(request_for(other, operation="UPDATE", old=item), facts).allowed
+
+
 def test_what_holds_a_container_whose_image_is_wider_is_said() -> None:
     ((by, why),) = said(pod(main={"image": DIGEST}), listing(DIGEST, WIDE))
     assert by == By.DRIVER

@@ -332,6 +332,13 @@ def test_other_words_are_no_defeat(command: list[str]) -> None:
     assert not [result for result in verdict.results if "shim" in result.text]
 
 
+def test_an_update_names_no_other_home_of_python() -> None:
+    old, new = (mutated(pod({"env": [{"name": "PYTHONHOME", "value": each}]}, python_path=""), STRICT) for each in "ab")
+    engine = Engine(STRICT, RULES)
+    assert engine.validate(request_for(old, operation="UPDATE", old=old), CLUSTER).allowed
+    assert not engine.validate(request_for(new, operation="UPDATE", old=old), CLUSTER).allowed
+
+
 @pytest.mark.parametrize("name", DEFEATS)
 def test_the_record_lists_no_shim_that_python_does_not_read(name: str) -> None:
     record = json.loads(mutated(pod(DEFEATS[name], python_path=""))["metadata"]["annotations"][annotation.KEY])

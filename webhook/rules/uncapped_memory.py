@@ -124,7 +124,7 @@ def _container(part: ContainerPlan, planned: CapPlan) -> Iterator[Finding]:
             yield Finding(path, message, advice=True)
     if (limit := part.image_limit) is not None and (limit.known or planned.pool.image_limits is not None):
         advice = planned.pool.image_limits is not Action.DENY
-        yield Finding((*part.path, "image"), limit.why, advice=advice, parts=(limit.why,))
+        yield Finding((*part.path, "image"), limit.why, advice=advice)
     if part.shim is not None:
         yield from part.shim.findings
     for lowered in part.lowered_before:

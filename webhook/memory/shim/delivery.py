@@ -171,7 +171,7 @@ def deliver(
     unread = PYTHONHOME if PYTHONHOME in env else shown(flags.unread(container.words), quotes=False)
     if unread == PYTHONHOME:
         message = f"{PYTHONHOME} may name a Python that does not read the memory shim; remove it"
-        refused.append(Finding((*container.path, "env"), message, advice=not strict, parts=(message,)))
+        refused.append(Finding(env[PYTHONHOME].path, message, advice=not strict))
     elif unread:
         message = f"{unread} reads no memory shim, so there is no cap; remove the flag"
         refused.append(Finding((*container.path, "command"), message, advice=not strict, parts=(message,)))
