@@ -1,5 +1,6 @@
 """A pool that allows `hostIPC` to its pods, as GKE's MPS needs, and nothing else. A hostPath `/dev/shm` is the same."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,25 @@ from hypothesis import strategies as st
 
 from tests.support import shared_memory
 from tests.support.objects import Object
-from tests.support.shared_memory import CARD, MEMORY, MPS, PATHS, TIME_SHARING, TOLERANT, gke, mounting, pod, pods
+from tests.support.shared_memory import (
+    CARD,
+    GPU_SHARING,
+    MEMORY,
+    MPS,
+    PATHS,
+    TIME_SHARING,
+    TOLERANT,
+    gke,
+    mounting,
+    pod,
+    pods,
+)
 from webhook import rules
 from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
 from webhook.engine.engine import Engine
 from webhook.model import Action
+from webhook.policy import load
 
 ENGINE = Engine(gke()[0], rules.walk())
 
@@ -95,6 +109,67 @@ def test_who_may_mount_it_on_a_node_of_mps_may_have_host_ipc(one: Object) -> Non
         assert denied({**one, "spec": {**one["spec"], "hostIPC": True, "volumes": []}}) == set()
 
 
+def required(*conditions: Object) -> Object:
+    terms = [{"matchExpressions": [each]} for each in conditions]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+NOT_MPS = {"key": GPU_SHARING, "operator": "NotIn", "values": ["mps"]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "affinity", "may"),
+    [
+        (TIME_SHARING, {}, True),
+        ({}, required(NOT_MPS), True),
+        ({}, required(NOT_MPS, {"key": GPU_SHARING, "operator": "DoesNotExist"}), True),
+        ({}, required(NOT_MPS, {"key": CARD, "operator": "Exists"}), False),
+        ({}, required({"key": GPU_SHARING, "operator": "NotIn", "values": ["other"]}), False),
+        ({"team": "a"}, {}, False),
+    ],
+    ids=["selector", "affinity", "both terms", "one of two terms", "another value", "another label"],
+)
+def test_a_pod_that_excludes_every_pool_of_mps_may_mount_it(selector: Any, affinity: Object, may: bool) -> None:
+    one = mounting(MEMORY, selector, gpus=0, tolerations=TOLERANT, affinity=affinity)
+    assert ("host-namespaces" not in denied(one)) == may
+
+
+def listing(path: str, *, writable: bool) -> Engine:
+    """The engine of the policy that lists a path of nodes."""
+    value = json.loads(gke()[0].written)
+    gpus = {"hostPaths": [{"path": path, "writable": writable}]}
+    return Engine(load.of_object({**value, "spec": {**value["spec"], "gpus": gpus}}, rules.releases()), rules.walk())
+
+
+@pytest.mark.parametrize("path", ["/dev", "/run", "/var/run"])
+@pytest.mark.parametrize(
+    ("writable", "mount", "may"),
+    [
+        (False, {"readOnly": True}, False),
+        (False, {"readOnly": True, "recursiveReadOnly": "Enabled"}, True),
+        (True, {"readOnly": True}, True),
+        (True, {}, True),
+    ],
+)
+def test_a_listed_folder_above_it_leaves_it_writable(path: str, writable: bool, mount: Object, may: bool) -> None:
+    """`readOnly` leaves the mounts below a folder writable (KEP-3857)."""
+    one = mounting(path, {}, gpus=0, tolerations=TOLERANT)
+    one["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/x", **mount}]
+    verdict = listing(path, writable=writable).judge(decode(wrap(one)), gke()[1])
+    found = [each for each in verdict.having(Action.DENY) if each.rule == "host-namespaces"]
+    assert bool(found) != may
+    assert all("set recursiveReadOnly: Enabled on every mount of" in each.finding.message for each in found)
+
+
+@pytest.mark.parametrize("path", [MEMORY, "/run/shm", "/var/run/shm/a"])
+@pytest.mark.parametrize("listed", [MEMORY, "/run/shm", "/var/run/shm"])
+def test_a_policy_lists_it_by_either_name(path: str, listed: str) -> None:
+    one = mounting(path, {}, gpus=0, tolerations=TOLERANT)
+    one["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/x"}]
+    verdict = listing(listed, writable=True).judge(decode(wrap(one)), gke()[1])
+    assert {each.rule for each in verdict.having(Action.DENY)} == set()
+
+
 def fits(spec: Any, labels: Any) -> bool:
     """Whether a pod's node selector and required affinity let it onto a node with these labels."""
     if any(labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
@@ -108,5 +183,7 @@ def fits(spec: Any, labels: Any) -> bool:
 def holds(condition: Any, labels: Any) -> bool:
     if condition["operator"] == "DoesNotExist":
         return condition["key"] not in labels
+    if condition["operator"] == "NotIn":
+        return labels.get(condition["key"]) not in condition["values"]
     assert condition["operator"] == "In"
     return labels.get(condition["key"]) in condition["values"]

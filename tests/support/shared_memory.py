@@ -85,6 +85,7 @@ def _selections() -> st.SearchStrategy[Object]:
     values = st.lists(st.sampled_from(("mps", "time-sharing", "none")), min_size=1, max_size=3, unique=True)
     conditions = st.one_of(
         st.builds(lambda some: {"key": GPU_SHARING, "operator": "In", "values": some}, values),
+        st.builds(lambda some: {"key": GPU_SHARING, "operator": "NotIn", "values": some}, values),
         st.just({"key": GPU_SHARING, "operator": "DoesNotExist"}),
         st.just({"key": CARD, "operator": "In", "values": ["nvidia-l4"]}),
     )

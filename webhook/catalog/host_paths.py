@@ -361,6 +361,14 @@ def shares_memory(path: str) -> bool:
     return "shm" in path and within(normal(path), SHARED_MEMORY)
 
 
+def spellings(path: str) -> tuple[str, ...]:
+    """Return a path in normal form under each name of the shared memory of a node; only itself if it is elsewhere."""
+    for place in SHARED_MEMORY:
+        if within(path, (place,)):
+            return tuple(each + path.removeprefix(place) for each in SHARED_MEMORY)
+    return (path,)
+
+
 def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
     """Return whether a path on a node leads to its GPUs, by what containers may do with it."""
     path = normal(path)
@@ -417,5 +425,5 @@ _BELOW, _DATA, _KEPT = map(begins, (HOST_PATHS, DATA_PATHS, KEPT_PATHS))
 _HARMLESS, _READ_ONLY = map(begins, (HARMLESS_PATHS, READ_ONLY_PATHS))
 _MOUNTED_READ_ONLY, _RECURSIVE_READ_ONLY = map(begins, (MOUNTED_READ_ONLY_PATHS, RECURSIVE_READ_ONLY_PATHS))
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
-ABOVE, ABOVE_KEPT = above(HOST_PATHS), above(KEPT_PATHS)
-"""The folders above HOST_PATHS, and above KEPT_PATHS."""
+ABOVE, ABOVE_KEPT, ABOVE_SHARED_MEMORY = map(above, (HOST_PATHS, KEPT_PATHS, SHARED_MEMORY))
+"""The folders above HOST_PATHS, KEPT_PATHS and SHARED_MEMORY."""

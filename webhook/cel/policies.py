@@ -133,6 +133,25 @@ def restricted(pool: Pool) -> list[str]:
     return clauses
 
 
+def excluded(pool: Pool) -> str:
+    """Return whether a pod's own node selection leaves no node of a pool, as `excluded` of webhook/gpu/selection.py.
+
+    A condition `Gt` or `Lt` on a label of the pool counts as one that no value satisfies.
+    """
+    listed = {key: array(sorted(left.listed)) for key, left in pool.nodes.values.items() if left.listed is not None}
+    selected = [
+        f"({text(key)} in variables.selector && !(variables.selector[{text(key)}] in {v}))" for key, v in listed.items()
+    ]
+    own = "e.?values.orValue([])"
+    matched = f"e.operator == 'Exists' || e.operator == (v in {own} ? 'In' : 'NotIn')"
+    rejects = any_of(
+        f"{left}.all(v, t.?matchExpressions.orValue([]).exists(e, e.key == {text(key)} && !({matched})))"
+        for key, left in listed.items()
+    )
+    in_terms = f"(size(variables.alternatives) > 0 && variables.terms.all(t, {rejects}))"
+    return any_of((*selected, in_terms))
+
+
 def tolerated(toleration: str, policy: Policy, key: str | None) -> str:
     """Return whether a toleration's effect may match the pools' taint with this key, or any taint of theirs for None.
 

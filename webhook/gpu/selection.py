@@ -98,6 +98,27 @@ def restricted(pod: Pod, pool: Pool) -> bool:
     return all(term.expressions is None or all(each in term.expressions for each in open_) for term in terms)
 
 
+def excluded(pod: Pod, pool: Pool) -> bool:
+    """Return whether a pod's own node selection leaves no node of a pool.
+
+    Only labels count of which the pool lists the values, each against the node selector or against one term.
+    """
+    listed = {key: left.listed for key, left in pool.nodes.values.items() if left.listed is not None}
+    selector, terms = pod.node_selector, pod.node_terms
+    if any(key in selector and selector[key] not in left for key, left in listed.items()):
+        return True
+    return bool(terms) and all(
+        term.expressions is None or any(_rejects(term.expressions, key, left) for key, left in listed.items())
+        for term in terms or ()
+    )
+
+
+def _rejects(expressions: Iterable[Requirement], key: str, values: Iterable[str]) -> bool:
+    """Return whether a term matches no node that has one of these values of a label."""
+    own = [each for each in expressions if each.key == key]
+    return all(any(not each.matches({key: value}) for each in own) for value in values)
+
+
 Nodes = tuple[Node, ...]
 
 

@@ -133,7 +133,9 @@ def _forms(value: Object) -> Forms:
     given["imex_channels"] = value.get("imexChannels", False)
     given["other_devices"] = tuple(value.get("otherDevices", ()))
     given["host_paths"] = tuple(
-        AllowedPath(host_paths.normal(each["path"]), each.get("writable", False)) for each in value.get("hostPaths", ())
+        AllowedPath(path, each.get("writable", False))
+        for each in value.get("hostPaths", ())
+        for path in host_paths.spellings(host_paths.normal(each["path"]))
     )
     return Forms(claims=tuple(map(_scope, value.get("claims", ()))), **given)
 

@@ -3,13 +3,16 @@
 With `hostPID` a pod sees the processes of everyone on the GPU, and their environment through /proc. With `hostIPC` it
 reaches the shared memory through which MPS clients talk to their server (k8s-device-plugin cmd/mps-control-daemon).
 GKE requires `hostIPC` of MPS clients (cloud.google.com/kubernetes-engine/docs/how-to/nvidia-mps-gpus): a pool may allow
-it (`hostIPC: true`) to pods that are restricted to its nodes. A hostPath `/dev/shm` is the same memory. Where a pool
-allows `hostIPC`, only pods that are restricted to the nodes of one pool may mount it.
+it (`hostIPC: true`) to pods that are restricted to its nodes. A hostPath `/dev/shm` is the same memory, and `/run/shm`
+is a link to it. Where a pool allows `hostIPC`, only pods that are restricted to the nodes of one pool may mount it, and
+pods whose node selection excludes every such pool by a label of which the pool lists the values.
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
 Way out: remove `hostPID` and `hostIPC`. MPS needs neither since version 0.15 of NVIDIA's device plugin. In place of a
 hostPath `/dev/shm`, mount an `emptyDir` with `medium: Memory` there. An administrator can exempt an agent of the system
-in the policy, by its namespace and service account, or list the path under `gpus.hostPaths`.
+in the policy, by its namespace and service account, or list the path under `gpus.hostPaths`. A listed folder above it
+needs `recursiveReadOnly: Enabled` or `writable: true` there: `readOnly` leaves the mounts below a folder writable
+(KEP-3857).
 """
 
 from collections.abc import Iterator
@@ -17,20 +20,21 @@ from dataclasses import replace
 
 from webhook.api.fields import flag
 from webhook.api.selectors import Selector
-from webhook.catalog.host_paths import SHARED_MEMORY
+from webhook.catalog.host_paths import ABOVE_SHARED_MEMORY, SHARED_MEMORY, Access, normal
 from webhook.cel import policies
 from webhook.cel.clauses import ANY_POD, CHANGES, Clause, RequestKind
 from webhook.cel.paths import joined, steps, within
 from webhook.cel.write import all_of, any_of, negated, text
+from webhook.gpu.exposure import HostPath
 from webhook.gpu.review import PodReview
-from webhook.gpu.selection import MAX_CHOICES, restricted
+from webhook.gpu.selection import MAX_CHOICES, excluded, restricted
 from webhook.model import Finding
-from webhook.policy.model import Policy, Pool
+from webhook.policy.model import Forms, Policy, Pool
 from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host namespace", "shared_memory")
+LOOKS_AT = ("host namespace", "shared_memory", "host_paths")
 
 
 def check(review: PodReview) -> Iterator[Finding]:
@@ -44,15 +48,34 @@ def check(review: PodReview) -> Iterator[Finding]:
                 f"{key}: true lets the pod reach {what} of all pods on its node's GPUs; remove it{review.agents_way}",
             )
     forms, pools = review.policy.forms, [pool.name for pool in review.policy.pools if pool.host_ipc]
+    if not pools or not review.exposed:
+        return
     found = [each for each in review.exposure.shared_memory if not forms.let_mount(each.name, each.access)]
-    if found and pools and review.exposed and _may_reach(review):
+    above = [each for each in review.exposure.host_paths if _leaves_writable(each, forms)]
+    if (found or above) and _may_reach(review):
+        ways = ["mount an emptyDir with medium: Memory in its place"] if found else []
+        if above:
+            ways.append(f"set recursiveReadOnly: Enabled on every mount of {_names(above)}")
         yield Finding(
             pod.at("spec", "volumes"),
-            f"hostPath {listed([shown(each.name, quotes=False) for each in found], _NAMED)} lets the pod reach the "
+            f"hostPath {_names([*found, *above])} lets the pod reach the "
             f"shared memory of MPS and of its clients in {'pool' if len(pools) == 1 else 'pools'} "
-            f"{listed(pools, _NAMED)}; mount an emptyDir with medium: Memory in its place{review.agents_way}",
-            parts=tuple(each.name for each in found),
+            f"{listed(pools, _NAMED)}; {', '.join(ways)}{review.agents_way}",
+            parts=tuple(each.name for each in (*found, *above)),
         )
+
+
+def _leaves_writable(mounted: HostPath, forms: Forms) -> bool:
+    """Whether the policy lists a folder above the shared memory for reading only, and a mount of it is `readOnly`.
+
+    The mounts below it stay writable then. `device-path` judges the folder if the policy does not list it.
+    """
+    reads = mounted.access is Access.READ and normal(mounted.name) in ABOVE_SHARED_MEMORY
+    return reads and forms.let_mount(mounted.name, Access.READ) and not forms.let_mount(mounted.name, Access.WRITE)
+
+
+def _names(paths: list[HostPath]) -> str:
+    return listed([shown(each.name, quotes=False) for each in paths], _NAMED)
 
 
 _NAMED = 5
@@ -76,20 +99,21 @@ def _may_reach(review: PodReview) -> bool:
 
     A node selection that is too large to be compared with each pool counts as none.
     """
-    pod = review.subject
+    pod, pools = review.subject, review.policy.pools
     terms = pod.node_terms or ()
     if _pool(review) is not None:
         return False
     if sum(1 + len(term.expressions or ()) for term in terms) > MAX_CHOICES:
         return True
-    return not any(restricted(pod, pool) for pool in review.policy.pools if not pool.host_ipc)
+    away = all(excluded(pod, pool) for pool in pools if pool.host_ipc)
+    return not (away or any(restricted(pod, pool) for pool in pools if not pool.host_ipc))
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for the namespaces, where it is certain that the pod may see a GPU. Weaker for the shared memory.
 
     If a pool allows `hostIPC`, updates of pods with claims pass with it. A path of the shared memory passes that the
-    policy lists only for reading.
+    policy lists only for reading, and so does every folder above it.
     """
     pools = [pool for pool in policy.pools if pool.host_ipc]
     if not pools:
@@ -135,7 +159,8 @@ def _memory(policy: Policy) -> Iterator[Clause]:
         any_of(all_of(_restricted(each)) for each in policy.pools if each.has_nodes and each.host_ipc is allows)
         for allows in (True, False)
     )
-    away = any_of((others, all_of((any_of((_ASKS, _CLAIMS)), own))))
+    excluded_ = all_of(policies.excluded(each) for each in policy.pools if each.host_ipc)
+    away = any_of((others, excluded_, all_of((any_of((_ASKS, _CLAIMS)), own))))
     for asked, variables in (((RequestKind.PODS,), ()), (CHANGES, policies.SELECTION)):
         yield Clause(
             f"!variables.exposed || !variables.whole || !{mounts} || {away}",
