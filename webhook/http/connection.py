@@ -1,7 +1,11 @@
 """One HTTP/1.1 connection. aiohttp reads its requests, which are answered one after another."""
 
 import asyncio
+import fcntl
 import random
+import socket
+import struct
+import termios
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum
@@ -83,13 +87,20 @@ def _names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset(subject | {value for key, value in found.get("subjectAltName", ()) if key == "DNS"})
 
 
+PIECE = 64 * 1024
+"""Bytes of an answer that are written at once; the next ones wait until the peer reads."""
+
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: what the peer has not read is dropped with the connection, and no memory of the kernel is left behind."""
+
+
 @lru_cache(64)
 def _line(status: HTTPStatus) -> str:
     return f"HTTP/1.1 {status.value} {status.phrase}\r\n"
 
 
-def _written(reply: Reply, date: str, *, bare: bool, last: bool) -> bytes:
-    """Return an answer as bytes. `bare` leaves out the body, for HEAD; `last` says that the connection ends."""
+def _head(reply: Reply, date: str, *, last: bool) -> bytes:
+    """Return the head of an answer as bytes. `last` says that the connection ends."""
     status, body, headers = reply
     head = f"{_line(status)}Date: {date}\r\n"
     sized = False
@@ -100,8 +111,7 @@ def _written(reply: Reply, date: str, *, bare: bool, last: bool) -> bytes:
         head += f"Content-Length: {len(body)}\r\n"
     if last:
         head += "Connection: close\r\n"
-    # A client would read a body after HEAD as the next answer.
-    return f"{head}\r\n".encode("latin-1") + (b"" if bare else body)
+    return f"{head}\r\n".encode("latin-1")
 
 
 class Answer(web.StreamResponse):
@@ -171,6 +181,8 @@ class Connection(web.RequestHandler):
         """Bytes that the request takes of `receiving_bytes` and of `large_bytes`, until it is whole."""
         self.buffered = 0
         """Bytes that the connection takes of `buffered_bytes`."""
+        self._latest = 0.0
+        """Until when an ended connection waits for a peer that still reads its answer."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
         """When the connection becomes old: then it ends with its next answer. A large body makes it old at once."""
         self._head_bytes = self._blank = 0
@@ -191,6 +203,8 @@ class Connection(web.RequestHandler):
         """Wait for the first request."""
         super().connection_made(transport)
         self._wire = cast("asyncio.Transport", transport)
+        if self._limits.unread_bytes and (own := self._wire.get_extra_info("socket")) is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.unread_bytes)
         if self._port.names:
             names = _names(transport.get_extra_info("peercert"))
             self.strange = None if names & self._port.names else names
@@ -306,16 +320,21 @@ class Connection(web.RequestHandler):
 
     async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> None:
         """Write an answer, and wait while the peer does not read. Raises ConnectionError when the peer is gone."""
-        if self.transport is None or self.transport.is_closing():
-            raise ConnectionResetError
-        self.transport.write(_written(reply, self._port.date, bare=asked.method == "HEAD", last=last))
-        if self.writing_paused:
-            self._stage = ConnectionState.WRITING
-            self.until = monotonic() + self._limits.idle
-            self._port.waits_for(self)
-            await asked.writer.drain()
-            self._port.unverified.pop(self, None)
+        body = b"" if asked.method == "HEAD" else reply.body  # a client would read it as the next answer
+        piece = _head(reply, self._port.date, last=last) + body[:PIECE]
+        for start in range(PIECE, max(len(body), 1) + PIECE, PIECE):
+            if self.transport is None or self.transport.is_closing():
+                raise ConnectionResetError
+            self.transport.write(piece)
+            piece = body[start : start + PIECE]
+            if self.writing_paused:
+                self._stage = ConnectionState.WRITING
+                self.until = monotonic() + self._limits.idle
+                self._port.waits_for(self)
+                await asked.writer.drain()
+                self._port.unverified.pop(self, None)
         if last:  # further data is dropped
+            self._latest = monotonic() + self._limits.idle
             self._port.waits_for(self)
             self._stage, self._rest = ConnectionState.ENDING, asked.content
             self.until = monotonic() + self._limits.parting + 1
@@ -357,6 +376,8 @@ class Connection(web.RequestHandler):
         elif self._body is not None:
             self.until = float("inf")
             self._body.set_exception(TimeoutError())
+        elif self._stage is ConnectionState.ENDING and monotonic() < self._latest and self._unread():
+            self.until = monotonic() + 1
         else:
             self.abort()
 
@@ -375,7 +396,7 @@ class Connection(web.RequestHandler):
         """Refuse a request whose head is not complete."""
         self._port.watch.refused(status)
         if self.transport is not None:
-            self.transport.write(_written(Reply(status), self._port.date, bare=False, last=True))
+            self.transport.write(_head(Reply(status), self._port.date, last=True))
         self._part()
 
     def _part(self) -> None:
@@ -384,9 +405,19 @@ class Connection(web.RequestHandler):
         self.force_close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """End the connection at once, and drop what the peer has not read."""
         self._port.forget(self)
         if self.arriving is not None:
             self.arriving.cancel()
         if self._wire is not None:
+            if self._unread():
+                self._wire.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             self._wire.abort()
+
+    def _unread(self) -> bool:
+        """Return whether the kernel keeps bytes that the peer has not taken (tcp(7), SIOCOUTQ)."""
+        own = None if self._wire is None else self._wire.get_extra_info("socket")
+        try:
+            return own is not None and fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4)) != bytes(4)
+        except OSError:  # the connection has ended
+            return False

@@ -39,6 +39,8 @@ class ServerLimits:
     """Bytes of all requests that are not whole yet, without the large bodies."""
     buffered_bytes: int = 8 * 1024 * 1024
     """Bytes of the largest body of each connection, together, of those above 16 KiB. TLS keeps larger buffers."""
+    unread_bytes: int = 0
+    """Bytes of an answer that the kernel keeps for a peer that does not read; 0 for what the kernel chooses."""
     connections: int = 512
     waiting: int = 256
     """Small requests in the queue; at 0.15 ms each, they take 40 ms."""
@@ -53,12 +55,13 @@ OPEN = ServerLimits(
     head_bytes=16 * 1024,
     body_bytes=0,
     large_bytes=0,
+    unread_bytes=64 * 1024,
     connections=64,
     waiting=64,
     waiting_yield=True,
 )
 """The limits of a port for health and metrics, which anyone may reach: one small request per connection.
 
-So no connection stays open, and all heads together take at most 1 MiB. A probe is answered at once and never waits, so
-whole requests cannot keep it out either.
+So no connection stays open, all heads together take at most 1 MiB, and answers that nobody reads at most 8 MiB. A probe
+is answered at once and never waits, so whole requests cannot keep it out either.
 """
