@@ -17,12 +17,12 @@ from bench.gpu.tables import Measured
 from webhook.agent.agent import build
 from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.cgroups import mount
-from webhook.agent.observe.pauses import Pause
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import NodeContainer
 from webhook.agent.turns.freezer import Freezer
 from webhook.agent.turns.ledger import Ledger
 from webhook.agent.turns.turns import CardTurns
+from webhook.gpu.pauses import Pause
 from webhook.policy.model import FIRST_COME, Contention, Over
 
 COUNTS = (2, 3)

@@ -18,7 +18,6 @@ DECIDES = (
     "limits/taint",
     "observe/admitted",
     "observe/look",
-    "observe/pauses",
     "observe/places",
     "observe/pods",
     "observe/sight",

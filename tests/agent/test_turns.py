@@ -14,7 +14,6 @@ from webhook.agent.actions import NodeAction
 from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
-from webhook.agent.observe.pauses import Pause
 from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
@@ -24,6 +23,7 @@ from webhook.agent.turns import ledger as ledgers
 from webhook.agent.turns.freezer import Freezer
 from webhook.agent.turns.ledger import Ledger
 from webhook.agent.turns.turns import PAUSE_ENDED, PAUSED, CardTurns
+from webhook.gpu.pauses import Pause
 from webhook.policy.model import FIRST_COME, OFF, Contention, Over
 
 RULES = Contention(FIRST_COME, longest=20, settle=0.1)

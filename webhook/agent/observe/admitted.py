@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from webhook.agent.observe.pauses import Pause, pause
 from webhook.api.lenient import mapping, sequence, string
 from webhook.api.pods import Container, Pod
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu import requests
+from webhook.gpu.pauses import Pause, pause
 from webhook.gpu.review import PodReview, pods_of
 from webhook.memory import on_node
 from webhook.model import Malformed, Object, Request

@@ -8,13 +8,13 @@ from functools import partial
 import click
 
 from webhook import rules
-from webhook.agent.observe.pauses import Pause, pause
 from webhook.api.admission import NotAReview
 from webhook.api.lenient import mapping, string
 from webhook.cli import inputs, options, outputs, parser
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.gpu.pauses import Pause, pause
 from webhook.gpu.review import pods_of
 from webhook.memory import explain, page
 from webhook.model import Malformed, Object, Problem, Unusable
