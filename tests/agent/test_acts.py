@@ -297,7 +297,7 @@ def test_an_exemption_of_the_policy_keeps_a_component_from_every_act(card: State
     card.set(limits=1)
     for exemptions in (policy.exemptions, ()):
         own = replace(policy, exemptions=exemptions)
-        found = NodeContainer(NAME, "u-1", admitted(item, "main", own, Facts(), Node("n", labels)))
+        found = NodeContainer(NAME, "u-1", admitted(item, own, Facts(), Node("n", labels))["main"])
         assert found.admitted.allowance is not None
         card.hold(container.run(), 20000)
         now = [0.0]

@@ -39,7 +39,7 @@ def item(own: Any = None, spec: Any = None, metadata: Any = None, pausable: obje
 
 
 def pause(given: dict[str, Any], rules: Policy, container: str = "main") -> Pause | None:
-    return admitted(given, container, rules, FACTS, FACTS.nodes[0]).pause
+    return admitted(given, rules, FACTS, FACTS.nodes[0])[container].pause
 
 
 def test_a_pod_that_says_so_may_be_frozen(turns: Policy) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
-from webhook.agent.observe.admitted import UNKNOWN, admitted
+from webhook.agent.observe.admitted import admitted
 from webhook.cli import inputs
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
@@ -51,7 +51,7 @@ def pod(requested: object = "1", resource: str = "nvidia.com/gpu.shared", **anno
 
 def allowed(item: dict[str, Any], container: str = "main", known: Facts | None = None) -> int | None:
     known = known or facts()
-    return admitted(item, container, SAMPLE, known, known.nodes[0]).allowance
+    return admitted(item, SAMPLE, known, known.nodes[0])[container].allowance
 
 
 @pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.parent.name + "/" + file.stem)
@@ -72,7 +72,7 @@ def test_the_allowance_is_the_cap_and_the_context_that_explain_caps_prints_unles
         context, cap = map(int, printed[-3:-1])
         item = pod(resource=next(name for name in pool.resources.patterns if not name.endswith("*")))
         allowance = 23028 // 4 if pool.sharing == "mps" else context + cap
-        assert admitted(item, "main", policy, known, known.nodes[0]).allowance == allowance
+        assert admitted(item, policy, known, known.nodes[0])["main"].allowance == allowance
         cards += 1
     assert cards or not any(pool.sharing in policy.capped_sharing for pool in policy.pools)
 
@@ -94,9 +94,9 @@ def test_a_client_of_mps_may_use_what_nvidias_plugin_allows_it_and_no_more(memor
     card = card_of(node)
     assert card is not None
     limit = memory // replicas
-    assert admitted(pod(), "main", policy, known, node).allowance == limit
+    assert admitted(pod(), policy, known, node)["main"].allowance == limit
     assert limit >= budget(card, policy).slice
-    small = admitted(pod(gpu_memory="64Mi"), "main", policy, known, node).allowance
+    small = admitted(pod(gpu_memory="64Mi"), policy, known, node)["main"].allowance
     assert small == min(limit, 64 + budget(card, policy).context)
 
 
@@ -120,18 +120,18 @@ def test_no_annotation_raises_it_and_a_broken_one_counts_as_none(annotations: di
 
 def test_who_asks_for_no_gpu_has_none_and_who_asks_by_a_claim_is_not_known() -> None:
     known = facts()
-    assert admitted(pod(), "side", SAMPLE, known, known.nodes[0]).requests is False
+    assert admitted(pod(), SAMPLE, known, known.nodes[0])["side"].requests is False
     claimed = pod()
     claimed["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
-    assert admitted(claimed, "side", SAMPLE, known, known.nodes[0]).requests is None
+    assert admitted(claimed, SAMPLE, known, known.nodes[0])["side"].requests is None
 
 
 def test_an_init_container_and_a_pod_that_ends_are_known_as_such() -> None:
     known = facts()
     item = pod()
-    assert admitted(item, "first", SAMPLE, known, known.nodes[0]).init
+    assert admitted(item, SAMPLE, known, known.nodes[0])["first"].init
     item["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
-    assert admitted(item, "main", SAMPLE, known, known.nodes[0]).ending
+    assert admitted(item, SAMPLE, known, known.nodes[0])["main"].ending
 
 
 def test_a_component_of_the_system_is_exempt() -> None:
@@ -139,7 +139,7 @@ def test_a_component_of_the_system_is_exempt() -> None:
     item = pod()
     item["metadata"]["namespace"] = "gpu-operator"
     item["spec"]["serviceAccountName"] = "nvidia-dcgm-exporter"
-    found = admitted(item, "side", SAMPLE, known, known.nodes[0])
+    found = admitted(item, SAMPLE, known, known.nodes[0])["side"]
     assert (found.requests, found.exempt) == (False, "gpu-operator")
 
 
@@ -153,9 +153,9 @@ def test_there_is_no_allowance_on_whole_cards_mig_slices_and_cards_without_label
 @pytest.mark.parametrize("item", [{}, {"spec": 1}, {"spec": {"containers": 7}}, {"metadata": [], "spec": {}}])
 def test_a_pod_of_a_wrong_shape_is_unknown(item: dict[str, Any]) -> None:
     known = facts()
-    assert admitted(item, "main", SAMPLE, known, known.nodes[0]) == UNKNOWN
+    assert admitted(item, SAMPLE, known, known.nodes[0]) == {}
 
 
 def test_a_container_that_the_spec_does_not_name_is_unknown() -> None:
     known = facts()
-    assert admitted(pod(), "other", SAMPLE, known, known.nodes[0]) == UNKNOWN
+    assert "other" not in admitted(pod(), SAMPLE, known, known.nodes[0])

@@ -126,7 +126,7 @@ def test_a_tenants_smaller_limit_stands_and_the_agent_keeps_it(name: str) -> Non
     after = mutated(pod(main={"env": [{"name": name, "value": "1000"}]}), cluster(T4))
     assert own(after) == [dict.fromkeys(NAMES, "1000")]
     assert ENGINE.validate(request_for(after), cluster(T4)).allowed
-    assert admitted(after, "main", HOOKED, cluster(T4), cluster(T4).nodes[0]).allowance == 1000
+    assert admitted(after, HOOKED, cluster(T4), cluster(T4).nodes[0])["main"].allowance == 1000
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -173,14 +173,14 @@ def test_the_limit_is_the_least_that_the_agent_allows_on_any_node(
     said |= {"gpu_processes": str(processes)} if processes else {}
     facts, item = cluster(*labels), pod(None, None, None, **said)
     after = mutated(item, facts)
-    known = [admitted(after, "main", HOOKED, facts, node) for node in facts.nodes]
+    known = [admitted(after, HOOKED, facts, node)["main"] for node in facts.nodes]
     allowed = [each.allowance for each in known]
     if not ENGINE.validate(request_for(after), facts).allowed:
         event("denied")
         return
     assert own(after) == [dict.fromkeys(NAMES, str(min(filter(None, allowed))))]
     assert {each.stated for each in known} == {min(filter(None, allowed))}
-    assert {admitted(item, "main", HOOKED, facts, node).stated for node in facts.nodes} == {None}
+    assert {admitted(item, HOOKED, facts, node)["main"].stated for node in facts.nodes} == {None}
 
 
 ENTRIES = st.lists(

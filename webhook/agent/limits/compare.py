@@ -10,14 +10,11 @@ from webhook.agent.observe.view import NodeContainer
 
 
 def wanted(containers: Mapping[str, NodeContainer]) -> Mapping[str, WantedLimit]:
-    """Return the limit of each container that the driver must limit, by id.
-
-    A container without an allowance gets no limit, because the request that it was admitted with is unknown.
-    """
+    """Return the limit of each container that the driver must limit, by id."""
     return {
-        container: WantedLimit(each.admitted.allowance, each.admitted.stated)
+        container: WantedLimit(each.admitted.limit, each.admitted.stated)
         for container, each in containers.items()
-        if each.admitted.driver and each.admitted.allowance is not None and not each.admitted.exempt
+        if each.admitted.limit is not None
     }
 
 

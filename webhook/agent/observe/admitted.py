@@ -1,5 +1,6 @@
 """Computes what a container was admitted with: its request, and how much memory of a card it may use."""
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.api.lenient import mapping, sequence, string
@@ -11,7 +12,7 @@ from webhook.gpu.pauses import Pause, pause
 from webhook.gpu.review import PodReview, pods_of
 from webhook.memory import on_node
 from webhook.model import Malformed, Object, Request
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Pool
 
 
 class Admitted(NamedTuple):
@@ -34,39 +35,64 @@ class Admitted(NamedTuple):
     pause: Pause | None = None
     stated: int | None = None
 
+    @property
+    def limit(self) -> int | None:
+        """The MiB to which the driver must limit it; None if it must not.
+
+        A container without an allowance gets no limit, because the request that it was admitted with is unknown.
+        """
+        return self.allowance if self.driver and not self.exempt else None
+
 
 UNKNOWN = Admitted()
 """An unknown container: the agent takes no action on it."""
 
 
-def admitted(item: Object, container: str, policy: Policy, facts: Facts, node: Node) -> Admitted:
-    """Return what a container of a pod was admitted with on a node: UNKNOWN if the pod is malformed."""
+def admitted(item: Object, policy: Policy, facts: Facts, node: Node) -> Mapping[str, Admitted]:
+    """Return what each container of a pod was admitted with on a node, by name: nothing if the pod is malformed."""
     metadata = mapping(item.get("metadata"))
     namespace = string(metadata.get("namespace")) or "default"
     request = Request("", "CREATE", "", "v1", "Pod", "", namespace, "", None, False, item, None)
     try:
         (review,) = pods_of(request, item, policy, facts)
-        pod, pool = review.subject, policy.pool_of(node.labels)
-        (own,) = [each for each in pod.containers if each.name == container]
-        wants, exempt = _requests(review, own), _exempt(pod, policy, facts)
-        ending = bool(metadata.get("deletionTimestamp"))
+        pool, ending = policy.pool_of(node.labels), bool(metadata.get("deletionTimestamp"))
+        found = {own.name: _admitted(review, own, pool, node, ending=ending) for own in review.subject.containers}
+    except (Malformed, ValueError):
+        return {}
+    return found if len(found) == len(review.subject.containers) else {}  # each name is that of one container
+
+
+def widest(every: Iterable[Admitted]) -> Admitted:
+    """Return the widest limit of a pod's containers, for one of them that is not known: only the driver may limit it.
+
+    UNKNOWN if the driver must limit none of them.
+    """
+    limited = [each for each in every if each.limit is not None]
+    stated = max((each.stated for each in limited if each.stated is not None), default=None)
+    most = max((each.limit or 0 for each in limited), default=None)
+    return UNKNOWN if most is None else Admitted(allowance=most, driver=True, stated=stated)
+
+
+def _admitted(review: PodReview, own: Container, pool: Pool | None, node: Node, *, ending: bool) -> Admitted:
+    try:
+        wants, exempt = _requests(review, own), _exempt(review.subject, review.policy, review.facts)
         most, stated = on_node.allowance(review, own, node), on_node.stated(own)
-        limits = pool is not None and pool.driver_limits
-        if most is not None and limits:
-            most = min([most, *stated])
-        bears = pause(review, own, pool) if pool is not None and wants and not exempt and not ending else ""
-        return Admitted(
-            wants,
-            most,
-            exempt,
-            ending,
-            own.list_name == "initContainers" and not own.sidecar,
-            limits,
-            bears if isinstance(bears, Pause) else None,
-            min(stated, default=None),
-        )
-    except (Malformed, ValueError):  # malformed, or without exactly one container of that name
+    except (Malformed, ValueError):
         return UNKNOWN
+    limits = pool is not None and pool.driver_limits
+    if most is not None and limits:
+        most = min([most, *stated])
+    bears = pause(review, own, pool) if pool is not None and wants and not exempt and not ending else ""
+    return Admitted(
+        wants,
+        most,
+        exempt,
+        ending,
+        own.list_name == "initContainers" and not own.sidecar,
+        limits,
+        bears if isinstance(bears, Pause) else None,
+        min(stated, default=None),
+    )
 
 
 def _requests(review: PodReview, container: Container) -> bool | None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from webhook.agent.observe import pods
-from webhook.agent.observe.admitted import Admitted, admitted
+from webhook.agent.observe.admitted import UNKNOWN, Admitted, admitted, widest
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import NodeContainer
 from webhook.api.fields import group_kind
@@ -106,7 +106,7 @@ class NodeWatch:
     def __init__(self, name: str, api: Api, policy: Policy, log: Log, logs: Path = LOGS) -> None:
         self.name, self._policy, self._logs = name, policy, logs
         self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
-        self._admitted: dict[str, tuple[str, Facts, Admitted]] = {}
+        self._admitted: dict[str, tuple[str, Facts, Mapping[str, Admitted]]] = {}
         self._held: dict[str, tuple[str, Facts, PodSlices]] = {}
 
     def start(self) -> None:
@@ -189,26 +189,41 @@ class NodeWatch:
 
         One that its pod's status does not have yet is not frozen: the kubelet may be running its postStart hook.
         """
-        facts = self._cluster.facts()
-        node = facts.named.get(self.name) if facts else None
         names, known = by_logs(self._logs), self._cluster.objects("Pod")
         found = {container: NodeContainer(name) for container, name in names.items()}
         reported = pods.by_status(known)
         new = {name for container, name in names.items() if container not in reported}
         logs = links(self._logs, {container: name for container, name in names.items() if name in new})
         started = pods.unreported(known, names, logs) if logs else {}
-        latest: dict[str, tuple[str, Facts, Admitted]] = {}
         for container, (name, pod) in {**started, **reported}.items():
-            if facts is None or node is None:
-                found[container] = NodeContainer(name, pods.uid(pod))
-                continue
-            version = str(mapping(pod.get("metadata")).get("resourceVersion"))
-            before = self._admitted.get(container)
-            now = before[2] if before and before[:2] == (version, facts) else None
-            if now is None:
-                now = admitted(pod, name.container, self._policy, facts, node)
-            latest[container] = version, facts, now
-            bears = now._replace(pause=None) if container in started else now
+            own = self._admitted_of(pod).get(name.container, UNKNOWN)
+            bears = own._replace(pause=None) if container in started else own
             found[container] = NodeContainer(name, pods.uid(pod), bears)
-        self._admitted = latest
         return found
+
+    def pods(self) -> Mapping[str, NodeContainer]:
+        """Return the running pods with containers that the driver must limit, by uid.
+
+        Each is shown as a container that may be any of the pod's: it has the widest limit, and no name.
+        """
+        known = self._cluster.objects("Pod")
+        own = {uid: (pod, widest(self._admitted_of(pod).values())) for uid, pod in pods.running(known).items()}
+        here = {*map(pods.uid, known)}
+        self._admitted = {uid: each for uid, each in self._admitted.items() if uid in here}
+        return {
+            uid: NodeContainer(pods.named(pod, pods.UNNAMED), uid, most)
+            for uid, (pod, most) in own.items()
+            if most != UNKNOWN
+        }
+
+    def _admitted_of(self, pod: Object) -> Mapping[str, Admitted]:
+        """Return what the containers of a pod were admitted with, by name; nothing while the node is not known."""
+        facts = self._cluster.facts()
+        node = facts.named.get(self.name) if facts else None
+        if facts is None or node is None:
+            return {}
+        version, uid = str(mapping(pod.get("metadata")).get("resourceVersion")), pods.uid(pod)
+        before = self._admitted.get(uid)
+        now = before[2] if before and before[:2] == (version, facts) else admitted(pod, self._policy, facts, node)
+        self._admitted[uid] = version, facts, now
+        return now

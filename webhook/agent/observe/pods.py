@@ -11,6 +11,9 @@ _LOG = re.compile(r"(?P<pod>[a-z0-9.-]+)_(?P<namespace>[a-z0-9-]+)_(?P<container
 
 _LINK = re.compile(r"(?:.*/)?[^/_]+_[^/_]+_(?P<uid>[^/_]+)/[^/]+/(?P<restarts>[0-9]{1,9})\.log")
 
+UNNAMED = "(unknown)"
+"""The name of a container of which only the pod is known. No container may have this name."""
+
 STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
@@ -44,14 +47,19 @@ def unreported(
     startContainer): `links` has its place by id, `/var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log` (helpers.go).
     Only a container's newest log counts.
     """
-    running = {uid(pod): pod for pod in pods if mapping(pod.get("status")).get("phase") not in ("Succeeded", "Failed")}
+    alive = running(pods)
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for container, link in links.items():
-        if (match := _LINK.fullmatch(link)) and match["uid"] in running:
+        if (match := _LINK.fullmatch(link)) and match["uid"] in alive:
             key = match["uid"], names[container].container
             newest[key] = max(newest.get(key, (-1, "")), (int(match["restarts"]), container))
-    reported = {container for pod in running.values() for container, _, _ in _statuses(pod)}
-    return {each: (names[each], running[of]) for (of, _), (_, each) in newest.items() if each not in reported}
+    reported = {container for pod in alive.values() for container, _, _ in _statuses(pod)}
+    return {each: (names[each], alive[of]) for (of, _), (_, each) in newest.items() if each not in reported}
+
+
+def running(pods: Iterable[Object]) -> Mapping[str, Object]:
+    """Return the pods that have not ended, by uid."""
+    return {uid(pod): pod for pod in pods if mapping(pod.get("status")).get("phase") not in ("Succeeded", "Failed")}
 
 
 def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[ContainerName, Object]]:
@@ -64,14 +72,18 @@ def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[ContainerName, Objec
 
 def _statuses(pod: Object) -> Iterator[tuple[str, ContainerName, bool]]:
     """Yield the id and the name of each container in a pod's status, and whether it has ended."""
-    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
-    namespace, name = string(metadata.get("namespace")), string(metadata.get("name"))
+    status = mapping(pod.get("status"))
     for kind in STATUSES:
         for each in mappings(status.get(kind)):
             container = string(each.get("containerID")).rpartition("://")[2]
             if container:
-                own = ContainerName(namespace, name, string(each.get("name")))
-                yield container, own, "terminated" in mapping(each.get("state"))
+                yield container, named(pod, string(each.get("name"))), "terminated" in mapping(each.get("state"))
+
+
+def named(pod: Object, container: str) -> ContainerName:
+    """Return the names of a container of a pod."""
+    metadata = mapping(pod.get("metadata"))
+    return ContainerName(string(metadata.get("namespace")), string(metadata.get("name")), container)
 
 
 def uid(pod: Object) -> str:
