@@ -612,6 +612,112 @@ def test_a_driver_without_limits_or_rights_is_told_once_and_tried_again_by_and_b
     one.close()
 
 
+def pods(mib: int | None, stated: int | None = None) -> dict[str, NodeContainer]:
+    """The container's pod, known to the API with this limit for any of its containers."""
+    limit = Admitted(allowance=mib, driver=True, stated=stated)
+    return {UID: NodeContainer(ContainerName("team", "job", "(unknown)"), UID, limit)}
+
+
+@pytest.mark.parametrize("stated", [None, 5500], ids=["no variables", "variables"])
+@pytest.mark.parametrize(
+    ("before", "limit"), [(20_000, 5500), (None, 5500), (2000, 2000)], ids=["by its image", "no limit", "its own"]
+)
+def test_a_container_of_which_only_the_pod_is_known_gets_the_pods_limit_and_nothing_else_happens_to_it(
+    card: State, container: Container, before: int | None, limit: int, stated: int | None
+) -> None:
+    card.set(limits=1)
+    now, cards, logged, written = [0.0], Cards(), list[Any](), list[EventNote]()
+    cards.limit(cards.whole[0], str(container.folder), before)
+    card.hold(container.run(), 24_000)
+    rules, here = Over(KILL, grace=1, pressure=0), dict[str, NodeContainer]()
+    one = acting(rules, container, log=logged.append, write_event=written.append, clock=lambda: now[0])
+    one.containers, one.pods = lambda: here, lambda: pods(5500, stated)
+    for second in range(4):
+        one.round()
+        assert card.limits().get(str(container.folder)) == (before if second < 2 else limit)
+        now[0] += 1
+    for _ in range(20):
+        one.round()
+        now[0] += 1
+    assert container.alive()
+    assert [each["container"] for each in logged] == ["(unknown)"] * (before == 20_000)
+    assert (told(logged), faults(one), written) == ([], {}, [])
+    assert 'slicewarden_node_limits{state="set"} 0.0' in one.metrics.text().decode()
+    here = {ID: known(1500, driver=True, stated=stated and 1500)}
+    one.round()
+    assert card.limits() == {str(container.folder): 1500}
+    why = f"had a limit of {before} MiB from NVIDIA's hook, which is more than its 1500 MiB"
+    assert [each for each in told(logged) if "hook" in each] == [why] * (stated is not None and before is not None)
+    one.close()
+    cards.close()
+
+
+def test_a_container_that_turns_out_to_need_no_limit_gets_back_what_it_had(card: State, container: Container) -> None:
+    card.set(limits=1)
+    for before in (20_000, None):
+        now, cards, here = [0.0], Cards(), dict[str, NodeContainer]()
+        cards.limit(cards.whole[0], str(container.folder), before)
+        one = acting(Over(), container, clock=lambda now=now: now[0])
+        one.containers, one.pods = here.copy, lambda: pods(5500, 5500)
+        for _ in range(4):
+            one.round()
+            now[0] += 1
+        assert card.limits() == {str(container.folder): 5500}
+        here[ID] = known(None, requests=False)
+        one.round()
+        assert card.limits() == ({str(container.folder): before} if before else {})
+        one.close()
+        cards.close()
+
+
+def test_a_limit_of_its_own_never_becomes_that_of_its_pod(card: State, container: Container) -> None:
+    card.set(limits=1)
+    now, here = [0.0], {ID: known(1500, driver=True)}
+    one = acting(Over(), container, clock=lambda: now[0])
+    one.containers, one.pods = lambda: here, lambda: pods(5500)
+    for second in range(8):
+        if second == 4:
+            here = {}
+        one.round()
+        assert card.limits() == {str(container.folder): 1500}
+        now[0] += 1
+    one.close()
+
+
+@pytest.mark.parametrize("pods_", [{}, {"99999999" + UID[8:]: pods(100)[UID]}], ids=["no pod", "another pod"])
+def test_a_container_whose_pod_is_not_known_is_left_as_it_is(
+    card: State, container: Container, pods_: dict[str, NodeContainer]
+) -> None:
+    card.set(limits=1)
+    now, cards = [0.0], Cards()
+    cards.limit(cards.whole[0], str(container.folder), 20_000)
+    one = acting(Over(), container, clock=lambda: now[0])
+    one.containers, one.pods = dict, lambda: pods_
+    for _ in range(8):
+        one.round()
+        now[0] += 1
+    assert card.limits() == {str(container.folder): 20_000}
+    one.close()
+    cards.close()
+
+
+def test_a_limit_of_a_pod_that_cannot_be_set_is_no_failure_of_a_container(card: State, container: Container) -> None:
+    card.set(limits=2)
+    now, logged = [0.0], list[Any]()
+    one = acting(Over(), container, log=logged.append, clock=lambda: now[0])
+    one.containers, one.pods = dict, lambda: pods(5500)
+    for _ in range(8):
+        one.round()
+        now[0] += 1
+    assert logged == []
+    assert 'slicewarden_node_limits{state="failed"} 0.0' in one.metrics.text().decode()
+    card.set(limits=1)
+    now[0] += limits.AGAIN
+    one.round()
+    assert card.limits() == {str(container.folder): 5500}
+    one.close()
+
+
 def test_limits_agree_with_what_is_wanted_after_every_step(tmp_path: Path) -> None:
     """2,000 random steps: containers come, change and go, limits are lifted, and the driver refuses now and then."""
     rng, held_, keep = random.Random(7), dict[tuple[str, str], int](), DriverLimits()  # noqa: S311 - the same each time
@@ -668,6 +774,25 @@ def test_folders_are_found_by_id_and_a_tenants_own_below_them_never(tmp_path: Pa
     (own / "kubepods").rmdir()
     own.rmdir()
     assert folders.find([ID]) == {}
+
+
+@pytest.mark.parametrize("form", ["kubepods.slice/kubepods-pod{}.slice/cri-containerd-{}.scope", "kubepods/pod{}/{}"])
+def test_the_containers_of_a_pod_are_found_and_the_outermost_pod_of_a_path_counts(tmp_path: Path, form: str) -> None:
+    """A tenant makes cgroups below its own, with the names of another pod, its own pod and its own container."""
+    another, mark = "99999999" + UID[8:], "_" if "slice" in form else "-"
+    own = tmp_path / form.format(UID.replace("-", mark), ID)
+    for uid, each in ((another, OTHER), (UID, OTHER), (another, ID)):
+        (own / form.format(uid.replace("-", mark), each)).mkdir(parents=True)
+    folders = CgroupFolders(tmp_path)
+    assert folders.of_pods([UID, another]) == {ID: (UID, own)}
+    assert folders.of_pods([another]) == {}
+    sandbox, theirs = "ef" * 32, tmp_path / form.format(another.replace("-", mark), OTHER)
+    for folder in (own.with_name(own.name.replace(ID, sandbox)), theirs):
+        folder.mkdir(parents=True)
+    found = folders.of_pods([UID, another])
+    assert {each: uid for each, (uid, _) in found.items()} == {ID: UID, sandbox: UID, OTHER: another}
+    assert found[OTHER] == (another, theirs)
+    assert {*folders.of_pods([UID])} == {ID, sandbox}
 
 
 def test_the_last_mount_of_the_whole_hierarchy_counts(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from tests.support.card.state import LOST, NO_EVENTS, NO_MPS, State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG, until
 from webhook.agent.agent import AGAIN, NodeAgent, build
+from webhook.agent.observe import cgroups, places
 from webhook.agent.observe import node as watched
-from webhook.agent.observe import places
 from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.nvml import Cards, Unavailable
 from webhook.agent.observe.places import place
@@ -236,6 +236,104 @@ def test_the_log_of_one_that_has_ended_has_only_its_name(tmp_path: Path) -> None
     found = with_logs(tmp_path, pod(**{GPU: "1"}), **{ID: "u-1/main/1", ended: "u-1/main/0"})
     assert found[ended] == NodeContainer(NAME)
     assert found[ID].admitted.pause
+
+
+LONG_NAMES = ContainerName("team" * 12, "job" * 40, "main" * 10)
+SLICE = (23028 - 512) // 4
+
+
+def with_long_names(uid: str, **more: Any) -> dict[str, Any]:
+    """A pod with names so long that the kubelet cuts the links to its logs, which the status does not have yet."""
+    own = {"name": LONG_NAMES.container, "resources": {"limits": {GPU: "1"}}}
+    small = {**own, "name": "small", "env": [{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "1000"}]}
+    return {
+        "metadata": {"namespace": LONG_NAMES.namespace, "name": LONG_NAMES.pod, "uid": uid, "resourceVersion": "7"},
+        "spec": {"nodeName": "n", "containers": [small, own, {"name": "side"}]},
+        "status": {"phase": "Pending"},
+        **more,
+    }
+
+
+@contextmanager
+def driven(folder: Path, *pods: dict[str, Any]) -> Iterator[watched.NodeWatch]:
+    """The watch of a node in a pool with `memoryLimit: Driver`."""
+    value = yaml.safe_load(Path(policy(folder)).read_text("utf-8"))
+    pool = next(each for each in value["spec"]["pools"] if each["sharing"] == "time-slicing")
+    pool["memoryLimit"] = "Driver"
+    file = folder / "driver.yaml"
+    file.write_text(yaml.safe_dump(value))
+    with serving(Server(*pods), folder) as kubeconfig:
+        watch = watched.NodeWatch("n", client.connect(kubeconfig), inputs.load_policy(str(file)), print, folder)
+        watch.start()
+        assert watch.settled(10)
+        yield watch
+        watch.stop()
+
+
+def test_a_pod_has_the_widest_limit_of_its_containers(tmp_path: Path) -> None:
+    uids = [f"{number:08x}-2222-3333-4444-555555555555" for number in range(6)]
+    plain = {"nodeName": "n", "containers": [{"name": "main"}]}
+    trusted = {"namespace": "gpu-operator", "name": "job", "uid": uids[4], "resourceVersion": "7"}
+    small = with_long_names(uids[5])
+    small["spec"]["containers"][1]["env"] = small["spec"]["containers"][0]["env"]
+    pods = [
+        with_long_names(uids[0]),
+        with_long_names(uids[1], status={"phase": "Succeeded"}),
+        with_long_names(uids[2], spec=plain),
+        with_long_names(uids[3], spec={"nodeName": "n", "containers": 7}),
+        with_long_names(uids[4], metadata=trusted),
+        small,
+    ]
+    pods[4]["spec"]["serviceAccountName"] = "nvidia-dcgm-exporter"
+    for number, each in enumerate(pods):
+        each["metadata"]["name"] = f"job-{number}"
+    with driven(tmp_path, *pods) as watch:
+        found = watch.pods()
+    names = [ContainerName(LONG_NAMES.namespace, f"job-{number}", "(unknown)") for number in (0, 5)]
+    assert found == {
+        uids[0]: NodeContainer(names[0], uids[0], Admitted(allowance=SLICE, driver=True, stated=1000)),
+        uids[5]: NodeContainer(names[1], uids[5], Admitted(allowance=1000, driver=True, stated=1000)),
+    }
+
+
+def test_a_container_whose_link_the_kubelet_cuts_is_limited_as_its_pod_until_it_is_reported(
+    card: State, tmp_path: Path
+) -> None:
+    """Its image has a wider limit, and its `postStart` hook runs on; the cgroup and the API server are pretended."""
+    uid, sandbox = "11111111-2222-3333-4444-555555555555", "ef" * 32
+    folder = tmp_path / "kubepods.slice" / f"kubepods-pod{uid.replace('-', '_')}.slice" / f"cri-containerd-{ID}.scope"
+    for each in (folder, folder.with_name(f"cri-containerd-{sandbox}.scope")):
+        each.mkdir(parents=True)
+    forged = folder / f"kubepods-pod{'9' * 8}_{uid[9:].replace('-', '_')}.slice" / f"cri-containerd-{'cd' * 32}.scope"
+    forged.mkdir(parents=True)
+    pod, now, logged = with_long_names(uid), [0.0], list[Any]()
+    name = f"{LONG_NAMES.pod}_{LONG_NAMES.namespace}_{LONG_NAMES.container}-{ID}"[:251]
+    (tmp_path / f"{name}.log").symlink_to(f"/var/log/pods/{LONG_NAMES.namespace}_{LONG_NAMES.pod}_{uid}/x/0.log")
+    card.set(limits=1)
+    cards = Cards()
+    cards.limit(cards.whole[0], str(folder), 20_000)
+    with driven(tmp_path, pod) as watch:
+        assert watch.containers() == {}
+        folders = cgroups.CgroupFolders(tmp_path)
+        one = build(
+            watch.containers, watch.over, logged.append, pods=watch.pods, folders=folders, clock=lambda: now[0],
+            watch_only=False,
+        )  # fmt: skip
+        for _ in range(4):
+            one.round()
+            now[0] += 1
+        widest = {str(folder): SLICE, str(folder.with_name(f"cri-containerd-{sandbox}.scope")): SLICE}
+        assert card.limits() == widest
+        assert [(each["action"], each["pod"]) for each in logged] == [("Limit", LONG_NAMES.pod)]
+        status = [{"name": "small", "containerID": f"containerd://{ID}"}]
+        reported = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "8"}, "status": {}}
+        reported["status"]["containerStatuses"] = status
+        watch._cluster.objects = lambda kind: (reported,) if kind == "Pod" else ()  # type: ignore[method-assign]
+        one.round()
+        assert card.limits() == {**widest, str(folder): 1000}
+        assert [each["container"] for each in logged if each["action"] == "Limit"] == ["(unknown)", "small"]
+        one.close()
+    cards.close()
 
 
 def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

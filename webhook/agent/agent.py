@@ -39,8 +39,9 @@ SUFFIXES = {KILL: "; its processes on the GPU were killed", EVICT: "; its pod is
 class NodeAgent:
     """Observes the cards of a node, and lets the watchers act on each look, in their order.
 
-    `containers` returns the node's containers by id, and `rules` the policy of its pool for containers above their
-    allowance. `write_event` queues an Event. `node` is the node's name, empty if unknown.
+    `containers` returns the node's containers by id, `pods` the pods of an Observation, and `rules` the policy of the
+    node's pool for containers above their allowance. `write_event` queues an Event. `node` is the node's name, empty if
+    unknown.
     """
 
     containers: Callable[[], Mapping[str, NodeContainer]]
@@ -49,6 +50,7 @@ class NodeAgent:
     watchers: Sequence[Watcher] = ()
     metrics: AgentMetrics = field(default_factory=AgentMetrics)
     write_event: Callable[[EventNote], object] = lambda _: None
+    pods: Callable[[], Mapping[str, NodeContainer]] = dict
     node: str = ""
     open: Callable[[], Cards] = Cards
     clock: Callable[[], float] = time.monotonic
@@ -99,7 +101,7 @@ class NodeAgent:
     def _observe(self, nvml: Cards) -> Observation:
         containers, rules = self.containers(), self.rules()
         cards = look(nvml, self._processes)
-        return Observation(nvml, cards, containers, rows(cards, containers), nvml.events(), rules)
+        return Observation(nvml, cards, containers, rows(cards, containers), nvml.events(), rules, self.pods())
 
     def _leave(self) -> None:
         if self._nvml is not None:

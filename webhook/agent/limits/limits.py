@@ -13,9 +13,15 @@ from webhook.agent.observe.admitted import UNKNOWN
 from webhook.agent.observe.cgroups import CgroupFolders
 from webhook.agent.observe.limited import ROUNDING, LimitCounts, LimitFault, WantedLimit
 from webhook.agent.observe.nvml import UNLIMITED, Cards
-from webhook.agent.observe.view import Observation
+from webhook.agent.observe.view import NodeContainer, Observation
 from webhook.policy.model import REPORT
 from webhook.telemetry.log import Log
+
+LATE = 2.0
+"""Seconds between two lists of the cgroups of pods. A container that is unknown in both gets the limit of its pod.
+
+So NVIDIA's hook comes first, and nearly every container is known before.
+"""
 
 AGAIN = 30.0
 """Seconds before a limit that could not be set is tried again."""
@@ -34,13 +40,14 @@ Key = tuple[str, str]
 class _CardLimit:
     """The limit of a container on a card, in MiB.
 
-    `first` is what the card had before the agent set a limit, read only if NVIDIA's hook should have set one; None if
-    it could not be read. `mib` is what the agent has set; None if it has to be set (again). `held` is what the driver
-    reported then, if that is more. `ours` is whether the agent has ever set one.
+    `first` is what the card had before the agent set a limit, read only if NVIDIA's hook should have set one, or if
+    only the pod is known; None if it could not be read, or if there was none while only the pod was known. `mib` is
+    what the agent has set; None if it has to be set (again). `held` is what the driver reported then, if that is more.
+    `ours` is whether the agent has ever set one.
     """
 
     container: str
-    hooked: bool
+    want: WantedLimit
     first: int | None = None
     mib: int | None = None
     held: int = 0
@@ -73,7 +80,12 @@ class DriverLimits:
         self._due = float("-inf")
 
     def __len__(self) -> int:
-        return sum(each.mib is not None for each in self._limits.values())
+        return sum(each.mib is not None and not each.want.any for each in self._limits.values())
+
+    @property
+    def own(self) -> frozenset[str]:
+        """The containers that have limits of their own, by id."""
+        return frozenset(each.container for each in self._limits.values() if not each.want.any)
 
     @property
     def containers(self) -> frozenset[str]:
@@ -90,10 +102,11 @@ class DriverLimits:
     ) -> tuple[tuple[tuple[str, str], ...], tuple[LimitDifference, ...]]:
         """Set the limits that are missing, wider or have changed, and remove those that are not wanted any more.
 
-        Those stay that NVIDIA's hook has set, and those of `unknown` containers. Returns each pair of a container and a
-        card whose limit was set, and the differences that were found. Limits are set on every card of the node, because
-        a container's card is unknown until its first process uses one. The driver forgets the limits of a removed
-        cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
+        A limit for any container of a pod only replaces a wider one, and a failure to set it is not counted, because it
+        may be that of the pod's sandbox. Limits stay that NVIDIA's hook has set, and those of `unknown` containers.
+        Returns each pair of a container and a card whose limit was set, and the differences that were found. Limits are
+        set on every card of the node, because a container's card is unknown until its first process uses one. The
+        driver forgets the limits of a removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
         """
         want = {
             (card, str(folders[each])): (each, own)
@@ -107,22 +120,26 @@ class DriverLimits:
         done, found = list[tuple[str, str]](), list[LimitDifference]()
         for key, (container, own) in want.items():
             if (limit := self._limits.get(key)) is None:
-                first = None if own.stated is None else nvml.limit_of(*key)
-                limit = self._limits[key] = _CardLimit(container, own.stated is not None, first)
+                first = nvml.limit_of(*key) if own.any or own.stated is not None else None
+                limit = self._limits[key] = _CardLimit(
+                    container, own, None if own.any and first == UNLIMITED else first
+                )
+            limit.want = own
             if limit.mib == own.mib and due:
                 found += _lifted(key, limit, nvml)
             if limit.mib == own.mib:
                 continue
             if now < self._again.get(key, now):
                 failed[key] = self.failed.get(key, "")
-            elif why := _set(key, limit, own.mib, nvml):
+            elif why := _set(key, limit, nvml):
                 failed[key] = why
                 self._again[key] = now + AGAIN
             else:
                 self._again.pop(key, None)
-                done.append((container, key[0]))
+                if not own.any or (limit.ours and limit.first is not None):
+                    done.append((container, key[0]))
         self._again = {key: at for key, at in self._again.items() if key in want}
-        self.failed = failed
+        self.failed = {key: why for key, why in failed.items() if not self._limits[key].want.any}
         return tuple(done), tuple(found)
 
     def first(self, folder: Path, nvml: Cards) -> Mapping[str, int | None]:
@@ -143,7 +160,7 @@ class DriverLimits:
 
         What was found before the first one is kept.
         """
-        self._limits = {key: each for key, each in self._limits.items() if each.hooked}
+        self._limits = {key: each for key, each in self._limits.items() if each.want.stated is not None}
         for each in self._limits.values():
             each.mib = None
         self._again.clear()
@@ -151,8 +168,8 @@ class DriverLimits:
     def close(self, nvml: Cards) -> None:
         """Remove every limit, except those that NVIDIA's hook has set."""
         for key, limit in self._limits.items():
-            if limit.ours and not limit.hooked and Path(key[1]).is_dir():
-                nvml.limit(*key, None)
+            if limit.ours and limit.want.stated is None and Path(key[1]).is_dir():
+                nvml.limit(*key, limit.first)
         self._limits.clear()
 
     def _remove(self, keys: Collection[Key], nvml: Cards, unknown: Collection[str]) -> dict[Key, str]:
@@ -161,24 +178,26 @@ class DriverLimits:
             limit = self._limits[key]
             if not Path(key[1]).is_dir():
                 del self._limits[key]
-            elif limit.hooked or limit.container in unknown:
+            elif limit.container in unknown or (limit.want.stated is not None and not limit.want.any):
                 continue
-            elif limit.ours and (why := nvml.limit(*key, None)):
+            elif limit.ours and (why := nvml.limit(*key, limit.first)):
                 failed[key] = why  # the next step tries again
             else:
                 del self._limits[key]
         return failed
 
 
-def _set(key: Key, limit: _CardLimit, mib: int, nvml: Cards) -> str:
+def _set(key: Key, limit: _CardLimit, nvml: Cards) -> str:
     """Set a limit, and read it back. Returns why that failed, or an empty text."""
-    limit.mib = None
-    if why := nvml.limit(*key, mib):
-        return why
-    limit.ours = True
-    read = nvml.limit_of(*key)
-    if read is not None and read > mib + ROUNDING:
-        return f"the driver reports {_size(read)} after a limit was set"
+    limit.mib, mib = None, limit.want.mib
+    read = nvml.limit_of(*key) if limit.want.any else None
+    if read is None or read > mib:
+        if why := nvml.limit(*key, mib):
+            return why
+        limit.ours = True
+        read = nvml.limit_of(*key)
+        if read is not None and read > mib + ROUNDING:
+            return f"the driver reports {_size(read)} after a limit was set"
     limit.mib, limit.held = mib, max(mib, read or 0)
     return ""
 
@@ -208,6 +227,9 @@ class Limiter(Watcher):
     def __init__(self, folders: CgroupFolders | None, log: Log, *, watch_only: bool = False) -> None:
         self._folders, self._conditions, self._watch_only = folders, ConditionLog(log), watch_only
         self._limits = DriverLimits()
+        self._listed: Mapping[str, tuple[str, Path]] = {}
+        self._late: Mapping[str, tuple[str, Path]] = {}
+        self._due = float("-inf")
         self._nvml: Cards | None = None
 
     @property
@@ -219,25 +241,31 @@ class Limiter(Watcher):
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
         """Set the limits of all containers of the node, including those that use no card yet.
 
-        Limits stay that NVIDIA's hook has set, and those of containers about which nothing is known any more: a pod
-        that was deleted by force runs on until its grace period ends.
+        A container of which only the pod is known gets the widest limit of the pod's containers. Limits stay that
+        NVIDIA's hook has set, and those of containers about which nothing is known any more: a pod that was deleted by
+        force runs on until its grace period ends.
         """
         if seen.nvml is not self._nvml:
             self._limits.forget()
             self._nvml = seen.nvml
         want = compare.wanted(seen.containers)
-        if not want and not self._limits.containers and not self._limits.faults:
+        if not want and not seen.pods and not self._limits.containers and not self._limits.faults:
             return
         folders = self._folders.find(want.keys()) if self._folders else {}
         if self._watch_only:
             yield from self._compare(seen, folders)
             return
+        late = self._strangers(seen, now)
+        names = {**seen.containers, **{each: seen.pods[uid] for each, (uid, _) in late.items()}}
+        wider = compare.wanted({each: names[each] for each in late})
+        want = {**want, **{each: own._replace(any=True) for each, own in wider.items()}}
+        folders = {**folders, **{each: folder for each, (_, folder) in late.items()}}
         unknown = {each for each in self._limits.containers if _unknown(seen, each)}
         done, found = self._limits.keep(now, want, folders, seen.nvml, unknown)
         for container, card in done:
             why = f"limited to {want[container].mib} MiB of GPU {card} by the driver"
-            yield NodeAction(LIMIT, container, why, gpu=card, target=seen.containers[container], outcome=DONE)
-        yield from self._report([*self._hooks(seen, want, folders), *found], seen, self._limits.containers)
+            yield NodeAction(LIMIT, container, why, gpu=card, target=names[container], outcome=DONE)
+        yield from self._report([*self._hooks(seen, want, folders), *found], names, self._limits.containers)
         why = "" if self._folders or not want else "the root of cgroup v2 is not mounted"
         self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
 
@@ -247,12 +275,26 @@ class Limiter(Watcher):
             self._limits.close(self._nvml)
         yield from ()
 
+    def _strangers(self, seen: Observation, now: float) -> Mapping[str, tuple[str, Path]]:
+        """Return the containers of which only the pod is known, by id, each with its pod's uid and its cgroup."""
+        if self._folders and now >= self._due:
+            before, self._due = self._listed, now + LATE
+            self._listed = self._folders.of_pods(seen.pods.keys())
+            self._late = {each: at for each, at in self._listed.items() if each in before}
+        own = self._limits.own
+        return {
+            each: (uid, folder)
+            for each, (uid, folder) in self._late.items()
+            if uid in seen.pods and _unknown(seen, each) and each not in own
+        }
+
     def _hooks(
         self, seen: Observation, want: Mapping[str, WantedLimit], folders: Mapping[str, Path]
     ) -> Iterator[LimitDifference]:
         """Yield how the limits that NVIDIA's hook has set differ from those that the containers' variables state."""
         using = limited.used(seen.cards)
-        stated = {each: own.stated for each, own in want.items() if own.stated is not None and each in folders}
+        known = {each: own for each, own in want.items() if not own.any and each in folders}
+        stated = {each: own.stated for each, own in known.items() if own.stated is not None}
         for container, mib in stated.items():
             first = self._limits.first(folders[container], seen.nvml)
             match limited.fault(mib, first, using.get(container, ())):
@@ -272,14 +314,14 @@ class Limiter(Watcher):
             for each in compare.compare(seen.nvml, seen.cards, seen.containers, folders)
             if each.fault is not None
         ]
-        yield from self._report(found, seen, {each.container for each in found})
+        yield from self._report(found, seen.containers, {each.container for each in found})
 
     def _report(
-        self, found: Collection[LimitDifference], seen: Observation, known: Collection[str]
+        self, found: Collection[LimitDifference], names: Mapping[str, NodeContainer], known: Collection[str]
     ) -> Iterator[NodeAction]:
         """Report each difference once while its container is known."""
         for each in self._limits.news(found):
-            target = seen.containers.get(each.container)
+            target = names.get(each.container)
             yield NodeAction(REPORT, each.container, each.why, REASON, each.card, target, outcome=DONE)
         self._limits.faults = {each: faults for each, faults in self._limits.faults.items() if each in known}
 

@@ -37,11 +37,13 @@ class LimitCounts(NamedTuple):
 class WantedLimit(NamedTuple):
     """The limit of a container in MiB, and the one that its variables have NVIDIA's hook set before its start.
 
-    `stated` is None without these variables. It is more than `mib` if the card got more replicas since.
+    `stated` is None without these variables. It is more than `mib` if the card got more replicas since. `any` is
+    whether only the pod is known, so that the limits are those of any of its containers.
     """
 
     mib: int
     stated: int | None = None
+    any: bool = False
 
 
 def used(cards: Iterable[CardUse]) -> Mapping[str, frozenset[str]]:

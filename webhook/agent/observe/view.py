@@ -69,6 +69,7 @@ class Observation(NamedTuple):
     """One look at a node: its cards, its containers by id, a row for each container on each card, and NVML's events.
 
     `nvml` is the session that was asked. `rules` is the policy of the node's pool for containers above their allowance.
+    `pods` are those with containers that the driver must limit, by uid, each as a container that may be any of them.
     """
 
     nvml: Cards
@@ -77,6 +78,7 @@ class Observation(NamedTuple):
     rows: tuple[ContainerRow, ...]
     events: tuple[NvmlEvent, ...]
     rules: Over
+    pods: Mapping[str, NodeContainer] = {}
 
 
 def rows(cards: Iterable[CardUse], containers: Mapping[str, NodeContainer]) -> tuple[ContainerRow, ...]:

@@ -247,6 +247,7 @@ def _watch(
             here.containers,
             here.over,
             log_line,
+            pods=here.pods,
             node=here.name,
             api=api,
             folders=cgroups.CgroupFolders(mount) if mount else None,
