@@ -680,6 +680,7 @@ def test_a_limit_of_its_own_never_becomes_that_of_its_pod(card: State, container
             here = {}
         one.round()
         assert card.limits() == {str(container.folder): 1500}
+        assert 'slicewarden_node_limits{state="set"} 1.0' in one.metrics.text().decode()
         now[0] += 1
     one.close()
 
