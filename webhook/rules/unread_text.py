@@ -1,9 +1,9 @@
-"""A workload changes its pods by a text that cannot be read yet.
+"""A workload patches its pods with a text that cannot be read before its placeholders are filled in.
 
-An Argo workflow may hold changes to its pods (`podSpecPatch`) and whole objects (`resource.manifest`) as texts with
+An Argo workflow may contain changes to its pods (`podSpecPatch`) and whole objects (`resource.manifest`) as texts with
 placeholders, which are YAML only after Argo has filled them in. Spark's configuration may name a file with a template
-of its pods. Such pods cannot be judged before they are created. Then the webhook judges them like all others. A text
-that is only one parameter is passed over, because no way of writing it would let it be read.
+of its pods. Such pods cannot be judged before they are created. Then the webhook judges them like all others. The rule
+ignores a text that is only one parameter, because it cannot be written in a way that could be read.
 
 Way out: write the text so that it is YAML or JSON before it is filled in: put placeholders in quotes.
 Write a template of Spark's pods into the object.
