@@ -42,7 +42,7 @@ class LastLook:
 
 
 class NodeTotals(NamedTuple):
-    """What was counted of the containers and cards since the agent began, and whether it cannot be saved."""
+    """The counts of the containers and cards since the agent began, and whether they cannot be saved."""
 
     containers: Mapping[HolderKey, Amounts]
     cards: Mapping[str, CardAmounts]
@@ -53,10 +53,9 @@ class NodeTotals(NamedTuple):
 class AgentMetrics:
     """Keeps the last look, and counts across looks.
 
-    `dead` returns the UUIDs of the dead cards, `reported` the containers' ids and cards of which the watchdog has
-    reported the use, `limits` counts the driver's limits, and `pauses` returns how long
-    containers have been frozen. `usage` returns what has been counted, None if nothing is. They are called at each
-    look, in the thread of the look.
+    `dead` returns the UUIDs of the dead cards, `reported` the ids and cards of the containers whose use the watchdog
+    has reported, `limits` counts the driver's limits, and `pauses` returns how long containers have been frozen.
+    `usage` returns the counts, None if nothing is counted. All are called at each look, in the thread of the look.
     """
 
     clock: Callable[[], float] = time.monotonic

@@ -151,12 +151,12 @@ class NodeAffinityTerm(NamedTuple):
 
     @property
     def written(self) -> int:
-        """How much is written in it, in terms, conditions on labels, and values of these."""
+        """The size of the term: one, and the number of its conditions on labels and of their values."""
         return 1 + sum(1 + len(each.values) for each in self.expressions or ())
 
 
 class PossibleTerm(NamedTuple):
-    """A term that some node could match, with what it leaves of each label that it names.
+    """A term that some node could match, with the values that it still allows for each label that it names.
 
     The conditions of the pod's node selector are added.
     """
@@ -304,7 +304,7 @@ class Pod:
 
     @property
     def parameter_name(self) -> str:
-        """The name of an annotation of a template that a parameter may make any other; empty if there is none.
+        """The name of an annotation that contains a parameter, so that it may become any name; empty if there is none.
 
         Argo fills parameters into the text of a template, names included (argo-workflows workflow/common/util.go,
         SubstituteParams). In a pod itself no name has braces.

@@ -114,7 +114,7 @@ class Selector:
 
     @cached_property
     def values(self) -> "Mapping[str, Values]":
-        """What the same conditions leave of each label that they name."""
+        """The values that the same conditions allow for each label that they name."""
         return {key: Values.of(group) for key, group in by_key(self.requirements).items()}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -159,7 +159,7 @@ def satisfiable(group: Collection[Requirement]) -> bool:
 
 @immutable
 class Values:
-    """What requirements leave of one label: its absence, and some of its values.
+    """The values that requirements allow for one label, and whether it may be absent.
 
     The values of many requirements are read once, and then compared with those of each pool.
     """

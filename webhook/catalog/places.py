@@ -86,7 +86,7 @@ class Workload(NamedTuple):
 
     @property
     def in_status(self) -> bool:
-        """Whether its status also contains a part of its pods."""
+        """Whether one of its pod templates is in its status."""
         return any(template.at.startswith("status.") for template in self.templates)
 
 

@@ -52,9 +52,9 @@ class CachedAnswer(NamedTuple):
 class AskedRights(Rights):
     """The rights of a live cluster. A review uses cached answers; missing ones are requested afterwards.
 
-    `held` never waits. It adds an account without an answer to the thread's list, which `noting` starts. `ask` then
-    waits for the answers, and the review is repeated with them. A yes stays cached as long as reviews use it, because a
-    thread renews it before it expires. A failure is an answer too: the account is not trusted.
+    `held` never waits. If an account has no answer yet, `held` adds it to a list of the thread, which `noting` created.
+    `ask` then waits for the answers, and the review is repeated with them. A yes stays cached as long as reviews use
+    it, because a thread renews it before it expires. A failure is an answer too: the account is not trusted.
     """
 
     unknown = "the API server did not answer, or refused to be asked; try again, or see the webhook's log"

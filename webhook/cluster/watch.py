@@ -98,7 +98,7 @@ def namespaces(policy: Policy) -> tuple[str, ...]:
 
 
 def inside(spaces: Iterable[str]) -> tuple[Resource, ...]:
-    """Return the resources that are read in some namespaces."""
+    """Return the resources that are read only in these namespaces, not in the whole cluster."""
     return tuple(replace(resource, namespace=namespace) for namespace in spaces for resource in READ_WITHIN)
 
 

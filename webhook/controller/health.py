@@ -13,7 +13,7 @@ from webhook.controller.status import READY, Standing
 
 
 class ControllerMetrics:
-    """Keeps the last look, and counts across looks. A label's value is a digest or a word of ours."""
+    """Keeps the last look, and counts across looks. A label's value is a digest or a fixed word."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._at = clock, clock()
@@ -26,7 +26,7 @@ class ControllerMetrics:
 
     @property
     def age(self) -> float:
-        """Seconds since the last look, or since the lease of another was seen."""
+        """Seconds since the last look, or since another controller's lease was seen."""
         return self._clock() - self._at
 
     def looked(self, *, leads: bool) -> None:

@@ -66,7 +66,7 @@ class Preview:
 
 
 def asking(kubeconfig: str | None, context: str | None) -> Ask:
-    """Return a function that compares two policies in a separate process, which connects to the cluster in this way."""
+    """Return a function that compares two policies in a separate process, which uses this kubeconfig and context."""
     return partial(_asked, kubeconfig, context)
 
 

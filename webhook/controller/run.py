@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Run looks until `ended` is set. `changed` is set when a watched object changes.
 
-    A look that fails is logged, whatever the error, and comes again: soon at first, and later with pauses.
+    A look that fails is logged, whatever the error, and is repeated: soon at first, later after longer pauses.
     """
     said, due, again, wrote, failures, led = "", 0.0, 0, 0, 0, False
     while not ended.is_set():

@@ -19,9 +19,9 @@ MANAGER = "slicewarden-controller"
 class Terms:
     """How a controller works: where the webhook is, and how long requests take.
 
-    `servers` are URLs in the place of those in EndpointSlice `default/kubernetes`; `replicas` are HOST:PORT of health
-    ports in the place of those in the Service's EndpointSlices. `url` is the origin of a webhook outside of the
-    cluster. `drain` is in seconds. With `ca_secret` the CA is in `ca.crt` of that Secret, and nothing is issued.
+    `servers` are URLs that replace those in EndpointSlice `default/kubernetes`; `replicas` are HOST:PORT of health
+    ports that replace those in the Service's EndpointSlices. `url` is the origin of a webhook outside of the cluster.
+    `drain` is in seconds. With `ca_secret` the CA is in `ca.crt` of that Secret, and nothing is issued.
     """
 
     namespace: str = "slicewarden-system"

@@ -34,8 +34,8 @@ class Trial:
     def refusal(self, target: Name, writes: Callable[[], Iterable[Wanted]]) -> str:
         """Return an API server's refusal of a write to a target; empty if it accepts all of them.
 
-        It is asked once, and after a refusal again and again. Raises Unreachable, and StatusError for an error that is
-        no refusal.
+        The API server is asked once for a target. After a refusal it is asked again every few seconds. Raises
+        Unreachable, and StatusError for an error that is no refusal.
         """
         if self._target != target or (self._why and self._clock() >= self._until):
             self.forget()
@@ -44,7 +44,7 @@ class Trial:
         return self._why
 
     def forget(self) -> None:
-        """Forget what was refused: the same target would be a new decision of somebody's."""
+        """Forget the refused writes: if the same target comes again, somebody has decided so again."""
         self._target, self._why = None, ""
 
     def refused(self, target: Name, error: client.StatusError) -> None:

@@ -1,4 +1,4 @@
-"""Writes the NodeOverlays that say how many GPUs a node of Karpenter offers, where its machine has another number.
+"""Writes NodeOverlays, which say how many GPUs a node of Karpenter offers if that is not its machine's number.
 
 Karpenter knows the cards of a machine, and neither slices nor MIG devices: for four pods with a slice each it makes
 four nodes, and for a MIG device none (kubernetes-sigs/karpenter pkg/apis/v1alpha1/nodeoverlay.go; issues 729, 2140).

@@ -110,7 +110,7 @@ def some(nodes: Iterable[Node]) -> str:
 
 
 class SharedResource(NamedTuple):
-    """A resource of a node that the section in force shares.
+    """A resource of a node that the configuration shares, by `timeSlicing` or `mps`.
 
     `memory` is the size of each GPU or MIG device in MiB; None if no label gives it.
     """
@@ -182,7 +182,7 @@ def after(node: Node, plugin: Plugin) -> Mapping[str, str]:
 def partitioned(node: Node) -> bool:
     """Whether a node's GPUs are in MIG mode: it has 0 replicas, or labels or resources of MIG profiles.
 
-    A kubelet goes on to report 0 of a resource that is gone, which says nothing.
+    An amount of 0 says nothing, because a kubelet keeps reporting 0 of a resource that is gone.
     """
     offered = (name for name, count in node.resources.items() if count > 0)
     return node.labels.get(f"{GPU}.replicas") == "0" or any(name.startswith(MIG) for name in (*node.labels, *offered))

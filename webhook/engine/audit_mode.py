@@ -48,7 +48,7 @@ Judge = Engine | AuditMode
 
 
 def in_manner(engine: Engine, manner: Manner) -> Judge:
-    """Return what answers by an engine in a manner."""
+    """Return a judge that answers by an engine, in the given manner."""
     if manner is Manner.AUDIT:
         return AuditMode(engine)
     return engine.lenient() if manner is Manner.LENIENT else engine

@@ -40,7 +40,7 @@ class ImageVariables(NamedTuple):
 
     @property
     def value(self) -> str | dict[str, str]:
-        """The variables as a list has them."""
+        """The variables, in the form in which a list stores them."""
         return self.path if self.limits is None else {PYTHONPATH: self.path, **dict(self.limits)}
 
 
@@ -53,7 +53,7 @@ class ImageSetting(NamedTuple):
 
 
 def is_path(value: object) -> bool:
-    """Whether a value can be that of a variable: a printable text, empty where none is set."""
+    """Whether a value can be that of a variable: a printable text, which is empty if the image does not set it."""
     return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
 
 
@@ -93,7 +93,7 @@ MAX_REFERENCE = 1024
 
 
 def digest(text: str) -> str:
-    """Return the digest in an image reference, which names one content for ever; empty without one."""
+    """Return the digest in an image reference, which always names the same content; empty without one."""
     return reference(text).partition("@")[2]
 
 

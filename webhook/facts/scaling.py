@@ -16,7 +16,7 @@ class ScaledNodes(NamedTuple):
     """The nodes that one object has an autoscaler make, if they have GPUs of NVIDIA.
 
     `labels` are those of each such node, and known in advance. `products` are the known cards that it may have, by any
-    name of theirs; empty if none is named. `others` is whether it may have others as well. `gpus` is the most cards of
+    of their names; empty if none is named. `others` is whether it may have others as well. `gpus` is the most cards of
     a node; None if unknown. `divided` is whether nodes offer other resources than whole cards, in a way that is not
     known. `node_class` names an EC2NodeClass: classes of other kinds share no cards.
     """

@@ -262,7 +262,7 @@ def _binding(name: str, policy: Policy, answer: ValidationActions) -> Made:
 
 
 def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables.willing") -> str:
-    """Write where the policy does less than deny a rule's findings, as in Review.action.
+    """Write the condition under which the policy does not deny a rule's findings, as Review.action decides it.
 
     CEL has no clock, so an exemption with an end holds until the fallback is made again. It is not certain whether an
     override for certain pools applies to a pod. So one that eases applies to every pod that may be in these pools, and

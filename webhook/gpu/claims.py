@@ -106,7 +106,7 @@ def _pools(grants: Iterable[Grant], policy: Policy) -> frozenset[str]:
 
 @immutable
 class ClaimContents:
-    """What a claim or a template requests that is among the facts.
+    """The contents of a claim or a template that is among the facts.
 
     `classes` has the class of each request, and `others` is true if all are known not to be for GPUs. `pooled` are the
     classes that pools offer, each once. `numbers` is how many devices it takes of them (`counted`), and `memory` the

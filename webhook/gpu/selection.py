@@ -101,7 +101,7 @@ def restricted(pod: Pod, pool: Pool) -> bool:
 def excluded(pod: Pod, pool: Pool) -> bool:
     """Return whether a pod's own node selection leaves no node of a pool.
 
-    Only labels count of which the pool lists the values, each against the node selector or against one term.
+    Only labels whose values the pool lists count. Each is compared with the node selector, or with one term.
     """
     listed = {key: left.listed for key, left in pool.nodes.values.items() if left.listed is not None}
     selector, terms = pod.node_selector, pod.node_terms
@@ -257,10 +257,10 @@ def repelling(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -
 
 
 def named_cards(pod: Pod) -> frozenset[str]:
-    """Return the models of the cards that a pod's node selection names; none if it leaves others.
+    """Return the models of the cards that a pod's node selection names; none if it allows other cards too.
 
-    A term with several such labels leaves the cards that all of them name. Of a selection with more than MAX_CHOICES
-    terms or values nothing is read.
+    A term with several such labels allows the cards that all of them name. A selection with more than MAX_CHOICES terms
+    or values is not read.
     """
     if selected := {each for key in NAMING if (each := _model(pod.node_selector.get(key, "")))}:
         return frozenset(selected)
@@ -277,9 +277,9 @@ def _model(value: str) -> str:
 
 
 def assumes(pool: Pool, named: frozenset[str], facts: Facts) -> bool | None:
-    """Whether the nodes that a pool gets have one of the cards that are named; None if that is not known.
+    """Whether future nodes of a pool will have one of the named cards; None if that is not known.
 
-    It is known of a pool without a known node by the card that it assumes.
+    It is known only for a pool that has no known node and assumes a card.
     """
     assumed = model(pool.assume.product) if pool.assume and named else ""
     return assumed in named if assumed and not known_nodes(pool, facts) else None

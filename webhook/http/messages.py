@@ -49,7 +49,7 @@ class Application(Protocol):
         """Return the answer to a request whose body need not be read; None if the body is needed."""
 
     def is_probe(self, request: HttpRequest) -> bool:
-        """Return whether a request is a kubelet's probe, which is answered quickly and before all that wait."""
+        """Return whether a request is a kubelet's probe, which is answered quickly, before all waiting requests."""
 
     def __call__(self, request: HttpRequest) -> Reply | Later:
         """Return the answer to a request that was not refused. Any thread may call it."""

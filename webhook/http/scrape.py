@@ -28,7 +28,7 @@ _TEXT = (("Content-Type", "text/plain"),)
 
 
 class Scraped(Protocol):
-    """What is served: metrics, and the seconds since the last look."""
+    """The values that are served: metrics, and the seconds since the last look."""
 
     @property
     def age(self) -> float:
@@ -39,7 +39,7 @@ class Scraped(Protocol):
 
 
 class Answered(Protocol):
-    """What answers who used what of the node's cards."""
+    """The part of the agent that reports who used how much of the node's cards."""
 
     def text(self, hours: int) -> bytes:
         """Return the usage of the last hours as JSON."""

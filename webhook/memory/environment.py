@@ -92,10 +92,11 @@ def _defeats(env: Environment, framework: Framework) -> Iterator[Step]:
 
 
 def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
-    """Yield a step for a variable from `envFrom` that may take a cap away. The container's own `env` overrides it.
+    """Yield a step if a variable from `envFrom` may take a cap away. The container's own `env` overrides such a one.
 
-    A prefix with which such a name begins has no other purpose, so it counts as taking the cap away. Without a prefix
-    the names are unknown, and the rule unread-variables reports that.
+    If an `envFrom` has a prefix with which such a name begins, the step counts the cap as taken away, because the
+    prefix hardly has another purpose. Without a prefix the names are unknown, so the step only says that this may
+    happen, and the rule unread-variables reports it.
     """
     names = [name for name in HIDING if name not in env]
     prefixes = sorted(prefixes, reverse=True)

@@ -39,7 +39,8 @@ READ = frozenset({*LIMITS, OFF, PRELOAD})
 def sign(container: Container, env: Mapping[str, EnvVar], resource: str) -> str:
     """Return the resource or the variable that shows that HAMi-core limits a container; empty without one.
 
-    `env` has those of its variables that READ names, and `resource` is the one of RESOURCES that it asks for, or empty.
+    `env` has the container's variables whose names are in READ. `resource` is the one of RESOURCES that the container
+    requests, or empty.
     """
     if OFF in env and env[OFF].value == "true":
         return ""

@@ -77,7 +77,7 @@ class ContainerPlan(NamedTuple):
 
     @property
     def hooked(self) -> bool:
-        """Whether the hook limits the container to `limit`, for all that is known of its image."""
+        """Whether the hook limits the container to `limit`, as far as its image is known."""
         return bool(self.limit) and not (self.image_limit is not None and self.image_limit.known)
 
     @property

@@ -65,8 +65,8 @@ class SharingOption:
 class OptionResult:
     """The result of a division: all devices, how many of them are `whole` GPUs, and the fate of the pods.
 
-    `memory` is the least of a device in MiB, of MIG devices only, if there are some. `many` counts the pods that ask
-    for more whole GPUs than any node has, and `large` those that ask for more memory than any device has; both are
+    `memory` is the MiB of the smallest device; if there are MIG devices, only these count. `many` counts the pods that
+    ask for more whole GPUs than any node has, and `large` those that ask for more memory than any device has; both are
     refused. The others land or wait.
     """
 

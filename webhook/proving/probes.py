@@ -74,8 +74,8 @@ class Untried(NamedTuple):
 def targets(engine: Engine, facts: Facts, namespace: str | None = None) -> Iterator[ProbeTarget | Untried]:
     """Yield where to try the ways: each pool of the policy, with each of its levels of trust.
 
-    A namespace is chosen by the engine: its honest pod comes into the pool, and a pod with a way is denied. So one is
-    passed over that is exempt, is never judged, or has no grant. With `namespace`, only that one is looked at.
+    A namespace is chosen by the engine: its honest pod comes into the pool, and a pod with a way is denied. So a
+    namespace is skipped that is exempt, is never judged, or has no grant. With `namespace`, only that one is looked at.
     """
     policy, alone = engine.policy, frozenset(registration.left_alone(engine.policy))
     known = sorted(facts.namespaces) if namespace is None else [namespace]

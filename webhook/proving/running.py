@@ -238,7 +238,7 @@ class Ending(NamedTuple):
 
 
 def meddled(made: Object, found: Object) -> str:
-    """Return what somebody did to a pod since it was created, after which its report counts for nothing; or nothing.
+    """Return what somebody changed in a pod after it was created, so that its report does not count; else "".
 
     Whoever may change pods in the namespace can put another one in its place, or change its images, and change them
     back: the kubelet starts a container again whose image changed, though the pod's policy is never to restart it. A

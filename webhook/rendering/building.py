@@ -50,7 +50,7 @@ class Job(NamedTuple):
         return self.over.document.file if self.over else self.folder
 
     def with_charts(self, tree: Tree, of_charts: ChartObjects) -> "Job":
-        """Return the work with the objects of its charts among the resources."""
+        """Return the job with the objects of its charts among the resources."""
         if self.over is None:
             found = kustomize.follow(tree, self.folder, of_charts)
         else:

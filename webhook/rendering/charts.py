@@ -213,7 +213,7 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
 
 
 def write(folder: FilePath, contents: Mapping[str, bytes]) -> None:
-    """Write files below our own folder."""
+    """Write files below a folder that only this process uses."""
     for path, data in contents.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is followed of a kustomization: objects with the documents that made them, patches, and what is missing."""
+"""The followed parts of a kustomization: objects with the documents that made them, patches, and what is missing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field

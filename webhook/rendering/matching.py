@@ -53,8 +53,8 @@ def finished(item: Item, job: Job, *, flux: bool) -> Item:
 def judged_by(job: Job, tree: Tree) -> Iterator[str]:
     """Yield the files that are judged by what a root makes, and need not be judged by themselves.
 
-    A file that a generator reads, or only the program, may hold an object which somebody applies: then it is not one.
-    Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it.
+    A file that a generator reads, or only the program, may hold an object which somebody applies: then the file is not
+    yielded. Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it.
     """
     found = job.found
     own = {tree.kustomization(folder) for folder in found.folders}

@@ -1,6 +1,6 @@
 """Finds what a repository deploys: its kustomizations, charts, and objects of Flux and Argo CD.
 
-An object of Flux or Argo CD may itself be made by a kustomization, which patches it. Then that one counts.
+An object of Flux or Argo CD may itself be made by a kustomization, which patches it. Then the patched object counts.
 """
 
 import json

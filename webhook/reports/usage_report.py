@@ -40,7 +40,7 @@ class UnseenNode(NamedTuple):
 class UsageRow:
     """The sums of one group. `cards` are the milliseconds of whole cards, and `cost` what they cost.
 
-    `rest` is whether it is the row of the slices that nobody held, or of which nobody knows. Its name does not show
+    `rest` is whether it is the row of the slices that nobody held, or whose holder is not known. Its name does not show
     that: a node may report a namespace of any name.
     """
 
@@ -52,7 +52,7 @@ class UsageRow:
 
 
 class UsageSums(NamedTuple):
-    """What a report shows: the rows by cards held, then the free and unseen ones, and notes about what is missing."""
+    """The contents of a report: the rows by cards held, then the free and unseen ones, and notes on missing parts."""
 
     by: str
     since: int
@@ -169,7 +169,7 @@ def head(report: UsageSums) -> tuple[str, ...]:
 
 
 def moment(time: int) -> str:
-    """Write a time of a node. It may be any number, since anyone may have written a file."""
+    """Write a node's time as a date in UTC. It may be any number, since anyone may have written it to a file."""
     try:
         return datetime.fromtimestamp(time / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):

@@ -81,7 +81,7 @@ class Read:
     """The contents of some files: packs of objects, those among them that are facts, problems and warnings.
 
     `kinds` are the kinds of objects of which only the kind was read. Files that are `apart` were not judged.
-    `unfollowed` is the number of objects that deploy others than those that were rendered.
+    `unfollowed` is the number of objects that deploy other objects than those that were rendered.
     """
 
     packs: list[Pack] = field(default_factory=list)

@@ -88,7 +88,7 @@ Compare = Callable[..., Compared]
 
 @immutable
 class Change:
-    """The effects of a change of policy on a run. Unchanged objects are only counted, but those of `same` listed.
+    """The effects of a change of policy on a run. Unchanged objects are only counted, except those listed in `same`.
 
     `pools` show who shares which GPUs under the new policy, if a report shows them. `fallback` lists the rules whose
     admission policies change.

@@ -24,7 +24,7 @@ class Apart:
 
     `charts` are the numbers of templates by the folder of their chart, `templates` those of no chart. `others` hold no
     Kubernetes object; neither do `values`, which use a GPU as a chart's values do. `hidden` files have one. `rendered`
-    are lines on what was rendered not at all, or not as a whole.
+    are lines about parts that were not rendered, or only partly.
     """
 
     charts: Counter[str] = field(default_factory=Counter)

@@ -190,13 +190,13 @@ class Report:
     """The results of one run.
 
     `explained` says whether reports show the reasoning behind each landing, and `everything` whether tables list also
-    the objects without findings and patches. `pages` describe findings that no rule in
-    `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `at` is the time of
-    the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` counts
-    objects that are never sent to the webhook, by namespace. `warnings` are places in files that were read as kubectl
-    reads them, but probably not as meant. `unread` are lines on files that were not judged. `unfollowed` is the
-    number of objects that deploy others than those that were rendered. `fallback` is that of the
-    cluster, if it was read. `texts` are the places where ConfigMaps have objects that use GPUs, as texts.
+    the objects without findings and patches. `pages` describe findings that no rule in `rules/` makes. `unjudged` are
+    the kinds that were not judged, the likely misspelt ones first. `at` is the time of the run, if reports should show
+    it. `pools` show who shares which GPUs, if a report shows them. `left_alone` counts objects that are never sent to
+    the webhook, by namespace. `warnings` are places in files that were read as kubectl reads them, but probably not as
+    meant. `unread` are lines on files that were not judged. `unfollowed` is the number of objects that deploy other
+    objects than those that were rendered. `fallback` is that of the cluster, if it was read. `texts` are the places
+    where ConfigMaps have objects that use GPUs, as texts.
     """
 
     judged: tuple[Judged, ...]

@@ -92,8 +92,8 @@ def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
 class Fates(NamedTuple):
     """The pods with a GPU to which something happens if they are created again, each as a line for people.
 
-    The policy refuses the `refused`, each with its rules. No known node of the pool of the `waiting` fits them. The
-    `moved` have a whole GPU and get a slice, and the `elsewhere` go to another pool.
+    The policy refuses the `refused`, each with its rules. The `waiting` fit no known node of their pool. The `moved`
+    have a whole GPU and get a slice, and the `elsewhere` go to another pool.
     """
 
     refused: tuple[str, ...] = ()

@@ -99,7 +99,7 @@ class NodeGroup:
 
     @property
     def grows(self) -> bool:
-        """Whether a node with more whole cards may come: Karpenter chooses its size by the pods that wait."""
+        """Whether Karpenter may make a node with more whole cards: it chooses a node's size by the pods that wait."""
         return self.sharing == WHOLE and any(node_labels.KARPENTER in each.node.labels for each in self.nodes)
 
     @property
@@ -159,7 +159,8 @@ def operators(objects: Iterable[Object]) -> Iterator[str]:
     """Yield the namespaces in which the GPU Operator says that it runs.
 
     It writes its own into the status of its ClusterPolicy or GPUCluster, which are objects of the cluster (gpu-operator
-    api/nvidia/v1/clusterpolicy_types.go, api/nvidia/v1alpha1). Where a file has no status, it is one of NVIDIA's pages.
+    api/nvidia/v1/clusterpolicy_types.go, api/nvidia/v1alpha1). If a file has no status, the namespace is one of those
+    in NVIDIA's installation guides.
     """
     objects = list(objects)
     usual = [name for name in _USUAL if name in Facts.of(objects).namespaces]

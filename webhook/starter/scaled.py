@@ -54,10 +54,10 @@ class _Remainder(NamedTuple):
 def to_come(
     facts: Facts, accelerators: Iterable[str], existing: Sequence[GPUNode], places: Sequence[str], *, by_product: bool
 ) -> NodesToCome:
-    """Return what may be made, where no existing node has the labels. MIG devices are not known in advance.
+    """Return the nodes that may be made and whose labels no existing node has. MIG devices are not known in advance.
 
-    If nodes are told apart `by_product`, the cards that no existing node of a NodePool has are nodes to come as well.
-    `places` are the namespaces of device plugins.
+    With `by_product`, a NodePool that has a node also counts, for the cards that none of its nodes has. `places` are
+    the namespaces of device plugins.
     """
     named = [of_accelerator(each) for each in accelerators]
     left = (each for maker in (*facts.scaled, *named) for each in _left(maker, existing, by_product=by_product))

@@ -138,7 +138,7 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> _Pool:
 
 
 def taint_command(plan: StarterPlan) -> str:
-    """Return what gives the suggested taint to the nodes with GPUs that lack its key.
+    """Return the command or the edit that gives the suggested taint to the nodes with GPUs that lack its key.
 
     An autoscaler's nodes are gone tomorrow, so the taint belongs in the object that makes them. `kubectl taint` refuses
     a node that has another value under the key.

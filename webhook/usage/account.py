@@ -56,7 +56,7 @@ class HolderLook(NamedTuple):
 
 
 class NodeLook(NamedTuple):
-    """What one look has shown of a node. If it is not `seen`, nothing is known from it on, except its cards.
+    """What one look has shown of a node. If it is not `seen`, only its cards are known until the next look.
 
     `complete` is whether `holders` has all that may hold slices. If not, no slice counts as free.
     """
@@ -111,7 +111,7 @@ def advance(before: AccountState, look: NodeLook, now: int, wall: int) -> Accoun
 
 
 def hours(wall: int, elapsed: int) -> Iterator[tuple[int, int]]:
-    """Yield the hours of a time that began at `wall`, each with its part in ms. Of a longer time, the last hours."""
+    """Yield the hours of a period that began at `wall`, each with its part in ms; at most the last KEPT_HOURS hours."""
     end, begin = wall + elapsed, max(wall, wall + elapsed - KEPT_HOURS * HOUR)
     while begin < end:
         hour = begin // HOUR

@@ -23,7 +23,11 @@ MOST_BYTES = 8 * 2**20
 
 
 class ContainerNow(NamedTuple):
-    """A container as it is now, and its milliseconds on the node and without work. `shared` is whether its card is."""
+    """A container as it is now.
+
+    `held` is for how many milliseconds it has been seen, and `idle` for how many it has not worked. `shared` is whether
+    its card is shared.
+    """
 
     namespace: str
     workload: str
@@ -60,7 +64,7 @@ def first_hour(wall: int, hours: int | None) -> int:
 
 
 def present(state: AccountState) -> tuple[ContainerNow, ...]:
-    """Return the containers of the last look that hold slices."""
+    """Return the containers that held slices when the agent last looked at the node."""
     cards = {card.uuid: card for card in state.last.cards}
     node_shares = any(card.slices > 1 for card in state.last.cards)
     found = []

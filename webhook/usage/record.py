@@ -32,7 +32,7 @@ class SlicedCard(NamedTuple):
 
 
 class CardKey(NamedTuple):
-    """Whose row it is: a card, as it was offered in an hour. `hour` counts from 1970 in UTC."""
+    """The key of a card's row: the card, as it was offered in an hour. `hour` counts from 1970 in UTC."""
 
     hour: int
     card: str
@@ -41,7 +41,7 @@ class CardKey(NamedTuple):
 
 
 class HolderKey(NamedTuple):
-    """Whose row it is: a container on a card in an hour.
+    """The key of a container's row: the container, on a card in an hour.
 
     `card` is empty while it is not known which card of the node the container holds.
     """
@@ -56,7 +56,7 @@ class HolderKey(NamedTuple):
     container: str
 
     def folded(self, *, namespace: bool) -> "HolderKey":
-        """Return the key of the row for all others, of its namespace or of all namespaces."""
+        """Return the key of the row that adds up other containers, of its namespace or of all namespaces."""
         return self._replace(namespace=self.namespace if namespace else REST, workload=REST, pod=REST, container=REST)
 
 
@@ -121,7 +121,9 @@ def gathered(
     most: int = MOST,
     start: Book | None = None,
 ) -> Book:
-    """Add rows to a book, with at most about twice `most` rows of containers in an hour. The first ones have their own.
+    """Add rows to a book, with at most about twice `most` rows of containers in an hour.
+
+    The first containers of an hour get rows of their own; the others are added up by namespace.
 
     Rows of cards are not limited, since a node has few cards.
     """

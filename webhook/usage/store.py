@@ -87,7 +87,10 @@ class UsageStore:
             return None, self._failed(error)
 
     def save(self, book: Book, last: SavedAt) -> str:
-        """Add the rows of a book, and remove the oldest ones. Only SHARED if another process has saved meanwhile."""
+        """Add the rows of a book, and remove the oldest ones.
+
+        If another process has saved meanwhile, it adds none and returns SHARED.
+        """
         try:
             self._prepare()
             with closing(self._open()) as file:

@@ -1,4 +1,4 @@
-"""Reads which limits the driver has of a node's containers, next to what they were admitted with. Changes nothing."""
+"""Compares the driver's limits of a node's containers with what they were admitted with. Changes nothing."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -21,7 +21,7 @@ class Watchdog(Watcher):
 
     @property
     def reported(self) -> frozenset[Key]:
-        """The containers and cards that were reported: strangers until they end, others for ten minutes at least."""
+        """The reported containers and cards: those without a request until they end, others for at least 10 minutes."""
         return frozenset(key for key, _ in self._state.reported)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:

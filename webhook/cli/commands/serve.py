@@ -213,7 +213,7 @@ def command(
 def from_files(
     policy: str | None, *facts_paths: str, manner: Manner = Manner.ENFORCE
 ) -> "tuple[Mapping[str, str], Follow]":
-    """Return what the log says, and what starts a worker with facts from files. Raises Unusable."""
+    """Return the fields of the first log line, and the function that starts a worker. Raises Unusable."""
     engine, facts = inputs.load_engine(policy, *facts_paths)
     judge = _judge(engine, manner)
 

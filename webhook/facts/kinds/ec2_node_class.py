@@ -13,7 +13,7 @@ TABLE = Table[str, NodeClassSharing]("node_classes")
 
 
 def read(item: Object, _: str, name: str) -> Fact:
-    """Read the sharing; whole cards if the user data says none, or is no text of Bottlerocket's."""
+    """Read the sharing: whole cards if the user data does not set any, or is not for Bottlerocket."""
     return TABLE.row(name, _sharing(item))
 
 

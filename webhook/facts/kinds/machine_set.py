@@ -20,7 +20,7 @@ TABLE = Table[tuple[str, str, str], ScaledNodes]("machines")
 def read(item: Object, namespace: str, name: str) -> Fact:
     """Read the nodes; None if they have no GPUs. OpenShift has the labels of nodes in the spec of the machine.
 
-    The MachineSet of a MachineDeployment says nothing of its own.
+    Also None for the MachineSet of a MachineDeployment, which makes the same nodes.
     """
     metadata = mapping(item.get("metadata"))
     template = mapping(mapping(item.get("spec")).get("template"))

@@ -50,7 +50,7 @@ EARLIER: frozenset[str] = frozenset()
 
 @cache
 def code() -> str:
-    """The text of this release: ASCII, less than 8 KiB."""
+    """The Python file of the shim in this release: ASCII text of less than 8 KiB."""
     return (pkgutil.get_data(__package__, FILE) or b"").decode("ascii")
 
 

@@ -36,7 +36,7 @@ STEPS = 20_000
 
 
 class AllocationError(Exception):
-    """A selector that cannot be evaluated, a search without an end, or all devices where a constraint refuses one.
+    """A selector cannot be evaluated, a search does not end, or a constraint refuses one of "all" devices.
 
     The scheduler then gives up the pod, whatever other nodes have (allocator_incubating.go, errors of Allocate).
     """

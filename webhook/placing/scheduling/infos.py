@@ -199,7 +199,7 @@ def pod_info(
 
     The class called "" is the default of the cluster. A priority that the pod has already counts before its class.
     `namespaces` are the labels of namespaces. `peers` selects the pods of the same service and workload, over which the
-    scheduler spreads a pod that says nothing of it.
+    scheduler spreads a pod that has no constraint of its own.
     """
     spec, namespace, labels = mapping(item.get("spec")), namespace_of(item), labels_of(item)
     affinities = mapping(spec.get("affinity"))

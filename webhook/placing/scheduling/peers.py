@@ -101,7 +101,7 @@ def _matching(spread: Spread, node: NodeInfo, pod: PodInfo) -> int:
 
 
 def affinities(pod: PodInfo, candidates: Sequence[NodeInfo], nodes: Iterable[NodeInfo]) -> list[int]:
-    """Score nodes by the affinity between the pod and those that are there, from 0 to 100."""
+    """Score nodes by the affinity between the pod and the pods on the nodes, from 0 to 100."""
     weights: Counter[Pair] = Counter()
     for node in nodes:
         for each in node.pods if pod.liked else node.bound:

@@ -86,10 +86,10 @@ def step(pod: PodInfo, stage: ClusterState, strategy: Strategy, evictor: str = "
 def victims_on(pod: PodInfo, node: NodeInfo, stage: ClusterState) -> list[PodInfo] | None:
     """Return the pods to evict from a node for a pod, the most important first; None if evictions do not help.
 
-    All pods of a lower priority leave at first; then each comes back, the most important first, if the pod still fits
-    (plugins/defaultpreemption, SelectVictimsOnNode). With equal priority, the earlier pod is more important.
-    Disruption budgets are not known here, so none is spared for one. The devices of a pod stay taken meanwhile, as the
-    scheduler sees it: it evicts none for its claims. Raises Unreadable.
+    First all pods of a lower priority are removed. Then each comes back, the most important first, if the pod still
+    fits (plugins/defaultpreemption, SelectVictimsOnNode). With equal priority, the earlier pod is more important.
+    Disruption budgets are not known here, so they protect no pod. A removed pod keeps the devices of its claims, as in
+    the scheduler, which evicts no pod to free them. Raises Unreadable.
     """
     lower = sorted((each for each in node.pods if each.priority < pod.priority), key=lambda each: -each.priority)
     if not lower:
