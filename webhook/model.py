@@ -149,7 +149,7 @@ class Result(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """Why the finding has less effect than its rule says; empty in most cases."""
+        """The reason why the finding has less effect than its rule says; empty in most cases."""
         return f"exempted by {self.exemption}" if self.exemption else "would be repaired" if self.repaired else ""
 
     @property

@@ -166,7 +166,7 @@ class PossibleTerm(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """Where a part of a view is in its object. If the part is a `text`, all places below it are inside that text."""
+    """The place of a part of a view in its object. If the part is a `text`, all places below it are in that text."""
 
     path: Path
     text: bool = False

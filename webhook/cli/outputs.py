@@ -1,4 +1,4 @@
-"""Where the commands write."""
+"""The outputs of commands: standard output, standard error and files."""
 
 import os
 import sys

@@ -52,7 +52,7 @@ _ALSO = ("policy", "wanted")
 
 
 def verifiable(function: Callable[..., int]) -> Any:
-    """Add `--verify` and the options of it, with which the command itself is not run."""
+    """Add `--verify` and its options. With `--verify` the command only verifies a proof."""
 
     @wraps(function)
     def either(*, verify: str | None, **values: Any) -> int:

@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What was observed of the replicas and API servers.
+    """The observed state of the replicas and API servers.
 
     `held` are the digests that every replica holds; empty if a replica does not answer, or if there is none. `releases`
     are those of all replicas; None while one does not answer. `called`: every API server calls both configurations as

@@ -10,7 +10,7 @@ from webhook.model import Object
 
 
 class Reason(StrEnum):
-    """Why a policy is ready or not."""
+    """The reason why a policy is ready or not."""
 
     IN_FORCE = "InForce"
     OFF = "Off"

@@ -1,4 +1,4 @@
-"""Where the objects are that a controller reads and writes, and the terms by which it works."""
+"""The settings of a controller: where its objects are, and how long requests take."""
 
 from dataclasses import dataclass
 

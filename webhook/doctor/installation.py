@@ -33,7 +33,7 @@ REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "Subjec
 
 
 class ReadFailure(NamedTuple):
-    """Why something could not be read: the HTTP status, 0 without one, and a line."""
+    """A failure to read an object: the HTTP status (0 without one), and the reason in one line."""
 
     status: int
     why: str

@@ -25,7 +25,7 @@ def amounts(resources: Mapping[str, Any]) -> dict[str, int]:
 
 
 def count(amount: Any) -> int:
-    """Read a quantity as a whole number, rounded up as Kubernetes does; 0 for one that is none."""
+    """Read a quantity as a whole number, rounded up as Kubernetes does; 0 for a value that is no quantity."""
     return ceil(quantity.amount(amount))
 
 
@@ -33,7 +33,7 @@ def count(amount: Any) -> int:
 
 
 def extended(amounts: Any) -> dict[str, str]:
-    """Return the amounts of extended resources of any vendor, but for those of Kubernetes' own domain."""
+    """Return the amounts of extended resources of any vendor, except those in Kubernetes' own domain."""
     return {key: str(amount) for key, amount in mapping(amounts).items() if "/" in key and "kubernetes.io/" not in key}
 
 
@@ -44,7 +44,7 @@ def home(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def variable(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep a variable. Of a reference to another object, keep only that it is a reference."""
+    """Keep a variable. If its value comes from another object, keep only that fact."""
     if entry.get("valueFrom"):
         return {"name": entry["name"], "valueFrom": {"fieldRef": {}}}
     return filled(entry, "name", "value")

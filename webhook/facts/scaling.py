@@ -13,7 +13,7 @@ from webhook.facts.parts import VENDOR
 
 
 class ScaledNodes(NamedTuple):
-    """The nodes that one object has an autoscaler make, if they have GPUs of NVIDIA.
+    """The nodes with NVIDIA GPUs that an autoscaler makes for one object, such as a NodePool.
 
     `labels` are those of each such node, and known in advance. `products` are the known cards that it may have, by any
     of their names; empty if none is named. `others` is whether it may have others as well. `gpus` is the most cards of

@@ -248,7 +248,7 @@ def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount]
 
 
 def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claimed: TrustRequest) -> tuple[str, ...]:
-    """Return the values of the label of a clash by which the pod would select a pool that takes it.
+    """Return the values with which the label of a clash would select a pool that takes the pod.
 
     If nodes of that pool are known, these are the values of those that offer what it requests, and that it tolerates. A
     pod with more than MAX_CHOICES terms and conditions gets none.

@@ -163,7 +163,7 @@ class PodReview(Review[Pod]):
 
     @shared
     def request_way(self) -> str:
-        """The words for requesting a GPU, and that all are taken in the pool where such a pod would go."""
+        """The words for requesting a GPU. They also say if the pool where the pod would go has none free."""
         pod, policy, facts, trust = self.subject, self.policy, self.facts, self.trust_request
         name = next((name for name in placement.offers(pod, policy, facts, trust) if not name.endswith("*")), "")
         pool = placement.place(pod, policy, facts, {name: 1}, trust).pool if name else None

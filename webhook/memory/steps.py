@@ -21,8 +21,8 @@ class Cap(NamedTuple):
 
     `doubted` is true if only the pod claims to run an older PyTorch. Its claim then excuses nothing. `shim` is true if
     every container of the pod has the shim. `driver` is true if the driver limits the pod to its slice; then the
-    frameworks' variables only make errors easier to read. `limit` is the MiB to which variables have NVIDIA's hook
-    limit the container; 0 where none are written.
+    frameworks' variables only make errors easier to read. `limit` is the MiB to which NVIDIA's hook limits the
+    container by variables; 0 where none are written.
     """
 
     budget: Budget

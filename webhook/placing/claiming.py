@@ -21,9 +21,9 @@ NO_READER = f"install the extra that reads the selectors of device classes: pip 
 
 @dataclass(eq=False)
 class Claims:
-    """The claims of a play by namespace and name, the templates, and the devices.
+    """The claims of a simulation by namespace and name, the templates, and the devices.
 
-    `unplayed` says why claims are not played; empty if they are. `by_resource` names the class that stands for a
+    `unplayed` says why claims are not simulated; empty if they are. `by_resource` names the class that stands for a
     resource.
     """
 

@@ -65,7 +65,7 @@ def options(cap: MemoryCap, seconds: int) -> tuple[str, ...]:
 
 
 def measured(cap: MemoryCap, seen: Sighting | str) -> str:
-    """Say what a pod got, in words; or why it was not measured, if that is given or the report is of other MiB."""
+    """Say how much memory a pod got, or why this was not measured. If `seen` is a text, it is the reason."""
     if isinstance(seen, str):
         return f"cap of {cap.mib} MiB: not measured: {seen}"
     if seen.memory is None or seen.memory.asked != cap.asked:

@@ -38,7 +38,7 @@ MOST = 32
 
 
 class ProbeTarget(NamedTuple):
-    """Where ways are tried: a pool, a level of trust, and a namespace whose pods have it.
+    """A place where ways are tried: a pool, a level of trust, and a namespace whose pods have it.
 
     `resource` is what the pool offers, and `node` one of its nodes; each is empty if it is not known.
     """

@@ -41,7 +41,7 @@ Ask = Callable[[Object], DryRun]
 
 
 class Outcome(StrEnum):
-    """What a probe showed. The honest pod is admitted. A way is shut, or open. Or the probe showed none of these."""
+    """The result of a probe: the honest pod was admitted; a way is shut, or open; or the probe showed none of these."""
 
     ADMITTED = "admitted"
     SHUT = "shut"
@@ -157,7 +157,7 @@ def _outcome(way: GPUWay | None, answer: DryRun, naming: re.Pattern[str], *, twi
 def blind(pod: Object) -> bool:
     """Return whether every container of an admitted pod is told to see no GPU, whatever its image or sources say.
 
-    The last one counts of several variables with the same name.
+    If several variables have the same name, the last one counts.
     """
     spec = pod["spec"]
     return all(_visible(each) == [VOID] for each in [*spec.get("initContainers", ()), *spec["containers"]])

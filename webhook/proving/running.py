@@ -98,7 +98,7 @@ def is_of_a_run(item: Object) -> bool:
 def run_object(run: ProbeRun, now: datetime) -> Object:
     """Return the ConfigMap that stands for a run: deleting it deletes the run's pods.
 
-    Its entries are those that the ways with variables of a ConfigMap read.
+    Its entries are the variables for the ways that read a ConfigMap.
     """
     metadata = {"name": run.name, "namespace": run.namespace, "labels": _labels(run)}
     metadata["annotations"] = {UNTIL: run.until(now)}

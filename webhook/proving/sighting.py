@@ -40,7 +40,7 @@ class SeenDevice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenCards:
-    """NVML's cards and MIG devices, `mig` of which are MIG devices. With none, `why` says what there was instead."""
+    """NVML's cards and MIG devices, `mig` of which are MIG devices. If there are none, `why` is the reason."""
 
     count: int
     mig: int
@@ -91,7 +91,7 @@ class Sighting:
 
     @property
     def blind(self) -> bool:
-        """Whether the container sees no GPU, by each of the looks. A probe that could not look shows neither."""
+        """Whether every look was made, and each shows that the container sees no GPU."""
         looked = not isinstance(self.files, str) and self.files.unclear == 0
         return looked and not self.sees and not isinstance(self.nvml, str) and not isinstance(self.cuda, str)
 

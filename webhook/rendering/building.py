@@ -46,7 +46,7 @@ class Job(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where people edit it: the file of the object that changes it, or the folder."""
+        """The place where people edit it: the file of the object that changes it, or the folder."""
         return self.over.document.file if self.over else self.folder
 
     def with_charts(self, tree: Tree, of_charts: ChartObjects) -> "Job":

@@ -48,7 +48,7 @@ _ROUNDS = 5
 
 @dataclass
 class Plan:
-    """What is to be rendered. `included` are the folders and files that something makes use of."""
+    """The parts of a repository to render. `included` are the folders and files that some other part uses."""
 
     jobs: list[Job] = field(default_factory=list)
     releases: list[Installed] = field(default_factory=list)

@@ -34,7 +34,7 @@ CONTEXT = ("cluster", "user", "image")
 
 
 class ProofPlace(NamedTuple):
-    """Where ways were tried: a pool, a level of trust, and the namespace, which is empty where nothing was sent."""
+    """A place where ways were tried: a pool, a level of trust, and the namespace, empty if nothing was sent."""
 
     pool: str
     trust: str

@@ -22,7 +22,7 @@ NO_PROCESS = "no process"
 
 
 class NodeNow(NamedTuple):
-    """What is known of a node now: its agent's metrics, and its usage record if it keeps one and has answered.
+    """The known state of a node: its agent's metrics, and its usage record if it keeps one and has answered.
 
     `silent` is why the record is not known, although there is one.
     """

@@ -24,11 +24,11 @@ KEPT_HOURS = 35 * 24
 
 
 class CardShare(NamedTuple):
-    """What a container holds and does on one card. `card` is empty if it is not known which one.
+    """A container's slices and work on one card. `card` is empty if it is not known which card it is.
 
     `work` is whether it worked; None if NVML cannot tell. `mib` is its memory; None if unknown. `cap` is its allowance
-    in MiB, 0 if there is none, and `over` whether it is above it. `contended` is whether another one worked too.
-    `elsewhere` is how many more slices it holds, of cards that are not known.
+    in MiB, 0 if there is none, and `over` whether it is above it. `contended` is whether another container worked too.
+    `elsewhere` is how many more slices it holds, on unknown cards.
     """
 
     card: str
@@ -56,7 +56,7 @@ class HolderLook(NamedTuple):
 
 
 class NodeLook(NamedTuple):
-    """What one look has shown of a node. If it is not `seen`, only its cards are known until the next look.
+    """The result of one look at a node. If it is not `seen`, only its cards are known until the next look.
 
     `complete` is whether `holders` has all that may hold slices. If not, no slice counts as free.
     """
@@ -94,7 +94,7 @@ class AccountState:
 def advance(before: AccountState, look: NodeLook, now: int, wall: int) -> AccountState:
     """Add the time since the last look, and remember this one.
 
-    What a look has shown counts until the next one, and so do the hours of its wall clock. If the next one comes later
+    The result of a look counts until the next look, and so do the hours of its wall clock. If the next one comes later
     than LONGEST, or the last one has seen nothing, all slices of the last look's cards count as unseen meanwhile.
     """
     elapsed = max(now - before.at, 0)

@@ -78,7 +78,7 @@ class CardAmounts(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """What a container held and used. `held` is in slice-milliseconds; memory is in MiB.
+    """The slices that a container held, and its use of a card. `held` is in slice-milliseconds; memory is in MiB.
 
     `working`, `idle` and `unmeasured` are milliseconds, and together those for which the container was seen.
     `unmeasured` is when NVML could not tell whether it worked. `memory` is MiB times milliseconds over the

@@ -57,7 +57,7 @@ class UseNow(NamedTuple):
 
 
 class NodeScrape(NamedTuple):
-    """What an agent's metrics say. `age` is the seconds since its last look, None before the first.
+    """The contents of an agent's metrics. `age` is the seconds since its last look, None before the first.
 
     `faults` counts the containers whose limit by the driver is wrong, by fault. `counts` is whether the agent keeps a
     usage record.

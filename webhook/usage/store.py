@@ -56,7 +56,7 @@ _CARD_SUMS = ", ".join(f"sum({name})" for name in CardAmounts._fields)
 
 
 class SavedAt(NamedTuple):
-    """When a node was saved last: by the monotonic clock of a boot, and by the wall clock (ms), with its cards."""
+    """The time of a node's last save, by the monotonic clock of a boot and by the wall clock (ms), and its cards."""
 
     node: str
     boot: str

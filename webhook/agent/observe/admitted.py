@@ -22,7 +22,7 @@ class Admitted(NamedTuple):
     memory of a card that it may use, in MiB; None if there is no limit. `exempt` is the name of the policy's exemption
     for system components that covers it. `ending` is whether its pod is being deleted. `init` is whether it is an init
     container that runs to its end. `driver` is whether the driver must limit it to its allowance. `stated` is the limit
-    in MiB that its variables have NVIDIA's hook set; None if they state none. `pause` is how it may be frozen; None if
+    in MiB that NVIDIA's hook sets by its variables; None if they state none. `pause` is how it may be frozen; None if
     it must not be.
     """
 

@@ -35,7 +35,7 @@ class LimitCounts(NamedTuple):
 
 
 class WantedLimit(NamedTuple):
-    """The limit of a container in MiB, and the one that its variables have NVIDIA's hook set before its start.
+    """The limit of a container in MiB, and the one that NVIDIA's hook sets before its start, by its variables.
 
     `stated` is None without these variables. It is more than `mib` if the card got more replicas since. `any` is
     whether only the pod is known, so that the limits are those of any of its containers.

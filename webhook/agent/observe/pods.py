@@ -40,7 +40,7 @@ def by_logs(files: Iterable[str]) -> Mapping[str, ContainerName]:
 def unreported(
     pods: Iterable[Object], names: Mapping[str, ContainerName], links: Mapping[str, str]
 ) -> Mapping[str, tuple[ContainerName, Object]]:
-    """Return the containers that have started and that their pods' status does not have yet, by id, each with its pod.
+    """Return the started containers that are not in their pods' status yet, by id, each with its pod.
 
     The kubelet reports a container only when its postStart hook has ended and the pod's other containers have started,
     however long that takes. Its log is there before (kubernetes pkg/kubelet/kuberuntime/kuberuntime_container.go,

@@ -31,8 +31,8 @@ def sight(
     """Return what a look shows of the slices of a node, and on which cards each container has been seen so far.
 
     The kubelet's choice of a card is not known. So a container is on the card on which its processes were seen, or on
-    the only one of the node; before, its card is unknown. MIG devices are not counted. A pod may request any number of
-    slices, such as one that a tenant has bound to the node; it counts as at most all of them.
+    the only one of the node. Until then its card is unknown. MIG devices are not counted. A pod may request any number
+    of slices, such as one that a tenant has bound to the node; it counts as at most all of them.
     """
     cards = [card for card in seen.cards if card.reading.opened and not card.reading.mig]
     if not node.slices or not cards:

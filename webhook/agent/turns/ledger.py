@@ -100,7 +100,7 @@ class Ledger:
 
     @property
     def trouble(self) -> str:
-        """Why this ledger is unsafe. An empty text means that it is safe, or that there is no folder yet."""
+        """The reason why this ledger is unsafe; empty if it is safe, or if there is no folder yet."""
         try:
             with private.opened(self.folder) as (folder, about):
                 return private.trouble(about) or self._replaced(folder)

@@ -26,7 +26,7 @@ QUEUED, OVER, MEMORY, FOUND = "others are ahead of it", "its turn is over", "mem
 
 
 class CardLoad(NamedTuple):
-    """A card at one look: in which percent of the last period it was busy, if known, and its memory in MiB."""
+    """A card at one look: the percent of the last period in which it was busy, if known, and its memory in MiB."""
 
     busy: int | None
     used: int
@@ -62,7 +62,7 @@ class PlanInput(NamedTuple):
 
 
 class Frozen(NamedTuple):
-    """When a container was frozen, until when it may stay frozen, and how long it must run afterwards."""
+    """A frozen container: since when, until when it may stay frozen, and how long it must run afterwards."""
 
     since: float
     until: float

@@ -111,7 +111,7 @@ def command(
 
 
 class TopRound(NamedTuple):
-    """What one round has found."""
+    """The results of one round."""
 
     cards: list[top_report.TopCard]
     notes: list[str]
@@ -119,7 +119,7 @@ class TopRound(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """What is missing, a line each."""
+        """The missing parts, one line each."""
         return [*self.notes, *usages.unseen_lines(self.unseen)]
 
 

@@ -19,7 +19,7 @@ LIST = "slicewarden facts --images"
 
 
 class ImageLimit(NamedTuple):
-    """Why the limit of a container may be its image's and wider than its slice; `known` if a list of images says so."""
+    """The reason why an image may set a wider limit than a container's slice; `known` if a list of images says so."""
 
     why: str
     known: bool

@@ -1,9 +1,9 @@
 """Says which nodes can set a limit by variables, so that a container with them starts there.
 
-On a driver without the call and on cgroup v1 the hook fails, and the container with it. No label of NVIDIA's gives the
-version of cgroup or of the toolkit. So an administrator vouches for a node with a label, and the pool must select its
-nodes by it: steering then keeps the pod off every other node, and off one that joins later until it has the label. A
-pod that is not steered gets none.
+On a driver without the call, and on cgroup v1, the hook fails, and the container does not start. No label of NVIDIA's
+gives the version of cgroup or of the toolkit. So an administrator vouches for a node with a label, and the pool must
+select its nodes by it: steering then keeps the pod off every other node, and off one that joins later until it has the
+label. A pod that is not steered gets none.
 """
 
 from collections.abc import Callable, Iterator

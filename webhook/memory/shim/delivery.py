@@ -121,8 +121,8 @@ def deliver(
 ) -> Delivery:
     """Compare a container with one that has the shim. `known` is the PYTHONPATH that its image sets.
 
-    `env` has those of its variables that READ names. `runs` is whether the pod already exists, so that its containers
-    cannot be changed.
+    `env` has the container's variables whose names are in READ. `runs` is whether the pod already exists, so that its
+    containers cannot be changed.
     """
     own = env.get(PYTHONPATH)
     if own is not None and own.value is None:
