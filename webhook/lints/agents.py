@@ -92,10 +92,10 @@ def late_driver_limit(of: Linted) -> Iterator[LintFinding]:
 
 
 def unlisted_images(of: Linted) -> Iterator[LintFinding]:
-    """A pool warns of or refuses images that no list has, and there is no list.
+    """A pool warns about or refuses images that are in no list, and no list exists.
 
-    Only an image that a list of images has by its digest is known to set no wider limit of the driver. Without a list
-    `imageLimits` warns of each pod of the pool, or refuses it.
+    Only an image whose digest is in a list of images is known to set no wider limit of the driver. Without a list,
+    `imageLimits` warns about each pod of the pool, or refuses it.
 
     Way out: write a list with `slicewarden facts --images`, and apply it in a namespace of `sharing.namespaces`. Until
     then leave `imageLimits` out.

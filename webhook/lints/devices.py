@@ -14,7 +14,7 @@ def shared_device(of: Linted) -> Iterator[LintFinding]:
     """A pool of unshared GPUs has a device class whose devices several claims may use at once.
 
     Such claims, from any namespace, get the same GPU without isolation. Drivers publish such devices with
-    `allowMultipleAllocations`, as NVIDIA's does with `--consumable-shares`. Only where ResourceSlices are among the
+    `allowMultipleAllocations`, as NVIDIA's does with `--consumable-shares`. The lint needs ResourceSlices among the
     facts.
 
     Way out: set the pool's `sharing` to time-slicing, with the trust that this requires, or let the class select
@@ -34,10 +34,10 @@ def shared_device(of: Linted) -> Iterator[LintFinding]:
 
 
 def uncounted_device(of: Linted) -> Iterator[LintFinding]:
-    """A shared pool without `maxMemory` has a device class where claims that request no memory take none of a device.
+    """A shared pool without `maxMemory` has a device class whose claims need not take any memory of a device.
 
-    Then any number of claims may share one GPU, as with `--consumable-shares=unlimited` of NVIDIA's driver. Only where
-    ResourceSlices are among the facts.
+    Then any number of claims may share one GPU, as with `--consumable-shares=unlimited` of NVIDIA's driver. The lint
+    needs ResourceSlices among the facts.
 
     Way out: set `maxMemory` for the pool, so that every claim has to say how much it takes.
     """
@@ -80,8 +80,8 @@ def missing_class(of: Linted) -> Iterator[LintFinding]:
     """A device class of a pool does not exist.
 
     Claims for it wait until it exists: it was deleted or renamed, or its driver is not installed. A class with that
-    name decides which devices the pool's claims get, so only administrators may write one (`foreign-device-class`).
-    Only where DeviceClasses are among the facts, and for names without `*`.
+    name decides which devices the pool's claims get, so only administrators may write one (`foreign-device-class`). The
+    lint needs DeviceClasses among the facts, and reads only names without `*`.
 
     Way out: install the driver, correct the name, or remove the class from the pool.
     """
@@ -101,7 +101,7 @@ def unjudged_class(of: Linted) -> Iterator[LintFinding]:
     """A device class of GPUs offers them as a resource that the policy does not know.
 
     Every pod that requests the resource gets such a GPU, and counts as a pod without one. The rule `unlisted-resource`
-    refuses such a class when it is written, so this one is older than the webhook. Only where DeviceClasses are among
+    refuses such a class when it is written, so this one is older than the webhook. The lint needs DeviceClasses among
     the facts.
 
     Way out: add the name to `gpus.resources`, or take `extendedResourceName` out of the class.

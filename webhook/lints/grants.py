@@ -112,8 +112,8 @@ def broad_right(of: Linted) -> Iterator[LintFinding]:
     """Service accounts have the right of trust through a rule with `*`, or all accounts of the cluster have it.
 
     Nobody decided that their pods may share GPUs. A user who may create pods in their namespace can run them as these
-    accounts. Only where a grant has `rbac`, and Roles and bindings are among the facts; accounts of kube-system are not
-    reported.
+    accounts. The lint needs a grant with `rbac`, and Roles and bindings among the facts. It does not report accounts of
+    kube-system.
 
     Way out: name verbs and resources in the role, or bind the role to fewer.
     """

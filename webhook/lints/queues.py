@@ -20,7 +20,7 @@ def flavor_against_pool(of: Linted) -> Iterator[LintFinding]:
     to, Kueue admits the job, holds the quota, and Slicewarden refuses every pod. The pods of a namespace with a grant
     are assumed to be trusted. A flavour that fits shared and whole GPUs alike counts a slice as a card. A taint of a
     flavour that its own tolerations do not cover keeps jobs out of it: Slicewarden writes tolerations into pods, not
-    into jobs. Only where ResourceFlavors, ClusterQueues and LocalQueues are among the facts.
+    into jobs. The lint needs ResourceFlavors, ClusterQueues and LocalQueues among the facts.
 
     Way out: give the flavour the labels of one pool, and each trust level its own queue. Add the pool's
     tolerations to the flavour.
@@ -123,7 +123,7 @@ def evicting_default(of: Linted) -> Iterator[LintFinding]:
     """The cluster's default priority class evicts other pods, but pods without trust may not.
 
     So with `untrusted: {preempt: Never}`, every pod without trust that requests a GPU and names no class is refused.
-    Only where PriorityClasses are among the facts.
+    The lint needs PriorityClasses among the facts.
 
     Way out: give the default class `preemptionPolicy: Never`, or a value of 0. Or document which class users should
     name.

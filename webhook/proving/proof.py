@@ -155,7 +155,7 @@ def _outcome(way: GPUWay | None, answer: DryRun, naming: re.Pattern[str], *, twi
 
 
 def blind(pod: Object) -> bool:
-    """Return whether every container of an admitted pod is told to see no GPU, whatever its image or sources say.
+    """Return whether variables hide all GPUs from every container of an admitted pod, whatever its image sets.
 
     If several variables have the same name, the last one counts.
     """

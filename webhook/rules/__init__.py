@@ -54,7 +54,7 @@ class Rule:
     since: Release = (0, 0)
     looks_at: frozenset[Trait] | None = None
     fallback: Fallback | None = None
-    """The clauses that the API server holds by itself; its docstring says how much less they find than `check`."""
+    """The clauses that the API server enforces by itself; its docstring says how much less they find than `check`."""
 
 
 def releases() -> dict[str, Release]:

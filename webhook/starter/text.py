@@ -33,8 +33,8 @@ MAX_NAMED = 10
 class Said(NamedTuple):
     """Text that the policy has only in comments.
 
-    `seeming` are agents whose DaemonSets tenants may have written, and `strangers` are other pods. The policy would
-    refuse both. `fates` are of pods with GPUs.
+    `seeming` are agents whose DaemonSets tenants may have written, and `strangers` are all other refused pods. The
+    policy would refuse both. `fates` are of pods with GPUs.
     """
 
     doubts: Doubts = Doubts()
