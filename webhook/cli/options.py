@@ -86,7 +86,7 @@ def once(*names: str, also: str = "", **more: Any) -> Callable[[Function], Funct
 
 
 def policy(meaning: str = POLICY, *, file: bool = True, alone: bool = False) -> Callable[[Function], Function]:
-    """Add `--policy` with its meaning: without it SLICEWARDEN_POLICY counts, then, if `file`, what `settings` finds.
+    """Add `--policy` with its meaning. Without it SLICEWARDEN_POLICY counts, then, with `file`, a file of settings.
 
     `alone`: the option replaces other policies, so the environment and settings are ignored.
     """
@@ -115,7 +115,7 @@ def policy_path(function: Function) -> Function:
 def facts(live: str = "", *, needed: bool = False, file: bool = True) -> Callable[[Function], Function]:
     """Add `--facts`, and `--live` if its meaning is given; they exclude each other, and one is required if `needed`.
 
-    Without them SLICEWARDEN_FACTS counts, then, if `file`, what `settings` finds.
+    Without them SLICEWARDEN_FACTS counts, and then, with `file`, a file of settings.
     """
     meaning = "what `slicewarden facts` wrote, or the output of kubectl get -o json; repeatable"
     sources: dict[str, Any] = {"envvar": FACTS_VARIABLE, **({"default": settings.facts} if file else {})}

@@ -43,7 +43,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Weaker: which nodes have GPUs is not known there, so a pod passes that asks for none and names none."""
+    """Weaker: it does not know which nodes have GPUs, so a pod that neither requests nor names a GPU passes."""
     yield Clause(
         f"object.spec.?nodeName.orValue('') == '' || !variables.exposed || {KUBELETS_OWN}",
         "spec.nodeName bypasses the scheduler and node taints; remove it, or use the nodeSelector "

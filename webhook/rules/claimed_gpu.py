@@ -124,7 +124,7 @@ def _offered(review: Review[DeviceClaim]) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: only classes of no pool, that the policy names or drivers publish, count as those of GPUs."""
+    """Weaker: only classes that no pool has, and that the policy names or drivers publish, count as GPU classes."""
     offered = any_of(named("name", pool.device_classes) for pool in policy.pools)
     gpu = named("name", policy.forms.device_classes)
     if not policy.forms.classes_named:

@@ -37,7 +37,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Weaker: a device of CRI-O's lists passes whose path has `..` in it."""
+    """Weaker: a device in CRI-O's lists passes if its path has `..` in it."""
     device = "x.split(':')[0].trim()"
     harmful = (
         f"[variables.annotations[k].split(',')].exists(list, size(list) > {device_annotations.MAX_DEVICES}"

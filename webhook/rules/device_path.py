@@ -115,7 +115,7 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: a volume that no container mounts passes where every mount of it could be harmless."""
+    """Weaker: a volume that no container mounts passes if every possible mount of it would be harmless."""
     reads = (
         f"m.?readOnly.orValue(false) && (letters.contains('{READABLE}')"
         f" || (m.?recursiveReadOnly.orValue('') == 'Enabled' && letters.contains('{NESTED}')))"

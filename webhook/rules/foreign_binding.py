@@ -85,7 +85,7 @@ def _stranger(requester: Requester, policy: Policy) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: which nodes have GPUs is not known there, so whoever may bind pods may bind one to such a node."""
+    """Weaker: it does not know which nodes have GPUs, so whoever may bind pods may bind one to such a node."""
     annotations, labels = (f"object.?metadata.?{part}.orValue({{}})" for part in ("annotations", "labels"))
     judged = any_of((f"k in {array((policy.annotation, CODE))}", f"[k.split('/')[0]].exists(d, {device_domain('d')})"))
     yield Clause(

@@ -112,8 +112,8 @@ def _may_reach(review: PodReview) -> bool:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for the namespaces, where it is certain that the pod may see a GPU. Weaker for the shared memory.
 
-    If a pool allows `hostIPC`, updates of pods with claims pass with it. A path of the shared memory passes that the
-    policy lists only for reading, and so does every folder above it.
+    If a pool allows `hostIPC`, updates of pods with claims pass with it. A path of the shared memory passes if the
+    policy lists it only for reading, and so does every folder above it.
     """
     pools = [pool for pool in policy.pools if pool.host_ipc]
     if not pools:

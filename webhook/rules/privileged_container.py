@@ -43,7 +43,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Exact, where it is certain that the pod may see a GPU; a capability is one in letters of ASCII."""
+    """Exact, where it is certain that the pod may see a GPU. It reads capabilities only in letters of ASCII."""
     names = array(sorted((*CAPABILITIES, *(f"CAP_{name}" for name in CAPABILITIES))))
     one = (
         "c.?securityContext.?privileged.orValue(false)"

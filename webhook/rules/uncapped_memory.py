@@ -151,7 +151,7 @@ def _variable(step: Step, part: ContainerPlan, planned: CapPlan) -> Iterator[Fin
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: only variables count that are written whatever the card is. No value or changed annotation is read."""
+    """Weaker: it checks only variables that are written for every card, and reads no value or changed annotation."""
     capped = [pool.name for pool in policy.pools if pool.sharing in policy.capped_sharing and not pool.driver_limits]
     names = [
         variable.name

@@ -129,7 +129,7 @@ def _one(entry: PriorityScope) -> str:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for pods that ask by resources where unsteered-pod is denied too.
 
-    Pods with claims alone, and groups of pods, pass.
+    Pods that have only claims, and groups of pods, pass.
     """
     unplaced = "size(variables.asked) == 0 || size(variables.pools) == 0"
     if not policy.untrusted_preempt:  # the API server writes the value and the preemptionPolicy of the class into pods

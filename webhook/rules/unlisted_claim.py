@@ -134,7 +134,7 @@ def _claims(review: PodReview) -> Iterator[ClaimEntry]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: it holds only where no pool has device classes."""
+    """Weaker: it applies only if no pool has device classes."""
     if policy.has_device_pools:
         return  # what a claim may hold is judged where it is written, and for which account with facts
     some = (

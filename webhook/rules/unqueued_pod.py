@@ -125,7 +125,7 @@ def _place(pod: Pod, queue: Queue) -> tuple[str, Path]:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for new pods that ask by resources where unsteered-pod is denied too.
 
-    Pods with claims alone pass, and updates that remove a queue.
+    Pods that have only claims pass, and so do updates that remove a queue.
     """
     queues = {pool.name: pool.queue for pool in policy.pools if pool.queue is not None}
     places = " or ".join(sorted({_where(queue) for queue in queues.values()}))

@@ -204,7 +204,7 @@ def _memory(limit: Any, path: Path) -> Iterator[Said]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: of the driver's configuration only its version, kind, strategy and an absent interval are read."""
+    """Weaker: it reads only the version, kind, strategy and an absent interval of the driver's configuration."""
     of_nvidia = (
         "([one.?deviceClassName.orValue('')] + one.?selectors.orValue([]).map(s, s.?cel.?expression.orValue('')))"
         ".exists(t, t.lowerAscii().contains('nvidia'))"

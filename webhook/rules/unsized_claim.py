@@ -74,7 +74,7 @@ def _written(mib: int) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: a claim passes that says nothing of memory where only a ResourceSlice shows that the default is 0."""
+    """Weaker: a claim without a request for memory passes if only a ResourceSlice shows that the default is 0."""
     faulty = [
         all_of((named("one.?deviceClassName.orValue('')", pool.device_classes), _faulty(pool)))
         for pool in policy.pools

@@ -111,7 +111,7 @@ def command(
 
 
 class TopRound(NamedTuple):
-    """The results of one round."""
+    """The results of one round, in which every agent is asked once."""
 
     cards: list[top_report.TopCard]
     notes: list[str]

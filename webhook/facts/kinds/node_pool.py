@@ -18,7 +18,7 @@ def read(item: Object, _: str, name: str) -> Fact:
 
 
 def slim(item: Object, _: Policy) -> Part:
-    """Keep what the template says of nodes."""
+    """Keep the parts of the template that describe nodes."""
     template = mapping(mapping(item.get("spec")).get("template"))
     spec = parts.filled(mapping(template.get("spec")), "requirements", "taints", "nodeClassRef")
     labels = mapping(mapping(template.get("metadata")).get("labels"))

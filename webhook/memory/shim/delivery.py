@@ -60,7 +60,7 @@ def _digests() -> frozenset[str]:
 
 
 def volume() -> dict[str, Any]:
-    """The volume of the pod. Every user may read the file, and none may write it."""
+    """The volume with the shim's file. Every user may read the file, and none may write it."""
     field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{CODE}']"}
     return {"name": VOLUME, "downwardAPI": {"defaultMode": 0o444, "items": [{"path": FILE, "fieldRef": field}]}}
 
