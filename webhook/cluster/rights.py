@@ -77,7 +77,7 @@ class AskedRights(Rights):
         threading.Thread(target=self._keep, daemon=True, name="rights").start()
 
     def noting(self) -> list[Account]:
-        """Return a new list, to which `held` adds the accounts that this thread finds no answer for."""
+        """Return a new list, to which `held` adds the accounts without an answer that this thread asks about."""
         noted: list[Account] = []
         self._thread.noted = noted
         return noted

@@ -108,7 +108,7 @@ class Rights:
         return None
 
     def noting(self) -> list[Account]:
-        """Return a new list, to which `held` adds the accounts that this thread finds no answer for."""
+        """Return a new list, to which `held` adds the accounts without an answer that this thread asks about."""
         return []
 
     def ask(self, accounts: Iterable[Account]) -> None:

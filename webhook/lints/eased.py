@@ -13,7 +13,7 @@ from webhook.policy.model import Policy
 def ended_exemption(of: Linted) -> Iterator[LintFinding]:
     """An exemption has ended.
 
-    It no longer has any effect, and misleads readers.
+    An ended exemption has no effect, and misleads readers.
 
     Way out: remove it.
     """
@@ -50,9 +50,9 @@ def every_rule_exempted(of: Linted) -> Iterator[LintFinding]:
 
 
 def exempted_default(of: Linted) -> Iterator[LintFinding]:
-    """An exemption names the account `default`, which every pod has that names no account.
+    """An exemption names the account `default`, which pods have if they name no account.
 
-    So it covers most pods of its namespaces, whatever they run, although it seems to be for one program.
+    So the exemption covers most pods of its namespaces, whatever they run, although it seems to be for one program.
 
     Way out: give the program its own account, and name that account under `serviceAccounts`.
     """

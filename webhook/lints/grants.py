@@ -98,7 +98,7 @@ def overlapping_grants(of: Linted) -> Iterator[LintFinding]:
 def useless_grant(of: Linted) -> Iterator[LintFinding]:
     """A grant gives trust where no pool requires it.
 
-    It has no effect.
+    Such a grant has no effect.
 
     Way out: remove it, or let a pool take only trusted pods.
     """

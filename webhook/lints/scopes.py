@@ -85,7 +85,7 @@ def unjudged_namespace(of: Linted) -> Iterator[LintFinding]:
 def idle_scope(of: Linted) -> Iterator[LintFinding]:
     """A grant, a pool's `tenants`, an override or an exemption covers no existing namespace.
 
-    It has no effect until a namespace gets the labels.
+    It is without effect until a namespace gets the labels that it selects.
 
     Way out: correct the labels, or remove it.
     """
