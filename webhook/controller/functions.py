@@ -1,4 +1,4 @@
-"""Remembers whether the API server has the CEL functions that a fallback calls. It gets a whole fallback or none."""
+"""Remembers whether the API server has the CEL functions that a fallback calls. It gets all of a fallback, or none."""
 
 import math
 import time
@@ -13,7 +13,7 @@ AGAIN_SECONDS = 600.0
 
 
 class Functions:
-    """The answer of the API server, which is asked with a dry run."""
+    """Asks the API server by a dry run whether it has the functions, and remembers the answer."""
 
     def __init__(self, apply: Callable[[Object], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`apply` applies a policy as a dry run."""
@@ -21,10 +21,12 @@ class Functions:
         self._lacking, self._until = False, -math.inf
 
     def lacking(self, policy: Object) -> bool:
-        """Whether the API server lacks a function. It is asked with an installed policy of the fallback.
+        """Whether the API server lacks a function.
 
-        Only an invalid policy says so. Any other refusal is not remembered: the real write gets it too, and the status
-        of the policy then names it. Raises Unreachable.
+        The dry run adds the functions to an installed `policy` of the fallback.
+
+        Only the answer that the policy is invalid shows this. Any other refusal is not remembered: the real write gets
+        it too, and then the status of the policy names it. Raises Unreachable.
         """
         if self._clock() >= self._until:
             try:

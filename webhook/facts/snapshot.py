@@ -85,13 +85,13 @@ class Facts:
 
     @cached_property
     def queues(self) -> Queues:
-        """The queues of Kueue. Only from files."""
+        """The queues of Kueue. They are read only from files, not from a live cluster."""
         flavors, quotas = self.table(resource_flavor.TABLE), self.table(cluster_queue.TABLE)
         return Queues(flavors, quotas, leading(self.table(local_queue.TABLE)))
 
     @property
     def scaled(self) -> tuple[ScaledNodes, ...]:
-        """The nodes with GPUs that autoscalers may make. Only from files."""
+        """The nodes with GPUs that autoscalers may make. They are read only from files, not from a live cluster."""
         return (*self.table(node_pool.TABLE).values(), *self.table(machine_set.TABLE).values())
 
     def table(self, table: Table[K, V]) -> Mapping[K, V]:

@@ -320,10 +320,10 @@ def offers(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest) -> tup
 
 
 def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, excluded: Pool) -> tuple[str, ...]:
-    """The names of resources that other pools offer where a pod's own node selection excludes none of their nodes.
+    """Return the resources of the other pools that a pod's own node selection allows.
 
-    Only pools are considered that have a label which the pod selects by: other pools would match by accident. If the
-    pool is known, these are the names that its nodes have.
+    A pool counts only if the pod selects by one of the pool's labels: any other pool would match by accident. If nodes
+    of the pool are known, the names are those that its nodes offer.
     """
     found: dict[str, None] = {}
     for pool in policy.pools:

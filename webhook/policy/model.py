@@ -459,7 +459,7 @@ class Policy:
 
     @cached_property
     def wide(self) -> frozenset[ResourcePrefixes]:
-        """The sets of resources that pools offer by a prefix."""
+        """The sets of resources that pools offer by a name that ends in `*`."""
         return frozenset(pool.resources.wide for pool in self.pools if pool.resources.wide.prefixes)
 
     @cached_property

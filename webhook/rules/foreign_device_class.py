@@ -4,8 +4,8 @@ A DeviceClass decides which devices a claim gets, and how its driver shares them
 lists under `deviceClasses` is the pool's sharing configuration: whoever may write it may give pods of the pool other
 GPUs. A class may also take over a resource by `extendedResourceName`. The newest class with that name counts
 (k8s.io/dynamic-resource-allocation deviceclass/extendedresourcecache), and every pod that requests the resource is
-given devices of the class. So only administrators of the policy may write such classes. A class that takes over a
-resource of a pool which does not list it warns them too.
+given devices of the class. So only administrators of the policy may write such classes. If a class takes over a
+resource of a pool, and the pool does not list the class, even administrators get a warning.
 
 Way out: ask an administrator of the policy to write the class. An installer of a driver has to be an administrator.
 List a class that takes over a pool's resource under the `deviceClasses` of that pool.

@@ -129,7 +129,7 @@ class PassedOver(NamedTuple):
 class Unjudged(NamedTuple):
     """A kind that is not judged, with the number of its objects. If it looks misspelt, `meant` is the likely kind.
 
-    `places` are those where its objects hold containers or use GPUs, for each object that does.
+    `places` has an entry for each object with containers or GPUs: the places where the object has them.
     """
 
     kind: GroupKind

@@ -40,7 +40,9 @@ class Division(NamedTuple):
 
 
 class PoolUse(NamedTuple):
-    """A pool with its nodes, those with most namespaces first. `name` is empty for nodes with GPUs that no pool takes.
+    """A pool with its nodes. `name` is empty for the nodes with GPUs that are in no pool.
+
+    `nodes` begins with the nodes that pods of the most namespaces use.
 
     `divisions` is empty if the pool has no memory caps, and `uncapped` says why.
     """
@@ -80,7 +82,7 @@ class PoolUse(NamedTuple):
 
     @property
     def busy(self) -> tuple[NodeUse, ...]:
-        """The nodes of which pods have GPUs."""
+        """The nodes with at least one GPU that a pod has."""
         return tuple(node for node in self.nodes if node.pods)
 
     @property

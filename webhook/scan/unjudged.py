@@ -85,7 +85,7 @@ def uses_gpu(value: Any, gpus: GPUResources) -> bool:
 
 
 def within_texts(item: Item, gpus: GPUResources) -> Iterator[UnjudgedPlace]:
-    """Yield the first use of a GPU in each object that a ConfigMap holds as a text, for something else to create."""
+    """Yield the first use of a GPU in each object that is a text in a ConfigMap, from which a program may create it."""
     for key, text in mapping(item.value.get("data")).items():
         if not (isinstance(text, str) and _KIND.search(text) and may_have_places(text, gpus)):
             continue

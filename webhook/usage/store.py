@@ -70,7 +70,7 @@ class DamagedRecord(ValueError):
 
 
 class UsageStore:
-    """The file in a folder. Every method returns why it failed, or an empty text."""
+    """The file of the usage record in a folder. Every method returns why it failed, or an empty text."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder

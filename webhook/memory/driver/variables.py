@@ -42,8 +42,8 @@ LARGER = Words("{name} is {old}, more than the slice or no limit; use {slice} or
 def merge(env: Environment, budget: Budget, limit: int = 0) -> Iterator[Step]:
     """Keep a limit within the slice, lower a larger one, and refuse values that stop the container or limit nothing.
 
-    With a `limit` (MiB) that is the bound, and each missing name is added: with the tenant's smallest hard limit, or
-    else with the bound. The request is then the limit, as the hook sets it where there is none.
+    If there is a `limit` (MiB), it is the bound, and each missing name is added: with the tenant's smallest hard limit,
+    or else with the bound. The request is then the limit, as the hook sets it where there is none.
     """
     most = limit or budget.slice
     own = {name: env[name] or "" for name in NAMES if name in env}
