@@ -82,7 +82,14 @@ REQUESTS = st.lists(
 
 DEVICES = st.fixed_dictionaries(
     {"requests": REQUESTS},
-    optional={"constraints": st.just([{"requests": ["r0", "r1"], "distinctAttribute": "gpu.example.com/uuid"}])},
+    optional={
+        "constraints": st.lists(
+            st.lists(st.sampled_from(["r0", "r1", "r2", "r3"]), max_size=2).map(
+                lambda names: {"requests": names, "distinctAttribute": "gpu.example.com/uuid"}
+            ),
+            max_size=3,
+        )
+    },
 )
 
 

@@ -11,9 +11,11 @@ from tests.support.conditions import receivers, request_of
 from tests.support.objects import Object
 from tests.support.policies import policy_of
 from webhook.api.admission import decode, wrap
+from webhook.api.devices import device_requests
 from webhook.engine.engine import Engine
 from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts
+from webhook.gpu.claims import counted
 from webhook.model import Action, Requester, Verdict
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Grant, Scope
@@ -114,6 +116,32 @@ def test_two_slices_in_one_claim_are_refused_unless_they_are_of_two_cards(policy
         assert denied(judge(policy, claim(*requests, version=version, constraints=alike))) == {"multiple-slices"}
     one = [{"distinctAttribute": "gpu.example.com/uuid", "requests": ["r0"]}]
     assert denied(judge(policy, claim(asked, asked, version=version, constraints=one))) == {"multiple-slices"}
+
+
+def apart(*requests: str) -> Object:
+    return {"distinctAttribute": "gpu.example.com/uuid", "requests": list(requests)}
+
+
+@pytest.mark.parametrize(
+    ("constraints", "cards_of_one"),
+    [
+        ([apart("r0", "r1", "r2")], 1),
+        ([apart("r0"), apart("r1"), apart("r2")], 3),  # each keeps only its own devices apart
+        ([apart("r0", "r1"), apart("r2")], 2),
+        ([apart("r0"), apart()], 1),
+        ([apart("r0"), apart("r0", "r1", "r2")], 2),  # by the first constraint of each request: never too few
+    ],
+)
+def test_only_requests_of_one_constraint_are_apart(
+    policy: Policy, constraints: list[Object], cards_of_one: int
+) -> None:
+    asked = request_for(SLICE)
+    item = claim(asked, asked, asked, constraints=constraints)
+    verdict = judge(policy, item)
+    assert denied(verdict) == ({"multiple-slices"} if cards_of_one > 1 else set())
+    assert cards_of_one == 1 or f"{cards_of_one} slices" in verdict.results[0].finding.message
+    requests = device_requests(item["spec"]["devices"], ())
+    assert counted(requests, policy) == {SLICE: cards_of_one}
 
 
 def test_alternatives_of_one_request_are_one_slice(policy: Policy) -> None:

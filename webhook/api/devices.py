@@ -49,8 +49,8 @@ class DeviceRequest(NamedTuple):
     """A request for devices, or one alternative in a request (`firstAvailable`).
 
     `place` is the index of the request. `number` is how many devices it requests, and `everything` is true if it takes
-    all. `capacity` is how much it takes of a device that several requests may share, as written. `distinct` is true if
-    a constraint puts the devices of this request, and of others under the same constraint, on different cards.
+    all. `capacity` is how much it takes of a device that several requests may share, as written. `apart` is the index
+    of a constraint that puts the devices of all requests under it on different cards; None if there is none.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class DeviceRequest(NamedTuple):
     number: int = 1
     capacity: Mapping[str, Any] = {}
     tolerations: tuple[tuple[Path, Object], ...] = ()
-    distinct: bool = False
+    apart: int | None = None
 
     @property
     def memory(self) -> tuple[str, object] | None:
@@ -158,20 +158,21 @@ def device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
             yield _device_request(one, at, index, f"{name}/{text(one, 'name', at)}", apart)
 
 
-def _kept_apart(devices: Object, base: Path) -> frozenset[str] | None:
-    """Return the names of the requests whose devices must be on different cards; None for all requests."""
-    names: set[str] = set()
+def _kept_apart(devices: Object, base: Path) -> Mapping[str, int]:
+    """Return the first constraint that puts the devices of a request on different cards, by the request's name.
+
+    An empty name stands for all requests.
+    """
+    found: dict[str, int] = {}
     for index, constraint in entries(devices, "constraints", base):
         path = (*base, "constraints", index)
         if text(constraint, "distinctAttribute", path).rpartition("/")[2] in UNIQUE:
-            of = {name for _, name in texts(constraint, "requests", path)}
-            if not of:
-                return None
-            names |= of
-    return frozenset(names)
+            for name in [name for _, name in texts(constraint, "requests", path)] or [""]:
+                found.setdefault(name, index)
+    return found
 
 
-def _device_request(asked: Object, path: Path, place: int, name: str, apart: frozenset[str] | None) -> DeviceRequest:
+def _device_request(asked: Object, path: Path, place: int, name: str, apart: Mapping[str, int]) -> DeviceRequest:
     selectors = [
         text(section(as_map(item, at), "cel", at), "expression", (*at, "cel"))
         for index, item in enumerate(items(asked, "selectors", path))
@@ -188,7 +189,7 @@ def _device_request(asked: Object, path: Path, place: int, name: str, apart: fro
         number=as_kind(int, asked.get("count"), (*path, "count")) or 1,
         capacity=section(section(asked, "capacity", path), "requests", (*path, "capacity")),
         tolerations=tuple(((*path, "tolerations", index), each) for index, each in entries(asked, "tolerations", path)),
-        distinct=apart is None or name in apart or name.partition("/")[0] in apart,
+        apart=next((apart[each] for each in ("", name.partition("/")[0], name) if each in apart), None),
     )
 
 

@@ -71,15 +71,16 @@ def opens(claim: DeviceClaim, pools: Iterable[Pool], policy: Policy, facts: Fact
 def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) -> Mapping[str, int]:
     """Return the maximum number of devices that some requests take of each class that a pool offers.
 
-    The scheduler takes one alternative of each request. Requests whose devices must be on different cards count as the
-    largest of them: each is one slice of a card. `adminAccess` takes nothing from others.
+    The scheduler takes one alternative of each request. Requests whose devices one constraint puts on different cards
+    count as one: together they take one slice of a card. `adminAccess` takes nothing from others.
     """
     found: dict[str, dict[object, int]] = {}
     for request in requests:
         if request.admin or not policy.pools_of_class(request.device_class):
             continue
         shared = any(pool.shared for pool in policy.pools_of_class(request.device_class))
-        place, number = ("apart", 1) if request.distinct and shared else (request.place, request.number)
+        alike = request.apart is not None and shared
+        place, number = (("apart", request.apart), 1) if alike else (request.place, request.number)
         by_place = found.setdefault(request.device_class, {})
         by_place[place] = max(by_place.get(place, 0), number)
     return {name: sum(by_place.values()) for name, by_place in found.items()}

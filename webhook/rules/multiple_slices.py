@@ -11,8 +11,8 @@ pkg/apis/core/validation/validation.go, validateResourceRequirements). The API s
 operator's own kinds it refuses only the pods, long after it has accepted the template.
 
 A claim may also be for two slices, by two requests for a class that a shared pool offers, or by a count. The
-scheduler may take both from one card. With a constraint by `distinctAttribute` on the cards' uuid it takes them from
-several cards.
+scheduler may take both from one card. With one constraint for all of them, by `distinctAttribute` on the cards' uuid,
+it takes them from several cards.
 
 A placeholder such as `$GPUS` or `{{ gpus }}` is text that nothing has filled in yet.
 

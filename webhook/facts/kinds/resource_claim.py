@@ -23,7 +23,7 @@ class ClaimedRequest(NamedTuple):
     mib: int | None = None
     place: int = 0
     admin: bool = False
-    distinct: bool = False
+    apart: int | None = None
 
 
 MAX_REQUESTS = 32 * 8
@@ -72,7 +72,7 @@ def _reduced(requests: Iterable[DeviceRequest]) -> tuple[ClaimedRequest, ...]:
     """Return the requests that name a class, each once. Requests for one class share its name."""
     names: dict[str, str] = {}
     found = (
-        ClaimedRequest(names.setdefault(name, name), one.number, one.mib, one.place, one.admin, one.distinct)
+        ClaimedRequest(names.setdefault(name, name), one.number, one.mib, one.place, one.admin, one.apart)
         for one in requests
         if (name := one.device_class)
     )
