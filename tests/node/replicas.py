@@ -80,10 +80,18 @@ class Stream:
         """Say that it is to end."""
         self._end.set()
 
+    def refuses_nothing_more(self) -> bool:
+        """Return whether no good pod is refused from now on, but for one that is on its way."""
+        count, refused = self.count + 2, len(self.refused) + 1
+        return bool(eventually(lambda: self.count > count + FEWEST, 120)) and len(self.refused) <= refused
+
 
 @contextmanager
-def stream(cluster: Cluster, refused: int = 0) -> Iterator[Stream]:
-    """Create pods until the block ends, which fails where one was judged wrongly; so many good ones may be refused."""
+def stream(cluster: Cluster, refused: int | None = 0) -> Iterator[Stream]:
+    """Create pods until the block ends, which fails where one was judged wrongly.
+
+    So many good ones may be refused; with None, the block says when none may be any more.
+    """
     made = Stream(cluster)
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -96,4 +104,4 @@ def stream(cluster: Cluster, refused: int = 0) -> Iterator[Stream]:
     print(f"{made.count} pods, {len(made.refused)} refused that were good")
     assert made.count > FEWEST
     assert not made.admitted
-    assert len(made.refused) <= refused, f"{len(made.refused)} of {made.count}: {made.refused}"
+    assert refused is None or len(made.refused) <= refused, f"{len(made.refused)} of {made.count}: {made.refused}"

@@ -48,18 +48,22 @@ def test_a_replica_that_freezes_refuses_what_was_on_its_way_and_lets_nothing_in(
 def test_a_replica_that_is_killed_refuses_what_was_on_its_way_at_most(enforced: Cluster, three: Three) -> None:
     replica, node = three[KILLED]
     processes = (node.group_of(replica.container, "freezer") / "cgroup.procs").read_text().split()
-    with stream(enforced, refused=1):
+    with stream(enforced, refused=None) as pods:
         for process in processes:
             os.kill(int(process), signal.SIGKILL)
-        # Until its kubelet has seen that it ended, it seems ready.
+        # Until its kubelet has seen that it ended, it seems ready, and gets its share of the pods.
         assert eventually(partial(started_again, enforced, replica))
+        assert eventually(partial(all_ready, enforced), 120)
+        assert pods.refuses_nothing_more(), pods.refused
 
 
 def test_a_replica_out_of_memory_refuses_what_was_on_its_way_at_most(enforced: Cluster, three: Three) -> None:
     replica, node = three[STARVED]
-    with stream(enforced, refused=2):
+    with stream(enforced, refused=None) as pods:
         assert eventually(partial(starved, node.group_of(replica.container, "memory")))
         assert eventually(partial(ended_for_memory, enforced, replica))
+        assert eventually(partial(all_ready, enforced), 120)
+        assert pods.refuses_nothing_more(), pods.refused
 
 
 def starved(group: Path) -> bool:
