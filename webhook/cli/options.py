@@ -134,6 +134,12 @@ def cluster(function: Function) -> Function:
     return all_of(file, context)(function)
 
 
+def table_or_json(function: Function) -> Function:
+    """Add `--format`, which is a table or JSON."""
+    choice, meaning = WordChoice(("table", "json")), "table (for people) or json"
+    return click.option("--format", "-o", "form", type=choice, default="table", help=meaning)(function)
+
+
 def namespace(meaning: str) -> Callable[[Function], Function]:
     """Add `--namespace` with its meaning."""
     return once("--namespace", "-n", type=_namespace, metavar="NAME", help=meaning)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from webhook.cli import outputs, parser, usages
+from webhook.cli import options, outputs, parser, usages
 from webhook.reports import usage_report
 
 _MORE = (
@@ -33,14 +33,7 @@ _MORE = (
     metavar="TIME",
     help="how long without work: 90s, 30m or 2h; default: 30m",
 )
-@click.option(
-    "--format",
-    "-o",
-    "form",
-    type=parser.WordChoice(("table", "json")),
-    default="table",
-    help="table (for people) or json",
-)
+@options.table_or_json
 @usages.sources()
 def command(
     after: int,

@@ -67,14 +67,7 @@ _STATUS = {
     help="experimental: compare whole GPUs, time-slicing, MPS and MIG for these workloads on these GPUs",
 )
 @click.option("--all", "everything", is_flag=True, help="list all pods, also those without a GPU that land")
-@click.option(
-    "--format",
-    "-o",
-    "form",
-    type=parser.WordChoice(("table", "json")),
-    default="table",
-    help="table (for people) or json",
-)
+@options.table_or_json
 def command(
     paths: Sequence[str],
     policy: str | None,

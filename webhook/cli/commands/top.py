@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from webhook.cli import outputs, parser, usages
+from webhook.cli import options, outputs, parser, usages
 from webhook.cli.watch import CLEAR
 from webhook.model import Problem, Unusable
 from webhook.reports import top_report
@@ -65,14 +65,7 @@ _MORE = (
 @click.option(
     "--once", is_flag=True, help="show it once, as with json, with --from, and where the output is no terminal"
 )
-@click.option(
-    "--format",
-    "-o",
-    "form",
-    type=parser.WordChoice(("table", "json")),
-    default="table",
-    help="table (for people) or json",
-)
+@options.table_or_json
 @usages.sources("an answer of an agent's /metrics in a file named after its node, as node-1.txt, or of its /usage")
 def command(
     sort: str,
