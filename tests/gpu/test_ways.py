@@ -54,6 +54,13 @@ def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: 
         ("/var/run/cdi/nvidia.yaml", True),
         ("/dev/shm", False),  # noqa: S108 - a path of nodes
         ("/dev/shm/../nvidia0", True),  # noqa: S108 - the same
+        ("/dev/shm/x", True),  # noqa: S108 - the same
+        ("/dev/infiniband", True),
+        ("/dev/net", True),
+        ("/dev/net/tun", False),
+        ("/usr/share/zoneinfo", True),
+        ("/tmp/vgpu", True),  # noqa: S108 - a path on nodes
+        ("/tmp/vgpu-results", False),  # noqa: S108 - a path on nodes
         ("/devices", True),
         ("/data1", False),
         ("/home", True),
@@ -77,7 +84,13 @@ def test_these_paths_of_a_node_lead_to_gpus(path: str, leads: bool) -> None:
 
 @pytest.mark.parametrize(
     ("path", "leads"),
-    [("/var/log", False), ("/lib/modules/6.1", False), ("/lib", True), ("/etc/ssl", True), ("/etc/ssl/certs", False)],
+    [
+        ("/var/log/pods", False),
+        ("/lib/modules/6.1", False),
+        ("/lib", True),
+        ("/etc/ssl", True),
+        ("/etc/ssl/certs", False),
+    ],
 )
 def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
     assert host_paths.leads_to_gpu(path)
@@ -94,6 +107,14 @@ def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
         ("/sys/bus/pci/devices", Access.READ),
         ("/sys/class/net", Access.READ),
         ("/sys/kernel/debug", Access.READ_ALL),
+        ("/var/log", Access.READ_ALL),
+        ("/srv", Access.READ_ALL),
+        ("/dev/infiniband/uverbs0", Access.NOTHING),
+        ("/dev/shm/x", None),  # noqa: S108 - a path of nodes
+        ("//./pipe/docker_engine", None),
+        (r"\\.\pipe\containerd-containerd", None),
+        ("C:\\", None),
+        ("/c:/ProgramData", None),
         ("/home/kubernetes/bin/nvidia", Access.NOTHING),
         ("/home/kubernetes", None),
         ("/proc", None),
@@ -106,12 +127,29 @@ def test_how_a_path_may_be_mounted(path: str, harmless: Access | None) -> None:
         assert host_paths.leads_to_gpu(path, access) is (harmless is None or access < harmless)
 
 
+@pytest.mark.parametrize("path", sorted(host_paths.ABOVE | host_paths.ABOVE_KEPT))
+@pytest.mark.parametrize("access", [access for access in Access if access is not Access.READ_ALL])
+def test_a_folder_above_a_place_of_a_node_is_not_harmless_with_mounts_below(path: str, access: Access) -> None:
+    """`readOnly` alone leaves mounts below a volume writable (KEP-3857)."""
+    assert host_paths.leads_to_gpu(path, access)
+
+
 FILE_NAMES = st.one_of(
     st.sampled_from(
         ("extensions", "confexts", "portables", "machines", "kata", "aws", "google", "wrappers", "app", "x")
     ),
     st.text("abcdefghijklmnopqrstuvwxyz0123456789-_.", min_size=1, max_size=12).filter(lambda name: set(name) != {"."}),
 )
+
+
+@given(
+    st.sampled_from(Access), st.lists(FILE_NAMES, max_size=3), st.sampled_from(("C:", r"\\.", "//./pipe", "//?", "d:"))
+)
+def test_no_access_to_a_path_of_windows_is_harmless(access: Access, names_: list[str], start: str) -> None:
+    assert host_paths.leads_to_gpu("/".join((start, *names_, "")), access)
+    assert not host_paths.unknown("/".join((start, *names_, "")))
+
+
 SYSTEM = ("", "/etc", "/local", "/opt", "/run", "/usr/lib", "/usr/local", "/var", "/var/cache", "/var/lib", "/var/run")
 """Folders in which distributions and administrators put programs, settings and state; `/` is empty."""
 

@@ -6,7 +6,7 @@ Sources are given as repository and file.
 import re
 
 from webhook.catalog.gpu_requests import ASSIGNED
-from webhook.catalog.host_paths import HARMLESS_PATHS, normal, within
+from webhook.catalog.host_paths import DEVICE_FOLDERS, normal, within
 from webhook.catalog.names import Names
 
 DEVICE_ANNOTATIONS = (
@@ -28,6 +28,16 @@ DEVICE_ANNOTATIONS = (
 )
 """The domains of annotations that make a container runtime add devices. `*.` matches any subdomain."""
 
+
+HARMLESS_DEVICES = (
+    "/dev/null",
+    "/dev/zero",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/fuse",
+    "/dev/kvm",
+)
+"""Devices that are no GPUs, next to those in DEVICE_FOLDERS. Nothing below these names is meant."""
 
 DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
 """Annotations that list paths under /dev, some of them harmless."""
@@ -52,7 +62,8 @@ def harmless_devices(key: str, value: object) -> bool:
         return False
     if value.count(",") >= MAX_DEVICES:
         return False
-    return all(within(normal(device.partition(":")[0].strip()), HARMLESS_PATHS) for device in value.split(","))
+    paths = (normal(device.partition(":")[0].strip()) for device in value.split(","))
+    return all(path in HARMLESS_DEVICES or within(path, DEVICE_FOLDERS) for path in paths)
 
 
 MAX_DEVICES = 64

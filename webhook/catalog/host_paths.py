@@ -4,6 +4,7 @@ Sources are given as repository and file.
 """
 
 import posixpath
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -27,6 +28,7 @@ DEVICE_PATHS = (
     "/run/cdi",
     "/tmp/nvidia-mps",  # noqa: S108 - a path on nodes
     "/tmp/nv-hostengine",  # noqa: S108 - a path on nodes, where DCGM's host engine may listen
+    "/tmp/vgpu",  # noqa: S108 - a path on nodes, where Volcano's plugin keeps the limits of every container
     "/tmp/vgpulock",  # noqa: S108 - a path on nodes
 )
 """Paths on a node to its devices, and to the sockets of the programs that hand them out."""
@@ -246,17 +248,17 @@ HARMLESS_PATHS = (
     "/dev/urandom",
     "/dev/fuse",
     "/dev/kvm",
-    "/dev/net",
-    "/dev/bus/usb",  # devices of the USB, such as a Coral stick: kernel Documentation/admin-guide/devices.txt
-    "/dev/infiniband",
+    "/dev/net/tun",
+    "/dev/infiniband/rdma_cm",
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/sys/kernel/mm/transparent_hugepage",
+    "/sys/kernel/mm/transparent_hugepage/defrag",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
     "/etc/localtime",
     "/etc/timezone",
-    "/usr/share/zoneinfo",
 )
-"""Paths below HOST_PATHS that lead to no GPU, and that hold no symbolic link out of themselves.
+"""Paths below HOST_PATHS that lead to no GPU. What lies below them is not meant: a pod may make links there.
 
 `/sys/devices/system` is none of them: `cpu/cpu0/firmware_node/subsystem` there leads to all devices of the node (kernel
 drivers/acpi/glue.c), and a runtime follows the links of a hostPath.
@@ -266,6 +268,16 @@ may open a GPU (kernel Documentation/admin-guide/cgroup-v1/devices.rst), and a r
 it writable (KEP-3857).
 """
 
+DEVICE_FOLDERS = (
+    "/dev/bus/usb",  # devices of the USB, such as a Coral stick: kernel Documentation/admin-guide/devices.txt
+    "/dev/infiniband",
+    "/dev/net",
+)
+"""Folders of other devices than GPUs. A read-only mount leaves its devices usable (path_resolution(7), mount(2)).
+
+Whoever may write there, and has CAP_MKNOD, can put the numbers of a GPU in place of a device that a plugin hands out.
+"""
+
 SHARED_MEMORY = (
     "/dev/shm",  # noqa: S108 - a path of nodes
     "/run/shm",  # Debian's link to it: systemd debian/extra/tmpfiles.d/debian.conf
@@ -273,6 +285,7 @@ SHARED_MEMORY = (
 """The shared memory of a node. A pod in the node's IPC namespace has the same (containerd sandbox_run_linux.go)."""
 
 READ_ONLY_PATHS = (
+    *DEVICE_FOLDERS,
     "/etc/ca-certificates",
     "/etc/group",
     "/etc/hostname",
@@ -301,7 +314,8 @@ READ_ONLY_PATHS = (
     "/usr/local/share/ca-certificates",
     "/usr/share",
     "/usr/src",
-    "/var/log",
+    "/var/log/containers",
+    "/var/log/pods",
 )
 """Paths that lead to no GPU unless a container can write them: every user on the node may read their files."""
 
@@ -312,11 +326,12 @@ MOUNTED_READ_ONLY_PATHS = ("/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "
 Every container has the same files under its own `/sys`, read-only. Nothing else is mounted below these.
 """
 
-RECURSIVE_READ_ONLY_PATHS = ("/sys", "/proc/sys")
+RECURSIVE_READ_ONLY_PATHS = ("/sys", "/proc/sys", "/var/log")
 """Paths that lead to no GPU where all mounts of them have `recursiveReadOnly: Enabled`.
 
-GPUDirect-TCPX mounts both (container-engine-accelerators gpudirect-tcpx). Below them control groups, debugfs and others
-are mounted, which `readOnly` alone leaves writable (KEP-3857).
+GPUDirect-TCPX mounts the first two (container-engine-accelerators gpudirect-tcpx). Below them control groups, debugfs
+and others are mounted, and below /var/log often /var/log/pods (awslabs/amazon-eks-ami setup-local-disks, raid0).
+`readOnly` alone leaves those writable (KEP-3857).
 """
 
 
@@ -371,9 +386,11 @@ def spellings(path: str) -> tuple[str, ...]:
 
 def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
     """Return whether a path on a node leads to its GPUs, by what containers may do with it."""
+    if of_windows(path):
+        return True
     path = normal(path)
     below = f"{path}/"
-    if below.startswith(_HARMLESS) or (access > Access.WRITE and below.startswith(_READ_ONLY)):
+    if path in HARMLESS_PATHS or (access > Access.WRITE and below.startswith(_READ_ONLY)):
         return False
     if access >= Access.READ and below.startswith(_MOUNTED_READ_ONLY):
         return False
@@ -381,13 +398,26 @@ def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
         return False
     if _of_host(path):
         return True
+    if path in ABOVE_KEPT:
+        return access is not Access.READ_ALL
     return access is Access.WRITE and (_kept(path) or not below.startswith(_DATA))
+
+
+WINDOWS = r"^/*[A-Za-z]:|^//[.?]/|\\"
+"""Matches paths of a Windows node, its pipes among them. No table has its folders, and a pipe's reader may write."""
+
+_WINDOWS = re.compile(WINDOWS)
+
+
+def of_windows(path: str) -> bool:
+    """Return whether a hostPath, as written, has a backslash or names a drive or a pipe of Windows."""
+    return _WINDOWS.search(path) is not None
 
 
 def unknown(path: str) -> bool:
     """Whether a writable path counts as leading to GPUs only because nothing names it as data."""
-    path = normal(path)
-    return not _of_host(path) and not _kept(path)
+    plain = normal(path)
+    return not _of_host(plain) and not _kept(plain) and not of_windows(path)
 
 
 def _of_host(path: str) -> bool:
@@ -402,6 +432,11 @@ def names_devices(path: str) -> bool:
     """Return whether a path leads to a node's GPUs through their devices, rather than through control of the node."""
     path = normal(path)
     return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
+
+
+def of_other_devices(path: str) -> bool:
+    """Return whether a path is a folder of other devices than GPUs, or is in one."""
+    return within(normal(path), DEVICE_FOLDERS)
 
 
 def below(path: str) -> str:
@@ -422,7 +457,7 @@ def above(places: Iterable[str]) -> frozenset[str]:
 
 
 _BELOW, _DATA, _KEPT = map(begins, (HOST_PATHS, DATA_PATHS, KEPT_PATHS))
-_HARMLESS, _READ_ONLY = map(begins, (HARMLESS_PATHS, READ_ONLY_PATHS))
+_READ_ONLY = begins(READ_ONLY_PATHS)
 _MOUNTED_READ_ONLY, _RECURSIVE_READ_ONLY = map(begins, (MOUNTED_READ_ONLY_PATHS, RECURSIVE_READ_ONLY_PATHS))
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
 ABOVE, ABOVE_KEPT, ABOVE_SHARED_MEMORY = map(above, (HOST_PATHS, KEPT_PATHS, SHARED_MEMORY))

@@ -46,7 +46,6 @@ def letters_of(policy: Policy) -> dict[str, str]:
     letters: dict[str, str] = {}
     for letter, places in (
         (BELOW, (place for place in host_paths.HOST_PATHS if not place.endswith("*"))),
-        (HARMLESS, host_paths.HARMLESS_PATHS),
         (DATA, (place for place in host_paths.DATA_PATHS if not place.endswith("*"))),
         (KEPT, (place for place in host_paths.KEPT_PATHS if not place.endswith("*"))),
         (READABLE, (*host_paths.READ_ONLY_PATHS, *host_paths.MOUNTED_READ_ONLY_PATHS)),
@@ -72,9 +71,9 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
     steps of the path.
     """
     depths = [*range(1, max(place.count("/") for place in letters_of(policy)) + 1)]
-    above, above_kept = (
+    above, above_kept, harmless = (
         one_of(joined(steps_), sorted(place or "/" for place in places))
-        for places in (host_paths.ABOVE, host_paths.ABOVE_KEPT)
+        for places in (host_paths.ABOVE, host_paths.ABOVE_KEPT, host_paths.HARMLESS_PATHS)
     )
     begun = f"({joined(f'{steps_}.slice(0, size({steps_}) < 2 ? size({steps_}) : 2)')} + '/')"
     below, data, kept = (
@@ -85,9 +84,11 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
     return (
         f"[{depths}.filter(depth, size({steps_}) >= depth)"
         f".map(depth, {table_}[?{joined(f'{steps_}.slice(0, depth)')}].orValue('')).join('')]"
-        f".map(found, found.contains('{BELOW}') ? found : {above} ? found + '{ABOVE}' : {below} ? found + '{BELOW}'"
+        f".map(found, found.contains('{BELOW}') ? ({harmless} ? '{HARMLESS}' : found)"
+        f" : {above} ? found + '{ABOVE}' : {below} ? found + '{BELOW}'"
+        f" : {above_kept} ? found + '{NESTED}{KEPT}'"
         f" : found + '{READABLE}' + (found.contains('{DATA}') || {data} ? '{DATA}' : '')"
-        f" + (found.contains('{KEPT}') || {above_kept} || {kept} ? '{KEPT}' : ''))[0]"
+        f" + (found.contains('{KEPT}') || {kept} ? '{KEPT}' : ''))[0]"
     )
 
 

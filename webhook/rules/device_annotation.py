@@ -13,11 +13,12 @@ to no GPU, such as /dev/fuse.
 from collections.abc import Iterator
 
 from webhook.catalog import device_annotations
-from webhook.catalog.host_paths import HARMLESS_PATHS
+from webhook.catalog.device_annotations import HARMLESS_DEVICES
+from webhook.catalog.host_paths import DEVICE_FOLDERS
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.paths import joined, steps, within
 from webhook.cel.policies import device_domain
-from webhook.cel.write import any_of, array, begins
+from webhook.cel.write import any_of, array, begins, one_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
@@ -42,7 +43,7 @@ def fallback(_: Policy) -> Iterator[Clause]:
     harmful = (
         f"[variables.annotations[k].split(',')].exists(list, size(list) > {device_annotations.MAX_DEVICES}"
         f" || list.exists(x, !x.contains('..') && [{steps(device)}].exists(steps, [{joined('steps')}].exists(path,"
-        f" !{within('path', HARMLESS_PATHS)}))))"
+        f" !({one_of('path', sorted(HARMLESS_DEVICES))} || {within('path', DEVICE_FOLDERS)})))))"
     )
     lists = any_of((f"d in {array(sorted(device_annotations.DEVICE_LISTS))}", begins("d", device_annotations.DOTTED)))
     adds = device_domain("d")

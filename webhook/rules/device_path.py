@@ -4,8 +4,10 @@ Such paths are device files and the kernel's files about them (/dev, /proc, /sys
 MPS and of NVIDIA's daemons, CDI's descriptions of devices, the files of the kubelet and of the container runtime, and
 files with which a writer becomes root on the node or gets its keys (/etc, /usr, /root, /home and others). With one of
 these a container takes a GPU. A folder above such a path is the same. Some are harmless if no container can write them,
-such as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. `/sys` and `/proc/sys` have other file
-systems below them, so they are harmless only with `recursiveReadOnly: Enabled`.
+such as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. So are folders of other devices, such as
+/dev/infiniband and /dev/net: their devices stay usable in a read-only mount. `/sys`, `/proc/sys`, `/var/log` and `/srv`
+may have other file systems below them, so they are harmless only with `recursiveReadOnly: Enabled`. A path of Windows
+is refused in any mount.
 
 Containers may write only to folders of data: those below /mnt, /media, /srv and /tmp, folders at the root such as
 /data, /scratch, /models and /nvme0, and a few others. Nodes start programs and read settings from all over /opt, /run
@@ -24,6 +26,7 @@ from webhook.catalog import host_paths
 from webhook.catalog.host_paths import Access
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.paths import NESTED, READABLE, leads_to_gpu, letters, steps, table
+from webhook.cel.write import text
 from webhook.gpu.exposure import HostPath
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
@@ -82,6 +85,8 @@ def _harm(found: list[HostPath]) -> str:
     return f"hostPath {'' if one else 'volumes '}{listed(names, _NAMED)} {harm}{below}"
 
 
+_USABLE = " (the devices stay usable)"
+
 _NAMED = 5
 """Paths that a message names."""
 
@@ -97,7 +102,8 @@ def _way_out(found: list[HostPath]) -> str:
     ]
     ways = []
     if readable:
-        ways.append(f"set readOnly: true on {_mounts(readable, found)}")
+        usable = any(host_paths.of_other_devices(each.name) for each in readable)
+        ways.append(f"set readOnly: true on {_mounts(readable, found)}{_USABLE if usable else ''}")
     if nested:
         ways.append(f"set readOnly: true and recursiveReadOnly: Enabled on {_mounts(nested, found)}")
     if len(readable) + len(nested) < len(found):
@@ -138,7 +144,8 @@ def fallback(policy: Policy) -> Iterator[Clause]:
             (
                 "host_steps",
                 "object.spec.?volumes.orValue([]).filter(v, has(v.hostPath))"
-                f".transformMapEntry(i, v, {{v.name: {steps('v.hostPath.path')}}})",
+                f".transformMapEntry(i, v, {{v.name: v.hostPath.path.matches({text(host_paths.WINDOWS)}) ? []"  # as `/`
+                f" : {steps('v.hostPath.path')}}})",
             ),
             (
                 "host_letters",
