@@ -340,3 +340,15 @@ def test_a_daemon_set_without_gpus_is_admitted_without_a_review(guarded: Guard, 
     (one,) = guarded.cluster.get("pods", f"--namespace={namespace}")["items"]
     assert one["spec"]["nodeName"] == "cpu"
     assert guarded.asked(namespace) == []
+
+
+def test_devices_that_are_no_gpus_and_logs_are_mounted_so_that_nobody_can_write(guarded: Guard, team: str) -> None:
+    volumes = [{"name": f"v{i}", "hostPath": {"path": path}} for i, path in enumerate(("/dev/infiniband", "/var/log"))]
+    mounts: list[Object] = [
+        {"name": "v0", "mountPath": "/dev/infiniband"},
+        {"name": "v1", "mountPath": "/logs", "readOnly": True},
+    ]
+    item = opened("mended", team, {"volumes": volumes}, {"volumeMounts": mounts})
+    stored = created(guarded.cluster, item, tenant(guarded.cluster, team))["spec"]["containers"][0]["volumeMounts"]
+    assert stored[0] == {**mounts[0], "readOnly": True}
+    assert stored[1] == {**mounts[1], "recursiveReadOnly": "IfPossible"}

@@ -29,6 +29,9 @@ PATHS = (
     "/dev/shm/x",  # noqa: S108 - a path of pods
     "C:\\\\var",
     "//./pipe/docker_engine",
+    "//localhost/c$",
+    "/run/shm",
+    "/run/shm/x",
     "/usr/share/zoneinfo",
     "/sys",
     "/sys/class/drm",
@@ -133,7 +136,8 @@ def _container(draw: st.DrawFn, pod: Object) -> Object:
 
 
 def _host_path(draw: st.DrawFn, pod: Object) -> None:
-    mounted = draw(st.sampled_from((None, {}, {"readOnly": True}, {"readOnly": True, "recursiveReadOnly": "Enabled"})))
+    reads = ({"readOnly": True, "recursiveReadOnly": each} for each in ("Enabled", "IfPossible", "Disabled"))
+    mounted = draw(st.sampled_from((None, {}, {"readOnly": True}, *reads)))
     path = draw(st.sampled_from(PATHS))
     pod["spec"]["volumes"] = [{"name": "host", "hostPath": {"path": path}}]
     if mounted is not None:

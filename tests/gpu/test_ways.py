@@ -15,6 +15,7 @@ from tests.support.fixtures import WAYS
 from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
 from tests.support.strategies import TRUST, containers, pods, request_for, workload
+from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
 from webhook.catalog import device_annotations, device_variables, gpu_requests, host_paths, names
 from webhook.catalog.host_paths import Access
@@ -23,6 +24,7 @@ from webhook.cli.inputs import cautious
 from webhook.engine.engine import Engine
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import access_of
 from webhook.gpu.guard import unguarded
 from webhook.gpu.review import pods_of
 from webhook.model import Action, Requester
@@ -57,7 +59,9 @@ def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: 
         ("/dev/shm/x", True),  # noqa: S108 - the same
         ("/dev/infiniband", True),
         ("/dev/net", True),
-        ("/dev/net/tun", False),
+        ("/dev/net/tun", True),
+        ("/run/shm", False),
+        ("/run/shm/x", True),
         ("/usr/share/zoneinfo", True),
         ("/tmp/vgpu", True),  # noqa: S108 - a path on nodes
         ("/tmp/vgpu-results", False),  # noqa: S108 - a path on nodes
@@ -107,12 +111,13 @@ def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
         ("/sys/bus/pci/devices", Access.READ),
         ("/sys/class/net", Access.READ),
         ("/sys/kernel/debug", Access.READ_ALL),
-        ("/var/log", Access.READ_ALL),
-        ("/srv", Access.READ_ALL),
         ("/dev/infiniband/uverbs0", Access.NOTHING),
+        ("/dev/net/tun/x", Access.NOTHING),
+        ("/var/run/shm/x", None),
         ("/dev/shm/x", None),  # noqa: S108 - a path of nodes
         ("//./pipe/docker_engine", None),
         (r"\\.\pipe\containerd-containerd", None),
+        ("//localhost/c$/var/log", None),
         ("C:\\", None),
         ("/c:/ProgramData", None),
         ("/home/kubernetes/bin/nvidia", Access.NOTHING),
@@ -128,10 +133,65 @@ def test_how_a_path_may_be_mounted(path: str, harmless: Access | None) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(host_paths.ABOVE | host_paths.ABOVE_KEPT))
-@pytest.mark.parametrize("access", [access for access in Access if access is not Access.READ_ALL])
+@pytest.mark.parametrize("access", [Access.WRITE, Access.READ])
 def test_a_folder_above_a_place_of_a_node_is_not_harmless_with_mounts_below(path: str, access: Access) -> None:
     """`readOnly` alone leaves mounts below a volume writable (KEP-3857)."""
     assert host_paths.leads_to_gpu(path, access)
+
+
+MODES = st.fixed_dictionaries(
+    {},
+    optional={
+        "readOnly": st.booleans(),
+        "recursiveReadOnly": st.sampled_from(("Disabled", "IfPossible", "Enabled")),
+        "mountPropagation": st.sampled_from(("None", "HostToContainer")),
+    },
+)
+
+
+@given(
+    st.lists(st.sampled_from((*host_paths.OPENED_PATHS, "/dev/net/tun", "/var/log", "/srv", "/dev")), max_size=3),
+    st.lists(st.lists(MODES, min_size=3, max_size=3), min_size=1, max_size=3),
+)
+def test_a_pod_gets_no_mount_that_harms(paths: list[str], mounts: list[list[Object]]) -> None:
+    """The patch sets two fields of mounts, a second one is empty, and a pod that is let in has no harmful mount."""
+    made = [
+        {
+            "name": f"c{number}",
+            "volumeMounts": [{"name": f"v{i}", "mountPath": f"/host/{i}", **mount} for i, mount in enumerate(each)],
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+        }
+        for number, each in enumerate(mounts)
+    ]
+    volumes = [{"name": f"v{i}", "hostPath": {"path": path}} for i, path in enumerate(paths)]
+    volumes += [{"name": f"v{i}", "emptyDir": {}} for i in range(len(paths), 3)]
+    given_ = pod(volumes=volumes, containers=made)
+    engine = Engine(policy_of(POLICY.read_text("utf-8")), [rule for rule in walk() if rule.id == "device-path"])
+    verdict = engine.judge(decode(wrap(given_)), Facts())
+    assert {each["path"].rpartition("/")[2] for each in verdict.patch} <= {"readOnly", "recursiveReadOnly"}
+    patched = jsonpatch.apply(given_, verdict.patch)
+    again = engine.judge(decode(wrap(patched)), Facts())
+    assert (again.patch, again.allowed) == ((), verdict.allowed)
+    left = [
+        path
+        for container in patched["spec"]["containers"]
+        for path, mount in zip(paths, container["volumeMounts"], strict=False)
+        if host_paths.leads_to_gpu(path, access_of(mount))
+    ]
+    stuck = [
+        path
+        for each in mounts
+        for path, mount in zip(paths, each, strict=False)
+        if host_paths.leads_to_gpu(path, access_of(mount)) and not _mendable(path, mount)
+    ]
+    assert (verdict.allowed, set(left) >= set(stuck)) == (not stuck, True)
+    assert not left or stuck
+    event("denied" if stuck else "patched" if verdict.patch else "allowed")
+
+
+def _mendable(path: str, mount: Object) -> bool:
+    logs = mount.get("readOnly") is True and mount.get("mountPropagation") != "HostToContainer"
+    return host_paths.only_opened(path) or (path in host_paths.RECURSIVE_IF_POSSIBLE_PATHS and logs)
 
 
 FILE_NAMES = st.one_of(
@@ -234,7 +294,7 @@ def test_a_policy_lists_paths_that_pods_may_mount(path: str, mount: Object, foun
 @pytest.mark.parametrize("path", host_paths.HOST_PATHS)
 def test_what_is_below_and_above_a_place_of_a_node_is_the_place(path: str) -> None:
     place = path.rstrip("*")
-    assert host_paths.leads_to_gpu(place)
+    assert host_paths.leads_to_gpu(place) is (place not in host_paths.HARMLESS_PATHS)
     assert host_paths.leads_to_gpu(f"{place}/x")
     assert host_paths.leads_to_gpu(place.rpartition("/")[0])
 

@@ -26,6 +26,7 @@ DEVICE_PATHS = (
     "/run/nvidia*",  # the driver, the device plugin's lists of devices, and the sockets of NVIDIA's daemons
     "/run/nvshare",
     "/run/cdi",
+    "/run/shm",  # Debian's link to /dev/shm: systemd debian/extra/tmpfiles.d/debian.conf
     "/tmp/nvidia-mps",  # noqa: S108 - a path on nodes
     "/tmp/nv-hostengine",  # noqa: S108 - a path on nodes, where DCGM's host engine may listen
     "/tmp/vgpu",  # noqa: S108 - a path on nodes, where Volcano's plugin keeps the limits of every container
@@ -237,8 +238,14 @@ KEPT_PATHS = (
 )
 """Paths below DATA_PATHS that containers must not write: nodes keep files there that they start or trust."""
 
+SHARED_MEMORY = (
+    "/dev/shm",  # noqa: S108 - a path of nodes
+    "/run/shm",
+)
+"""The shared memory of a node. A pod in the node's IPC namespace has the same (containerd sandbox_run_linux.go)."""
+
 HARMLESS_PATHS = (
-    "/dev/shm",  # noqa: S108 - a path of pods
+    *SHARED_MEMORY,
     "/dev/mqueue",
     "/dev/hugepages",
     "/dev/log",
@@ -248,8 +255,6 @@ HARMLESS_PATHS = (
     "/dev/urandom",
     "/dev/fuse",
     "/dev/kvm",
-    "/dev/net/tun",
-    "/dev/infiniband/rdma_cm",
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/sys/kernel/mm/transparent_hugepage",
@@ -278,11 +283,11 @@ DEVICE_FOLDERS = (
 Whoever may write there, and has CAP_MKNOD, can put the numbers of a GPU in place of a device that a plugin hands out.
 """
 
-SHARED_MEMORY = (
-    "/dev/shm",  # noqa: S108 - a path of nodes
-    "/run/shm",  # Debian's link to it: systemd debian/extra/tmpfiles.d/debian.conf
-)
-"""The shared memory of a node. A pod in the node's IPC namespace has the same (containerd sandbox_run_linux.go)."""
+OPENED_PATHS = (*DEVICE_FOLDERS, "/usr/share/zoneinfo")
+"""Paths that programs open and do not change: `/mutate` makes their mounts read-only.
+
+Whoever may write there can leave a symbolic link, and a second pod whose hostPath names it mounts what it leads to.
+"""
 
 READ_ONLY_PATHS = (
     *DEVICE_FOLDERS,
@@ -326,22 +331,32 @@ MOUNTED_READ_ONLY_PATHS = ("/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "
 Every container has the same files under its own `/sys`, read-only. Nothing else is mounted below these.
 """
 
-RECURSIVE_READ_ONLY_PATHS = ("/sys", "/proc/sys", "/var/log")
+RECURSIVE_READ_ONLY_PATHS = ("/sys", "/proc/sys")
 """Paths that lead to no GPU where all mounts of them have `recursiveReadOnly: Enabled`.
 
-GPUDirect-TCPX mounts the first two (container-engine-accelerators gpudirect-tcpx). Below them control groups, debugfs
-and others are mounted, and below /var/log often /var/log/pods (awslabs/amazon-eks-ami setup-local-disks, raid0).
-`readOnly` alone leaves those writable (KEP-3857).
+GPUDirect-TCPX mounts both (container-engine-accelerators gpudirect-tcpx). Below them control groups, debugfs and others
+are mounted, which `readOnly` alone leaves writable (KEP-3857).
+"""
+
+RECURSIVE_IF_POSSIBLE_PATHS = ("/srv", "/var/log")
+"""Folders that lead to no GPU where their read-only mounts have `recursiveReadOnly: IfPossible`, or `Enabled`.
+
+On some nodes a folder below is a mount of its own, such as /var/log/pods (awslabs/amazon-eks-ami setup-local-disks,
+raid0) or /var/log/audit. `/mutate` writes `IfPossible`, so collectors of logs start on nodes with older runtimes too.
 """
 
 
 class Access(IntEnum):
-    """The strongest access of a pod's containers to a volume. `READ_ALL` includes mounts below the volume."""
+    """The strongest access of a pod's containers to a volume. `READ_ALL` includes mounts below the volume.
+
+    `READ_IF_POSSIBLE` includes them where the node's runtime can make them read-only.
+    """
 
     WRITE = 0
     NOTHING = 1
     READ = 2
-    READ_ALL = 3
+    READ_IF_POSSIBLE = 3
+    READ_ALL = 4
 
 
 LINKED = ("run", "mnt", "srv")
@@ -392,19 +407,22 @@ def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
     below = f"{path}/"
     if path in HARMLESS_PATHS or (access > Access.WRITE and below.startswith(_READ_ONLY)):
         return False
+    if path in RECURSIVE_IF_POSSIBLE_PATHS:
+        return access in (Access.WRITE, Access.READ)
     if access >= Access.READ and below.startswith(_MOUNTED_READ_ONLY):
         return False
     if access is Access.READ_ALL and below.startswith(_RECURSIVE_READ_ONLY):
         return False
     if _of_host(path):
         return True
-    if path in ABOVE_KEPT:
-        return access is not Access.READ_ALL
     return access is Access.WRITE and (_kept(path) or not below.startswith(_DATA))
 
 
-WINDOWS = r"^/*[A-Za-z]:|^//[.?]/|\\"
-"""Matches paths of a Windows node, its pipes among them. No table has its folders, and a pipe's reader may write."""
+WINDOWS = r"^/*[A-Za-z]:|^//+[.?]/|^//.*[$]|\\"
+"""Matches paths of a Windows node, its pipes and its administrators' shares among them.
+
+No table has its folders, and a pipe's reader may write.
+"""
 
 _WINDOWS = re.compile(WINDOWS)
 
@@ -434,9 +452,9 @@ def names_devices(path: str) -> bool:
     return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
 
 
-def of_other_devices(path: str) -> bool:
-    """Return whether a path is a folder of other devices than GPUs, or is in one."""
-    return within(normal(path), DEVICE_FOLDERS)
+def only_opened(path: str) -> bool:
+    """Return whether a path is one of OPENED_PATHS, or is below one."""
+    return within(normal(path), OPENED_PATHS)
 
 
 def below(path: str) -> str:

@@ -33,11 +33,11 @@ def within(variable: str, places: Iterable[str]) -> str:
     return f"{array(places)}.exists(place, {variable} == place || {variable}.startsWith(place + '/'))"
 
 
-BELOW, ABOVE, HARMLESS, READABLE, NESTED, ALLOWED, DATA, KEPT = "b", "a", "h", "r", "n", "w", "d", "k"
+BELOW, ABOVE, HARMLESS, READABLE, NESTED, IF_POSSIBLE, ALLOWED, DATA, KEPT = "b", "a", "h", "r", "n", "i", "w", "d", "k"
 """One letter for each property of a path. It is below or above one of HOST_PATHS.
 
-It is harmless always, if read-only, or if recursively read-only. The policy allows it. It is a folder of data. The node
-keeps something in, below or above it.
+It is harmless always, if read-only, if recursively read-only, or if that where possible. The policy allows it. It is a
+folder of data. The node keeps something in, below or above it.
 """
 
 
@@ -50,6 +50,7 @@ def letters_of(policy: Policy) -> dict[str, str]:
         (KEPT, (place for place in host_paths.KEPT_PATHS if not place.endswith("*"))),
         (READABLE, (*host_paths.READ_ONLY_PATHS, *host_paths.MOUNTED_READ_ONLY_PATHS)),
         (NESTED, host_paths.RECURSIVE_READ_ONLY_PATHS),
+        (IF_POSSIBLE, host_paths.RECURSIVE_IF_POSSIBLE_PATHS),
         (READABLE, (each.path for each in policy.forms.host_paths if not each.writable)),
         (ALLOWED, (each.path for each in policy.forms.host_paths if each.writable)),
     ):
@@ -86,7 +87,7 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
         f".map(depth, {table_}[?{joined(f'{steps_}.slice(0, depth)')}].orValue('')).join('')]"
         f".map(found, found.contains('{BELOW}') ? ({harmless} ? '{HARMLESS}' : found)"
         f" : {above} ? found + '{ABOVE}' : {below} ? found + '{BELOW}'"
-        f" : {above_kept} ? found + '{NESTED}{KEPT}'"
+        f" : {above_kept} ? found + '{KEPT}'"
         f" : found + '{READABLE}' + (found.contains('{DATA}') || {data} ? '{DATA}' : '')"
         f" + (found.contains('{KEPT}') || {kept} ? '{KEPT}' : ''))[0]"
     )

@@ -22,11 +22,12 @@ class Opening(NamedTuple):
 
 
 class HostPath(NamedTuple):
-    """A hostPath volume: the path on the node (`name`), and what containers may do with it."""
+    """A hostPath volume: the path on the node (`name`), what containers may do with it, and the volume's name."""
 
     path: Path
     name: str
     access: Access
+    volume: str
 
 
 Way = Literal[
@@ -108,8 +109,9 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         if not memory and not host_paths.leads_to_gpu(path):
             continue
         accesses = _accesses(pod) if accesses is None else accesses
-        access = accesses.get(text(volume, "name", place[:-1]), Access.NOTHING)
-        found = HostPath((*place, "path"), path, access)
+        name = text(volume, "name", place[:-1])
+        access = accesses.get(name, Access.NOTHING)
+        found = HostPath((*place, "path"), path, access, name)
         if memory:
             exposure.add("shared_memory", found)
         if host_paths.leads_to_gpu(path, access):
@@ -122,11 +124,22 @@ def _accesses(pod: Pod) -> Mapping[str, Access]:
     for container in pod.containers:
         for index, mount in entries(container.spec, "volumeMounts", container.path):
             name = text(mount, "name", (*container.path, "volumeMounts", index))
-            access = Access.WRITE
-            if mount.get("readOnly") is True:
-                access = Access.READ_ALL if mount.get("recursiveReadOnly") == "Enabled" else Access.READ
+            access = access_of(mount)
             found[name] = min(found.get(name, access), access)
     return found
+
+
+def access_of(mount: Object) -> Access:
+    """Return what a container may do with a mount."""
+    if mount.get("readOnly") is not True:
+        return Access.WRITE
+    match mount.get("recursiveReadOnly"):
+        case "Enabled":
+            return Access.READ_ALL
+        case "IfPossible":
+            return Access.READ_IF_POSSIBLE
+        case _:
+            return Access.READ
 
 
 def _security(holder: Object, at: Path, container: Container | None, exposure: Exposure) -> None:

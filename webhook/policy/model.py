@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from webhook.api.selectors import Selector
 from webhook.catalog import gpu_requests
-from webhook.catalog.host_paths import Access, normal, within
+from webhook.catalog.host_paths import Access, normal, of_windows, within
 from webhook.catalog.names import Names
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
@@ -281,6 +281,8 @@ class Forms:
 
     def let_mount(self, path: str, access: Access) -> bool:
         """Return whether pods with GPUs may mount a path of a node, because `host_paths` has it."""
+        if of_windows(path):
+            return False
         plain, writes = normal(path), access is Access.WRITE
         return any(within(plain, (each.path,)) and (each.writable or not writes) for each in self.host_paths)
 

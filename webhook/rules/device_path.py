@@ -4,10 +4,15 @@ Such paths are device files and the kernel's files about them (/dev, /proc, /sys
 MPS and of NVIDIA's daemons, CDI's descriptions of devices, the files of the kubelet and of the container runtime, and
 files with which a writer becomes root on the node or gets its keys (/etc, /usr, /root, /home and others). With one of
 these a container takes a GPU. A folder above such a path is the same. Some are harmless if no container can write them,
-such as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. So are folders of other devices, such as
-/dev/infiniband and /dev/net: their devices stay usable in a read-only mount. `/sys`, `/proc/sys`, `/var/log` and `/srv`
-may have other file systems below them, so they are harmless only with `recursiveReadOnly: Enabled`. A path of Windows
-is refused in any mount.
+such as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. `/sys` and `/proc/sys` have other file
+systems below them, so they are harmless only with `recursiveReadOnly: Enabled`. A path of Windows is refused in any
+mount.
+
+Slicewarden makes some mounts harmless when a pod is created. Folders of other devices (/dev/infiniband, /dev/net and
+/dev/bus/usb) and /usr/share/zoneinfo get `readOnly: true`: devices stay usable in a read-only mount. Whoever could
+write there, and has CAP_MKNOD, could put a GPU in place of a device that a plugin gives out later. Read-only mounts of
+/var/log and /srv get `recursiveReadOnly: IfPossible`, because a folder below may be a mount of its own. A mount with
+a `mountPropagation` cannot have it, and is refused.
 
 Containers may write only to folders of data: those below /mnt, /media, /srv and /tmp, folders at the root such as
 /data, /scratch, /models and /nvme0, and a few others. Nodes start programs and read settings from all over /opt, /run
@@ -20,16 +25,19 @@ lets the pod onto nodes with GPUs. For paths that your workloads need, such as a
 components can be exempted, by namespace and service account.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from webhook.api.fields import entries
+from webhook.api.fields import text as text_of
+from webhook.api.pods import Pod
 from webhook.catalog import host_paths
 from webhook.catalog.host_paths import Access
 from webhook.cel.clauses import ANY_POD, Clause
-from webhook.cel.paths import NESTED, READABLE, leads_to_gpu, letters, steps, table
+from webhook.cel.paths import IF_POSSIBLE, NESTED, READABLE, leads_to_gpu, letters, steps, table
 from webhook.cel.write import text
-from webhook.gpu.exposure import HostPath
+from webhook.gpu.exposure import HostPath, access_of
 from webhook.gpu.review import PodReview
-from webhook.model import Finding
+from webhook.model import Finding, Fix, Object
 from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
 
@@ -37,13 +45,20 @@ SINCE = "0.1"
 
 LOOKS_AT = ("host_paths",)
 
+MENDS = True
+
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag the hostPath volumes that lead to GPUs, in one finding."""
+    """Flag the hostPath volumes that lead to GPUs, in one finding, and each that `/mutate` mends in its own."""
     volumes = review.exposure.host_paths
     if not volumes or not review.exposed:
         return
     found = [each for each in volumes if not review.policy.forms.let_mount(each.name, each.access)]
+    mended = _mended(review.subject, found)
+    for each, fixes in mended.items():
+        parts = (f"{each.name} {each.access.name}",)
+        yield Finding(each.path, f"{_harm([each])}; {_way_out([each])}", tuple(fixes), parts=parts)
+    found = [each for each in found if each not in mended]
     if not found:
         return
     # The path that decides is named first: one above all others, then those that no mode of a mount makes harmless.
@@ -58,6 +73,41 @@ def check(review: PodReview) -> Iterator[Finding]:
         f"{message}{review.agents_way}",
         parts=tuple(f"{each.name} {each.access.name}" for each in found),
     )
+
+
+def _mended(pod: Pod, found: list[HostPath]) -> Mapping[HostPath, Sequence[Fix]]:
+    """Return the volumes that `/mutate` can make harmless, with the fixes of all their mounts."""
+    named = {each.volume: each for each in found if _may_be_mended(each)}
+    if not named or pod.mirror:
+        return {}
+    fixes: dict[HostPath, list[Fix]] = {each: [] for each in named.values()}
+    for container in pod.containers:
+        for index, mount in entries(container.spec, "volumeMounts", container.path):
+            at = (*container.path, "volumeMounts", index)
+            volume = named.get(text_of(mount, "name", at))
+            if volume not in fixes or not host_paths.leads_to_gpu(volume.name, access_of(mount)):
+                continue
+            value = _less(volume.name, mount)
+            if value is None:
+                del fixes[volume]
+            else:
+                fixes[volume].append(Fix(at, value))
+    return fixes
+
+
+def _may_be_mended(found: HostPath) -> bool:
+    if found.access is Access.WRITE:
+        return host_paths.only_opened(found.name)
+    return found.access is Access.READ and not host_paths.leads_to_gpu(found.name, Access.READ_IF_POSSIBLE)
+
+
+def _less(path: str, mount: Object) -> Object | None:
+    """Return what makes a mount of a path harmless, without a change of what the container may do; None if nothing."""
+    if host_paths.only_opened(path):
+        return {"readOnly": True}
+    if mount.get("mountPropagation") in (None, "None"):
+        return {"recursiveReadOnly": "IfPossible"}
+    return None  # the API server allows it only without propagation: kubernetes pkg/apis/core/validation
 
 
 def _is_root(found: HostPath) -> bool:
@@ -85,7 +135,12 @@ def _harm(found: list[HostPath]) -> str:
     return f"hostPath {'' if one else 'volumes '}{listed(names, _NAMED)} {harm}{below}"
 
 
-_USABLE = " (the devices stay usable)"
+_SETTINGS = (
+    (Access.READ, "readOnly: true"),
+    (Access.READ_IF_POSSIBLE, "readOnly: true and recursiveReadOnly: IfPossible, without mountPropagation,"),
+    (Access.READ_ALL, "readOnly: true and recursiveReadOnly: Enabled"),
+)
+"""The settings of a mount that give each access at most."""
 
 _NAMED = 5
 """Paths that a message names."""
@@ -96,17 +151,13 @@ def _below(found: HostPath) -> str:
 
 
 def _way_out(found: list[HostPath]) -> str:
-    readable = [each for each in found if not host_paths.leads_to_gpu(each.name, Access.READ)]
-    nested = [
-        each for each in found if each not in readable and not host_paths.leads_to_gpu(each.name, Access.READ_ALL)
-    ]
-    ways = []
-    if readable:
-        usable = any(host_paths.of_other_devices(each.name) for each in readable)
-        ways.append(f"set readOnly: true on {_mounts(readable, found)}{_USABLE if usable else ''}")
-    if nested:
-        ways.append(f"set readOnly: true and recursiveReadOnly: Enabled on {_mounts(nested, found)}")
-    if len(readable) + len(nested) < len(found):
+    ways, left = [], found
+    for access, settings in _SETTINGS:
+        some = [each for each in left if not host_paths.leads_to_gpu(each.name, access)]
+        if some:
+            ways.append(f"set {settings} on {_mounts(some, found)}")
+            left = [each for each in left if host_paths.leads_to_gpu(each.name, access)]
+    if left:
         ways.append("remove " + ("the others" if ways else "the volume" if len(found) == 1 else "the volumes"))
     if all(host_paths.unknown(each.name) for each in found):
         which = "it" if len(found) == 1 else "them"
@@ -122,17 +173,22 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
 
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: a volume that no container mounts passes if every possible mount of it would be harmless."""
+    below = "m.?recursiveReadOnly.orValue('')"
     reads = (
         f"m.?readOnly.orValue(false) && (letters.contains('{READABLE}')"
-        f" || (m.?recursiveReadOnly.orValue('') == 'Enabled' && letters.contains('{NESTED}')))"
+        f" || ({below} == 'Enabled' && letters.contains('{NESTED}'))"
+        f" || ({below} in ['Enabled', 'IfPossible'] && letters.contains('{IF_POSSIBLE}')))"
     )
-    access = "({0}.?readOnly.orValue(false) ? ({0}.?recursiveReadOnly.orValue('') == 'Enabled' ? 2 : 1) : 0)"
+    access = (
+        "({0}.?readOnly.orValue(false)"
+        " ? {{'Enabled': 3, 'IfPossible': 2}}[?{0}.?recursiveReadOnly.orValue('')].orValue(1) : 0)"
+    )
     at_least = f"{access.format('o')} <= {access.format('m')}"
     as_before = f"variables.kept.exists(k, k.?volumeMounts.orValue([]).exists(o, o.name == m.name && {at_least}))"
     yield Clause(
         "!variables.exposed || !(variables.whole && variables.host_paths.exists(name,"
         " [variables.host_paths[name]].exists(letters,"
-        f" !letters.contains('{READABLE}') && !letters.contains('{NESTED}')))"
+        f" ![{', '.join(map(text, (READABLE, NESTED, IF_POSSIBLE)))}].exists(each, letters.contains(each))))"
         " || variables.containers.exists(c, c.?volumeMounts.orValue([]).exists(m, m.name in variables.host_paths"
         f" && [variables.host_paths[m.name]].exists(letters, !({reads})) && (variables.whole || !{as_before}))))",
         "a hostPath exposes the node's devices, gives control of the node, its GPUs included, or is no known folder of "

@@ -70,7 +70,7 @@ def _leaves_writable(mounted: HostPath, forms: Forms) -> bool:
 
     The mounts below it stay writable then. `device-path` judges the folder if the policy does not list it.
     """
-    reads = mounted.access is Access.READ and normal(mounted.name) in ABOVE_SHARED_MEMORY
+    reads = Access.READ <= mounted.access < Access.READ_ALL and normal(mounted.name) in ABOVE_SHARED_MEMORY
     return reads and forms.let_mount(mounted.name, Access.READ) and not forms.let_mount(mounted.name, Access.WRITE)
 
 
