@@ -13,7 +13,7 @@ from webhook.engine.registration import configurations
 from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
 from webhook.policy.actions import Exemption
-from webhook.policy.model import Guard, Policy
+from webhook.policy.model import Guard, Policy, PriorityScope
 from webhook.policy.scopes import Grant, Requesters, Scope
 
 
@@ -103,6 +103,13 @@ def test_a_guard_of_every_pod_asks_about_every_pod(sample_policy: Policy) -> Non
     for name, hook in hooks(replace(sample_policy, guard=Guard())).items():
         if name.startswith(("mutate.", "pods.", "workloads.")):
             assert expression(hook) == "true"
+
+
+def test_groups_are_asked_about_where_the_policy_has_a_word_on_priorities(sample_policy: Policy) -> None:
+    assert "groups.slicewarden.dev" not in hooks(sample_policy)
+    assert "groups.slicewarden.dev" in hooks(replace(sample_policy, untrusted_preempt=False))
+    entry = PriorityScope(names.Names(["high"]), frozenset(), None, frozenset())
+    assert "groups.slicewarden.dev" in hooks(replace(sample_policy, priorities=(entry,)))
 
 
 def test_where_a_grant_hears_requesters_no_workload_goes_unasked(sample_policy: Policy) -> None:

@@ -191,7 +191,7 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
         yield Webhook("named-configmaps", config_maps, ("named-by-the-policy", conditions.named(named)), (), only=only)
     another = ("names-another-configuration", conditions.CLUSTER_POLICY)
     yield Webhook("clusterpolicies", JUDGED["clusterpolicies"], another, None)
-    if policy.priorities:
+    if policy.priorities or not policy.untrusted_preempt:
         yield Webhook("groups", JUDGED["groups"], ("names-a-priority", conditions.GROUPS), system, versions=("*",))
     versions = ("v1", "v1beta2", "v1beta1")
     for_gpus = ("may-be-for-gpus", conditions.devices(policy))

@@ -8,13 +8,13 @@ own, by which its whole gang evicts. It is judged by its namespace, since its po
 
 With `untrusted: {preempt: Never}` a pod without trust evicts nobody: its class has to have `preemptionPolicy: Never`,
 unless its value is 0 or less. The API server writes both into pods. For a template the class has to be among the facts;
-otherwise the rule only warns.
+otherwise the rule only warns. The same goes for a group of pods in a namespace to which no grant reaches.
 
 Way out: name a class that the message does not refuse, or none. Or ask an administrator to add your namespace to an
 entry of `priorities`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from webhook.api.fields import text
 from webhook.api.objects import PodGroup
@@ -23,7 +23,7 @@ from webhook.cel.policies import reaches
 from webhook.cel.write import all_of, any_of, named, one_of
 from webhook.facts.kinds.priority_class import SYSTEM_CLASS, TABLE, PriorityClass
 from webhook.gpu.review import PodReview
-from webhook.model import Finding
+from webhook.model import Finding, Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, PriorityScope
 from webhook.review import Review
 from webhook.text.words import listed, shown
@@ -38,7 +38,7 @@ def check(review: PodReview | Review[PodGroup]) -> Iterator[Finding]:
             yield from _of_pod(review)
         if not review.policy.untrusted_preempt:
             yield from _evicting(review)
-    elif review.policy.priorities:
+    else:
         yield from _of_group(review)
 
 
@@ -73,9 +73,18 @@ def _evicting(review: PodReview) -> Iterator[Finding]:
     if type(value) is int:
         own: PriorityClass | None = PriorityClass(value, pod.spec.get("preemptionPolicy") != "Never")
     elif name:
-        own = classes.get(name, SYSTEM_CLASS if name.startswith("system-") else None)
+        own = _known(name, classes)
     else:
         own = next(default, PriorityClass(0))
+    yield from _of_class(path, name, own)
+
+
+def _known(name: str, classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
+    return classes.get(name, SYSTEM_CLASS if name.startswith("system-") else None)
+
+
+def _of_class(path: Path, name: str, own: PriorityClass | None) -> Iterator[Finding]:
+    """Flag a class by which pods without trust would evict others; None is a class that the facts lack."""
     if own is None:
         yield Finding(
             path,
@@ -96,7 +105,10 @@ def _of_group(review: Review[PodGroup]) -> Iterator[Finding]:
     group, policy = review.subject, review.policy
     labels = review.facts.namespaces.get(group.namespace)
     levels = {UNTRUSTED, TRUSTED} if policy.grants_reaching(group.namespace, labels) else {UNTRUSTED}
+    may_evict = policy.untrusted_preempt or TRUSTED in levels
     for path, name in group.priorities:
+        if not may_evict:
+            yield from _of_class(path, name, _known(name, review.facts.table(TABLE)))
         entries = [entry for entry in policy.priorities if name in entry.classes]
         fits = (
             (not entry.trust or entry.trust & levels)
