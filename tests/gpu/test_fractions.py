@@ -211,7 +211,7 @@ def test_the_schedulers_of_the_policy_write_what_the_plugin_reads(
 def test_what_a_scheduler_wrote_stands_in_no_tenants_way(
     sample_policy: Policy, sample_facts: Facts, marks: Annotations, more: Annotations
 ) -> None:
-    """A tenant's update is judged by what it changes of these annotations, and by a limit that it removes."""
+    """A tenant's update is judged by what it changes of these annotations, and by what it removes."""
     engine = Engine(sample_policy, walk())
     after = {**marks, **more}
     update = review("UPDATE", pod(after), pod(marks))
@@ -220,14 +220,16 @@ def test_what_a_scheduler_wrote_stands_in_no_tenants_way(
     assert refused(verdict) is any(map(OURS.search, changes))
 
 
-def test_only_a_scheduler_removes_a_share_of_compute(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_only_a_scheduler_removes_a_device_or_a_share_of_compute(sample_policy: Policy, sample_facts: Facts) -> None:
     engine = Engine(sample_policy, walk())
     devices, share = f"{PREFIX}main.gpus.devices", f"{PREFIX}main.gpu-compute.portion"
     before = pod({devices: "GPU-1", share: "0.25"})
     for after, user, allowed in (
         ({devices: "GPU-1"}, "dana", False),
         ({devices: "GPU-1"}, SCHEDULER, True),
-        ({share: "0.25"}, "dana", True),
+        ({share: "0.25"}, "dana", False),
+        ({share: "0.25"}, SCHEDULER, True),
+        ({devices: "GPU-1", share: "0.25", "team": "vision"}, "dana", True),
         ({}, "dana", False),
         ({}, SCHEDULER, True),
         ({"team": "vision"}, "dana", False),

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from webhook.api.pods import CONTAINER_LISTS
 from webhook.catalog import device_annotations, device_variables, host_paths
-from webhook.catalog.gpu_requests import SHARE_OF_COMPUTE
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
 from webhook.cel.write import array, filled, matching, one_of, text
 from webhook.memory.shim.delivery import CODE
@@ -17,18 +16,21 @@ from webhook.policy.scopes import Requesters
 
 
 def pods(policy: Policy) -> str:
-    """Return the expression that matches a pod that concerns a rule, or an update that removes its trust or a limit."""
+    """Return the expression that matches a pod that concerns a rule, or an update that removes what no update may."""
     concerned = _concerned("[object]", policy)
     return concerned if concerned == "true" else f"{concerned}|| {_lost(policy)}"
 
 
 def _lost(policy: Policy) -> str:
-    """Return the expression that matches an update of a pod that had an annotation which no update may remove."""
-    return f"""\
-(request.operation == 'UPDATE'
-  && oldObject.?metadata.?annotations.orValue({{}}).exists(key,
-    key == {text(policy.annotation)} || key.endsWith({text(SHARE_OF_COMPUTE)})))
-"""
+    """Return the expression that matches an update of a pod with an annotation or a label that no update may remove."""
+    parts = (
+        ("annotations", matching("key", (policy.annotation, *device_annotations.PLACEMENT_ANNOTATIONS))),
+        ("labels", matching("key", device_annotations.PLACEMENT_LABELS)),
+    )
+    had = "\n  || ".join(
+        f"oldObject.?metadata.?{part}.orValue({{}}).exists(key, {' || '.join(judged)})" for part, judged in parts
+    )
+    return f"(request.operation == 'UPDATE'\n  && ({had}))\n"
 
 
 def workloads(kinds: Iterable[Workload], policy: Policy) -> str:

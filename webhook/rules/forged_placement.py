@@ -6,22 +6,23 @@ not counted. kai-gpu-fractioning turns `nvidia.com/container.NAME.gpus.devices` 
 container, `all` too, in any pod and in place of `void` (fractioning-manager/fractiond/internal/plugin.go). KAI writes
 labels (`runai-gpu-group`), so labels count too. No pod has a reason to be created with one.
 
-A tenant may keep or remove what a scheduler wrote; only schedulers change it. A share of compute
-(`nvidia.com/container.NAME.gpu-compute.portion`) is a limit, so only schedulers may remove it from a pod. The account
-of an agent that writes its progress there must be listed too. Annotations that users are told to write, such as
-`hami.io/gpu-scheduler-policy`, are no choice of a GPU and pass.
+A tenant may keep what a scheduler wrote; only schedulers change or remove it. Without it, a scheduler counts the card
+as free at once and gives it to another pod, while the first still runs there. A share of compute
+(`nvidia.com/container.NAME.gpu-compute.portion`) is a limit. The account of an agent that writes its progress there
+must be listed too. Annotations that users are told to write, such as `hami.io/gpu-scheduler-policy`, are no choice of a
+GPU and pass.
 
-Way out: remove the annotation or the label. Updates by a scheduler, and by its agents, pass where the policy names
-their accounts under `schedulers`.
+Way out: remove the annotation or the label from a new pod, and leave those of a pod that exists. Updates by a
+scheduler, and by its agents, pass where the policy names their accounts under `schedulers`.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 
+from webhook.api.pods import Pod
 from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS
-from webhook.catalog.gpu_requests import SHARE_OF_COMPUTE
 from webhook.cel.clauses import ANY_POD, CHANGES, Clause
 from webhook.cel.policies import include
-from webhook.cel.write import any_of, named, text
+from webhook.cel.write import any_of, named
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
@@ -36,8 +37,8 @@ def check(review: PodReview) -> Iterator[Finding]:
     """Flag a scheduler's annotations and labels, unless a listed scheduler or an administrator writes them."""
     pod, placements = review.subject, review.exposure.placements
     writers = (review.policy.schedulers, review.policy.administrators)
-    lifted = [] if pod.old is None or pod.template else [*_lifted(pod.old.annotations, pod.annotations)]
-    if not (placements or lifted):
+    lost = [] if pod.old is None or pod.template else [*_lost(pod.old, pod)]
+    if not (placements or lost):
         return
     if pod.requester is not None and any(group.include(pod.requester) for group in writers):
         return
@@ -46,20 +47,21 @@ def check(review: PodReview) -> Iterator[Finding]:
         named = f"{part} {shown(key, quotes=False)} records a scheduler's choice of a GPU"
         before = {} if pod.old is None else pod.old.labels if part == "label" else pod.old.annotations
         if before.get(key, value) != value:
-            way = "leave it as it was" if key.endswith(SHARE_OF_COMPUTE) else "leave it as it was, or remove it"
-            yield Finding(path, f"{named}, which only a scheduler may change; {way}")
+            yield Finding(path, f"{named}, which only a scheduler may change; leave it as it was")
         else:
             yield Finding(path, f"{named} and must not be set by hand; remove it")
-    for key in lifted:
-        message = (
-            f"annotation {shown(key, quotes=False)} limits the pod's share of a GPU, and only a scheduler may remove it"
-        )
-        yield Finding(pod.at("metadata", "annotations"), f"{message}; put it back", parts=(key,))
+    for part, key in lost:
+        message = f"{part} {shown(key, quotes=False)} records a scheduler's choice of a GPU, which only a scheduler may"
+        yield Finding(pod.at("metadata", f"{part}s"), f"{message} remove; put it back", parts=(key,))
 
 
-def _lifted(before: Iterable[str], after: Container[str]) -> Iterator[str]:
-    """Yield the limits of a share of compute that an update removes."""
-    return (key for key in before if key.endswith(SHARE_OF_COMPUTE) and key not in after)
+def _lost(old: Pod, new: Pod) -> Iterator[tuple[str, str]]:
+    """Yield the annotations and labels of schedulers that an update removes."""
+    for part, names, before, after in (
+        ("annotation", PLACEMENT_ANNOTATIONS, old.annotations, new.annotations),
+        ("label", PLACEMENT_LABELS, old.labels, new.labels),
+    ):
+        yield from ((part, key) for key in names.among(before) if key not in after)
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
@@ -68,14 +70,17 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     writer = any_of((include(policy.schedulers), include(policy.administrators)))
     yield Clause(
         f"(!variables.annotations.exists(k, {annotation}) && !variables.podlabels.exists(k, {label})) || {writer}",
-        "it records a scheduler's choice of a GPU, which only a scheduler may write; leave it as it was, or remove it",
+        "it records a scheduler's choice of a GPU, which only a scheduler may write; leave it as it was, or remove it "
+        "from a new pod",
         places=f"(variables.annotations.filter(k, {annotation}) + variables.podlabels.filter(k, {label})).join(', ')",
         asked=ANY_POD,
     )
-    there, before = (f"{each}.metadata.?annotations.orValue({{}})" for each in ("object", "oldObject"))
-    lifted = f"{before}.exists(k, k.endsWith({text(SHARE_OF_COMPUTE)}) && !(k in {there}))"
+    lost = any_of(
+        f"oldObject.metadata.?{part}.orValue({{}}).exists(k, {key} && !(k in object.metadata.?{part}.orValue({{}})))"
+        for part, key in (("annotations", annotation), ("labels", label))
+    )
     yield Clause(
-        f"!{lifted} || {writer}",
-        "an annotation that limits the pod's share of a GPU is gone, which only a scheduler may remove; put it back",
+        f"!({lost}) || {writer}",
+        "a scheduler's choice of a GPU is gone, which only a scheduler may remove; put it back",
         asked=CHANGES,
     )
