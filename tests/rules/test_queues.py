@@ -135,3 +135,50 @@ def test_a_pool_with_a_wrong_queue_or_scheduler_is_refused(words: str, message: 
 def test_a_wrong_entry_of_priorities_is_refused(entry: str, message: str) -> None:
     with pytest.raises(Unusable, match=message):
         policy_of(SCHEDULED.replace("  guard:", f"  priorities: [{entry}]\n  guard:"))
+
+
+EVICTS: Object = {"priorityClassName": "high", "priority": 100, "preemptionPolicy": "PreemptLowerPriority"}
+GENTLE: Object = {**EVICTS, "preemptionPolicy": "Never"}
+KEYED: Object = {"tolerations": [{"key": "slicewarden.dev/pool", "operator": "Exists"}]}
+OTHER: Object = {"tolerations": [{"key": "example.com/cpu", "operator": "Exists"}]}
+NEVER = "  untrusted: {preempt: Never}\n"
+ENTRIES = "  priorities: [{classes: [high], trust: [trusted]}]\n"
+OF_AGENTS = "    - {name: agents, reason: of nodes, system: true, namespaces: [visitors], serviceAccounts: [agent]}\n"
+
+
+@pytest.mark.parametrize("words", [NEVER, ENTRIES])
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        ({**EVICTS, **KEYED}, (NEVER, ENTRIES)),
+        ({**EVICTS, "nodeName": "t4-shared"}, (NEVER, ENTRIES)),
+        ({**GENTLE, **KEYED}, (ENTRIES,)),
+        ({**EVICTS, **OTHER}, ()),
+        (EVICTS, ()),
+        (KEYED, ()),
+        ({**EVICTS, **KEYED, "serviceAccountName": "agent"}, ()),
+    ],
+)
+def test_a_pod_without_a_gpu_evicts_no_pods_with_gpus(
+    words: str, template: bool, spec: Object, refused: tuple[str, ...], sample_facts: Facts
+) -> None:
+    exempting = POLICY.read_text("utf-8").replace("  exemptions:\n", f"  exemptions:\n{OF_AGENTS}", 1)
+    policy = policy_of(exempting.replace("  rules:\n", f"{words}  rules:\n", 1))
+    pod = {"metadata": {}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "8"}}}], **spec}}
+    metadata = {"name": "a", "namespace": "visitors"}
+    item = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": metadata}
+    if template:
+        item = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": pod}}
+    verdict = Engine(policy, walk()).judge(decode(wrap(item)), sample_facts)
+    found = [result.rule for result in verdict.having(Action.DENY)]
+    assert ("unearned-priority" in found) is (words in refused), verdict
+    assert words not in refused or receivers(hooks(policy), request_of(item))
+
+
+def test_without_a_taint_a_pod_without_a_gpu_may_use_every_class(sample_facts: Facts) -> None:
+    policy = replace(policy_of(POLICY.read_text("utf-8").replace("  rules:\n", f"{NEVER}  rules:\n", 1)), guard=None)
+    item = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "visitors"}}
+    item["spec"] = {"containers": [{"name": "a"}], **EVICTS, **KEYED}
+    verdict = Engine(policy, walk()).judge(decode(wrap(item)), sample_facts)
+    assert "unearned-priority" not in [result.rule for result in verdict.having(Action.DENY)]

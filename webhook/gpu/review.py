@@ -138,8 +138,13 @@ class PodReview(Review[Pod]):
             or guard.names_runtime(self.subject, self.policy)
             or ("resourceClaims" in self.subject.spec and not all(each.others for each in self.claim_entries))
             or bool(self.exposure.variables)
-            or not guard.kept_off(self.subject, self.extended_resources, self.policy, self.facts)
+            or not self.kept_off
         )
+
+    @shared
+    def kept_off(self) -> bool:
+        """Whether the pod's own node, or the guard's taint, keeps the pod off the nodes with GPUs."""
+        return guard.kept_off(self.subject, self.extended_resources, self.policy, self.facts)
 
     @property
     def agents_way(self) -> str:

@@ -3,15 +3,20 @@
 Any pod of any namespace may name any PriorityClass (kubernetes plugin/pkg/admission/priority). On a shared pool a pod
 of higher priority evicts its neighbours: a tenant without trust could drive out those who have it. So the policy says
 under `priorities` who may name which classes with a GPU: by trust, by namespace, by pool. A class in no entry may be
-used by all, and pods without a GPU may use every class. A PodGroup or a Workload (scheduling.k8s.io) has a class of its
-own, by which its whole gang evicts. It is judged by its namespace, since its pods are not known yet.
+used by all. A PodGroup or a Workload (scheduling.k8s.io) has a class of its own, by which its whole gang evicts. It is
+judged by its namespace, since its pods are not known yet.
+
+A pod without a GPU may use every class where the guard's taint keeps it off the nodes of the pools. If it tolerates the
+taint, or names such a node, it could evict pods with GPUs for their processors and memory. So it counts as a pod
+without trust and of no pool. Where the guard is no taint, such pods are not judged.
 
 With `untrusted: {preempt: Never}` a pod without trust evicts nobody: its class has to have `preemptionPolicy: Never`,
 unless its value is 0 or less. The API server writes both into pods. For a template the class has to be among the facts;
 otherwise the rule only warns. The same goes for a group of pods in a namespace to which no grant reaches.
 
-Way out: name a class that the message does not refuse, or none. Or ask an administrator to add your namespace to an
-entry of `priorities`.
+Way out: name a class that the message does not refuse, or none. A pod without a GPU may also drop its toleration of the
+guard's taint. Or ask an administrator to add your namespace to an entry of `priorities`, or to exempt an agent of the
+nodes by its namespace and service account.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,29 +48,51 @@ def check(review: PodReview | Review[PodGroup]) -> Iterator[Finding]:
 
 
 def _of_pod(review: PodReview) -> Iterator[Finding]:
-    pod, placement = review.subject, review.placement
+    pod, standing = review.subject, _standing(review)
     name = text(pod.spec, "priorityClassName", pod.at("spec"))
     entries = [entry for entry in review.policy.priorities if name in entry.classes] if name else []
-    if not entries or placement is None:
+    if not entries or standing is None:
         return
-    pool = placement.pool.name if placement.pool else ""
+    level, pool = standing
     labels = review.facts.namespaces.get(pod.namespace)
     for entry in entries:
-        trusted = not entry.trust or placement.level in entry.trust
+        trusted = not entry.trust or level in entry.trust
         reached = entry.scope is None or not pod.namespace or entry.scope.reaches(pod.namespace, labels)
         if trusted and reached and (not entry.pools or pool in entry.pools):
             return
-    yield Finding(
-        pod.at("spec", "priorityClassName"),
-        f"class {shown(name)} with a GPU is for {_whom(entries)}, and this pod is {placement.level}, in namespace "
-        f"{shown(pod.namespace)} and {f'pool {pool}' if pool else 'no pool'}; name another class, or none",
-    )
+    if review.placement is None:
+        fault = f"class {shown(name)} on nodes with GPUs is for {_whom(entries)}, and this pod requests no GPU"
+    else:
+        fault = (
+            f"class {shown(name)} with a GPU is for {_whom(entries)}, and this pod is {level}, in namespace "
+            f"{shown(pod.namespace)} and {f'pool {pool}' if pool else 'no pool'}"
+        )
+    yield Finding(pod.at("spec", "priorityClassName"), f"{fault}; name another class, or none{_off(review)}")
+
+
+def _standing(review: PodReview) -> tuple[str, str] | None:
+    """Return the trust and the pool with which a pod is judged; None if it cannot evict pods with GPUs by its class.
+
+    Without a taint as guard, any pod may run on nodes with GPUs, so those that request none are not judged.
+    """
+    if (placement := review.placement) is not None:
+        return placement.level, placement.pool.name if placement.pool else ""
+    guard = review.policy.guard
+    unjudged = guard is None or guard.taint is None or review.kept_off or review.subject.kubelets_own
+    return None if unjudged else (UNTRUSTED, "")
+
+
+def _off(review: PodReview) -> str:
+    """Return the ways out for a pod without a GPU that may run on the nodes of the pools; empty for others."""
+    if review.placement is not None:
+        return ""
+    return f", or do not tolerate the taint of nodes with GPUs{review.agents_way}"
 
 
 def _evicting(review: PodReview) -> Iterator[Finding]:
     """Flag a pod without trust that would evict others."""
-    pod, placement, classes = review.subject, review.placement, review.facts.table(TABLE)
-    if placement is None or placement.level != UNTRUSTED:
+    pod, standing, classes = review.subject, _standing(review), review.facts.table(TABLE)
+    if standing is None or standing[0] != UNTRUSTED:
         return
     path = pod.at("spec", "priorityClassName")
     name = text(pod.spec, "priorityClassName", pod.at("spec"))
@@ -76,15 +103,18 @@ def _evicting(review: PodReview) -> Iterator[Finding]:
         own = _known(name, classes)
     else:
         own = next(default, PriorityClass(0))
-    yield from _of_class(path, name, own)
+    yield from _of_class(path, name, own, _off(review))
 
 
 def _known(name: str, classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
     return classes.get(name, SYSTEM_CLASS if name.startswith("system-") else None)
 
 
-def _of_class(path: Path, name: str, own: PriorityClass | None) -> Iterator[Finding]:
-    """Flag a class by which pods without trust would evict others; None is a class that the facts lack."""
+def _of_class(path: Path, name: str, own: PriorityClass | None, more: str = "") -> Iterator[Finding]:
+    """Flag a class by which pods without trust would evict others; None is a class that the facts lack.
+
+    `more` are further ways out, for the end of the message.
+    """
     if own is None:
         yield Finding(
             path,
@@ -97,7 +127,7 @@ def _of_class(path: Path, name: str, own: PriorityClass | None) -> Iterator[Find
         yield Finding(
             path,
             f"{by} has priority {own.value} and evicts pods of a lower one, which {UNTRUSTED} pods may not; name a "
-            "class with preemptionPolicy: Never",
+            f"class with preemptionPolicy: Never{more}",
         )
 
 
@@ -141,7 +171,7 @@ def _one(entry: PriorityScope) -> str:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for pods that ask by resources where unsteered-pod is denied too.
 
-    Pods that have only claims, and groups of pods, pass.
+    Pods that have only claims, pods without GPUs on the nodes of pools, and groups of pods, pass.
     """
     unplaced = "size(variables.asked) == 0 || size(variables.pools) == 0"
     if not policy.untrusted_preempt:  # the API server writes the value and the preemptionPolicy of the class into pods
