@@ -17,6 +17,8 @@ from webhook.policy.model import Policy
 from webhook.policy.scopes import Scope
 from webhook.rules import walk
 
+DAEMON = "compute-domain-daemon.nvidia.com"
+
 
 def device_class(name: str, expression: str) -> Object:
     spec = {"selectors": [{"cel": {"expression": expression}}]}
@@ -32,6 +34,8 @@ def device_class(name: str, expression: str) -> Object:
         ("mrdma.google.com", "", Class.OTHER),
         ("imex.nvidia.com", "", Class.OTHER),
         ("compute-domain-default-channel.nvidia.com", "", Class.OTHER),
+        ("compute-domain-daemon.nvidia.com", "", Class.DAEMON),
+        ("compute-domain-daemon.nvidia.com", "device.driver == 'compute-domain.nvidia.com'", Class.DAEMON),
         ("efa.networking.k8s.aws", "", Class.OTHER),
         ("neuron.aws.com", "", Class.OTHER),
         ("cpu.example.com", "", Class.UNKNOWN),
@@ -56,6 +60,11 @@ def test_what_a_class_is_for(sample_policy: Policy, name: str, selectors: str, s
         ("otherDeviceClasses: [cpu.example.com]", "mrdma.google.com", Class.OTHER),
         ("deviceClasses: [cpu.example.com]", "cpu.example.com", Class.GPU),
         ("deviceClasses: [cpu.example.com]", "gpu.nvidia.com", Class.OTHER),
+        ("deviceClasses: [cpu.example.com]", DAEMON, Class.DAEMON),
+        (f"deviceClasses: [{DAEMON}]", DAEMON, Class.GPU),
+        ("otherDeviceClasses: [cpu.example.com]", DAEMON, Class.DAEMON),
+        (f"otherDeviceClasses: [{DAEMON}]", DAEMON, Class.OTHER),
+        (f"deviceClasses: [cpu.example.com], otherDeviceClasses: [{DAEMON}]", DAEMON, Class.OTHER),
         ("deviceClasses: ['*'], otherDeviceClasses: [a]", "a", Class.OTHER),
         ("deviceClasses: ['*'], otherDeviceClasses: [a]", "mrdma.google.com", Class.GPU),
     ],
@@ -63,6 +72,16 @@ def test_what_a_class_is_for(sample_policy: Policy, name: str, selectors: str, s
 def test_a_policy_says_what_a_class_is_for(words: str, name: str, sort: Class) -> None:
     policy = policy_of(POLICY.read_text("utf-8") + f"  gpus: {{{words}}}\n")
     assert sort_of(name, policy, Facts()) is sort
+
+
+@pytest.mark.parametrize("words", ["claims: [{namespaces: [lab]}]", "deviceClasses: [cpu.example.com]"])
+def test_the_device_of_a_daemon_is_no_resource_for_pods(words: str, sample_facts: Facts) -> None:
+    policy = policy_of(POLICY.read_text("utf-8") + f"  gpus: {{{words}}}\n")
+    resources = {"limits": {f"deviceclass.resource.kubernetes.io/{DAEMON}": "1"}}
+    spec = {"containers": [{"name": "a", "resources": resources}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "visitors"}, "spec": spec}
+    denied = Engine(policy, walk()).judge(decode(wrap(pod)), sample_facts).having(Action.DENY)
+    assert "unsteered-pod" in {result.rule for result in denied}
 
 
 def claim(kind: str, name: str) -> Object:
@@ -81,7 +100,12 @@ def results(policy: Policy, item: Object, *facts: Object) -> list[Result]:
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("gpu.nvidia.com", "is for GPUs"), ("cpu.example.com", "is not known"), ("mrdma.google.com", "")],
+    [
+        ("gpu.nvidia.com", "is for GPUs"),
+        ("cpu.example.com", "is not known"),
+        (DAEMON, "is for the daemons"),
+        ("mrdma.google.com", ""),
+    ],
 )
 def test_a_claim_is_named_for_what_it_is(sample_policy: Policy, kind: str, name: str, said: str) -> None:
     found = results(sample_policy, claim(kind, name))
@@ -91,7 +115,12 @@ def test_a_claim_is_named_for_what_it_is(sample_policy: Policy, kind: str, name:
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 @pytest.mark.parametrize(
     ("name", "action"),
-    [("gpu.nvidia.com", Action.DENY), ("cpu.example.com", Action.DENY), ("netdev.google.com", Action.WARN)],
+    [
+        ("gpu.nvidia.com", Action.DENY),
+        ("cpu.example.com", Action.DENY),
+        ("netdev.google.com", Action.WARN),
+        (DAEMON, Action.WARN),
+    ],
 )
 def test_a_claim_of_the_same_run_is_read(sample_policy: Policy, kind: str, name: str, action: Action) -> None:
     claims = [{"name": "a", f"{kind[0].lower()}{kind[1:]}Name": "a"}]

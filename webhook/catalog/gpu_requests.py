@@ -139,8 +139,7 @@ GPU_CLASSES = Names(
 
 OTHER_CLASSES = Names(
     (
-        "compute-domain-daemon.nvidia.com",  # dra-driver-nvidia-gpu: channels between nodes, which hold no GPU
-        "compute-domain-default-channel.nvidia.com",
+        "compute-domain-default-channel.nvidia.com",  # dra-driver-nvidia-gpu: channels between nodes
         "compute-domain.nvidia.com",
         "imex.nvidia.com",
         "mrdma.google.com",  # google/dranet, GKE's network cards
@@ -154,6 +153,13 @@ OTHER_CLASSES = Names(
     )
 )
 """Device classes and drivers that are known to be for other devices."""
+
+DAEMON_CLASSES = Names(("compute-domain-daemon.nvidia.com",))
+"""Device classes for daemons of a driver, of which a node has one device. A claim keeps it from the daemon.
+
+Source: dra-driver-nvidia-gpu templates/compute-domain-daemon-claim-template.tmpl.yaml. The driver's controller writes
+these claims in the namespace of the driver.
+"""
 
 DEVICE_CLASSES = Names(("*",), other_than=OTHER_CLASSES.patterns)
 """The device classes that count as GPUs unless a policy names them: all except those known to be for other devices.

@@ -12,7 +12,7 @@ from webhook.api.pods import Container, Pod
 from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.kinds.resource_claim import ClaimedRequest
 from webhook.facts.snapshot import Facts
-from webhook.gpu.device_classes import Class, sort_of
+from webhook.gpu.device_classes import sort_of
 from webhook.gpu.placement import TrustRequest, closed
 from webhook.model import Object, Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -183,7 +183,7 @@ def _contents(requests: tuple[ClaimedRequest, ...], policy: Policy, facts: Facts
             memory[request.device_class] = min(memory.get(request.device_class, mib), mib)
     return ClaimContents(
         classes=tuple(request.device_class for request in requests),
-        others=bool(names) and all(sort_of(name, policy, facts) is Class.OTHER for name in names),
+        others=bool(names) and all(sort_of(name, policy, facts).without_gpu for name in names),
         pooled=tuple(pooled),
         numbers=counted(requests, policy),
         memory=memory,

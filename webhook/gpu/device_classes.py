@@ -12,20 +12,28 @@ from webhook.policy.model import Policy
 
 
 class Class(Enum):
-    """A device class: for GPUs, for other devices, or unknown."""
+    """A device class: for GPUs, for other devices, for the daemons of a driver, or unknown."""
 
     GPU = "GPU"
     OTHER = "other"
+    DAEMON = "daemon"
     UNKNOWN = "unknown"
+
+    @property
+    def without_gpu(self) -> bool:
+        """Whether its devices are known to lead to no GPU."""
+        return self in (Class.OTHER, Class.DAEMON)
 
 
 def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
     """Return the purpose of a device class. The policy decides first, then the drivers that the class selects."""
     forms = policy.forms
-    if policy.pools_of_class(name):
+    if policy.pools_of_class(name) or (forms.classes_named and name in forms.device_classes):
         return Class.GPU
+    if name in forms.daemon_classes:
+        return Class.DAEMON
     if forms.classes_named:
-        return Class.GPU if name in forms.device_classes else Class.OTHER
+        return Class.OTHER
     known = facts.device_classes.get(name)
     selectors = known.selectors if known else ""
     if any(_is_named(driver, selectors) for driver in gpu_requests.GPU_CLASSES):

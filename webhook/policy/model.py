@@ -279,6 +279,12 @@ class Forms:
     imex_channels: bool = False
     """Whether the device plugin hands out IMEX channels and names them in a variable."""
 
+    @cached_property
+    def daemon_classes(self) -> Names:
+        """The classes for the daemons of drivers, without those of `otherDeviceClasses`."""
+        others = self.device_classes.other_than or ()
+        return Names(name for name in gpu_requests.DAEMON_CLASSES if name not in others)
+
     def let_mount(self, path: str, access: Access) -> bool:
         """Return whether pods with GPUs may mount a path of a node, because `host_paths` has it."""
         if of_windows(path):
@@ -473,7 +479,8 @@ class Policy:
     def gpu_resources(self) -> GPUResources:
         """The extended resources that are GPUs or parts of them: NVIDIA's, those of pools, and those listed here."""
         offered = (name for pool in self.pools for name in pool.resources.patterns)
-        implicit = (f"{gpu_requests.IMPLICIT}{name}" for name in self.forms.device_classes)
+        classes = (*self.forms.device_classes, *(gpu_requests.DAEMON_CLASSES if self.forms.classes_named else ()))
+        implicit = (f"{gpu_requests.IMPLICIT}{name}" for name in classes)
         not_gpus = self.forms.device_classes.other_than or ()
         others = Names(
             (

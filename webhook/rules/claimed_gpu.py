@@ -13,6 +13,11 @@ names that drivers publish show which classes are for GPUs. Classes of network c
 devices pass. An unknown class may be for GPUs, so it is refused until the policy lists it. Claims that a scheduler
 makes for pods with an extended resource pass: those pods were judged.
 
+A node has one device of the class `compute-domain-daemon.nvidia.com`, for the daemon of NVIDIA's ComputeDomains
+(dra-driver-nvidia-gpu templates/compute-domain-daemon.tmpl.yaml). A tenant who claims it keeps the daemon from the
+node, so claims for it pass only in namespaces to which an exemption with `system: true` applies, as that of the driver.
+Workloads claim a channel, whose class passes.
+
 Way out: ask for a class that a pool offers, with the trust that the pool takes, or for a resource. Or have an
 administrator list the class under a pool's `deviceClasses`, the namespace under `gpus.claims`, or the class under
 `gpus.otherDeviceClasses` if it is not for GPUs.
@@ -29,6 +34,7 @@ from webhook.gpu import claims
 from webhook.gpu.device_classes import Class, sort_of
 from webhook.gpu.placement import foreign_vendor
 from webhook.model import Finding
+from webhook.policy.actions import Exemption
 from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.review import Review
 from webhook.text.words import shown
@@ -59,7 +65,7 @@ def _refused(review: Review[DeviceClaim], name: str, taken: dict[str, Pool]) -> 
     """Say why the claim may not request a class; empty if it may. A pool that gives it is added to `taken`."""
     claim, policy, facts = review.subject, review.policy, review.facts
     sort = sort_of(name, policy, facts)
-    if sort is Class.OTHER:
+    if sort is Class.OTHER or (sort is Class.DAEMON and _has_daemons(review)):
         return ""
     if pools := policy.pools_of_class(name):
         pool, refusals = claims.opens(claim, pools, policy, facts)
@@ -69,10 +75,27 @@ def _refused(review: Review[DeviceClaim], name: str, taken: dict[str, Pool]) -> 
         return ""
     if sort is Class.GPU:
         return _closed(review, name)
+    if sort is Class.DAEMON:
+        return (
+            f"class {shown(name)} is for the daemons of a driver, and a node has one such device; claim a channel of a "
+            "ComputeDomain instead, or ask an administrator to exempt the driver's namespace with system: true"
+        )
     return (
         f"class {shown(name)} is not known, and may be for GPUs; ask an administrator to list "
         "it under gpus.otherDeviceClasses, or under gpus.deviceClasses if it is for GPUs"
     )
+
+
+def _has_daemons(review: Review[DeviceClaim]) -> bool:
+    """Whether the policy exempts a component of the system in the claim's namespace, whatever its account."""
+    namespace = review.subject.namespace
+    labels = review.facts.namespaces.get(namespace)
+    near = review.policy.exemptions_by_namespace.near(namespace)
+    return any(_of_system(each) and each.scope.reaches(namespace, labels) for each in near)
+
+
+def _of_system(exemption: Exemption) -> bool:
+    return exemption.until is None and (not exemption.rules or "claimed-gpu" in exemption.rules)
 
 
 def _too_many(requests: tuple[DeviceRequest, ...], taken: dict[str, Pool], policy: Policy) -> Iterator[Finding]:
@@ -129,6 +152,8 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     gpu = named("name", policy.forms.device_classes)
     if not policy.forms.classes_named:
         gpu = all_of((f"name in {array(sorted(GPU_CLASSES))}", gpu))
+    daemons = any_of(reaches(each.scope) for each in policy.exemptions if _of_system(each))
+    gpu = any_of((gpu, all_of((named("name", policy.forms.daemon_classes), negated(daemons)))))
     one = f"[one.?deviceClassName.orValue('')].exists(name, name != '' && {gpu} && {negated(offered)})"
     yield Clause(
         "request.operation != 'CREATE' || "
@@ -139,7 +164,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
                 include(policy.schedulers),
             )
         ),
-        "nobody may claim GPUs in this namespace; request a resource such as nvidia.com/gpu instead, or ask an "
-        "administrator to list the namespace under gpus.claims",
+        "nobody may claim GPUs, or a driver's own devices, in this namespace; request a resource such as "
+        "nvidia.com/gpu instead, or ask an administrator to list the namespace under gpus.claims",
         asked=(RequestKind.DEVICES,),
     )

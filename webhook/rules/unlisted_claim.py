@@ -26,7 +26,7 @@ from webhook.cel.write import any_of
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims
 from webhook.gpu.claims import ClaimContents, ClaimEntry
-from webhook.gpu.device_classes import Class, sort_of
+from webhook.gpu.device_classes import sort_of
 from webhook.gpu.placement import foreign_vendor
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
@@ -101,7 +101,7 @@ def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 def _of_pools(classes: tuple[str, ...], policy: Policy, facts: Facts) -> bool:
     """Whether every known class of a claim belongs to a pool or to no GPU. True if no class is known."""
-    return all(policy.pools_of_class(name) or sort_of(name, policy, facts) is Class.OTHER for name in classes)
+    return all(policy.pools_of_class(name) or sort_of(name, policy, facts).without_gpu for name in classes)
 
 
 def _why(policy: Policy, judged: bool) -> str:
