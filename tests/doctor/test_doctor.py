@@ -350,6 +350,54 @@ def _audit_beside_a_fallback(world: World) -> None:
     world.install(fallback(policy_of(POLICY), walk(), ValidationActions.DENY))
 
 
+DRIVERS = "nvidia-dra-driver-gpu"
+
+
+def _beforehand(world: World, number: int) -> None:
+    """Have so many pods on a node of a pool that do not tolerate its taint."""
+    for index in range(number):
+        metadata = {"namespace": "visitors", "name": f"p{index}", "uid": f"u{index}"}
+        pod = {"metadata": metadata, "spec": {"nodeName": "t4-shared", "containers": [{"name": "a"}]}}
+        world.items["/api/v1/pods"]["items"].append(pod)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "older"),
+    [
+        ({}, {}, True),
+        ({}, {"tolerations": [{"key": "example.com/cpu", "operator": "Exists"}]}, True),
+        ({}, {"tolerations": [{"key": "slicewarden.dev/pool", "operator": "Exists"}]}, False),
+        ({}, {"tolerations": [{"operator": "Exists"}]}, False),
+        ({}, {"nodeName": "cpu-0"}, False),
+        ({}, {"nodeName": ""}, False),
+        ({"namespace": "kube-system"}, {}, False),
+        ({"namespace": "gpu-operator"}, {}, False),
+        ({"namespace": DRIVERS}, {"serviceAccountName": "compute-domain-daemon-service-account"}, False),
+        ({"namespace": DRIVERS}, {"serviceAccountName": "default"}, True),
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}, False),
+        ({}, {"containers": [{"name": "a", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}, False),
+    ],
+)
+def test_a_pod_that_was_on_a_node_before_its_taint_is_told(
+    world: World, ask: Any, metadata: Any, spec: Any, older: bool
+) -> None:
+    _beforehand(world, 1)
+    (pod,) = [each for each in world.items["/api/v1/pods"]["items"] if each["metadata"]["name"] == "p0"]
+    pod["metadata"].update(metadata)
+    pod["spec"].update(spec)
+    assert ("older pods" in ask().having("warning")) is older
+
+
+def test_a_name_of_an_older_pod_is_no_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _beforehand(world, 1)
+    world.items["/api/v1/pods"]["items"][-1]["metadata"]["name"] += HOSTILE
+    with listening(world.answer) as url:
+        cli.main(["doctor", "--kubeconfig", str(kubeconfig(tmp_path, url))])
+    printed = capsys.readouterr()
+    assert "older pods" in printed.out
+    assert harmful(printed.out, "") == harmful(printed.err, "") == []
+
+
 Break = Callable[[World], Any]
 
 ERRORS: list[tuple[Break, str, str, str]] = [
@@ -417,6 +465,8 @@ ERRORS: list[tuple[Break, str, str, str]] = [
     (lambda w: _series(w, "slicewarden_facts_loaded", 0), "facts", "error", "has no facts"),
     (lambda w: _series(w, 'slicewarden_facts_age_seconds{kind="Pod"}', 900), "facts", "warning", "for 900 s"),
     (lambda w: _edit(w, "/api/v1/nodes", "slicewarden.dev/pool", "other"), "guard", "error", "is the taint"),
+    (lambda w: _beforehand(w, 1), "older pods", "warning", "1 pod older than the guard's taint"),
+    (lambda w: _beforehand(w, 5), "older pods", "warning", "visitors/p0, visitors/p1, visitors/p2 and 2 more"),
     (
         lambda w: w.items.update({REVIEWS: {"status": {"allowed": False}}}),
         "permissions",
@@ -454,6 +504,7 @@ UNKNOWN: list[tuple[Break, str]] = [
     (lambda w: w.items.update({REVIEWS: (403, "is forbidden")}), "permissions"),
     (lambda w: w.items.update({PROBE: (403, "pods is forbidden")}), "calls"),
     (lambda w: w.items.update({"/api/v1/nodes": (403, "is forbidden")}), "guard"),
+    (lambda w: w.items.update({"/api/v1/pods": (403, "is forbidden")}), "older pods"),
     (lambda w: w.series.pop("b"), "facts"),
     (lambda w: w.items.update({f"{HOME}/pods": (403, "is forbidden")}), "replicas"),
 ]

@@ -193,6 +193,7 @@ CHECKS: tuple[Checker, ...] = (
     doctor.endpoints,
     doctor.facts_age,
     doctor.guarded,
+    doctor.older_pods,
     doctor.permissions,
     doctor.reached,
 )

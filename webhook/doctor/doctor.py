@@ -346,6 +346,19 @@ def guarded(of: Examined) -> Iterator[Check]:
         yield Check("guard", CheckState.OK, f"{several(len(of.facts.nodes), 'node')} known; each with GPUs is guarded")
 
 
+def older_pods(of: Examined) -> Iterator[Check]:
+    """Whether pods are older than the guard's taint on their node, so that their debug containers are not judged."""
+    name, found = "older pods", of.asked.older
+    if isinstance(found, ReadFailure):
+        yield not_known(name, found)
+    elif found:
+        says = (
+            f"{several(len(found), 'pod')} older than the guard's taint on the node, so debug containers there may be "
+            f"judged by no webhook: {listed([shown(each, quotes=False) for each in found], 3)}"
+        )
+        yield Check(name, CheckState.WARNING, says, "delete or evict them, or taint the nodes NoExecute once")
+
+
 def permissions(of: Examined) -> Iterator[Check]:
     """Whether the service account may read the objects that facts are made from."""
     name, powers = "permissions", of.asked.permissions
@@ -416,6 +429,7 @@ CHECKS: tuple[Checker, ...] = (
     endpoints,
     facts_age,
     guarded,
+    older_pods,
     permissions,
     reached,
 )

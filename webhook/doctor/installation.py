@@ -11,8 +11,13 @@ from typing import Any, NamedTuple
 from webhook.api.resources import Resource
 from webhook.cluster import client
 from webhook.cluster.client import NOT_FOUND, Api, StatusError, Unreachable
+from webhook.cluster.listing import pages
 from webhook.cluster.registered import POLICIES
 from webhook.cluster.watch import READ_WITHIN, namespaces, resources
+from webhook.engine.registration import left_alone
+from webhook.facts.kinds.pod import RESOURCES as RUNNING_PODS
+from webhook.facts.snapshot import Facts
+from webhook.gpu import guard
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -98,7 +103,8 @@ class PolicyAnswers:
     `permissions` says for each right whether the service account has it. `metrics` has the series of each ready pod,
     before and after the probe. `probe` is the answer to the dry run of a pod that the policy denies, or None. The
     fallback answers before the webhook. If it denied the pod, `fallback` is its answer, and `probe` is the answer to a
-    Deployment of such pods, which the fallback leaves to the webhook.
+    Deployment of such pods, which the fallback leaves to the webhook. `older` are the pods that are older than the
+    guard's taint on their node.
     """
 
     permissions: Mapping[str, bool | ReadFailure] = field(default_factory=dict)
@@ -106,6 +112,7 @@ class PolicyAnswers:
     metrics: Mapping[str, Mapping[str, float] | ReadFailure] = field(default_factory=dict)
     probe: Answer | None = None
     fallback: str = ""
+    older: tuple[str, ...] | ReadFailure = ()
 
 
 def read(api: Api) -> Installation:
@@ -156,6 +163,24 @@ def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Pol
         answer = _dry_run(api, "/apis/apps/v1", "deployments", _deployment(probe))
     after = {name: metrics(api, name) for name in ready} if answer is not None else before
     return PolicyAnswers(permissions(api, policy), before, after, answer, fallback)
+
+
+def older_pods(api: Api, policy: Policy, facts: Facts) -> tuple[str, ...] | ReadFailure:
+    """Read which pods are older than the guard's taint on their node (`guard.older`), each with its namespace."""
+    spared, found = left_alone(policy), list[str]()
+    if not policy.guard or not any(policy.guard.taint in node.taints for node in facts.nodes):
+        return ()
+    try:
+        for page in pages(api, RUNNING_PODS[0]):
+            for pod in page:
+                metadata = pod["metadata"]
+                if metadata["namespace"] not in spared and guard.older(pod, policy, facts):
+                    found.append(f"{metadata['namespace']}/{metadata['name']}")
+    except StatusError as error:
+        return ReadFailure(error.status, str(error))
+    except Unreachable as error:
+        return ReadFailure(0, str(error))
+    return tuple(sorted(found))
 
 
 def permissions(api: Api, policy: Policy) -> dict[str, bool | ReadFailure]:

@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from webhook.api.pods import Pod
+from webhook.api.lenient import mapping, mappings, string
+from webhook.api.pods import MIRROR, Pod
+from webhook.api.requests import of_spec
 from webhook.facts.snapshot import Facts
 from webhook.gpu.requests import ResourceEntry
 from webhook.model import Object
+from webhook.policy.actions import EVERY_RULE
 from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
 
@@ -78,6 +81,29 @@ def kept_off(pod: Pod, named: Iterable[ResourceEntry], policy: Policy, facts: Fa
 def given(taint: str) -> Object:
     """Return the toleration that the API server adds for a resource with this name."""
     return {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def older(pod: Object, policy: Policy, facts: Facts) -> bool:
+    """Return whether a pod of a cluster runs on a node with the guard's taint, and no toleration may be for the taint.
+
+    It is older than the taint. If it shows nothing of GPUs, its debug containers are sent to no webhook. Pods that
+    request GPUs are sent, mirror pods take no debug containers, and what is exempt from all rules is not judged.
+    """
+    metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
+    taint, node = policy.guard.taint if policy.guard else None, facts.named.get(string(spec.get("nodeName")))
+    if taint is None or node is None or taint not in node.taints:
+        return False
+    if any(string(each.get("key")) in ("", taint) for each in mappings(spec.get("tolerations"))):
+        return False
+    if MIRROR in mapping(metadata.get("annotations")) or any(map(policy.gpu_resources.__contains__, of_spec(spec))):
+        return False
+    namespace, account = string(metadata.get("namespace")), string(spec.get("serviceAccountName"))
+    labels = facts.namespaces.get(namespace)
+    near = policy.exemptions_by_namespace.near(namespace)
+    return not any(
+        not each.rules and each.holds(EVERY_RULE, facts.today) and each.scope.covers(namespace, labels, account)
+        for each in near
+    )
 
 
 def unguarded(policy: Policy, facts: Facts) -> str | None:

@@ -49,9 +49,9 @@ STATUS = {
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
     help="Check the installation of Slicewarden in a live cluster, and say how to fix each problem: replicas, "
-    "mode, policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, permissions, and whether "
-    "the API server calls the webhook; where the policy is an object, also the controller and its rights. It changes "
-    "nothing: it creates a pod as a dry run, and a Deployment if the fallback denies the pod.",
+    "mode, policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, pods older than its taint, "
+    "permissions, and whether the API server calls the webhook; where the policy is an object, also the controller and "
+    "its rights. It changes nothing: it creates a pod as a dry run, and a Deployment if the fallback denies the pod.",
 )
 @options.once("--policy", type=options.PATH, help="the policy that should be installed; default: the installed one")
 @options.cluster
@@ -82,6 +82,7 @@ def command(policy: str | None, kubeconfig: str | None, context: str | None, for
         pods = [each["metadata"]["name"] for each in doctor.ready(read.pods)]
         asked = installation.ask(api, installed, pods, _probe(installed, facts))
         nodes = not any("nodes" in problem.message for problem in unknown)
+        asked = replace(asked, older=installation.older_pods(api, installed, facts))
         of = replace(of, asked=asked, facts=facts if nodes else None, findings=findings)
     checks = doctor.examine(of, by_object.CHECKS if read.by_object else doctor.CHECKS)
     outputs.show(_json(checks) if form == "json" else _table(checks, outputs.look()))
