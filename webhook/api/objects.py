@@ -100,16 +100,29 @@ class Revision:
     old: "Revision | None" = None
 
 
+class GroupPriority(NamedTuple):
+    """The priority class of a group of pods, with its path, and what the API server wrote of it into the group.
+
+    `value` and `policy` are None if it wrote none. It writes them into PodGroups, and the policy only with the feature
+    gate PodGroupPreemptionPolicy (kubernetes plugin/pkg/admission/priority).
+    """
+
+    path: Path
+    name: str
+    value: int | None = None
+    policy: str | None = None
+
+
 @immutable
 class PodGroup:
-    """A PodGroup or a Workload: the priority classes of groups of pods, with their paths.
+    """A PodGroup or a Workload: the priority classes of groups of pods.
 
     A Workload has one for each of its templates of PodGroups (k8s.io/api scheduling/v1beta1 types.go).
     """
 
     kind: str
     namespace: str
-    priorities: tuple[tuple[Path, str], ...]
+    priorities: tuple[GroupPriority, ...]
     requester: Requester | None = None
     old: "PodGroup | None" = None
 
@@ -315,12 +328,22 @@ def _pod_group(item: Object, request: Request) -> PodGroup:
     holders: list[tuple[Path, Object]] = [(("spec",), spec)]
     if request.kind == "Workload":
         holders = [*_group_templates(spec, ("spec",))]
-    named = ((path, text(holder, "priorityClassName", path)) for path, holder in holders)
+    priorities = (_group_priority(path, holder) for path, holder in holders)
     return PodGroup(
         kind=request.kind,
         namespace=request.namespace or text(section(item, "metadata", ()), "namespace", ("metadata",)) or "default",
-        priorities=tuple(((*path, "priorityClassName"), name) for path, name in named if name),
+        priorities=tuple(each for each in priorities if each.name),
         requester=request.requester,
+    )
+
+
+def _group_priority(path: Path, holder: Object) -> GroupPriority:
+    value = holder.get("priority")
+    return GroupPriority(
+        path=(*path, "priorityClassName"),
+        name=text(holder, "priorityClassName", path),
+        value=value if type(value) is int else None,
+        policy=text(holder, "preemptionPolicy", path) or None,
     )
 
 

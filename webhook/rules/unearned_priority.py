@@ -12,7 +12,9 @@ without trust and of no pool. Where the guard is no taint, such pods are not jud
 
 With `untrusted: {preempt: Never}` a pod without trust evicts nobody: its class has to have `preemptionPolicy: Never`,
 unless its value is 0 or less. The API server writes both into pods. For a template the class has to be among the facts;
-otherwise the rule only warns. The same goes for a group of pods in a namespace to which no grant reaches.
+otherwise the rule only warns. The same goes for a group of pods in a namespace to which no grant reaches, unless the
+API server writes both into it (feature gate PodGroupPreemptionPolicy). Without this gate a group evicts nobody if one
+of its pods may not (kubernetes pkg/scheduler/framework/preemption/types.go).
 
 Way out: name a class that the message does not refuse, or none. A pod without a GPU may also drop its toleration of the
 guard's taint. Or ask an administrator to add your namespace to an entry of `priorities`, or to exempt an agent of the
@@ -136,8 +138,10 @@ def _of_group(review: Review[PodGroup]) -> Iterator[Finding]:
     labels = review.facts.namespaces.get(group.namespace)
     levels = {UNTRUSTED, TRUSTED} if policy.grants_reaching(group.namespace, labels) else {UNTRUSTED}
     may_evict = policy.untrusted_preempt or TRUSTED in levels
-    for path, name in group.priorities:
-        if not may_evict:
+    for path, name, value, preemption in group.priorities:
+        if not may_evict and value is not None and preemption is not None:
+            yield from _of_class(path, name, PriorityClass(value, preemption != "Never"))
+        elif not may_evict:
             yield from _of_class(path, name, _known(name, review.facts.table(TABLE)))
         entries = [entry for entry in policy.priorities if name in entry.classes]
         fits = (
