@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from webhook.documents import git
+from webhook.documents.files import KUSTOMIZATIONS
 from webhook.model import Unusable
-from webhook.rendering.model import KUSTOMIZATIONS
 
 Entry = tuple[bytes, "bytes | Sequence[Entry]"]
 """A name in a tree with the contents of its file, or with the entries of its folder."""

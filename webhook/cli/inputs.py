@@ -24,7 +24,7 @@ from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
 from webhook.policy.model import Policy
 from webhook.policy.schemas import KIND
-from webhook.rendering.model import KUSTOMIZATIONS, Options
+from webhook.rendering.model import Options
 from webhook.telemetry import progress
 from webhook.text.words import shown
 
@@ -73,12 +73,12 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
         from webhook.documents import git  # importing what runs a program takes longer than all else here
 
         inside = git.names(path)
-        if not {*KUSTOMIZATIONS}.isdisjoint(inside or ()):
-            with git.written(path, KUSTOMIZATIONS) as (root, folder):
+        if not {*files.KUSTOMIZATIONS}.isdisjoint(inside or ()):
+            with git.written(path, files.KUSTOMIZATIONS) as (root, folder):
                 if built := _built(folder, root=root, revision=path.partition(":")[0]):
                     return _loaded(built, path)
         return _loaded(git.load(path, inside), path)
-    if any(Path(path, name).is_file() for name in KUSTOMIZATIONS) and (built := _built(_without_links(path))):
+    if any(Path(path, name).is_file() for name in files.KUSTOMIZATIONS) and (built := _built(_without_links(path))):
         return _loaded(built, path)
     documents, problems = files.load(_own_files(path))
     if problems:

@@ -16,6 +16,9 @@ from webhook.model import Object, Path, Problem, immutable
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""The files that make a folder a kustomization (kustomize api/konfig/general.go)."""
+
 
 @immutable
 class Item:
@@ -78,8 +81,8 @@ def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
 def find(paths: Iterable[str]) -> Iterator[str | Problem]:
     """Yield the files of some paths, in order and without repeats.
 
-    A path is a file; a folder, for all YAML and JSON files below it that are not hidden, sorted by name; a pattern
-    with `*`, `?`, `[…]` or `**`; or `-`, standard input.
+    A path is a file; a folder, for all YAML and JSON files and kustomizations below it that are not hidden, sorted by
+    name; a pattern with `*`, `?`, `[…]` or `**`; or `-`, standard input.
     """
     names: set[str] = set()
     for path in paths:
@@ -104,7 +107,7 @@ def _places(path: str) -> list[str]:
     if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
         return [path]
     names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
-    return [name for name in names if FilePath(name).is_dir() or name.lower().endswith(SUFFIXES)]
+    return [name for name in names if FilePath(name).is_dir() or _is_read(FilePath(name))]
 
 
 def _within(name: str) -> Iterator[str | Problem]:
@@ -120,8 +123,12 @@ def _within(name: str) -> Iterator[str | Problem]:
     for folder, folders, names in os.walk(name, onerror=failed):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
         files += (FilePath(folder, file) for file in names if not file.startswith("."))
-    yield from (str(file) for file in sorted(files) if file.suffix.lower() in SUFFIXES)
+    yield from (str(file) for file in sorted(files) if _is_read(file))
     yield from problems
+
+
+def _is_read(file: FilePath) -> bool:
+    return file.suffix.lower() in SUFFIXES or file.name in KUSTOMIZATIONS
 
 
 def hidden(paths: Iterable[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from webhook.api.lenient import mappings, sequence
+from webhook.api.lenient import mapping, mappings, sequence
 from webhook.model import Object
 from webhook.rendering import charts, kustomize, programs, results_cache
 from webhook.rendering.followed import ChartObjects, Followed, Kustomization
@@ -97,9 +97,8 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
         staged[path] = tree.data(name)
     for folder in job.found.folders:
         name = tree.kustomization(folder)
-        (document,) = tree.documents(name)
         own = folder == job.folder and job.over is None
-        value: Mapping[str, Any] = document.value
+        value: Mapping[str, Any] = mapping(tree.first(name).value)
         if objects := [item.value for entry, items in job.of_charts.items() if entry.file == name for item in items]:
             staged[tree.checked(os.path.dirname(name) or ".") + "/" + OF_CHARTS] = _documents(objects)
             value = {**value, "resources": [*sequence(value.get("resources")), OF_CHARTS]}
@@ -127,11 +126,7 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
 
     If it is a root, it asks for the objects' origins. JSON is YAML too.
     """
-    own = {
-        key: each
-        for key, each in value.items()
-        if key not in ("helmCharts", "helmGlobals", "helmChartInflationGenerator")
-    }
+    own = {key: each for key, each in value.items() if key not in ("helmCharts", "helmGlobals")}
     if not fetch:
         for key in _LOCAL:
             if isinstance(own.get(key), list):

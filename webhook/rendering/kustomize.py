@@ -32,8 +32,19 @@ MAX_ALL_OBJECTS = 100_000
 MAX_LOOKS = 10_000_000
 """Maximum number of comparisons of patches with objects in one kustomization: each patch looks at every object."""
 
-UNFOLLOWED = ("generators", "transformers", "validators", "replacements", "vars", "openapi")
-"""The fields that only the program follows."""
+FOLLOWED = frozenset(
+    (
+        *("apiVersion", "kind", "metadata", "buildMetadata", "sortOptions", "configurations", "crds"),
+        *("resources", "bases", "components", "helmCharts", "helmGlobals"),
+        *("configMapGenerator", "secretGenerator", "generatorOptions"),
+        *("patches", "patchesStrategicMerge", "patchesJson6902", "images", "replicas"),
+        *("namespace", "namePrefix", "nameSuffix", "labels", "commonLabels", "commonAnnotations"),
+    )
+)
+"""The fields that are followed, or change nothing that is judged.
+
+Only the program follows any others: `replacements`, `Resources` (it ignores case), and those of later releases.
+"""
 
 _CLUSTER = CLUSTER_SCOPED | {
     ("", "PersistentVolume"),
@@ -111,12 +122,9 @@ class _Follower:
         try:
             if not file:
                 raise Unseen(f"{folder} has no kustomization.yaml")
-            (document,) = self._tree.documents(file)
+            document = self._tree.first(file)
             if not isinstance(document.value, dict):
                 raise Unseen(f"{file} is no kustomization")
-        except ValueError:
-            self._found.unseen.append(f"{file} has not one document")
-            return built or []
         except Unseen as error:
             self._found.unseen.append(str(error))
             return built or []
@@ -211,7 +219,7 @@ class _Follower:
             ]
         if images := mappings(value.get("images")):
             built = [each.become(patching.with_images(each.value, images)) for each in built]
-        self._found.unfollowed.update(key for key in UNFOLLOWED if value.get(key))
+        self._found.unfollowed.update(key for key, each in value.items() if each and key not in FOLLOWED)
         for key in ("generators", "transformers", "validators", "configurations", "crds"):
             for path in sequence(value.get(key)):
                 if isinstance(path, str) and "\n" not in path:

@@ -57,7 +57,7 @@ def judged_by(job: Job, tree: Tree) -> Iterator[str]:
     yielded. Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it.
     """
     found = job.found
-    own = {tree.kustomization(folder) for folder in found.folders}
+    own = {name for folder in found.folders if not _has_more(name := tree.kustomization(folder), tree)}
     own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
     made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
     for name in found.files:
@@ -90,6 +90,14 @@ def is_below(name: str, folders: set[str]) -> bool:
 def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
     """Whether a file lies below one of some folders, or is no whole object."""
     return is_below(name, folders) or not any(is_whole(each.value) for each in tree.documents(name))
+
+
+def _has_more(name: str, tree: Tree) -> bool:
+    """Whether a kustomization has an object in a further document, which kustomize does not read."""
+    try:
+        return any(files.is_typed(each.value) for each in tree.documents(name)[1:])
+    except Unseen:
+        return True
 
 
 def holds_objects(name: str, tree: Tree) -> bool:

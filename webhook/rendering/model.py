@@ -14,9 +14,6 @@ from webhook.telemetry.progress import Tell, quietly
 CHART = "Chart.yaml"
 """The file that makes a folder a chart (helm pkg/chartutil/chartfile.go)."""
 
-KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-"""The files that make a folder a kustomization (kustomize api/konfig/general.go)."""
-
 HELMFILES = ("helmfile.yaml", "helmfile.yml")
 """The files that list releases of charts; so do those in a folder helmfile.d (helmfile.readthedocs.io)."""
 
@@ -100,7 +97,7 @@ def is_whole(value: Any) -> bool:
 
 def is_root(name: str) -> bool:
     """Whether a file makes its folder a kustomization or a chart, or lists releases of charts."""
-    return PurePath(name).name in (*KUSTOMIZATIONS, CHART) or is_helmfile(name)
+    return PurePath(name).name in (*files.KUSTOMIZATIONS, CHART) or is_helmfile(name)
 
 
 def is_helmfile(name: str) -> bool:

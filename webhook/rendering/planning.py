@@ -22,7 +22,7 @@ from webhook.rendering import charts, deploying, kustomize, matching, repositori
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import Kustomization
-from webhook.rendering.model import CHART, KUSTOMIZATIONS, deployers
+from webhook.rendering.model import CHART, deployers
 from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
@@ -64,6 +64,8 @@ class Planner:
         self._tree, self._names, self._prefix = tree, names, prefix
         self._followed = dict[tuple[str, ...], Job]()
         self._sets = dict[str, tuple[list[Object], str]]()
+        self.unread = dict[str, str]()
+        """The kustomizations that are not read, with the reasons, once `kustomizations` are known."""
 
     @cached_property
     def deployers(self) -> list[Item]:
@@ -105,14 +107,20 @@ class Planner:
         """The kustomizations by their folders."""
         found = dict[str, Document]()
         for name in self._names:
-            if PurePath(name).name in KUSTOMIZATIONS:
+            if PurePath(name).name in files.KUSTOMIZATIONS:
                 try:
-                    (document,) = self._tree.documents(name)
-                except (Unseen, ValueError):
+                    document = self._tree.first(name)
+                except Unseen as error:
+                    if not (error.absent or str(error).endswith(files.TEMPLATE)):
+                        self.unread[name] = str(error)
                     continue
-                version = string(mapping(document.value).get("apiVersion"))
-                if isinstance(document.value, dict) and version.partition("/")[0] in ("", "kustomize.config.k8s.io"):
-                    found[os.path.normpath(os.path.dirname(name))] = document
+                if not isinstance(document.value, dict):
+                    continue
+                folder, version = os.path.normpath(os.path.dirname(name)), string(document.value.get("apiVersion"))
+                if folder in found:
+                    self.unread[name] = "its folder has another kustomization, and kustomize refuses both"
+                elif version.partition("/")[0] in ("", "kustomize.config.k8s.io"):
+                    found[folder] = document
         return found
 
     @cached_property

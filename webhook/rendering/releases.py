@@ -61,7 +61,7 @@ class Releases:
         return [each for each in (*values, mapping(chart.get("valuesInline"))) if each], names
 
     def _entry(self, entry: ChartEntry) -> tuple[Document, Mapping[str, Any]]:
-        (document,) = self._tree.documents(entry.file)
+        document = self._tree.first(entry.file)
         return document, mappings(document.value.get("helmCharts"))[entry.number]
 
     # Flux

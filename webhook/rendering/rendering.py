@@ -20,7 +20,6 @@ from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import ChartEntry
 from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.model import (
-    KUSTOMIZATIONS,
     Options,
     Output,
     Rendering,
@@ -47,7 +46,7 @@ def render(names: Sequence[str], options: Options, *, given: frozenset[str] = fr
         return result
     trees, roots = defaultdict[str, list[str]](list), dict[str, str]()
     for name in names:
-        if name != "-" and (name not in given or PurePath(name).name in KUSTOMIZATIONS):
+        if name != "-" and (name not in given or PurePath(name).name in files.KUSTOMIZATIONS):
             folder = os.path.dirname(name) or "."
             if folder not in roots:
                 roots[folder] = root_of(folder)
@@ -89,7 +88,10 @@ class _Run:
         """Render everything, and note the parts that could not be rendered."""
         planner, chart_folders = self._planner, self._planner.chart_folders
         helmfiles = [name for name in self._names if is_helmfile(name)]
-        if not (planner.kustomizations or chart_folders or planner.deployers or helmfiles):
+        kustomizations, unread = planner.kustomizations, planner.unread
+        self._result.problems.extend(Problem(name, 0, f"not rendered: {reason}") for name, reason in unread.items())
+        self._result.files.update(unread)
+        if not (kustomizations or chart_folders or planner.deployers or helmfiles):
             return
         plan = planner.plan()
         self._gaps.hidden += plan.hidden

@@ -10,7 +10,6 @@ from pathlib import PurePath
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import Problem
-from webhook.rendering.model import KUSTOMIZATIONS
 from webhook.text.words import shown
 
 MAX_READ = 256 * 2**20
@@ -64,6 +63,7 @@ class Tree:
         self.followed = 0
         self._bytes = 0
         self._documents: dict[str, list[Document] | Unseen] = {}
+        self._firsts: dict[str, Document | Problem | None] = {}
         self._matching: dict[str, list[str]] = {}
         self._looked = 0
 
@@ -104,13 +104,29 @@ class Tree:
             raise found
         return found
 
+    def first(self, name: str) -> Document:
+        """Return the first document of a file, which is all that kustomize reads of a kustomization. Raises Unseen.
+
+        Source: sigs.k8s.io/kustomize api/types/kustomization.go (Unmarshal).
+        """
+        name = os.path.normpath(name)
+        if name not in self._firsts:
+            self.data(name)
+            self._firsts[name] = next(files.read(name), None)
+        found = self._firsts[name]
+        if isinstance(found, Problem):
+            raise Unseen(f"{found.file}:{found.line}: {found.message}")
+        if found is None:
+            raise Unseen(f"{name} is empty", absent=True)
+        return found
+
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder."""
         return os.path.isdir(name)
 
     def kustomization(self, folder: str) -> str:
         """Return the file that makes a folder a kustomization; empty without one."""
-        names = (os.path.normpath(os.path.join(folder, name)) for name in KUSTOMIZATIONS)
+        names = (os.path.normpath(os.path.join(folder, name)) for name in files.KUSTOMIZATIONS)
         return next((name for name in names if os.path.isfile(name)), "")
 
     def manifests(self, folder: str, *, recurse: bool = True) -> Iterator[str]:

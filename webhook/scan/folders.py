@@ -14,7 +14,7 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import CHART, KUSTOMIZATIONS, is_whole
+from webhook.rendering.model import CHART, is_whole
 from webhook.text.words import listed, several, shown
 
 
@@ -145,10 +145,10 @@ def patches(names: Iterable[str]) -> Patches:
     """Return the patches of those kustomizations among some files, by their normal paths."""
     within, others = set[str](), set[str]()
     for name in names:
-        if PurePath(name).name in KUSTOMIZATIONS:
+        if PurePath(name).name in files.KUSTOMIZATIONS:
             folder = os.path.dirname(name)  # noqa: PTH120
-            documents = (each for each in files.read(name) if isinstance(each, Document))
-            for path in (path for document in documents for path in _named(mapping(document.value))):
+            first = next(files.read(name), None)  # kustomize reads no further document
+            for path in _named(mapping(first.value if isinstance(first, Document) else None)):
                 file = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
                 is_own = os.path.normpath(os.path.dirname(file)) == os.path.normpath(folder)  # noqa: PTH120
                 (within if is_own else others).add(file)
