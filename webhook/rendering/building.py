@@ -32,7 +32,10 @@ _LOCAL = ("resources", "bases", "components")
 
 
 class Job(NamedTuple):
-    """A kustomization to build: its name, the parts of it that were followed, and changes from outside."""
+    """A kustomization to build: its name, the parts of it that were followed, and changes from outside.
+
+    One that is not `built` by the program is only followed: plain files, and a component that nothing includes.
+    """
 
     root: str
     folder: str
@@ -42,6 +45,7 @@ class Job(NamedTuple):
     default: str = ""
     variables: Mapping[str, str] | None = None
     strict: bool = False
+    built: bool = True
     of_charts: ChartObjects = MappingProxyType({})
 
     @property
@@ -62,7 +66,7 @@ class Job(NamedTuple):
 def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> bytes | str | None:
     """Return the program's output for a kustomization, the reason why there is none, or None without a program."""
     found = job.found
-    if not command or found.outside or found.too_large or (found.blocked and not options.fetch):
+    if not (command and job.built) or found.outside or found.too_large or (found.blocked and not options.fetch):
         return None
     fetch = options.fetch and bool(found.remote)
     if job.variables is not None and not found.unfollowed:

@@ -64,7 +64,8 @@ class Followed:
     with references that lead `outside` of the repository, which it would follow from its copy of the files. `absent`
     are files that are nowhere, `charts` are those whose objects were not given, `deleted` are files with objects that
     a patch deletes, `idle` are the places of patches that select nothing, and `too_large` says why it was not followed
-    to its end.
+    to its end. `before` are objects of other folders as they were before a kustomization, or an object of Flux or Argo
+    CD, changed or deleted them.
     """
 
     objects: list[Built] = field(default_factory=list)
@@ -80,6 +81,7 @@ class Followed:
     absent: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
     too_large: list[str] = field(default_factory=list)
+    before: list[Built] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:

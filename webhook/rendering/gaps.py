@@ -37,6 +37,8 @@ class Gaps:
     """Fields of kustomizations that only the program follows."""
     hidden: list[str] = field(default_factory=list)
     """Not rendered, or not as its object says, each with the reason."""
+    components: list[str] = field(default_factory=list)
+    """Components of kustomize that nothing includes."""
     elsewhere: list[str] = field(default_factory=list)
     """Not rendered because another repository has it, each with the reason."""
 
@@ -63,6 +65,9 @@ class Gaps:
             yield f"{len(self.idle):,} {words} no object: {listed([*self.idle], NAMED)}"
         for reason, roots in self.lacking.items():
             yield f"{several_of(roots, 'root')}: {reason}; the rest of it is judged"
+        if self.components:
+            names = several_of(self.components, "component")
+            yield f"{names} of kustomize included by nothing; patches there are judged only with resources there"
         if self.unpulled:
             command, roots = next(iter(self.unpulled.items()))
             count = several(sum(map(len, self.unpulled.values())), "release")

@@ -83,7 +83,9 @@ def follow_over(
     follower = _Follower(tree, found, of_charts)
     try:
         built = [each for name in names for each in follower.resource(name, over, [])]
-        found.objects.extend(follower.transformed(over, built))
+        made = follower.transformed(over, built)
+        found.before.extend(_changed(built, made, over.value))
+        found.objects.extend(made)
     except Unseen as error:
         found.unseen.append(str(error))
     except _TooLarge as error:
@@ -137,7 +139,11 @@ class _Follower:
                 if isinstance(each, str):
                     made += self.resource(each, one, [*above, folder])
         self._bounded(made)
-        return self.transformed(one, made, [*above, folder])
+        changed = self.transformed(one, made, [*above, folder])
+        if built is None:  # a component and an overlay change what their repository wants to be changed
+            others = (each for each in made if _folder_of(each) not in self._found.folders)
+            self._found.before.extend(_changed(others, changed, one.value))
+        return changed
 
     def resource(self, path: str, one: Kustomization, above: list[str]) -> list[Built]:
         """Return the objects of a file, or of a folder with a kustomization."""
@@ -409,6 +415,18 @@ class _Follower:
             )
             return []
         return [each.become(value, Layer(document, base, (), patch))]
+
+
+def _folder_of(each: Built) -> str:
+    return os.path.normpath(os.path.dirname(each.layers[0].document.file))
+
+
+def _changed(built: Iterable[Built], made: Iterable[Built], value: Mapping[str, Any]) -> list[Built]:
+    """Return the objects that a kustomization changes by patches, or deletes; all if only the program follows it."""
+    if not FOLLOWED.issuperset(value):
+        return [*built]
+    layers = {id(each.layers[0]): len(each.layers) for each in made}
+    return [each for each in built if layers.get(id(each.layers[0])) != len(each.layers)]
 
 
 _DEEPEST = 40

@@ -54,32 +54,37 @@ def judged_by(job: Job, tree: Tree) -> Iterator[str]:
     """Yield the files that are judged by what a root makes, and need not be judged by themselves.
 
     A file that a generator reads, or only the program, may hold an object which somebody applies: then the file is not
-    yielded. Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it.
+    yielded. Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it, nor an
+    object that kustomize leaves out because it is marked as a local one.
     """
     found = job.found
+    local = {each.layers[0].document.file for each in found.objects if job.built and _is_local(each.value)}
     own = {name for folder in found.folders if not _has_more(name := tree.kustomization(folder), tree)}
     own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
     made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
-    for name in found.files:
+    for name in found.files - local:
         if name in own or (name in made and _belongs(name, found.folders, tree)) or not holds_objects(name, tree):
             yield os.path.normpath(name)
 
 
-def changed_by(job: Job, tree: Tree) -> Iterator[str]:
-    """Yield the files with whole objects that a kustomization changes or deletes, though their folder has none.
+def before(job: Job) -> Iterator[Item]:
+    """Yield the objects that a root changes or deletes though another folder has them, as they were before.
 
-    Somebody may apply such a file, and nobody may build the kustomization.
+    Somebody may apply such a file, and nobody may build the root.
     """
-    folders = set(map(os.path.normpath, job.found.folders))
-    firsts = (each.layers[0] for each in job.found.objects if len(each.layers) > 1)
-    names = job.found.deleted | {layer.document.file for layer in firsts if not layer.text}
-    for name in map(os.path.normpath, names if job.over is None else ()):
-        if os.path.normpath(os.path.dirname(name)) not in folders:
-            try:
-                if any(is_whole(each.value) for each in tree.documents(name)):
-                    yield name
-            except Unseen:
-                continue
+    for each in job.found.before:
+        namespace = string(job.over.value.get("namespace")) if job.over else ""
+        placed = namespace and kustomize.is_namespaced(each.value)
+        one = each.become(patching.placed(each.value, namespace)) if placed else each
+        yield finished(one.rendered(job.root), job, flux=job.variables is not None)
+
+
+def _is_local(value: Object) -> bool:
+    """Whether kustomize leaves an object out of its output (kustomize api/resmap/reswrangler.go, kyaml/kio)."""
+    return _LOCAL in mapping(mapping(value.get("metadata")).get("annotations"))
+
+
+_LOCAL = "config.kubernetes.io/local-config"
 
 
 def is_below(name: str, folders: set[str]) -> bool:

@@ -1,5 +1,6 @@
 """The input and the output of a rendering, and a test whether files need one."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import field
 from pathlib import PurePath
@@ -17,8 +18,11 @@ CHART = "Chart.yaml"
 HELMFILES = ("helmfile.yaml", "helmfile.yml")
 """The files that list releases of charts; so do those in a folder helmfile.d (helmfile.readthedocs.io)."""
 
-MARKS = (b"toolkit.fluxcd.io", b"argoproj.io/v1alpha1")
-"""One of them is in each file with an object of Flux or Argo CD that deploys others."""
+_MARKS = re.compile(
+    rb"toolkit\.fluxcd\.io|argoproj\.io/v1alpha1"
+    rb"|\\[xuU]|!!?binary|apiVersion[\"']?\s*:\s*\"[^\"\\]*\\"  # what may hide them
+)
+"""A part of each file with an object of Flux or Argo CD that deploys others."""
 
 
 class Options(NamedTuple):
@@ -50,7 +54,7 @@ class Rendering:
 
     Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects that install a chart
     which was rendered, by their file and line. `unfollowed` are objects that deploy others than those that were made.
-    `changed` are files with whole objects that a kustomization of another folder changes or deletes.
+    `before` are the objects that a root changes or deletes though another folder has them, as they were before.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -59,7 +63,7 @@ class Rendering:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unfollowed: list[str] = field(default_factory=list)
-    changed: set[str] = field(default_factory=set)
+    before: list[Item] = field(default_factory=list)
     installed: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -71,28 +75,32 @@ def deployers(names: Iterable[str]) -> list[str]:
             data = files.contents(name)
         except (OSError, files.Unfit):
             continue
-        if any(mark in data for mark in MARKS):
+        if _MARKS.search(data):
             found.append(name)
     return found
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value may be a whole object with pods, rather than a patch of one: whether its containers have images.
+    """Whether a value may be a whole object with pods or claims, and not a patch: whether its containers have images.
 
     Deployments and the like have a selector too (k8s.io/api apps/v1).
     """
     own = mapping(value)
     if string(own.get("apiVersion")).startswith("apps/") and not mapping(own.get("spec")).get("selector"):
         return False
-    images, left = list[bool](), [value]
+    left = [each for key, each in own.items() if key not in ("metadata", "status")]
     while left:
         each = left.pop()
         if isinstance(each, dict):
-            images += ("image" in one for one in mappings(each.get("containers")))
+            containers = mappings(each.get("containers"))
+            if containers and all("image" in one for one in containers):
+                return True
+            if mapping(each.get("devices")).get("requests"):
+                return True
             left += each.values()
         elif isinstance(each, list):
             left += each
-    return bool(images) and all(images)
+    return False
 
 
 def is_root(name: str) -> bool:

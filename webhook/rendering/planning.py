@@ -48,13 +48,17 @@ _ROUNDS = 5
 
 @dataclass
 class Plan:
-    """The parts of a repository to render. `included` are the folders and files that some other part uses."""
+    """The parts of a repository to render. `included` are the folders and files that some other part uses.
+
+    `components` are those that no part uses.
+    """
 
     jobs: list[Job] = field(default_factory=list)
     releases: list[Installed] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     included: set[str] = field(default_factory=set)
+    components: list[str] = field(default_factory=list)
 
 
 class Planner:
@@ -193,10 +197,12 @@ class Planner:
         own = [folder for folder, each in self.kustomizations.items() if each.value.get("kind") != "Component"]
         plan.jobs += (self._of_folder(folder) for folder in own if folder not in plan.included)
         reached = {folder for job in plan.jobs for folder in job.found.folders}
-        for folder in own:  # those that include each other, or that only an unused component includes
+        others = [folder for folder in self.kustomizations if folder not in own]
+        for folder in (*own, *others):  # those that include each other, and components that nothing includes
             if folder not in reached:
-                plan.jobs.append(self._of_folder(folder))
+                plan.jobs.append(self._of_folder(folder)._replace(built=folder in own))
                 reached |= plan.jobs[-1].found.folders
+                plan.components += [] if folder in own else [folder]
         return plan
 
     def _applications(self, value: Object) -> tuple[list[Object], str]:
@@ -256,17 +262,21 @@ class Planner:
             return ""
         return folder if os.path.isdir(folder) and "{{" not in folder else ""
 
-    def _over(self, root: str, path: str, over: Kustomization, plan: Plan, *, recurse: bool = True) -> Job:
-        """Return the work for a folder whose objects another object changes."""
-        plan.included.add(path)
-        names = [path] if self._tree.kustomization(path) else [*self._tree.manifests(path, recurse=recurse)]
-        plan.included.update(names)
+    def _over(self, root: str, path: str, over: Kustomization, plan: Plan, plain: Iterable[str] | None = None) -> Job:
+        """Return the work for a folder whose objects another object changes, or for its files as they are, if given."""
+        if plain is None:
+            plan.included.add(path)
+            names = [path] if self._tree.kustomization(path) else [*self._tree.manifests(path)]
+            plan.included.update(names)
+        else:
+            names = [*plain]
         place = str(over.document.file), str(over.document.first_line)
-        key = (root, path, *place, json.dumps(over.value, sort_keys=True), str(recurse))
+        key = (root, path, *place, json.dumps(over.value, sort_keys=True), *(names if plain is not None else ()))
         if key not in self._followed:
             relative = [os.path.relpath(name, path) for name in names]
             found = kustomize.follow_over(self._tree, relative, over)
-            self._followed[key] = Job(root, path, found, over, () if names == [path] else tuple(names))
+            some = () if names == [path] else tuple(names)
+            self._followed[key] = Job(root, path, found, over, some, built=plain is None)
         return self._followed[key]
 
     def _of_argo(self, item: Item, value: Object, plan: Plan) -> None:
@@ -289,7 +299,8 @@ class Planner:
                 continue
             if isinstance(where, str) and (read := self._read_by_argo(where, source, value)):
                 plan.hidden.append(f"{root} ({read} not followed)")
-            if isinstance(where, Remote) or charts.is_chart(where):
+            directory = mapping(source.get("directory"))
+            if isinstance(where, Remote) or (charts.is_chart(where) and not directory):
                 values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
                 if hidden:
                     plan.hidden.append(f"{root} (values files elsewhere)")
@@ -298,8 +309,10 @@ class Planner:
                 plan.releases.append((Release(where, root, name, namespace, tuple(values)), item))
                 continue
             over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
-            recurse = bool(mapping(source.get("directory")).get("recurse"))
-            plan.jobs.append(self._over(root, where, over, plan, recurse=recurse)._replace(default=namespace))
+            plain = None
+            if directory or not (self._tree.kustomization(where) or source.get("kustomize")):
+                plain = self._tree.plain(where, recurse=bool(directory.get("recurse")))
+            plan.jobs.append(self._over(root, where, over, plan, plain)._replace(default=namespace))
 
     def _read_by_argo(self, folder: str, source: Mapping[str, Any], value: Object) -> str:
         """Return a file by which Argo CD deploys a folder otherwise, or one of Jsonnet; empty without one."""

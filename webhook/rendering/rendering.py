@@ -30,7 +30,7 @@ from webhook.rendering.model import (
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
 from webhook.rendering.tree import Tree, Unseen, root_of
-from webhook.text.words import shown
+from webhook.text.words import listed, shown
 
 
 def render(names: Sequence[str], options: Options, *, given: frozenset[str] = frozenset()) -> Rendering:
@@ -96,6 +96,7 @@ class _Run:
         plan = planner.plan()
         self._gaps.hidden += plan.hidden
         self._gaps.elsewhere += plan.elsewhere
+        self._gaps.components += plan.components
         jobs, releases = plan.jobs, plan.releases
         if self._options.touched:
             jobs = [job for job in jobs if self._is_touched(job)]
@@ -124,7 +125,7 @@ class _Run:
         outputs = list[Output]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
             self._result.files.update(matching.judged_by(job, self._tree))
-            self._result.changed.update(matching.changed_by(job, self._tree))
+            self._result.before.extend(matching.before(job))
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
             self._result.problems.extend(Problem(job.place, 0, f"not rendered: {each}") for each in job.found.too_large)
@@ -133,8 +134,11 @@ class _Run:
                 self._result.problems.extend(unreadable)
             else:
                 items = [each.rendered(job.root) for each in job.found.objects]
-                self._gaps.unfollowed |= job.found.unfollowed
-                if job.found.unfollowed or data:
+                if not job.built:
+                    fields = sorted(job.found.unfollowed)
+                    self._gaps.hidden += [f"{job.root} ({listed(fields, len(fields))} not followed)"] if fields else []
+                elif job.found.unfollowed or data:
+                    self._gaps.unfollowed |= job.found.unfollowed
                     self._gaps.followed.append(job.root)
                 seen = not (job.found.remote or job.found.charts or job.found.absent or job.found.unseen)
                 if data and seen:
@@ -142,7 +146,7 @@ class _Run:
                 self._gaps.absent.update(dict.fromkeys(job.found.absent))
                 for reason in job.found.unseen or ([data] if data and not (seen or job.found.absent) else []):
                     self._gaps.lacking.setdefault(reason, []).append(job.root)
-            if job.found.is_whole:
+            if job.found.is_whole and job.built:
                 self._gaps.idle.update(dict.fromkeys(job.found.idle))
             output = Output(job.root, [matching.finished(each, job, flux=self._planner.is_of_flux) for each in items])
             outputs.append(output)

@@ -129,13 +129,24 @@ class Tree:
         names = (os.path.normpath(os.path.join(folder, name)) for name in files.KUSTOMIZATIONS)
         return next((name for name in names if os.path.isfile(name)), "")
 
-    def manifests(self, folder: str, *, recurse: bool = True) -> Iterator[str]:
+    def plain(self, folder: str, *, recurse: bool) -> Iterator[str]:
+        """Yield the files of a folder that Argo CD applies as they are, also those that belong to a kustomization.
+
+        Source: argo-cd reposerver/repository/repository.go (findManifests).
+        """
+        for at, folders, names in os.walk(folder):
+            folders[:] = sorted(each for each in folders if recurse and not each.startswith("."))
+            for name in sorted(names):
+                if name.endswith(files.SUFFIXES) and not name.startswith(".") and name not in files.KUSTOMIZATIONS:
+                    yield os.path.normpath(os.path.join(at, name))
+
+    def manifests(self, folder: str) -> Iterator[str]:
         """Yield the files and the kustomizations in a folder that has no kustomization, as Flux generates one.
 
         Source: fluxcd/pkg kustomize/kustomize_generator.go (scanManifests).
         """
         for at, folders, names in os.walk(folder):
-            folders[:] = sorted(each for each in folders if recurse and not each.startswith("."))
+            folders[:] = sorted(each for each in folders if not each.startswith("."))
             for each in [*folders]:
                 if self.kustomization(os.path.join(at, each)):
                     folders.remove(each)

@@ -96,11 +96,11 @@ class Read:
 class ReadRun(NamedTuple):
     """The contents of all files of a run, ready to be judged.
 
-    `changed` are the contents of files that are judged only as a kustomization of another folder changes them.
+    `before` are objects that are judged only as a root elsewhere changes them, as they were before.
     """
 
     read: tuple[Read, ...]
-    changed: Sequence[Pack] = ()
+    before: Sequence[Pack] = ()
 
     @property
     def facts(self) -> Iterator[Object]:
@@ -160,7 +160,7 @@ class ReadRun(NamedTuple):
         """
         work = partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system, dumps=dumps)
         results = list(chain.from_iterable(self.each(work)))
-        as_written = chain.from_iterable(_each(partial(_done, work), self.changed, 1))
+        as_written = chain.from_iterable(_each(partial(_done, work), self.before, 1))
         unlike = _denied_files(chain.from_iterable(as_written)) - _denied_files(results)
         lines = [_UNLIKE.format(listed(sorted(unlike), 3))] if unlike else []
         problems = [*self.problems, *(result for result in results if isinstance(result, Problem))]
@@ -183,8 +183,8 @@ class ReadRun(NamedTuple):
 
 
 _UNLIKE = (
-    "denied as they are written, and judged only as a kustomization of another folder changes them: {}; "
-    "check FILE judges one as it is"
+    "denied as they are written, and judged only as a kustomization, Flux or Argo CD changes them: {}; check FILE "
+    "judges one as it is"
 )
 
 
@@ -257,7 +257,10 @@ def read(
     made = _made(names, frozenset(paths), rendering._replace(namespace=namespace or "")) if rendering else Rendering()
     path = os.path.realpath if rendering and rendering.touched else os.path.normpath
     within = set(map(path, made.files))
-    changed = [name for name in names if os.path.normpath(name) in made.changed and path(name) in within]
+    known = set(map(os.path.normpath, names))
+    before = [item for item in made.before if os.path.normpath(item.document.file) in known]
+    patched = patches.own | {os.path.normpath(name) for name in names if path(name) in within} & patches.whole
+    unlike = [name for name in names if os.path.normpath(name) in patched]
     names = [name for name in names if name == "-" or not (path(name) in within or _is_rendered(name, made))]
     # Standard input is open only in this process.
     alone = "-" in names or sum(min(_size(name), MOST) for name in names) < ALONE
@@ -269,14 +272,24 @@ def read(
     unfound.unfollowed = len(made.unfollowed)
     unfound.apart.rendered.extend(made.notes)
     unfound.apart.hidden.extend(name for name in files.hidden(paths) if name not in given)
-    if whole := sorted(patches.whole):
+    if whole := sorted(patches.whole - patched):
         unfound.apart.rendered.append(
             f"judged as objects, though kustomizations of other folders name them as patches: {listed(whole, 3)}"
         )
     if found := list(folders.terraform(path for path in paths if path != "-")):
         words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"
         unfound.apart.rendered.append(f"{len(found):,} {words} a sharing configuration, not judged: {listed(found, 3)}")
-    return ReadRun((unfound, _rendered(reading, made), *done), _read(reading, made, changed, sent=False).packs)
+    return ReadRun(
+        (unfound, _rendered(reading, made), *done), _as_before(reading._replace(patches=frozenset()), before, unlike)
+    )
+
+
+def _as_before(reading: ReadOptions, items: Iterable[Item], names: Sequence[str]) -> Sequence[Pack]:
+    """Return objects before a root changed them, and those of some files. One of several roots occurs only once."""
+    found = {(*item.where(()), json.dumps(item.value, sort_keys=True)): item for item in items}
+    contents = _read(reading, Rendering(), names, sent=False)
+    _gather((_placed(each, reading.namespace) for each in found.values()), contents)
+    return contents.packs
 
 
 def _made(names: Sequence[str], given: frozenset[str], options: Options) -> Rendering:

@@ -132,13 +132,15 @@ _SHARES = re.compile(rb"^[ \t]*(?:timeSlicing|mps):[ \t]*$", re.MULTILINE)
 
 
 class Patches(NamedTuple):
-    """The files that kustomizations name as patches, and those among them that are whole objects of another folder.
+    """The files that kustomizations name as patches.
 
-    Somebody may apply such an object, so a kustomization elsewhere does not hide it.
+    Those that are whole objects are `own` patches of the kustomization's folder, or `whole` ones of another. Somebody
+    may apply such an object, so a kustomization elsewhere does not hide it.
     """
 
     parts: frozenset[str]
     whole: frozenset[str]
+    own: frozenset[str]
 
 
 def patches(names: Iterable[str]) -> Patches:
@@ -153,7 +155,8 @@ def patches(names: Iterable[str]) -> Patches:
                 is_own = os.path.normpath(os.path.dirname(file)) == os.path.normpath(folder)  # noqa: PTH120
                 (within if is_own else others).add(file)
     whole = {file for file in others - within if _is_whole(file)}
-    return Patches(frozenset(within | others - whole), frozenset(whole))
+    own = frozenset(file for file in within if _is_whole(file))
+    return Patches(frozenset(within | others - whole), frozenset(whole), own)
 
 
 def _is_whole(file: str) -> bool:
