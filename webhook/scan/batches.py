@@ -32,11 +32,12 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem
 from webhook.policy.resources import GPUResources
 from webhook.rendering.model import Options, Rendering, is_root
-from webhook.scan import folders, values
+from webhook.scan import folders, sops, values
 from webhook.scan import judge as check
 from webhook.scan.folders import Apart
 from webhook.scan.results import (
     REVIEW,
+    Encrypted,
     GroupKind,
     InText,
     Judged,
@@ -177,6 +178,7 @@ class ReadRun(NamedTuple):
             warnings=tuple(self.warnings),
             unread=(*self.notes, *lines),
             unfollowed=sum(read.unfollowed for read in self.read),
+            encrypted=tuple(result for result in results if isinstance(result, Encrypted)),
             texts=tuple(result.place for result in results if isinstance(result, InText)),
             left_alone=Counter(result.namespace for result in results if isinstance(result, LeftAlone)),
         )
@@ -501,13 +503,18 @@ def _fact(value: Object) -> Object:
 
 def _judged(
     item: Item, engine: Engine, facts: Facts, *, diffs: bool, system: bool, dumps: Collection[str]
-) -> list[Judged | Problem | LeftAlone | PassedOver | InText]:
+) -> list[Judged | Problem | LeftAlone | PassedOver | InText | Encrypted]:
     """Judge an object. If its kind is not judged, return the kind and the contents that matter.
 
-    A ConfigMap has a result more for each of its texts that is an object which uses a GPU.
+    A ConfigMap has a result more for each of its texts that is an object which uses a GPU. An encrypted object is only
+    judged if something that is not encrypted in it is denied.
     """
     written = not _is_dump(item, dumps)
     result = check.judge(item, engine, facts, diffs=diffs, system=system, written=written)
+    if sops.is_encrypted(item.value) and not (
+        isinstance(result, Judged) and sops.is_denied(item.value, result.verdict)
+    ):
+        return [Encrypted(*sops.named(item))]
     gpus = engine.policy.gpu_resources
     texts = within_texts(item, gpus) if group_kind(item.value) == CONFIG_MAP else ()
     return [result or PassedOver(kind_of(item), places(item, gpus)), *map(InText, texts)]

@@ -113,6 +113,13 @@ class InText(NamedTuple):
     place: UnjudgedPlace
 
 
+class Encrypted(NamedTuple):
+    """An object with values that SOPS has encrypted, by its title and its place, of which no part is denied."""
+
+    title: str
+    place: str
+
+
 class LeftAlone(NamedTuple):
     """An object that is never sent to the webhook, because of its namespace."""
 
@@ -214,6 +221,7 @@ class Report:
     everything: bool = False
     texts: tuple[UnjudgedPlace, ...] = ()
     fallback: "FallbackStatus | None" = None
+    encrypted: tuple[Encrypted, ...] = ()
 
     @property
     def help(self) -> str:
@@ -223,7 +231,8 @@ class Report:
     @property
     def objects(self) -> int:
         """The number of all objects, judged or not."""
-        return len(self.judged) + sum(kind.objects for kind in self.unjudged) + sum(self.left_alone.values())
+        others = sum(kind.objects for kind in self.unjudged) + sum(self.left_alone.values())
+        return len(self.judged) + others + len(self.encrypted)
 
     def count(self, *, allowed: bool) -> int:
         """Return the number of objects that were allowed, or denied."""
@@ -231,8 +240,8 @@ class Report:
 
     @property
     def unjudged_pods(self) -> int:
-        """The number of objects that were not judged, but have containers or name GPUs."""
-        return sum(len(kind.places) for kind in self.unjudged)
+        """The number of objects that were not judged, but have containers, name GPUs or are encrypted."""
+        return sum(len(kind.places) for kind in self.unjudged) + len(self.encrypted)
 
     @property
     def warned(self) -> int:
@@ -254,6 +263,10 @@ class Report:
         if more := named[_KINDS:]:
             count = several(len(more), "more kind")
             yield f"not judged, but with containers or GPUs: {count}; --format json names them"
+        if self.encrypted:
+            words = "object is" if len(self.encrypted) == 1 else "objects are"
+            names = [f"{shown(one.place, quotes=False)} ({shown(one.title, quotes=False)})" for one in self.encrypted]
+            yield f"{len(self.encrypted):,} {words} encrypted by SOPS, and not judged: {listed(names, _NAMED)}"
         if self.texts:
             first, *others = self.texts
             line = f"{first.place}: ConfigMap {shown(first.name, quotes=False)} {first.text}"

@@ -1,0 +1,201 @@
+"""All that a GitOps repository would create is judged, or a note or an error names its folder."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.scan import batches
+from webhook.scan.results import Report
+
+KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+COMPONENT = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
+REMOVES = "patches:\n- patch: '[{op: remove, path: /spec/hostPID}]'\n  target: {kind: Pod}\n"
+ADDS = "patches:\n- patch: '[{op: add, path: /spec/hostPID, value: true}]'\n  target: {kind: Pod}\n"
+DELETE = "{$patch: delete, apiVersion: v1, kind: Pod, metadata: {name: NAME}}"
+DELETES = f"patches:\n- patch: '{DELETE}'\n  target: {{kind: Pod}}\n"
+PATCHED = ", kustomize: {patches: [{target: {kind: Pod}, patch: '[{op: remove, path: /spec/hostPID}]'}]}"
+CHART = "apiVersion: v2\nname: c\nversion: 0.1.0\n"
+MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: lab}\n"
+
+
+def pod(name: str, *, evil: bool = True, more: str = "") -> str:
+    spec = "spec:\n  hostPID: true\n" if evil else "spec:\n"
+    container = "  containers:\n  - {name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}\n"
+    return f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: lab{more}}}\n{spec}{container}"
+
+
+def flux(path: str, patches: str = "", kind: str = "kustomize.toolkit.fluxcd.io/v1") -> str:
+    spec = f"  path: ./{path}\n  sourceRef: {{kind: GitRepository, name: own}}\n"
+    indented = "".join(f"  {line}\n" for line in patches.splitlines())
+    head = f"apiVersion: {kind}\nkind: Kustomization\nmetadata: {{name: x, namespace: flux-system}}\n"
+    return f"{head}spec:\n{spec}{indented}"
+
+
+def argo(path: str, options: str = "") -> str:
+    source = f"{{repoURL: 'https://example.com/own.git', path: {path}{options}}}"
+    spec = f"spec: {{destination: {{namespace: lab}}, source: {source}}}\n"
+    return f"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: x, namespace: argocd}}\n{spec}"
+
+
+def conditional(name: str) -> str:
+    return f"{{{{ if .Values.x }}}}\n{pod(name)}{{{{ end }}}}\n"
+
+
+def encrypted(name: str) -> str:
+    text = pod(name).replace("image: i", "image: 'ENC[AES256_GCM,data:x,type:str]'")
+    return text.replace("hostPID: true", "hostPID: 'ENC[AES256_GCM,data:x,type:bool]'") + "sops: {version: 3.9.0}\n"
+
+
+Files = dict[str, str]
+
+SHAPES: dict[str, Callable[[str], Files]] = {
+    "plain": lambda n: {"pod.yaml": pod(n)},
+    "list": lambda n: {"a.json": json.dumps({"apiVersion": "v1", "kind": "List", "items": []}), "pod.yaml": pod(n)},
+    "without a suffix": lambda n: {"Kustomization": "resources: [pod.txt]\n", "pod.txt": pod(n)},
+    "yml": lambda n: {"kustomization.yml": "resources: [pod.txt]\n", "pod.txt": pod(n)},
+    "field in another case": lambda n: {"kustomization.yaml": "Resources: [pod.txt]\n", "pod.txt": pod(n)},
+    "two kustomizations": lambda n: {
+        "kustomization.yaml": "resources: [good.yaml]\n",
+        "Kustomization": "resources: [pod.txt]\n",
+        "good.yaml": MAP,
+        "pod.txt": pod(n),
+    },
+    "unreadable": lambda n: {"Kustomization": "resources: [pod.txt\n", "pod.txt": pod(n)},
+    "first document": lambda n: {
+        "kustomization.yaml": f"{KUSTOMIZATION}resources: [pod.yaml]\n{ADDS}---\n{KUSTOMIZATION}",
+        "pod.yaml": pod(n, evil=False),
+    },
+    "second document": lambda n: {"kustomization.yaml": f"resources: [map.yaml]\n---\n{pod(n)}", "map.yaml": MAP},
+    "not hidden by a second document": lambda n: {
+        "kustomization.yaml": "resources: [map.yaml]\n---\npatches: [{path: pod.yaml}]\n",
+        "map.yaml": MAP,
+        "pod.yaml": pod(n),
+    },
+    "component": lambda n: {"kustomization.yaml": f"{COMPONENT}resources: [pod.txt]\n", "pod.txt": pod(n)},
+    "patches of a component": lambda n: {
+        "kustomization.yaml": f"{COMPONENT}resources: [pod.yaml]\n{ADDS}",
+        "pod.yaml": pod(n, evil=False),
+    },
+    "generators of a component": lambda n: {
+        "kustomization.yaml": f"{COMPONENT}generators: [pod.txt]\n",
+        "pod.txt": pod(n),
+    },
+    "component in use": lambda n: {
+        "kustomization.yaml": "resources: [pod.yaml]\ncomponents: [part]\n",
+        "part/kustomization.yaml": COMPONENT + ADDS,
+        "pod.yaml": pod(n, evil=False),
+    },
+    "encrypted": lambda n: {"pod.yaml": encrypted(n)},
+    "metadata of SOPS": lambda n: {"pod.yaml": pod(n) + "sops: {version: 3.9.0}\n"},
+    "partly encrypted": lambda n: {"pod.yaml": pod(n).replace("image: i", "image: 'ENC[x]'") + "sops: {version: 3}\n"},
+    "whole patch": lambda n: {
+        "kustomization.yaml": "resources: [map.yaml]\npatches: [{path: pod.yaml, target: {kind: ConfigMap}}]\n",
+        "map.yaml": MAP,
+        "pod.yaml": pod(n, more=", managedFields: [{fieldsV1: {containers: [{name: x}]}}]"),
+    },
+    "whole patch below": lambda n: {
+        "kustomization.yaml": "resources: [map.yaml]\npatches: [{path: in/pod.yaml, target: {kind: ConfigMap}}]\n",
+        "map.yaml": MAP,
+        "in/pod.yaml": pod(n),
+    },
+    "local": lambda n: {
+        "kustomization.yaml": "resources: [pod.yaml]\n",
+        "pod.yaml": pod(n, more=", annotations: {config.kubernetes.io/local-config: 'true'}"),
+    },
+    "made local": lambda n: {
+        "kustomization.yaml": "resources: [pod.yaml]\ncommonAnnotations: {config.kubernetes.io/local-config: 'true'}\n",
+        "pod.yaml": pod(n),
+    },
+    "plain file of a chart": lambda n: {"Chart.yaml": CHART, "templates/pod.yaml": pod(n)},
+    "other files of a chart": lambda n: {"Chart.yaml": CHART, "files/pod.yaml": pod(n)},
+    "crds of a chart": lambda n: {"Chart.yaml": CHART, "crds/pod.yaml": pod(n)},
+    "partial of a chart": lambda n: {"Chart.yaml": CHART, "templates/_pod.yaml": pod(n)},
+    "ignored by Helm": lambda n: {"Chart.yaml": CHART, ".helmignore": "pod.yaml\n", "templates/pod.yaml": pod(n)},
+    "condition": lambda n: {
+        "Chart.yaml": CHART,
+        "templates/pod.yaml": f"{{{{ if .Values.x }}}}\n{pod(n)}{{{{ end }}}}\n",
+    },
+    "library": lambda n: {
+        "Chart.yaml": CHART + "type: library\n",
+        "templates/pod.yaml": conditional(n),
+    },
+    "hidden": lambda n: {".x/pod.yaml": pod(n)},
+    "Flux deletes": lambda n: {
+        "pods/pod.yaml": pod(n),
+        "pods/kustomization.yaml": "resources: [pod.yaml]\n",
+        "flux.yaml": flux("FOLDER/pods", DELETES.replace("NAME", n)),
+    },
+    "Flux changes": lambda n: {"pods/pod.yaml": pod(n), "flux.yaml": flux("FOLDER/pods", REMOVES)},
+    "Flux adds": lambda n: {"pods/pod.yaml": pod(n, evil=False), "flux.yaml": flux("FOLDER/pods", ADDS)},
+    "Flux in escapes": lambda n: {
+        "pods/pod.yaml": pod(n, evil=False),
+        "flux.yaml": flux("FOLDER/pods", ADDS, '"kustomize.toolkit.fluxcd\\u002eio/v1"'),
+    },
+    "Flux elsewhere": lambda n: {"pods/pod.yaml": pod(n), "flux.yaml": flux("other", DELETES.replace("NAME", n))},
+    "Argo CD changes": lambda n: {
+        "pods/pod.yaml": pod(n),
+        "app.yaml": argo("FOLDER/pods", PATCHED),
+    },
+    "Argo CD applies files": lambda n: {
+        "pods/pod.yaml": pod(n),
+        "pods/kustomization.yaml": "resources: [pod.yaml]\n" + REMOVES,
+        "app.yaml": argo("FOLDER/pods", ", directory: {recurse: true}"),
+    },
+    "Argo CD elsewhere": lambda n: {"pods/pod.yaml": pod(n), "app.yaml": argo("other")},
+}
+"""Ways to place a pod with `hostPID` in a folder."""
+
+
+Check = Callable[[Files], Report]
+
+
+@pytest.fixture(scope="module")
+def check(engine: Engine, sample_facts: Facts) -> Check:
+    """Judge a repository of some files, without programs."""
+
+    def run(files: Files) -> Report:
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            for name, text in {".git/config": "", "good.yaml": pod("good", evil=False), **files}.items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            patch.chdir(folder)
+            patch.setenv("PATH", "")
+            return batches.read(["."]).judge(engine, sample_facts, at=datetime.now(UTC))
+
+    return run
+
+
+def placed(shape: str, folder: str, name: str) -> Files:
+    return {f"{folder}/{file}": text.replace("FOLDER", folder) for file, text in SHAPES[shape](name).items()}
+
+
+def missed(report: Report, folder: str, name: str) -> bool:
+    """Whether a pod is neither denied nor its folder named by a note or an error."""
+    denied = any(one.name == name and not one.verdict.allowed for one in report.judged)
+    lines = [*map(str, report.problems), *(note for note in report.notes if "not judged: Kustomization" not in note)]
+    return not (denied or any(folder in line for line in lines))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_way_to_place_a_pod_is_judged_or_named(check: Check, shape: str) -> None:
+    assert not missed(check(placed(shape, "d0", "evil0")), "d0", "evil0")
+
+
+@given(st.lists(st.tuples(st.sampled_from([*SHAPES]), st.sampled_from(["", "apps/", "d0/"])), min_size=2, max_size=3))
+def test_every_pod_of_a_repository_is_judged_or_named(check: Check, places: list[tuple[str, str]]) -> None:
+    files, pods = dict[str, str](), list[tuple[str, str]]()
+    for number, (shape, above) in enumerate(places):
+        folder, name = f"{above}d{number}", f"evil{number}"
+        files |= placed(shape, folder, name)
+        pods.append((folder, name))
+    report = check(files)
+    assert [name for folder, name in pods if missed(report, folder, name)] == []
