@@ -1,15 +1,19 @@
 """Folders of real repositories: charts, kustomizations, values and other files that are no manifests."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from webhook.documents.documents import read
+from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.rendering.model import Output, Rendering
 from webhook.scan import batches
-from webhook.scan.folders import chart_of
+from webhook.scan.folders import chart_of, left_out
 from webhook.scan.results import Report
 
 Check = Callable[..., Report]
@@ -94,6 +98,20 @@ def test_braces_in_a_comment_make_no_template(check: Check) -> None:
     assert [judged.file for judged in report.judged] == ["a/templates/pod.yaml"]
     report = check({"a/templates/pod.yaml": f"# {{{{ x }}}}\n{POD}", "a/templates/b.yaml": "# {{ x }}\nkind: [\n"})
     assert [problem.file for problem in report.problems] == ["a/templates/b.yaml"]
+
+
+def test_templates_that_make_no_pod_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    twice = f"{TEMPLATE}---\n{POD}"
+    texts = {"all": f"# {{{{ x }}}}\n{TEMPLATE}", "none": TEMPLATE, "some": twice, "_part": TEMPLATE, "plain": POD}
+    for name, text in texts.items():
+        (tmp_path / "c" / "templates").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "c" / "templates" / f"{name}.yaml").write_text(text)
+    (tmp_path / "c" / "templates" / "text.txt").write_text(POD)
+    (document,) = read(POD.replace("    resources: {requests: {cpu: 150m}}\n", ""), "c/templates/all.yaml")[0]
+    items = [Item(replace(document, file=f"c/templates/{name}.yaml"), (), document.value) for name in ("all", "some")]
+    rendering = Rendering(outputs=[Output("c", items)], charts={"c"})
+    assert left_out(rendering) == [f"c/templates/{name}" for name in ("none.yaml", "some.yaml", "text.txt")]
 
 
 def test_a_manifest_is_not_hidden_by_a_chart_beside_it(check: Check) -> None:

@@ -278,6 +278,12 @@ def read(
         unfound.apart.rendered.append(
             f"judged as objects, though kustomizations of other folders name them as patches: {listed(whole, 3)}"
         )
+    if some := folders.left_out(made):
+        words = "template makes" if len(some) == 1 else "templates make"
+        unfound.apart.rendered.append(
+            f"{len(some):,} {words} no pod, or not each, with the values of the charts here; the rest is not judged: "
+            f"{listed(some, 3)}"
+        )
     if found := list(folders.terraform(path for path in paths if path != "-")):
         words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"
         unfound.apart.rendered.append(f"{len(found):,} {words} a sharing configuration, not judged: {listed(found, 3)}")

@@ -14,7 +14,7 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import CHART, is_whole
+from webhook.rendering.model import CHART, Rendering, is_whole
 from webhook.text.words import listed, several, shown
 
 
@@ -95,6 +95,53 @@ def chart_of(name: str) -> str:
         if part in ("templates", "charts") and _is_chart(os.path.abspath(folder)):  # noqa: PTH100
             return folder if "templates" in parts[index:-1] else ""
     return ""
+
+
+def left_out(made: Rendering) -> list[str]:
+    """Return the templates of rendered charts that name more lists of containers than they make in any release.
+
+    A manifest that is no template is judged as it is.
+    """
+    most = Counter[str]()
+    for output in made.outputs:
+        counted = Counter[str]()
+        for item in output.items:
+            counted[os.path.normpath(item.document.file)] += _lists(item.value)
+        most |= counted
+    names = [name for chart in sorted(made.charts) for name in _templates(chart) if _named_lists(name) > most[name]]
+    return [name for name in names if not name.lower().endswith(files.SUFFIXES) or files.is_template(name)]
+
+
+def _templates(chart: str) -> Iterator[str]:
+    """Yield the files among the templates of a chart and of its subcharts from which Helm may make an object."""
+    for at, inner, names in os.walk(chart):
+        inner.sort()
+        if "templates" in PurePath(os.path.relpath(at, chart)).parts:
+            for name in sorted(names):
+                if not name.startswith((".", "_")) and name != "NOTES.txt":
+                    yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
+
+
+def _named_lists(name: str) -> int:
+    try:
+        return len(_CONTAINERS.findall(files.contents(name)))
+    except (OSError, files.Unfit):
+        return 0
+
+
+_CONTAINERS = re.compile(rb"""\bcontainers["']?[ \t]*:""")
+
+
+def _lists(value: Any) -> int:
+    count, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            count += "containers" in each
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+    return count
 
 
 def is_of_templates(name: str) -> bool:
