@@ -44,11 +44,24 @@ _PROFILES: Mapping[tuple[str, int], tuple[MIGProfile, ...]] = {
 }
 
 
+def named(product: str) -> tuple[MIGProfile, ...]:
+    """Return the profiles of a product, smallest first, if its name alone tells how much memory the card has."""
+    words = _words(product)
+    known = {size: profiles for (name, size), profiles in _PROFILES.items() if name in words}
+    if sizes := [int(word.rstrip("GB")) for word in words if re.fullmatch("[0-9]{1,4}GB?", word)]:
+        return known.get(sizes[0], ())
+    return next(iter(known.values())) if len(known) == 1 else ()
+
+
 def of(product: str, memory: int) -> tuple[MIGProfile, ...]:
     """Return the profiles of a product with this much memory (MiB), smallest first; none if the product is unknown."""
-    words = product.upper().replace("_", "-").replace(" ", "-").split("-")
+    words = _words(product)
     for (name, size), profiles in _PROFILES.items():
         # Labels give the usable memory of a card, which is up to a tenth less than in the product's name.
         if name in words and size * 0.9 <= memory / 1000 <= size * 1.1:
             return profiles
     return ()
+
+
+def _words(product: str) -> list[str]:
+    return product.upper().replace("_", "-").replace(" ", "-").split("-")

@@ -1,4 +1,4 @@
-"""Reads nodes for `usage`, `idle` and `top`: from their agents through the API server, or from files."""
+"""Reads nodes for `usage`, `idle`, `advise` and `top`: from their agents through the API server, or from files."""
 
 import math
 import sqlite3
@@ -35,6 +35,9 @@ LABELS = "app.kubernetes.io/name=slicewarden-node"
 
 NODES = Resource("", "v1", "nodes", "Node", labels="nvidia.com/gpu.sharing-strategy in (time-slicing,mps)")
 """The nodes on which agents run (manifests/components/agent/daemonset.yaml)."""
+
+UNLISTED = "(nodes)"
+"""Stands for the nodes without an agent if they cannot be listed."""
 
 AT_ONCE = 4
 """Agents that are asked at the same time."""
@@ -214,7 +217,7 @@ def ask_all(
         ]
         unseen += [UnseenNode(node, "no agent runs there") for node in nodes if node not in by_node]
     except (client.StatusError, client.Unreachable) as error:
-        unseen.append(UnseenNode("(nodes)", f"nodes without an agent are not known: {error}"))
+        unseen.append(UnseenNode(UNLISTED, f"nodes without an agent are not known: {error}"))
     by_node.pop("", None)
     end = time.monotonic() + longest
 

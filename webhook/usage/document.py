@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 
 from webhook.policy.model import API_VERSION
 from webhook.usage.account import KEPT_HOURS, AccountState
-from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey
+from webhook.usage.record import (
+    HOUR,
+    REST,
+    Amounts,
+    Book,
+    CardAmounts,
+    CardKey,
+    HolderKey,
+    SeenHours,
+    added_hours,
+)
 from webhook.usage.store import DamagedRecord, SavedAt, number, text
 
 KIND = "NodeUsage"
@@ -106,7 +116,9 @@ def collapsed(book: Book, since: int) -> Book:
         if holder.hour >= since:
             row = holder._replace(hour=0)
             holders[row] = holders.get(row, Amounts()).plus(used)
-    return Book(cards, holders)
+    rows = ((key, used.peak) for key, used in book.holders.items() if key.hour >= since and key.pod != REST)
+    seen = ((key._replace(hour=0), SeenHours(key.hour, key.hour, peak, key.hour)) for key, peak in rows)
+    return Book(cards, holders, added_hours({}, seen))
 
 
 def write(usage: NodeUsage) -> str:
@@ -120,7 +132,10 @@ def write(usage: NodeUsage) -> str:
             "at": usage.at,
             "trouble": usage.trouble,
             "cards": [{**_names(key), **amounts._asdict()} for key, amounts in usage.book.cards.items()],
-            "containers": [{**_names(key), **amounts._asdict()} for key, amounts in usage.book.holders.items()],
+            "containers": [
+                {**_names(key), **amounts._asdict(), **_hours(usage.book.hours.get(key))}
+                for key, amounts in usage.book.holders.items()
+            ],
             "now": [each._asdict() for each in usage.now],
         }
     )
@@ -128,6 +143,10 @@ def write(usage: NodeUsage) -> str:
 
 def _names(key: CardKey | HolderKey) -> dict[str, Any]:
     return {name: value for name, value in key._asdict().items() if name != "hour"}
+
+
+def _hours(seen: SeenHours | None) -> dict[str, Any]:
+    return {} if seen is None else {"hours": [seen.first, seen.last, seen.reached]}
 
 
 def read(data: str | bytes) -> NodeUsage:
@@ -148,17 +167,18 @@ def read(data: str | bytes) -> NodeUsage:
     }
     if any(each.held + each.free + each.unseen != each.capacity for each in cards.values()):
         raise DamagedRecord("the slices of a card do not add up")
-    holders = {
-        HolderKey(0, *(text(each.get(name)) for name in HolderKey._fields[1:])): Amounts(
-            *(number(each.get(name)) for name in Amounts._fields)
-        )
-        for each in _maps(value.get("containers"))
-    }
+    holders: dict[HolderKey, Amounts] = {}
+    seen: dict[HolderKey, SeenHours] = {}
+    for each in _maps(value.get("containers")):
+        key = HolderKey(0, *(text(each.get(name)) for name in HolderKey._fields[1:]))
+        holders[key] = Amounts(*(number(each.get(name)) for name in Amounts._fields))
+        if "hours" in each:
+            seen[key] = _seen(each["hours"], holders[key].peak)
     return NodeUsage(
         text(value.get("node")),
         number(value.get("since")),
         number(value.get("at")),
-        Book(cards, holders),
+        Book(cards, holders, seen),
         tuple(_now(each) for each in _maps(value.get("now"))),
         text(value.get("trouble")),
     )
@@ -168,6 +188,15 @@ def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise DamagedRecord("it has no lists of rows")
     yield from value
+
+
+def _seen(value: Any, peak: int) -> SeenHours:
+    if not isinstance(value, list) or len(value) != 3:
+        raise DamagedRecord("it has hours that cannot be read")
+    first, last, reached = map(number, value)
+    if not first <= reached <= last:
+        raise DamagedRecord("it has hours that cannot be")
+    return SeenHours(first, last, peak, reached)
 
 
 def _now(value: Mapping[str, Any]) -> ContainerNow:

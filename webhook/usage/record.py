@@ -5,7 +5,7 @@ All times are whole milliseconds, so that sums are exact. A slice-millisecond is
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import add
 from typing import NamedTuple
 
@@ -97,22 +97,47 @@ class Amounts(NamedTuple):
     peak: int = 0
     cap: int = 0
 
+    @property
+    def seen(self) -> int:
+        """Milliseconds for which the container was seen."""
+        return self.working + self.idle + self.unmeasured
+
     def plus(self, other: "Amounts") -> "Amounts":
         """Add two amounts. The peak and the cap are the larger ones."""
         sums = map(add, self[:-2], other[:-2])
         return Amounts._make((*sums, max(self.peak, other.peak), max(self.cap, other.cap)))
 
 
+class SeenHours(NamedTuple):
+    """The hours (from 1970 in UTC) in which a container was seen first and last, and first had its peak (MiB)."""
+
+    first: int
+    last: int
+    peak: int
+    reached: int
+
+    def plus(self, other: "SeenHours") -> "SeenHours":
+        """Add the hours of the same container, or of another one of its workload."""
+        peak = max(self.peak, other.peak)
+        reached = min(each.reached for each in (self, other) if each.peak == peak)
+        return SeenHours(min(self.first, other.first), max(self.last, other.last), peak, reached)
+
+
 @dataclass(frozen=True)
 class Book:
-    """Rows by their keys. Functions return a new book and leave the old one unchanged."""
+    """Rows by their keys. Functions return a new book and leave the old one unchanged.
+
+    `hours` are those of containers whose hours were added up to the hour 0.
+    """
 
     cards: Mapping[CardKey, CardAmounts] = field(default_factory=dict)
     holders: Mapping[HolderKey, Amounts] = field(default_factory=dict)
+    hours: Mapping[HolderKey, SeenHours] = field(default_factory=dict)
 
     def plus(self, other: "Book", most: int = MOST) -> "Book":
         """Add the rows of another book."""
-        return gathered(other.cards.items(), other.holders.items(), most, self)
+        book = gathered(other.cards.items(), other.holders.items(), most, self)
+        return replace(book, hours=added_hours(self.hours, other.hours.items())) if other.hours else book
 
 
 def gathered(
@@ -127,7 +152,8 @@ def gathered(
 
     Rows of cards are not limited, since a node has few cards.
     """
-    new_cards, new_holders = ({**start.cards}, {**start.holders}) if start else ({}, {})
+    start = start or Book()
+    new_cards, new_holders = {**start.cards}, {**start.holders}
     counts = Counter(key.hour for key in new_holders)
     for card, amounts in cards:
         new_cards[card] = new_cards.get(card, CardAmounts()).plus(amounts)
@@ -135,7 +161,17 @@ def gathered(
         row = _row(new_holders, key, counts[key.hour], most)
         counts[key.hour] += row not in new_holders
         new_holders[row] = new_holders[row].plus(used) if row in new_holders else used
-    return Book(new_cards, new_holders)
+    return Book(new_cards, new_holders, start.hours)
+
+
+def added_hours(
+    before: Mapping[HolderKey, SeenHours], rows: Iterable[tuple[HolderKey, SeenHours]]
+) -> dict[HolderKey, SeenHours]:
+    """Add the hours of containers, by their keys in the hour 0."""
+    found = {**before}
+    for key, each in rows:
+        found[key] = found[key].plus(each) if key in found else each
+    return found
 
 
 def _row(holders: Mapping[HolderKey, Amounts], key: HolderKey, count: int, most: int) -> HolderKey:

@@ -7,14 +7,26 @@ the agent's own (see `private`). Nothing here raises: if the file cannot be used
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from webhook.usage import private
 from webhook.usage.account import KEPT_HOURS
-from webhook.usage.record import HOUR, REST, Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard, gathered
+from webhook.usage.record import (
+    HOUR,
+    REST,
+    Amounts,
+    Book,
+    CardAmounts,
+    CardKey,
+    HolderKey,
+    SeenHours,
+    SlicedCard,
+    gathered,
+)
 
 FOLDER = Path("/var/lib/slicewarden")
 
@@ -52,6 +64,12 @@ PRAGMA user_version = {VERSION};
 """
 
 _SUMS = ", ".join(f"sum({name})" for name in Amounts._fields[:-2]) + ", max(peak), max(cap)"
+_HOURS = 2**24
+"""More than any hour from 1970, so that the largest `peak * _HOURS + _HOURS - 1 - hour` has the first hour of the peak.
+
+A window function would sort all rows again, which takes three times as long.
+"""
+
 _CARD_SUMS = ", ".join(f"sum({name})" for name in CardAmounts._fields)
 
 
@@ -274,11 +292,26 @@ def _sums(file: sqlite3.Connection, since: int, most: int) -> Book:
     )
     names = ", ".join(HolderKey._fields[1:])
     holders = file.execute(
-        f"SELECT 0, {names}, {_SUMS} FROM holders WHERE hour >= ? GROUP BY {names} "  # noqa: S608 - names of ours
-        f"ORDER BY sum(held) DESC LIMIT {MOST_ROWS}",
+        f"SELECT 0, {names}, {_SUMS}, min(hour), max(hour), max(peak * {_HOURS} + {_HOURS} - 1 - hour) "  # noqa: S608
+        f"FROM holders WHERE hour >= ? GROUP BY {names} ORDER BY sum(held) DESC LIMIT {MOST_ROWS}",
         (since,),
+    ).fetchall()
+    rows = [*_holder_rows(row[:-3] for row in holders)]
+    book = gathered(_card_rows(cards), rows, most)
+    hours = (
+        (key, _seen(used.peak, *row[-3:]))
+        for (key, used), row in zip(rows, holders, strict=True)
+        if key in book.holders and key.pod != REST
     )
-    return gathered(_card_rows(cards), _holder_rows(holders), most)
+    return replace(book, hours=dict(hours))
+
+
+def _seen(peak: int, first: Any, last: Any, top: Any) -> SeenHours:
+    """Return the hours of a container; `top` has its peak, and the first hour of that. Raises DamagedRecord."""
+    reached = _HOURS - 1 - number(top) % _HOURS
+    if not number(first) <= reached <= number(last):
+        raise DamagedRecord("it has an hour that cannot be")
+    return SeenHours(first, last, peak, reached)
 
 
 def _card_rows(rows: sqlite3.Cursor) -> Iterator[tuple[CardKey, CardAmounts]]:
@@ -288,7 +321,7 @@ def _card_rows(rows: sqlite3.Cursor) -> Iterator[tuple[CardKey, CardAmounts]]:
         yield key, CardAmounts(*map(number, amounts))
 
 
-def _holder_rows(rows: sqlite3.Cursor) -> Iterator[tuple[HolderKey, Amounts]]:
+def _holder_rows(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[HolderKey, Amounts]]:
     """Check rows, since anyone may have written a file. Raises DamagedRecord."""
     texts = len(HolderKey._fields) - 1
     for hour, *values in rows:

@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "agent": "watch this node's GPUs; set limits, evict, kill and freeze where the policy says so",
     "usage": "show who held and used the shared GPUs, and for how long",
     "idle": "show who holds a slice of a shared GPU without work",
+    "advise": "advise the right size of what holds slices, by the peaks that were seen",
     "top": "show what each container does on the shared GPUs now",
     "thaw": "thaw the containers that this node's agent has frozen",
     "demo": "take a tour: the real webhook on loopback, and a sample cluster",

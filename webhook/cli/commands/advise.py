@@ -1,0 +1,56 @@
+"""`slicewarden advise`: the right size of what holds slices, by the peaks that were seen."""
+
+from collections.abc import Sequence
+
+import click
+
+from webhook.cli import options, outputs, parser, usages
+from webhook.reports import size_report
+from webhook.usage import advice
+
+_MORE = (
+    f"The need is the highest peak of the window and a reserve: {advice.RESERVE_PART} percent, at least "
+    f"{advice.RESERVE_MIB} MiB. Each change is one of several, and `saves` is the part of the held slice-hours that it "
+    "would have left to others. A need is not known if the container may reserve its cap, if its memory still grew in "
+    "the last quarter of the hours in which it was seen, if it was seen for less than "
+    f"{advice.FEWEST} hours or worked for less than {advice.WORKED}, or if more than {advice.GAP:.0%} of the time, its "
+    "memory or the nodes could not be seen. The command only reports: it changes nothing."
+)
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.HelpEpilog(
+        ("slicewarden advise --since 7d", "slicewarden advise --namespace team-a --format json"),
+        usages.STATUS,
+        more=_MORE,
+        environment=parser.KUBECONFIG,
+        files={},
+    ),
+    help="Advise the right size of what holds slices of the shared GPUs, by the peaks that were seen: the memory to "
+    "ask for, a pool with smaller slices, a MIG profile, or more slices a card.",
+)
+@click.option(
+    "--since",
+    type=usages.TimeSpan(),
+    default="7d",
+    metavar="TIME",
+    help="how far to go back, in whole hours: 48h or 7d; default: 7d; at most 35d",
+)
+@options.table_or_json
+@usages.sources()
+def command(
+    since: int,
+    namespace: str | None,
+    form: str,
+    files: Sequence[str],
+    kubeconfig: str | None,
+    context: str | None,
+) -> int:
+    """Read the usage, and write what it allows to change."""
+    nodes, unseen = usages.read(files, kubeconfig, context, -(-since // 3600))
+    silent = None if any(each.node == usages.UNLISTED for each in unseen) else len(unseen)
+    report = advice.advise(nodes, silent, namespace or "")
+    outputs.show(size_report.write(report, unseen) if form == "json" else size_report.table(report))
+    outputs.say(usages.unseen_lines(unseen))
+    return int(bool(unseen))
