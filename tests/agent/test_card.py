@@ -7,9 +7,10 @@ import pytest
 
 from bench.gpu.containers import Containers
 from tests.support.card.state import MIB, NO_RESERVED, State
-from webhook.agent.observe import look, nvml, view
+from webhook.agent.observe import look, nvml
 from webhook.agent.observe.nvml import Cards
 from webhook.agent.observe.processes import Processes
+from webhook.reports import use_report
 
 
 def used() -> int | None:
@@ -59,7 +60,7 @@ def test_the_memory_that_the_driver_keeps_counts_as_nobodys(card: State, made: C
     assert (seen.reading.used, seen.reading.errors) == (1615, ())
     assert (seen.reading.kept, seen.unattributed) == ((None, 615) if missing else (615, 0))
     line = ", 615 of them outside any container" if missing else ", 615 of them by the driver, 0 outside any container"
-    assert line in view.table([seen], {})
+    assert line in use_report.table([seen], {})
 
 
 def test_a_limit_of_the_driver_holds_all_processes_of_a_container_together_and_nobody_else(

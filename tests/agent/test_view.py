@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from webhook.agent.limits import over
 from webhook.agent.limits.over import OverState
 from webhook.agent.metrics import AgentMetrics, LastLook
-from webhook.agent.observe import view
 from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
@@ -22,6 +21,7 @@ from webhook.agent.observe.pods import ContainerName, by_logs, by_status, unrepo
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import ContainerRow, NodeContainer, UseState
 from webhook.policy.model import EVICT, KILL, REPORT, Over
+from webhook.reports import use_report
 
 ID = "ab" * 32
 
@@ -140,7 +140,7 @@ def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() 
     reading = CardReading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, 80, (), errors=("nvmlX: Unknown Error",))
     other = use(50, None, "cd" * 32)
     host = ProcessUse(Process(11, 1, "Xorg", None), None, None)
-    text = view.table(
+    text = use_report.table(
         [CardUse(reading, (use(9000, 75), other), (host,))],
         {ID: NodeContainer(ContainerName("team", "job-1", "main"), "u", Admitted(requests=True, allowance=5800))},
     )
@@ -158,17 +158,17 @@ def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() 
 @given(st.text(max_size=20))
 def test_no_name_of_a_process_adds_a_line_or_a_control_character_to_the_table(name: str) -> None:
     reading = CardReading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, 80, ())
-    text = view.table([CardUse(reading, (), (ProcessUse(Process(11, 1, name, None), 5, None),))], {})
+    text = use_report.table([CardUse(reading, (), (ProcessUse(Process(11, 1, name, None), 5, None),))], {})
     assert text.count("\n") == 4
     assert text.isascii()
     assert text.replace("\n", "").isprintable()
-    json.loads(view.write([CardUse(reading, (), (ProcessUse(Process(11, 1, name, None), 5, None),))], {}))
+    json.loads(use_report.write([CardUse(reading, (), (ProcessUse(Process(11, 1, name, None), 5, None),))], {}))
 
 
 def test_a_card_that_cannot_be_opened_is_a_line_with_its_index_and_the_error() -> None:
     error = "nvmlDeviceGetHandleByIndex: GPU is lost"
     reading = CardReading("index 1", "1", "", None, None, None, (), errors=(error,), opened=False)
-    assert view.table([CardUse(reading, ())], {}) == f"1 index 1: memory unknown\n  {error}\n"
+    assert use_report.table([CardUse(reading, ())], {}) == f"1 index 1: memory unknown\n  {error}\n"
 
 
 def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -> None:
@@ -176,7 +176,7 @@ def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -
     other = use(None, None, "cd" * 32)
     host = ProcessUse(Process(11, 1, "Xorg", None), None, None)
     known = {ID: NodeContainer(ContainerName("team", "job-1", "main"), "u", Admitted(requests=True, allowance=5800))}
-    value = json.loads(view.write([CardUse(reading, (use(9000, 75), other), (host,))], known))
+    value = json.loads(use_report.write([CardUse(reading, (use(9000, 75), other), (host,))], known))
     schema = json.loads((Path(__file__).parents[2] / "docs/schemas/gpuuse.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(value, schema)
@@ -201,7 +201,7 @@ def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -
 
 
 def test_a_card_that_says_nothing_is_a_line_without_numbers() -> None:
-    text = view.table([CardUse(CardReading("GPU-0", "0", "A10", None, None, None, ()), ())], {})
+    text = use_report.table([CardUse(CardReading("GPU-0", "0", "A10", None, None, None, ()), ())], {})
     assert text == "0 A10 GPU-0: memory unknown\n"
 
 

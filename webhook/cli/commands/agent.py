@@ -179,10 +179,11 @@ SETTLE_SECONDS = 10.0
 def _looked(follow: "tuple[NodeWatch, Any] | None", *, as_json: bool) -> str:
     """Look once. Only reads: nothing on the node or in the cluster is changed."""
     from webhook.agent.limits import compare
-    from webhook.agent.observe import look, node, nvml, view
+    from webhook.agent.observe import look, node, nvml
     from webhook.agent.observe.processes import Processes
+    from webhook.reports import use_report
 
-    write = view.write if as_json else view.table
+    write = use_report.write if as_json else use_report.table
     with ExitStack() as stack:
         cards = nvml.Cards()
         stack.callback(cards.close)
