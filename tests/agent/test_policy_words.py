@@ -11,7 +11,7 @@ import yaml
 from tests import ROOT
 from webhook.cli import inputs
 from webhook.model import Unusable
-from webhook.policy.model import EVICT, NO_TURNS, ONLY_REPORTED, Contention, Over, Policy
+from webhook.policy.model import EVICT, NO_TURNS, ONLY_REPORTED, Contention, Idle, Over, Policy
 
 
 def policy(tmp_path: Path, words: Any, place: int = 0) -> Policy:
@@ -43,6 +43,18 @@ def test_a_dead_card_taints_a_node_only_where_its_pool_says_so(tmp_path: Path) -
         policy(tmp_path, {"dead": {"action": "Cordon"}})
     with pytest.raises(Unusable, match="is for GPUs that pods share; remove it from this pool: of a GPU that nobody"):
         policy(tmp_path, {"dead": {"action": "Taint"}}, place=1)
+
+
+def test_an_idle_container_is_reported_only_where_its_pool_says_so(tmp_path: Path) -> None:
+    assert {pool.idle for pool in inputs.load_sample().pools} == {None}
+    assert policy(tmp_path, {"idle": {"afterMinutes": 30}}).pools[0].idle == Idle(1800, "Report", 3600)
+    words = {"afterMinutes": 30, "action": "Evict", "noticeMinutes": 15}
+    assert policy(tmp_path, {"idle": words}).pools[0].idle == Idle(1800, EVICT, 900)
+    for wrong in ({}, {"action": "Evict"}, {"afterMinutes": 4}, {"afterMinutes": 5, "action": "Kill"}):
+        with pytest.raises(Unusable, match=r"afterMinutes|action"):
+            policy(tmp_path, {"idle": wrong})
+    with pytest.raises(Unusable, match="is for GPUs that pods share; remove it from this pool"):
+        policy(tmp_path, {"idle": words}, place=1)
 
 
 def inner(value: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from webhook.agent.actions import DONE, PERIOD, WAITS, ConditionLog, NodeAction, Watcher
 from webhook.agent.limits.health import CardHealth
+from webhook.agent.limits.idle_watch import IdleWatch
 from webhook.agent.limits.limits import Limiter
 from webhook.agent.limits.taint import NodeTaint
 from webhook.agent.limits.watchdog import Watchdog
@@ -20,7 +21,7 @@ from webhook.agent.recorder import UsageRecorder
 from webhook.agent.turns.turns import CardTurns
 from webhook.cluster.client import Api
 from webhook.cluster.events import EventNote, Owner
-from webhook.policy.model import EVICT, KILL, Over
+from webhook.policy.model import EVICT, KILL, Idle, Over
 from webhook.telemetry.log import Log
 
 AGAIN = 10.0
@@ -128,6 +129,7 @@ def build(
     node_taint: NodeTaint | None = None,
     turns: CardTurns | None = None,
     recorder: UsageRecorder | None = None,
+    idle: Callable[[], Idle | None] = lambda: None,
     watch_only: bool = True,
     **more: Any,
 ) -> NodeAgent:
@@ -148,8 +150,11 @@ def build(
         watchers.insert(1, turns)
         metrics.pauses = lambda: turns.pauses
     if recorder is not None:
-        watchers.append(recorder)  # last, because nothing waits for it
+        watchers.append(recorder)  # late, because only the idle ones wait for it
         metrics.usage = lambda: NodeTotals(recorder.totals, recorder.cards, bool(recorder.failed))
+    idles = IdleWatch((lambda: recorder.quiet) if recorder else None, idle, api, log, watch_only=watch_only)
+    watchers.append(idles)
+    metrics.idle = lambda: idles.reported
     return NodeAgent(containers, rules, log, watchers, metrics, node=node, **more)
 
 

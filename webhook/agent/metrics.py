@@ -64,6 +64,7 @@ class AgentMetrics:
     limits: Callable[[], LimitCounts] = LimitCounts
     pauses: Callable[[], Mapping[ContainerName, FrozenTime]] = dict
     usage: Callable[[], "NodeTotals | None"] = lambda: None
+    idle: Callable[[], Collection[ContainerName]] = tuple
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,6 +75,7 @@ class AgentMetrics:
         self._limits = LimitCounts()
         self._pauses: Mapping[ContainerName, FrozenTime] = {}
         self._totals: NodeTotals | None = None
+        self._idle: frozenset[ContainerName] = frozenset()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -82,6 +84,7 @@ class AgentMetrics:
         with self._lock:
             self._seen, self._dead, self._limits = seen, frozenset(self.dead()), self.limits()
             self._pauses, self._totals, self._reported = self.pauses(), self.usage(), frozenset(self.reported())
+            self._idle = frozenset(self.idle())
             self._errors.update(error.partition(":")[0] for card in seen.cards for error in card.reading.errors)
             self._card_errors.update((event.uuid, event.what) for event in seen.events)
 
@@ -113,9 +116,10 @@ class AgentMetrics:
         with self._lock:
             seen, dead, limits, pauses, totals = self._seen, self._dead, self._limits, self._pauses, self._totals
             errors, actions, card_errors = dict(self._errors), dict(self._actions), dict(self._card_errors)
-            reported = self._reported
+            reported, idle = self._reported, self._idle
         yield from _containers(seen, reported)
         yield from _pauses(pauses)
+        yield _idle(idle)
         yield from _cards(seen, dead)
         if totals is not None:
             yield from _usage(totals)
@@ -198,6 +202,15 @@ def _pauses(pauses: Mapping[ContainerName, FrozenTime]) -> Iterator[Metric]:
         frozen.add_metric(name, int(pause.frozen))
         seconds.add_metric(name, pause.seconds)
     yield from (frozen, seconds)
+
+
+def _idle(idle: Collection[ContainerName]) -> Metric:
+    told = GaugeMetricFamily(
+        "slicewarden_node_idle", "1 for a container that was reported because it does not work.", labels=CONTAINER[:3]
+    )
+    for name in sorted(idle):
+        told.add_metric(name, 1)
+    return told
 
 
 def _usage(totals: NodeTotals) -> Iterator[Metric]:

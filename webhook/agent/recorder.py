@@ -11,7 +11,7 @@ from webhook.agent.observe.sight import Places, sight
 from webhook.agent.observe.view import Observation
 from webhook.telemetry.log import Log
 from webhook.usage import document
-from webhook.usage.account import KEPT_HOURS, UNSEEN, AccountState, NodeLook, advance
+from webhook.usage.account import KEPT_HOURS, UNSEEN, AccountState, NodeLook, QuietTime, advance, quiet
 from webhook.usage.document import MOST_ROWS, NodeUsage, collapsed, first_hour, present
 from webhook.usage.held import NodeSlices
 from webhook.usage.record import HOUR, MOST, Amounts, Book, CardAmounts, HolderKey
@@ -107,6 +107,11 @@ class UsageRecorder(Watcher):
     def totals(self) -> Mapping[HolderKey, Amounts]:
         """The amounts of the containers of the last look since the agent began to see them, as rows of the hour 0."""
         return self._totals
+
+    @property
+    def quiet(self) -> Mapping[str, QuietTime]:
+        """Return for how long each container has surely not worked, at the last look."""
+        return quiet(self._state)
 
     @property
     def cards(self) -> Mapping[str, CardAmounts]:

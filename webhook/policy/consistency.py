@@ -61,6 +61,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
             yield (*at, "imageLimits"), "is for memoryLimit: Driver; set that, or remove it from this pool"
         if "over" in pool.get("node", {}) and pool["sharing"] not in SHARED:
             yield (*at, "node", "over"), "is for GPUs that pods share; remove it from this pool"
+        if "idle" in pool.get("node", {}) and pool["sharing"] not in SHARED:
+            yield (*at, "node", "idle"), "is for GPUs that pods share; remove it from this pool"
         if "dead" in pool.get("node", {}) and pool["sharing"] not in SHARED:
             way = "remove it from this pool: of a GPU that nobody shares, the device plugin hands out nothing more"
             yield (*at, "node", "dead"), f"is for GPUs that pods share; {way}"

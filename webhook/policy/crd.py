@@ -269,8 +269,8 @@ _RULES: Mapping[str, tuple[Check, ...]] = {
         ),
         _check(
             "!has(self.node) || self.sharing in ['time-slicing', 'mps']"
-            " || !(has(self.node.over) || has(self.node.dead))",
-            "node.over and node.dead are for GPUs that pods share; remove them from this pool",
+            " || !(has(self.node.over) || has(self.node.idle) || has(self.node.dead))",
+            "node.over, node.idle and node.dead are for GPUs that pods share; remove them from this pool",
         ),
         _check(
             "!has(self.node) || !has(self.node.contention) || self.sharing == 'time-slicing'",

@@ -24,6 +24,7 @@ from webhook.policy.model import (
     Contention,
     Forms,
     Guard,
+    Idle,
     Over,
     Policy,
     Pool,
@@ -270,6 +271,7 @@ def _pool(value: Object) -> Pool:
         scheduler=value.get("scheduler"),
         host_ipc=value.get("hostIPC", False),
         over=_over(value.get("node", {}).get("over", {})),
+        idle=_idle(value["node"]["idle"]) if "idle" in value.get("node", {}) else None,
         taint_dead=value.get("node", {}).get("dead", {}).get("action") == TAINT,
         contention=_contention(value.get("node", {}).get("contention", {})),
     )
@@ -283,6 +285,12 @@ def _over(value: Object) -> Over:
         mib(value["slack"]) if "slack" in value else usual.slack,
         value.get("pressurePercent", usual.pressure),
     )
+
+
+def _idle(value: Object) -> Idle:
+    usual = Idle(value["afterMinutes"] * 60)
+    notice = value["noticeMinutes"] * 60 if "noticeMinutes" in value else usual.notice
+    return usual._replace(action=value.get("action", usual.action), notice=notice)
 
 
 def _contention(value: Object) -> Contention:

@@ -109,6 +109,18 @@ class Over(NamedTuple):
 ONLY_REPORTED = Over()
 """The default of a policy."""
 
+
+class Idle(NamedTuple):
+    """When and how a node's agent acts on a container that holds a slice of a shared card without work.
+
+    It is reported after `after` seconds. EVICT also evicts its pod, if it does not work for `notice` more seconds.
+    """
+
+    after: int
+    action: str = REPORT
+    notice: int = 3600
+
+
 OFF, FIRST_COME, TURNS = "Off", "FirstCome", "Turns"
 """How containers take turns on a contended card: not at all, each until it ends, or each for a while."""
 
@@ -203,6 +215,8 @@ class Pool:
     device_classes: Names = NO_NAMES
     max_memory: int | None = None
     over: Over = ONLY_REPORTED
+    idle: Idle | None = None
+    """What the agent does about containers that do not work; None: nothing."""
     taint_dead: bool = False
     """Whether the agent taints a node of the pool while a card of it is dead."""
     contention: Contention = NO_TURNS

@@ -77,6 +77,13 @@ class HeldSince(NamedTuple):
     idle: int
 
 
+class QuietTime(NamedTuple):
+    """For how many milliseconds a container has surely not worked, and whether it holds slices of a shared card."""
+
+    ms: int
+    holds: bool
+
+
 @dataclass(frozen=True)
 class AccountState:
     """The state between looks: the last look with its two times, and what has been counted and not been stored yet.
@@ -108,6 +115,21 @@ def advance(before: AccountState, look: NodeLook, now: int, wall: int) -> Accoun
         else {each.key: _standing(before, each, now, late=gap or elapsed > LATE) for each in look.holders}
     )
     return AccountState(max(now, before.at), wall, look, book, standing)
+
+
+def quiet(state: AccountState) -> Mapping[str, QuietTime]:
+    """Return for how long each container of the last look has not worked, by key."""
+    shared = {card.uuid: card.slices > 1 for card in state.last.cards}
+    found = {}
+    for each in state.last.holders:
+        since = state.standing.get(each.key)
+        if since is not None:
+            holds = any(
+                share.elsewhere or (share.slices and shared.get(share.card, any(shared.values())))
+                for share in each.shares
+            )
+            found[each.key] = QuietTime(state.at - since.idle, bool(holds))
+    return found
 
 
 def hours(wall: int, elapsed: int) -> Iterator[tuple[int, int]]:

@@ -19,7 +19,7 @@ from webhook.facts.kinds import kept
 from webhook.facts.snapshot import Facts
 from webhook.memory.budget import PRODUCT, card_of
 from webhook.model import Object
-from webhook.policy.model import Contention, Over, Policy, Pool
+from webhook.policy.model import Contention, Idle, Over, Policy, Pool
 from webhook.telemetry.log import Log
 from webhook.usage.held import NodeSlices, PodSlices, held_by
 
@@ -133,6 +133,11 @@ class NodeWatch:
         """Return the policy of this node's pool for containers above their allowance."""
         pool = self._pool()
         return pool.over if pool else Over()
+
+    def idle(self) -> Idle | None:
+        """Return the policy of this node's pool for containers that do not work; None if it says nothing."""
+        pool = self._pool()
+        return pool.idle if pool else None
 
     def taint_dead(self) -> bool:
         """Whether the policy asks for a taint while a card of this node is dead."""

@@ -255,6 +255,7 @@ def _watch(
             node_taint=NodeTaint(here.seen, here.taint_dead, processes.boot()) if taint else None,
             turns=turns,
             recorder=recorder,
+            idle=here.idle,
             watch_only=watch_only,
             write_event=writer.add if events else lambda _: None,
         )

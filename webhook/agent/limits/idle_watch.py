@@ -1,0 +1,108 @@
+"""Reports containers that hold a slice without work, and evicts their pods if the policy says so."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from webhook.agent.actions import DONE, ConditionLog, NodeAction, Watcher
+from webhook.agent.limits import enforce
+from webhook.agent.limits.calls import ApiCalls
+from webhook.agent.observe.pods import ContainerName
+from webhook.agent.observe.sight import key
+from webhook.agent.observe.view import NodeContainer, Observation
+from webhook.cluster.client import Api
+from webhook.policy.model import EVICT, REPORT, Idle
+from webhook.telemetry.log import Log
+from webhook.usage import idle
+from webhook.usage.account import QuietTime
+from webhook.usage.idle import IdleState
+
+IDLE = "GPUIdle"
+"""The reason of the Events."""
+
+UNCOUNTED = "idle containers are not looked for"
+
+
+class IdleWatch(Watcher):
+    """Carries out the decisions of `idle`. With `watch_only` it only reports.
+
+    `quiet` returns for how long each container has not worked at this look; None if nobody counts that. `rules` returns
+    the policy of the node's pool; None if it says nothing.
+    """
+
+    def __init__(
+        self,
+        quiet: Callable[[], Mapping[str, QuietTime]] | None,
+        rules: Callable[[], Idle | None],
+        api: Api | None,
+        log: Log,
+        *,
+        watch_only: bool,
+    ) -> None:
+        self._quiet, self._rules, self._api, self._watch_only = quiet, rules, api, watch_only
+        self._state, self.calls, self._conditions = IdleState(), ApiCalls(), ConditionLog(log)
+        self.reported: frozenset[ContainerName] = frozenset()
+        """The containers that have been reported and have not worked since."""
+
+    def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
+        """Report, and evict. An eviction has its outcome at a later look."""
+        yield from self.calls.finished()
+        rules = self._rules()
+        lacking = rules is not None and self._quiet is None
+        why = "the policy has node.idle, and the agent runs without --usage" if lacking else ""
+        self._conditions.set(UNCOUNTED, why)
+        if rules is None or self._quiet is None:
+            self._forget()
+            return
+        if self._watch_only:
+            rules = rules._replace(action=REPORT)
+        liable = {
+            key(each.uid, each.name.container): (id_, each) for id_, each in seen.containers.items() if _liable(each)
+        }
+        self._state, decision = idle.decide(self._state, now, self._quiet(), liable, rules)
+        self.reported = frozenset(liable[each][1].name for each in self._state.reported)
+        for each in decision.report:
+            yield _action(REPORT, *liable[each], _warning(rules))._replace(outcome=DONE)
+        for each in decision.evict:
+            self._evict(_action(EVICT, *liable[each], _why(rules)))
+
+    def blind(self, now: float) -> Iterator[NodeAction]:  # noqa: ARG002 - of the interface
+        """Forget what was idle: nobody knows who works."""
+        self._forget()
+        return self.calls.finished()
+
+    def close(self) -> Iterator[NodeAction]:
+        """Drop the evictions that have not been sent."""
+        return self.calls.close()
+
+    def _forget(self) -> None:
+        self._state, self.reported = IdleState(), frozenset()
+
+    def _evict(self, action: NodeAction) -> None:
+        """Request an eviction, unless one of the same pod still waits for its answer."""
+        api, target = self._api, action.target
+        waiting = {each.target.uid for each in self.calls.pending if each.target is not None}
+        if api is not None and target is not None and target.uid not in waiting:
+            self.calls.submit(action, lambda: self._still(api, target))
+
+    def _still(self, api: Api, target: NodeContainer) -> str:
+        """Evict a pod that is still idle. Its call may have waited for others."""
+        return enforce.evict(api, target) if target.uid in self._state.ready else "it is no longer idle"
+
+
+def _liable(container: NodeContainer) -> bool:
+    """Whether it is known to have requested a GPU, runs, and is neither exempt nor an init container."""
+    admitted = container.admitted
+    exempt = admitted.exempt or admitted.ending or admitted.init
+    return bool(container.uid) and admitted.requests is True and not exempt
+
+
+def _action(verb: str, container: str, target: NodeContainer, why: str) -> NodeAction:
+    return NodeAction(verb, container, why, IDLE, target=target)
+
+
+def _why(rules: Idle) -> str:
+    return f"has held a slice of a shared GPU without work for {rules.after // 60} minutes or longer"
+
+
+def _warning(rules: Idle) -> str:
+    end = f"; its pod is evicted unless it works within {rules.notice // 60} minutes" if rules.action == EVICT else ""
+    return f"{_why(rules)}; use the GPU, or end the pod{end}"
