@@ -13,12 +13,18 @@ from tests.support.waiting import until
 from webhook.agent.actions import NodeAction
 from webhook.agent.limits.idle_watch import UNCOUNTED, IdleWatch
 from webhook.agent.observe.admitted import UNKNOWN, Admitted
+from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
+from webhook.agent.observe.nvml import CardReading, NvmlProcess
+from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
-from webhook.agent.observe.view import NodeContainer, Observation
+from webhook.agent.observe.processes import Process
+from webhook.agent.observe.view import NodeContainer, Observation, rows
+from webhook.agent.recorder import UsageRecorder
 from webhook.cluster import client
 from webhook.cluster.client import Api
 from webhook.policy.model import EVICT, REPORT, Idle, Over
 from webhook.usage.account import AccountState, CardShare, HolderLook, NodeLook, QuietTime, advance, quiet
+from webhook.usage.held import HeldSlices, NodeSlices
 from webhook.usage.idle import IdleDecision, IdleState, decide
 from webhook.usage.record import SlicedCard
 
@@ -262,3 +268,24 @@ def test_a_policy_without_idle_and_an_agent_without_a_record_do_nothing() -> Non
     one = IdleWatch(None, lambda: RULES, None, lines.append, watch_only=False)
     assert list(one.look(seen(), 0)) == []
     assert [line["message"] for line in lines] == [UNCOUNTED]
+
+
+def test_the_account_of_an_agent_is_what_is_judged() -> None:
+    """A container whose process stays on the card without work, then works for a second."""
+    held = HeldSlices("uid-p", "team", "Job/j", "p", "main", 1)
+    node = NodeSlices(4, "shared", "NVIDIA-A10", (held,), True)
+    recorder = UsageRecorder("n", lambda: node, None, lambda _: None, clock=lambda: 0.0, wall=lambda: 0.0)
+    one = IdleWatch(lambda: recorder.quiet, lambda: RULES, None, lambda _: None, watch_only=True)
+
+    def look(second: int, sm: int) -> list[str]:
+        place = ContainerCgroup("uid-p", "id", "/kubepods/p", 2)
+        process = ProcessUse(Process(1, 1, "jupyter", place), 300, sm)
+        reading = CardReading("GPU-0", "0", "A10", 300, 24_000, sm, processes=(NvmlProcess(1, 300, sm),))
+        card, containers = CardUse(reading, (ContainerUse(place, (process,)),)), {"id": container()}
+        now = Observation(None, (card,), containers, rows((card,), containers), (), Over())  # type: ignore[arg-type]
+        recorder.look(now, second)
+        return [each.verb for each in one.look(now, second)]
+
+    said = {second: verbs for second in range(1300) if (verbs := look(second, int(second == 650)))}
+    assert said == {600: [REPORT], 1250: [REPORT]}
+    recorder.close()

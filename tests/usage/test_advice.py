@@ -240,6 +240,13 @@ def test_containers_of_one_pod_and_slices_of_two_cards_are_not_sized() -> None:
     assert [pool.mib for pool in found.pools] == [0], "its cap may be that of two slices"
 
 
+def test_a_node_that_reports_large_slices_does_not_count_for_all() -> None:
+    small = replace_pool(A100, "small", 7)
+    true, false = (book([100] * 48, "q", small, "other", used={"cap": cap}) for cap in (5000, 90_000))
+    found = advise([usage(book(STEADY).plus(true), 48), usage(false, 48, "node-2")], namespace="team")
+    assert "pool" not in [change.kind for change in only(found).changes]
+
+
 def test_an_answer_of_an_older_agent_has_no_hours() -> None:
     found = usage(book(STEADY), 48)
     old = replace(found, book=replace(found.book, hours={}))

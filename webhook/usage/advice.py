@@ -316,24 +316,25 @@ def _grows(life: SeenHours) -> bool:
 def _sizes(nodes: Iterable[NodeUsage], rows: Sequence[_Row]) -> dict[_Cards, SizedPool]:
     """Return the cards of each pool. Those whose number of slices differs or has changed are left out.
 
-    A slice has at least the largest cap of a container with one slice.
+    A slice has at least the largest cap of a container with one slice. Of several nodes the smallest one counts, so
+    that one node that reports too much does not count for all.
     """
     slices: dict[_Cards, set[float]] = defaultdict(set)
     for usage in nodes:
         for card, amounts in usage.book.cards.items():
             if amounts.counted:
                 slices[card.pool, card.product].add(amounts.capacity / amounts.counted)
-    mib: dict[_Cards, int] = defaultdict(int)
+    caps: dict[_Cards, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     held: dict[_Cards, int] = defaultdict(int)
-    for (_, pod, _), own in _by_pod(rows).items():
+    for (node, pod, _), own in _by_pod(rows).items():
         one = pod != REST and len({row.key.card for row in own} - {""}) == 1 and not _several(own)
         for row in own:
             cards = row.key.pool, row.key.product
             held[cards] += row.used.held
             if one and row.used.held:
-                mib[cards] = max(mib[cards], row.used.cap)
+                caps[cards][node] = max(caps[cards][node], row.used.cap)
     return {
-        cards: SizedPool(*cards, int(count), mib[cards], held[cards])
+        cards: SizedPool(*cards, int(count), min(caps[cards].values(), default=0), held[cards])
         for cards, counts in slices.items()
         if len(counts) == 1 and (count := min(counts)) == int(count) and count > 1
     }
