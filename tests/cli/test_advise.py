@@ -53,6 +53,15 @@ def test_a_copy_of_a_nodes_file_is_read(tmp_path: Path, capsys: pytest.CaptureFi
     assert (row["unknown"], row["changes"]) == ("it was seen for 23.0 h; at least 24 h are needed", [])
 
 
+def test_a_record_that_is_shorter_than_the_window_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = saved(tmp_path, usage(book(STEADY), 168))
+    assert cli.main(["advise", *words]) == 0
+    note = "not counted all the time: node-1 GPU-0: 48.0 of 168.0 h"
+    assert capsys.readouterr().err == f"note: {note}\n"
+    assert cli.main(["advise", "-o", "json", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]
+
+
 @pytest.mark.parametrize(("nodes", "need"), [(["node-1"], 4416), (["node-1", "node-2"], None), (None, None)])
 def test_a_silent_node_may_hide_a_peak(
     nodes: list[str] | None, need: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -59,7 +59,7 @@ def _lines(cells: tuple[str, ...], each: SizedWorkload | SizedPool) -> Iterator[
         yield (*cells, str(each.need), saved, _WORDS[change.kind].format(change.value))
 
 
-def write(report: SizeAdvice, unseen: Sequence[UnseenNode]) -> str:
+def write(report: SizeAdvice, notes: Sequence[str], unseen: Sequence[UnseenNode]) -> str:
     """Write a SizeAdvice as JSON."""
     value = {
         "apiVersion": API_VERSION,
@@ -68,6 +68,7 @@ def write(report: SizeAdvice, unseen: Sequence[UnseenNode]) -> str:
         "at": report.at,
         "workloads": [_workload(each) for each in report.workloads],
         "pools": [_pool(each) for each in report.pools],
+        "notes": [note.removeprefix("note: ") for note in notes],
         "unseenNodes": [each._asdict() for each in unseen],
     }
     return json.dumps(value, indent=2) + "\n"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from webhook.cli import options, outputs, parser, usages
-from webhook.reports import size_report
+from webhook.reports import size_report, usage_report
 from webhook.usage import advice
 
 _MORE = (
@@ -51,6 +51,7 @@ def command(
     nodes, unseen = usages.read(files, kubeconfig, context, -(-since // 3600))
     silent = None if any(each.node == usages.UNLISTED for each in unseen) else len(unseen)
     report = advice.advise(nodes, silent, namespace or "")
-    outputs.show(size_report.write(report, unseen) if form == "json" else size_report.table(report))
-    outputs.say(usages.unseen_lines(unseen))
+    notes = usage_report.sums(nodes, unseen, "pool", {}).notes  # of what the record lacks
+    outputs.show(size_report.write(report, notes, unseen) if form == "json" else size_report.table(report))
+    outputs.say([*notes, *usages.unseen_lines(unseen)])
     return int(bool(unseen))
