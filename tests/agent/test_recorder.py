@@ -13,7 +13,7 @@ import pytest
 from tests.agent.bed import api_server, get, running
 from tests.support.card.state import State
 from tests.support.waiting import LONG, until
-from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
+from webhook.agent.metrics import AgentMetrics, LastLook
 from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlProcess
@@ -23,6 +23,7 @@ from webhook.agent.observe.processes import Process
 from webhook.agent.observe.sight import sight
 from webhook.agent.observe.view import NodeContainer, Observation, rows
 from webhook.agent.recorder import BUSY, UsageRecorder
+from webhook.agent.totals import LINGER, MOST_ENDED
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
@@ -504,17 +505,77 @@ def test_a_document_that_no_agent_writes_is_refused(name: str, value: Any) -> No
 def test_the_metrics_have_the_same_numbers() -> None:
     clock = Clock()
     one = recorder(clock, None)
-    metrics = AgentMetrics(usage=lambda: NodeTotals(one.totals, one.cards, bool(one.failed)))
+    metrics = AgentMetrics(usage=lambda: one.totals)
     looks(one, clock, 10)
     metrics.saw(LastLook())
-    names = 'container="main",gpu="GPU-0",namespace="team",pod="pod-a"'
+    card_names = 'gpu="GPU-0",node="node-1",pool="shared",product="NVIDIA-A10"'
+    names = (
+        'container="main",gpu="GPU-0",namespace="team",node="node-1",pod="pod-a",pool="shared",product="NVIDIA-A10"'
+        ',workload="Job/a"'
+    )
+    worked = names.replace(",workload", ',work="working",workload')
+    now = names.replace(',product="NVIDIA-A10"', ',shared="yes"')
     lines = metrics.text().decode().splitlines()
-    assert f"slicewarden_node_slice_seconds_total{{{names}}} 10.0" in lines
-    assert f'slicewarden_node_work_seconds_total{{{names},work="working"}} 10.0' in lines
-    assert 'slicewarden_node_card_slice_seconds_total{gpu="GPU-0",state="free"} 30.0' in lines
-    assert "slicewarden_node_usage_unsaved 0.0" in lines
-    one.look(observed(card())._replace(containers={}), clock.monotonic)
+    found = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines) if name[:1] != "#"}
+    expected = {
+        f"slice_seconds_total{{{names}}}": 10,
+        f"work_seconds_total{{{worked}}}": 10,
+        f"memory_byte_seconds_total{{{names}}}": 10 * 3000 * 2**20,
+        f"measured_seconds_total{{{names}}}": 10,
+        f"peak_bytes{{{names}}}": 3000 * 2**20,
+        f"cap_bytes{{{names}}}": 5000 * 2**20,
+        f"slices{{{now}}}": 1,
+        f"held_seconds{{{now}}}": 10,
+        f"idle_seconds{{{now}}}": 0,
+        f'card_slice_seconds_total{{{card_names},state="free"}}': 30,
+        f"card_counted_seconds_total{{{card_names}}}": 10,
+        'usage_start_time_seconds{node="node-1"}': 490_000 * 3600,
+        'usage_unsaved{node="node-1"}': 0,
+    }
+    assert {name: found.get(f"slicewarden_node_{name}") for name in expected} == expected
+
+
+def counts(one: UsageRecorder) -> dict[str, tuple[int, int]]:
+    """The seconds and the peak of each pod in the metrics."""
+    return {key.pod: (each.held // 1000, each.peak) for key, each in one.totals.containers.items()}
+
+
+def test_a_container_s_counters_stay_until_prometheus_has_read_them() -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    looks(one, clock, 10)
     one._slices = node
-    one.look(observed(card())._replace(containers={}), clock.monotonic)
-    metrics.saw(LastLook())
-    assert "pod-a" not in metrics.text().decode(), "it has ended"
+    one.look(observed(card()), clock.monotonic)
+    clock.pass_by(LINGER / 1000 - 1)
+    one.blind(clock.monotonic)
+    assert counts(one) == {"pod-a": (10, 3000)}, "what it did until it ended is there"
+    one._slices = lambda: node(a=1)
+    looks(one, clock, 5)
+    assert counts(one)["pod-a"][0] == 15, "one of the same name goes on"
+    one._slices = node
+    one.look(observed(card()), clock.monotonic)
+    clock.pass_by(LINGER / 1000)
+    one.look(observed(card()), clock.monotonic)
+    assert counts(one) == {}
+
+
+def test_a_peak_is_of_the_last_minutes() -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    looks(one, clock, 3)
+    for number in range(2 * LINGER // 1000):
+        one.look(observed(card(uses={"a": (1000, 40)})), clock.monotonic)
+        assert number >= LINGER / 1000 or counts(one)["pod-a"][1] == 3000
+        clock.pass_by(1)
+    one.look(observed(card(uses={"a": (1000, 40)})), clock.monotonic)
+    assert counts(one)["pod-a"][1] == 1000
+
+
+def test_any_number_of_pods_has_a_bounded_number_of_counters() -> None:
+    clock = Clock()
+    one = recorder(clock, None)
+    for number in range(MOST_ENDED // 5 + 100):
+        one._slices = lambda number=number: node(**{f"x{number}-{each}": 1 for each in range(10)})  # type: ignore[misc]
+        one.look(observed(card()), clock.monotonic)
+        clock.pass_by(0.1)
+    assert MOST_ENDED <= len(counts(one)) <= MOST_ENDED + 30

@@ -47,7 +47,7 @@ def test_what_the_agent_writes_is_read() -> None:
         reported=lambda: [("ab" * 32, "GPU-0")],
         limits=lambda: LimitCounts(1, 0, {LimitFault.WIDER: 2}),
         pauses=lambda: {name: FrozenTime(frozen=True, seconds=3.0)},
-        usage=lambda: NodeTotals({}, {}, unsaved=False),
+        usage=lambda: NodeTotals("node-1", 0.0, {}, {}, (), unsaved=False),
     )
     assert read(given) == NodeScrape(
         (

@@ -11,7 +11,7 @@ from webhook.agent.limits.idle_watch import IdleWatch
 from webhook.agent.limits.limits import Limiter
 from webhook.agent.limits.taint import NodeTaint
 from webhook.agent.limits.watchdog import Watchdog
-from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
+from webhook.agent.metrics import AgentMetrics, LastLook
 from webhook.agent.observe.cgroups import CgroupFolders
 from webhook.agent.observe.look import look
 from webhook.agent.observe.nvml import Cards, Unavailable
@@ -151,7 +151,7 @@ def build(
         metrics.pauses = lambda: turns.pauses
     if recorder is not None:
         watchers.append(recorder)  # late, because only the idle ones wait for it
-        metrics.usage = lambda: NodeTotals(recorder.totals, recorder.cards, bool(recorder.failed))
+        metrics.usage = lambda: recorder.totals
     idles = IdleWatch((lambda: recorder.quiet) if recorder else None, idle, api, log, watch_only=watch_only)
     watchers.append(idles)
     metrics.idle = lambda: idles.reported

@@ -1,7 +1,7 @@
 """The agent's metrics for Prometheus: bytes, ratios and seconds.
 
-A container's series are made from the last look, so they end when the container does. A label's value is a Kubernetes
-name, a card's UUID or a fixed word, never a PID.
+A container's series are made from the last look, so they end when the container does; its usage counters stay for a
+while. A label's value is a Kubernetes name, a card's UUID or a fixed word, never a PID.
 """
 
 import threading
@@ -21,7 +21,8 @@ from webhook.agent.observe.nvml import MIB, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import ContainerRow, UseState
 from webhook.agent.turns.turns import FrozenTime
-from webhook.usage.record import Amounts, CardAmounts, HolderKey
+from webhook.usage.document import ContainerNow
+from webhook.usage.record import Amounts, CardAmounts, CardKey, HolderKey
 
 CONTAINER = ("namespace", "pod", "container", "gpu")
 
@@ -42,10 +43,16 @@ class LastLook:
 
 
 class NodeTotals(NamedTuple):
-    """The counts of the containers and cards since the agent began, and whether they cannot be saved."""
+    """The usage of a node's containers and cards since its agent began, `began` seconds after 1970 in UTC.
 
+    `now` has the containers of the last look, and `unsaved` is whether the record cannot be saved.
+    """
+
+    node: str
+    began: float
     containers: Mapping[HolderKey, Amounts]
-    cards: Mapping[str, CardAmounts]
+    cards: Mapping[CardKey, CardAmounts]
+    now: Sequence[ContainerNow]
     unsaved: bool
 
 
@@ -141,6 +148,13 @@ def _counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Any,
     return family
 
 
+def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"slicewarden_node_{name}", text, labels=labels)
+    for names, value in sorted(values.items()):
+        family.add_metric(names, value)
+    return family
+
+
 def _plain(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"slicewarden_node_{name}", text, value=value)
 
@@ -213,35 +227,84 @@ def _idle(idle: Collection[ContainerName]) -> Metric:
     return told
 
 
+HOLDER = ("node", "gpu", "pool", "product", "namespace", "workload", "pod", "container")
+"""The labels of a container's usage: the node, and the names of a row of its usage record."""
+
+
 def _usage(totals: NodeTotals) -> Iterator[Metric]:
     """Yield the counters of the usage record. The sum of a card's states is all its slices' time."""
-    held, over, contended, worked = (
-        CounterMetricFamily(f"slicewarden_node_{name}", text, labels=labels)
-        for name, text, labels in (
-            ("slice_seconds", "Slices that a container has held, times seconds.", CONTAINER),
-            ("over_seconds", "Seconds that a container has been above its allowance.", CONTAINER),
-            ("contended_seconds", "Seconds that a container has worked while another one did.", CONTAINER),
-            ("work_seconds", "Seconds of a container: working, idle, or unmeasured.", (*CONTAINER, "work")),
-        )
+    rows = sorted((totals.node, *key[1:]) for key in totals.containers)
+    amounts = {(totals.node, *key[1:]): each for key, each in totals.containers.items()}
+
+    def counter(name: str, text: str, field: str, unit: float = 1.0) -> Metric:
+        family = CounterMetricFamily(f"slicewarden_node_{name}", text, labels=HOLDER)
+        for labels in rows:
+            family.add_metric(labels, getattr(amounts[labels], field) / 1000 * unit)
+        return family
+
+    yield counter("slice_seconds", "Slices that a container has held, times seconds.", "held")
+    work = CounterMetricFamily(
+        "slicewarden_node_work_seconds",
+        "Seconds of a container: working, idle, or unmeasured.",
+        labels=(*HOLDER, "work"),
     )
-    sums: dict[tuple[str, ...], Amounts] = {}
-    for key, amounts in totals.containers.items():
-        names = key.namespace, key.pod, key.container, key.card
-        sums[names] = sums.get(names, Amounts()).plus(amounts)
-    for labels, amounts in sorted(sums.items()):
-        held.add_metric(labels, amounts.held / 1000)
-        over.add_metric(labels, amounts.over / 1000)
-        contended.add_metric(labels, amounts.contended / 1000)
-        for work in ("working", "idle", "unmeasured"):
-            worked.add_metric((*labels, work), getattr(amounts, work) / 1000)
-    yield from (held, worked, over, contended)
-    cards = {
-        (uuid, state): getattr(amounts, state) / 1000
-        for uuid, amounts in totals.cards.items()
+    for labels in rows:
+        for each in ("working", "idle", "unmeasured"):
+            work.add_metric((*labels, each), getattr(amounts[labels], each) / 1000)
+    yield work
+    yield counter("over_seconds", "Seconds that a container has been above its allowance.", "over")
+    yield counter("contended_seconds", "Seconds that a container has worked while another one did.", "contended")
+    yield counter("memory_byte_seconds", "Bytes of a card that a container has used, times seconds.", "memory", MIB)
+    yield counter("measured_seconds", "Seconds for which the memory of a container was known.", "measured")
+    yield _gauge(
+        "peak_bytes",
+        "The most bytes of a card that a container has used in the last 5 minutes, or up to 10.",
+        HOLDER,
+        {labels: amounts[labels].peak * MIB for labels in rows},
+    )
+    yield _gauge(
+        "cap_bytes",
+        "The most bytes of a card that a container was admitted with.",
+        HOLDER,
+        {labels: amounts[labels].cap * MIB for labels in rows if amounts[labels].cap},
+    )
+    yield from _present(totals)
+    names = ("node", "gpu", "pool", "product")
+    times = {(totals.node, *key[1:]): each for key, each in totals.cards.items()}
+    states = {
+        (*labels, state): getattr(each, state) / 1000
+        for labels, each in times.items()
         for state in ("held", "free", "unseen")
     }
-    yield _counter("card_slice_seconds", "Slices of a card, times seconds, by state.", ("gpu", "state"), cards)
-    yield _plain("usage_unsaved", "1 while the usage record cannot be saved, and is counted in memory.", totals.unsaved)
+    yield _counter("card_slice_seconds", "Slices of a card, times seconds, by state.", (*names, "state"), states)
+    counted = {labels: each.counted / 1000 for labels, each in times.items()}
+    yield _counter("card_counted_seconds", "Seconds for which a card was counted.", names, counted)
+    yield _gauge(
+        "usage_start_time_seconds",
+        "When the counters of the usage record began, in seconds from 1970 in UTC.",
+        ("node",),
+        {(totals.node,): totals.began},
+    )
+    text = "1 while the usage record cannot be saved, and is counted in memory."
+    yield _gauge("usage_unsaved", text, ("node",), {(totals.node,): totals.unsaved})
+
+
+def _present(totals: NodeTotals) -> Iterator[Metric]:
+    """Yield what the containers that hold slices do now. `shared` is whether the card of a container is shared."""
+    values = {
+        (
+            *(totals.node, each.card, each.pool, each.namespace, each.workload, each.pod, each.container),
+            "yes" if each.shared else "no",
+        ): each
+        for each in totals.now
+    }
+    names = ("node", "gpu", "pool", "namespace", "workload", "pod", "container", "shared")
+    yield _gauge("slices", "Slices that a container holds.", names, {key: each.slices for key, each in values.items()})
+    for name, text, field in (
+        ("held_seconds", "For how many seconds a container has been seen.", "held"),
+        ("idle_seconds", "For how many seconds a container has surely not worked.", "idle"),
+    ):
+        yield _gauge(name, text, names, {key: getattr(each, field) / 1000 for key, each in values.items()})
 
 
 def _cards(seen: LastLook, dead_cards: Collection[str]) -> Iterator[Metric]:

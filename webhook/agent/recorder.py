@@ -6,15 +6,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from webhook.agent.actions import ConditionLog, NodeAction, Watcher
+from webhook.agent.metrics import NodeTotals
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.sight import Places, sight
 from webhook.agent.observe.view import Observation
+from webhook.agent.totals import UsageTotals
 from webhook.telemetry.log import Log
 from webhook.usage import document
 from webhook.usage.account import KEPT_HOURS, UNSEEN, AccountState, NodeLook, QuietTime, advance, quiet
 from webhook.usage.document import MOST_ROWS, NodeUsage, collapsed, first_hour, present
 from webhook.usage.held import NodeSlices
-from webhook.usage.record import HOUR, MOST, Amounts, Book, CardAmounts, HolderKey
+from webhook.usage.record import HOUR, MOST, Book
 from webhook.usage.store import FILE, SHARED, WAIT, SavedAt, UsageStore
 
 EVERY = 60.0
@@ -58,8 +60,7 @@ class UsageRecorder(Watcher):
         self._given = Book()
         self._conditions = ConditionLog(log)
         self._places: Places = {}
-        self._totals: Mapping[HolderKey, Amounts] = {}
-        self._cards: Mapping[str, CardAmounts] = {}
+        self._totals, self._began = UsageTotals(), wall()
         self.failed = ""
         """Why the last save failed; empty if it did not."""
         self._saved = clock()
@@ -104,26 +105,24 @@ class UsageRecorder(Watcher):
         return document.write(self.usage(hours)).encode()
 
     @property
-    def totals(self) -> Mapping[HolderKey, Amounts]:
-        """The amounts of the containers of the last look since the agent began to see them, as rows of the hour 0."""
-        return self._totals
+    def totals(self) -> NodeTotals:
+        """What the metrics show: the counts since the agent began, and the containers of the last look."""
+        totals = self._totals
+        return NodeTotals(
+            self._node, self._began, totals.containers, totals.cards, present(self._state), bool(self.failed)
+        )
 
     @property
     def quiet(self) -> Mapping[str, QuietTime]:
         """Return for how long each container has surely not worked, at the last look."""
         return quiet(self._state)
 
-    @property
-    def cards(self) -> Mapping[str, CardAmounts]:
-        """The amounts of the cards since the agent began, by UUID."""
-        return self._cards
-
     def _advance(self, look: NodeLook, now: float) -> None:
         before = self._state
         after = advance(
             AccountState(before.at, before.wall, before.last, standing=before.standing), look, *self._now(now)
         )
-        self._count(after)
+        self._totals.add(after.book, after.last, after.at)
         book = _recent(before.book.plus(after.book, MOST))
         self._state = AccountState(after.at, after.wall, look, book, after.standing)
         if self._save is not None and self._save.done():
@@ -134,19 +133,6 @@ class UsageRecorder(Watcher):
 
     def _now(self, now: float) -> tuple[int, int]:
         return round(now * 1000), max(round(self._wall() * 1000), 0)
-
-    def _count(self, after: AccountState) -> None:
-        """Add what was just counted to the totals. A container that is gone is forgotten."""
-        here = {(each.namespace, each.workload, each.pod, each.container) for each in after.last.holders}
-        added = collapsed(after.book, 0)
-        totals = {key: each for key, each in self._totals.items() if key[4:] in here or not after.last.seen}
-        for key, each in added.holders.items():
-            if key[4:] in here:
-                totals[key] = totals.get(key, Amounts()).plus(each)
-        cards = dict(self._cards)
-        for card, amounts in added.cards.items():
-            cards[card.card] = cards.get(card.card, CardAmounts()).plus(amounts)
-        self._totals, self._cards = totals, cards
 
     def _resumed(self, now: int, wall: int) -> AccountState:
         """Return the state with which to begin: after the last save, with its cards and nothing seen since."""

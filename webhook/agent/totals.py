@@ -1,0 +1,70 @@
+"""The usage counters of an agent, for its metrics: what its containers and cards have used since it began."""
+
+from collections.abc import Mapping
+
+from webhook.usage.account import NodeLook
+from webhook.usage.document import collapsed
+from webhook.usage.record import Amounts, Book, CardAmounts, CardKey, HolderKey
+
+LINGER = 300_000
+"""Milliseconds for which the counters of a container stay after its end, so that Prometheus reads the last values.
+
+A peak stays as long, and at most twice as long.
+"""
+
+MOST_ENDED = 1_000
+"""Maximum number of ended containers with counters; those that ended first are forgotten first."""
+
+_Names = tuple[str, ...]
+
+
+class UsageTotals:
+    """Adds up what was counted. Each mapping is replaced and never changed, since another thread reads it."""
+
+    def __init__(self) -> None:
+        self.cards: Mapping[CardKey, CardAmounts] = {}
+        """The amounts of the cards, as rows of the hour 0."""
+        self._containers: Mapping[HolderKey, Amounts] = {}
+        self._ended: dict[_Names, int] = {}
+        self._peaks: tuple[Mapping[HolderKey, int], Mapping[HolderKey, int]] = {}, {}
+        self._turned = 0
+
+    @property
+    def containers(self) -> Mapping[HolderKey, Amounts]:
+        """The amounts of the containers of the last looks, as rows of the hour 0. The peak is that of the last minutes.
+
+        The counts of a container go on if one with the same names begins within LINGER of its end.
+        """
+        older, newer = self._peaks
+        return {
+            key: each._replace(peak=max(older.get(key, 0), newer.get(key, 0))) for key, each in self._containers.items()
+        }
+
+    def add(self, book: Book, look: NodeLook, now: int) -> None:
+        """Add what was counted until a look. `now` is in milliseconds, by the monotonic clock."""
+        added = collapsed(book, 0)
+        gone = self._gone(look, now)
+        containers = {key: each for key, each in self._containers.items() if key[4:] not in gone}
+        older, newer = self._peaks
+        if now - self._turned >= LINGER:
+            older, newer, self._turned = newer, {}, now
+        peaks = {**newer}
+        for key, used in added.holders.items():
+            containers[key] = containers.get(key, Amounts()).plus(used)
+            peaks[key] = max(peaks.get(key, 0), used.peak)
+        cards = {**self.cards}
+        for card, amounts in added.cards.items():
+            cards[card] = cards.get(card, CardAmounts()).plus(amounts)
+        self._containers, self.cards, self._peaks = containers, cards, (older, peaks)
+
+    def _gone(self, look: NodeLook, now: int) -> set[_Names]:
+        """Return the names of the containers to forget. A look that has seen nothing ends no container."""
+        here = {(each.namespace, each.workload, each.pod, each.container) for each in look.holders}
+        if look.seen:
+            known = dict.fromkeys(key[4:] for key in self._containers if key[4:] not in here)
+            self._ended = {names: self._ended.get(names, now) for names in (*self._ended, *known) if names in known}
+        else:
+            self._ended = {names: at for names, at in self._ended.items() if names not in here}
+        gone = {names for names, at in self._ended.items() if now - at >= LINGER}
+        left = [names for names in self._ended if names not in gone]
+        return gone | {*left[: max(len(left) - MOST_ENDED, 0)]}
