@@ -1,8 +1,14 @@
 """Prometheus, built from the pins in go.mod."""
 
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.go_programs import built
+from tests.support.waiting import until
 
 HERE = Path(__file__).resolve().parent
 
@@ -17,3 +23,45 @@ def find(name: str) -> Path:
         tags="remove_all_sd,enable_kubernetes_sd",  # not the clients of clouds
     )
     return folder / name
+
+
+@contextmanager
+def serving(folder: Path, series: Iterable[str]) -> Iterator[str]:
+    """Run a Prometheus that has these series, lines in OpenMetrics with times, and scrapes nothing. Yields its URL."""
+    text, settings = folder / "series.txt", folder / "prometheus.yaml"
+    text.write_text("".join(f"{line}\n" for line in (*series, "# EOF")), "utf-8")
+    settings.write_text("{}")
+    filled = subprocess.run(
+        [find("promtool"), "tsdb", "create-blocks-from", "openmetrics", text, folder / "data"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert filled.returncode == 0, filled.stderr
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        at = f"127.0.0.1:{free.getsockname()[1]}"
+    command: list[str | Path] = [
+        find("prometheus"),
+        f"--config.file={settings}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--storage.tsdb.retention.time=100d",
+        f"--web.listen-address={at}",
+    ]
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until(lambda: process.poll() is not None or ready(f"http://{at}/-/ready"), "Prometheus is ready", pause=0.05)
+        assert process.poll() is None, (folder / "prometheus.log").read_text()
+        yield f"http://{at}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def ready(url: str) -> bool:
+    """Return whether it answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False

@@ -1,10 +1,9 @@
 """`slicewarden idle`: which containers hold a slice of a shared card without work."""
 
-from collections.abc import Sequence
-
 import click
 
-from webhook.cli import options, outputs, parser, usages
+from webhook.cli import counters, options, outputs, parser, usages
+from webhook.cli.counters import UsageSource
 from webhook.reports import usage_report
 
 _MORE = (
@@ -35,16 +34,15 @@ _MORE = (
 )
 @options.table_or_json
 @usages.sources()
+@counters.source
 def command(
     after: int,
     namespace: str | None,
     form: str,
-    files: Sequence[str],
-    kubeconfig: str | None,
-    context: str | None,
+    source: UsageSource,
 ) -> int:
     """Read what containers do now, and write the idle ones."""
-    nodes, unseen = usages.read(files, kubeconfig, context, 1)
+    nodes, unseen = counters.present(source, namespace or "")
     found = usage_report.idle(nodes, after * 1000, namespace or "")
     outputs.show(usage_report.idle_json(found, unseen) if form == "json" else usage_report.idle_table(found))
     outputs.say(
@@ -54,7 +52,7 @@ def command(
                 f"note: {each.node}: as of {usage_report.moment(each.at)}"
                 + ("" if each.now else "; it names no containers, as a copy of usage.sqlite does not")
                 for each in nodes
-                if files
+                if source.files
             ),
             *usages.unseen_lines(unseen),
         ]

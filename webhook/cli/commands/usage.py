@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import click
 
-from webhook.cli import outputs, parser, usages
+from webhook.cli import counters, outputs, parser, usages
+from webhook.cli.counters import UsageSource
 from webhook.reports import usage_report
 
 
@@ -74,19 +75,18 @@ _MORE = (
     help="table (for people), json, csv or html (a page for a browser)",
 )
 @usages.sources()
+@counters.source
 def command(
     by: str,
     since: int,
     prices: Sequence[str],
     namespace: str | None,
     form: str,
-    files: Sequence[str],
-    kubeconfig: str | None,
-    context: str | None,
+    source: UsageSource,
 ) -> int:
     """Read the usage, add it up, and write it."""
     known = _prices(prices)
-    nodes, unseen = usages.read(files, kubeconfig, context, -(-since // 3600))
+    nodes, unseen = counters.read(source, -(-since // 3600), namespace or "")
     report = usage_report.sums(nodes, unseen, by, known, namespace or "")
     outputs.show(FORMS[form](report))
     outputs.say([*report.notes, *usages.unseen_lines(unseen)])

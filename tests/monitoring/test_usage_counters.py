@@ -1,0 +1,218 @@
+"""The same lives in the record of a node and in a real Prometheus: `usage` and `idle` say the same from both."""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.monitoring import prometheus
+from tests.monitoring.lives import SCRAPE, NodeLife, samples
+from tests.support.go_programs import Missing
+from tests.support.strangers import HOSTILE, harmful
+from webhook.agent.recorder import UsageRecorder
+from webhook.cli import counters
+from webhook.cli import main as cli
+from webhook.cli.counters import UsageSource
+from webhook.model import Unusable
+from webhook.reports import usage_report
+from webhook.usage.account import CardShare, HolderLook, NodeLook
+from webhook.usage.document import NodeUsage
+from webhook.usage.record import Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard
+
+HOURS, LENGTH = 2, 5400
+"""The hours that are asked for, and the seconds that a node has lived: the trace begins before them, or in them."""
+
+LOST = 120_000
+"""Milliseconds that one of both sources may lose by a fault: a minute of the record, or some scrapes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> None:
+    """Build them, or end the run in one line."""
+    try:
+        prometheus.find("promtool")
+        prometheus.find("prometheus")
+    except Missing as missing:
+        pytest.exit(str(missing), returncode=2)
+
+
+def asked(url: str, *labels: tuple[str, str]) -> UsageSource:
+    return UsageSource((), None, None, url, None, labels)
+
+
+Rows = dict[tuple[str, ...], Amounts]
+
+
+def rows(usage: NodeUsage) -> Rows:
+    """The amounts by card, namespace and workload."""
+    found: Rows = defaultdict(Amounts)
+    for key, used in usage.book.holders.items():
+        name = key.card, key.namespace, key.workload
+        found[name] = found[name].plus(used)
+    return found
+
+
+def differences(one: NodeUsage, other: NodeUsage, slack: int) -> Iterator[str]:
+    """Yield where they differ by more than a hundredth, and so many milliseconds besides."""
+    found, expected = rows(one), rows(other)
+    for name in found.keys() | expected.keys():
+        for field in Amounts._fields:
+            mine, true = getattr(found[name], field), getattr(expected[name], field)
+            unit = {"memory": 5000, "peak": 0, "cap": 0}.get(field, 1)
+            if abs(mine - true) > 0.01 * max(mine, true) + slack * unit and (unit or not slack):
+                yield f"{one.node} {name} {field}: {mine}, not {true}"
+    for card, sums in other.book.cards.items():
+        for field in CardAmounts._fields:
+            value, known = getattr(one.book.cards[card], field), getattr(sums, field)
+            if abs(value - known) > 0.01 * sums.capacity + 4 * slack:
+                yield f"{one.node} {card.card} {field}: {value}, not {known}"
+
+
+@pytest.mark.parametrize("batch", [0, *(pytest.param(each, marks=pytest.mark.thorough) for each in range(1, 11))])
+def test_the_record_and_the_counters_agree(batch: int, tmp_path: Path) -> None:
+    """A node without faults agrees to a hundredth. Each fault of another one may cost LOST."""
+    now = int(time.time())
+    lives = [NodeLife(2 * batch + each, now, LENGTH, tmp_path, faults=bool(each)) for each in range(2)]
+    lines, agents = list[str](), dict[str, UsageRecorder]()
+    for life in lives:
+        sampled, agents[life.node] = life.run()
+        lines += sampled
+    with prometheus.serving(tmp_path, lines) as url:
+        found, unseen = counters.read(asked(url), HOURS, "")
+        (one_space,) = [each for each in counters.read(asked(url), HOURS, "team-1")[0] if each.node == lives[0].node]
+        present, gone = counters.present(asked(url), "")
+    assert (unseen, gone) == ([], [])
+    by_node = {each.node: each for each in found}
+    for life in lives:
+        usage, own = by_node[life.node], agents[life.node].usage(HOURS)
+        assert abs(usage.since - own.since) in (0, 3_600_000), "an hour may have begun meanwhile"
+        own = agents[life.node].usage(HOURS + (usage.since - own.since) // -3_600_000)
+        faults = len(life.kills) + len(life.rolls)
+        # A container of the first seconds is read at most a scrape late, and a later one of its name is estimated.
+        assert [*differences(usage, own, LOST * faults + SCRAPE * 1000)] == []
+        for amounts in usage.book.cards.values():
+            assert amounts.held + amounts.free + amounts.unseen == amounts.capacity
+            assert amounts.capacity == pytest.approx(4 * amounts.counted, rel=0.01)
+        (now_here,) = [each.now for each in present if each.node == life.node]
+        # No look at a card says what is in use. A series that has ended is not marked as stale here.
+        assert {*now_here} >= {each._replace(mib=0, cap=0) for each in own.now}
+    whole = rows(by_node[lives[0].node])
+    assert rows(one_space) == {name: each for name, each in whole.items() if name[1] == "team-1"}
+    reports = [
+        {row.names: row.cards for row in usage_report.sums([usage], (), "namespace", {}).rows if not row.rest}
+        for usage in (by_node[lives[0].node], agents[lives[0].node].usage(HOURS))
+    ]
+    assert reports[0] == pytest.approx(reports[1], rel=0.01, abs=2 * SCRAPE * 1000)
+
+
+A10 = SlicedCard("GPU-0", 4, "shared", "NVIDIA-A10")
+
+
+def life_of(tmp_path: Path, seconds: int) -> tuple[NodeLife, UsageRecorder, list[int]]:
+    """A node, its agent, and the clock, so long before the end of the trace."""
+    life = NodeLife(0, int(time.time()), seconds, tmp_path, faults=False)
+    wall = [life.now - seconds]
+    return life, life._recorder(wall), wall
+
+
+def scraped(
+    life: NodeLife, agent: UsageRecorder, wall: list[int], look: NodeLook, target: str, tick: int = 5
+) -> list[str]:
+    lines = list[str]()
+    while wall[0] <= life.now:
+        agent._advance(look, float(wall[0] - life.now + 10_000_000))
+        if wall[0] % SCRAPE < tick or wall[0] == life.now:
+            lines += samples(agent, wall[0], target)
+        wall[0] += tick
+    return lines
+
+
+BUSY = NodeLook((A10,), (HolderLook("k", "team", "Job/j", "p", "main", (CardShare("GPU-0", 1, True, 3000, 5000),)),))
+TARGET = 'instance="a",job="agents"'
+
+
+def test_a_prometheus_that_began_to_scrape_now_does_not_count_what_was_before(tmp_path: Path) -> None:
+    """The agent has counted for 20 hours, and Prometheus has read it for half an hour of the last two."""
+    life, agent, wall = life_of(tmp_path, 1800)
+    key = HolderKey(0, "GPU-0", A10.pool, A10.product, "team", "Job/j", "p", "main")
+    before = 72_000_000
+    agent._began -= before / 1000
+    amounts = CardAmounts(before, 4 * before, before, 3 * before, 0)
+    book = Book({CardKey(0, *key[1:4]): amounts}, {key: Amounts(held=before, working=before)})
+    agent._totals.add(book, BUSY, agent._state.at)
+    with prometheus.serving(tmp_path, scraped(life, agent, wall, BUSY, TARGET)) as url:
+        ((usage,), _) = counters.read(asked(url), HOURS, "")
+    (used,) = usage.book.holders.values()
+    assert used.held == pytest.approx(1_800_000, rel=0.05)
+    (card,) = usage.book.cards.values()
+    assert card.counted == pytest.approx(1_800_000, rel=0.05)
+    assert "Prometheus has read its agent for 0.5 of" in usage.trouble
+
+
+def test_agents_that_are_scraped_twice_are_refused_unless_one_job_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life, agent, wall = life_of(tmp_path, 1800)
+    lines = scraped(life, agent, wall, BUSY, TARGET)
+    twice = [line.replace(TARGET, 'instance="a",job="oth\\"er"') for line in lines]
+    with prometheus.serving(tmp_path, [*lines, *twice]) as url:
+        with pytest.raises(Unusable, match="it has the node node-0 2 times"):
+            counters.read(asked(url), HOURS, "")
+        with pytest.raises(Unusable, match="it has the node node-0 2 times"):
+            counters.present(asked(url), "")
+        for job in ("agents", 'oth"er'):
+            ((usage,), _) = counters.read(asked(url, ("job", job)), HOURS, "")
+            assert len(usage.book.holders) == 1
+        assert cli.main(["usage", "--prometheus", url, "--match", 'job="} or vector(1) #']) == 2
+        assert "it has no counters of agents" in capsys.readouterr().err
+        assert cli.main(["usage", "--prometheus", url, "--match", "job=agents", "-o", "json"]) == 0
+        (team, *_) = json.loads(capsys.readouterr().out)["rows"]
+        assert (team["namespace"], team["peakMiB"], team["capMiB"]) == ("team", 3000, 5000)
+
+
+def test_idle_containers_are_shown_and_a_node_whose_agent_is_gone_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    share = CardShare("GPU-0", 1, False, 3000, 5000)
+    lazy = NodeLook((A10,), (HolderLook("k", "team", "Job/j", "p", "main", (share,)),))
+    life, agent, wall = life_of(tmp_path, 1800)
+    names = 'namespace="team",pod="p",container="main",gpu="GPU-0"'
+    lines = [
+        *scraped(life, agent, wall, lazy, TARGET, 1),
+        f"slicewarden_node_use_bytes{{{TARGET},{names}}} {3000 * 2**20} {life.now}",
+    ]
+    life, agent, wall = life_of(tmp_path, 1800)
+    life.now, agent._node = life.now - 600, "node-1"
+    lines += scraped(life, agent, wall, lazy, 'instance="b",job="agents"')
+    with prometheus.serving(tmp_path, lines) as url:
+        assert cli.main(["idle", "--prometheus", url, "--after", "20m"]) == 1
+        out, err = capsys.readouterr()
+        (row,) = out.splitlines()[1:]
+        assert row.split() == ["team", "p", "main", "Job/j", "node-0", "GPU-0", "1", "0h", "30m", "3000"]
+        assert err == "not seen: node-1: Prometheus could not read its agent in the last 5 minutes\n"
+
+
+@pytest.mark.parametrize("command", ["usage", "idle"])
+def test_no_name_in_prometheus_is_a_command(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Anyone whose pod Prometheus reads may give series any labels."""
+    share = CardShare("GPU-0", 1, False, 3000, 5000)
+    evil = NodeLook(
+        (A10._replace(pool=HOSTILE, product=HOSTILE),),
+        (HolderLook("k", HOSTILE, HOSTILE, HOSTILE, HOSTILE, (share,)),),
+    )
+    life, agent, wall = life_of(tmp_path, 1200)
+    agent._node = HOSTILE
+    with prometheus.serving(tmp_path, scraped(life, agent, wall, evil, TARGET)) as url:
+        for more in (
+            ["-o", "json"],
+            [],
+            *([["-o", "html"], ["--by", "card"]] if command == "usage" else [["--after", "1s"]]),
+        ):
+            status = cli.main([command, "--prometheus", url, *more])
+            out, err = capsys.readouterr()
+            assert status == 0, err
+            assert harmful(out, "") == []
+            assert harmful(err, "") == []

@@ -1,0 +1,188 @@
+"""Reads nodes for `usage` and `idle` from Prometheus, if an option names one, or else as `usages` does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from webhook.cli import options, usages
+from webhook.model import Problem, Unusable
+from webhook.reports.usage_report import UnseenNode
+from webhook.usage import counted
+from webhook.usage.account import KEPT_HOURS
+from webhook.usage.counted import CountedTime, Sample, Selection
+from webhook.usage.document import NodeUsage, first_hour
+from webhook.usage.record import HOUR
+from webhook.usage.store import DamagedRecord
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Api
+
+MOST_LABELS, LONGEST_LABEL = 4, 100
+"""Maximum number of `--match`, and the maximum length of a value: each query names all of them several times."""
+
+SHORTEST = 60
+"""Seconds that are read at least: the present hour may have begun just now."""
+
+
+class UsageSource(NamedTuple):
+    """Where the usage is read: from copies, from Prometheus, or from the agents of a cluster."""
+
+    files: Sequence[str]
+    kubeconfig: str | None
+    context: str | None
+    prometheus: str | None = None
+    settings: str | None = None
+    labels: Sequence[tuple[str, str]] = ()
+
+
+def _url(text: str) -> str:
+    from webhook.cluster import prometheus  # brings the client, which only a live server needs
+
+    if why := prometheus.fault(text):
+        raise click.BadParameter(why)
+    return text
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not counted.LABEL.fullmatch(name) or len(value) > LONGEST_LABEL or not value.isprintable():
+        raise click.BadParameter(f"{text!r} is no label and value; write one such as job=slicewarden-node")
+    return name, value
+
+
+_OPTIONS = options.all_of(
+    options.once(
+        "--prometheus",
+        type=_url,
+        metavar="URL",
+        help="ask the Prometheus that scrapes the agents, and not the agents",
+    ),
+    options.once(
+        "--prometheus-config",
+        type=options.PATH,
+        metavar="FILE",
+        help="how to log in there: basic_auth, authorization and tls_config, as in promtool's --http.config.file",
+    ),
+    click.option(
+        "--match",
+        "labels",
+        type=_label,
+        multiple=True,
+        metavar="LABEL=VALUE",
+        help="only series with this label there, such as the job of the agents; repeatable",
+    ),
+)
+
+
+def source(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that name a Prometheus. The command gets a UsageSource instead of them and those of `usages`."""
+
+    @wraps(function)
+    def call(
+        files: Sequence[str],
+        kubeconfig: str | None,
+        context: str | None,
+        prometheus: str | None,
+        prometheus_config: str | None,
+        labels: Sequence[tuple[str, str]],
+        **more: Any,
+    ) -> int:
+        if prometheus and (files or kubeconfig or context):
+            raise click.UsageError("--prometheus needs no cluster: leave out --from, --kubeconfig and --context")
+        if not prometheus and (prometheus_config or labels):
+            raise click.UsageError("--prometheus-config and --match need --prometheus")
+        if len(labels) > MOST_LABELS:
+            raise click.UsageError(f"--match: give at most {MOST_LABELS}")
+        given = UsageSource(files, kubeconfig, context, prometheus, prometheus_config, labels)
+        return function(source=given, **more)
+
+    return _OPTIONS(call)
+
+
+def read(given: UsageSource, hours: int, namespace: str) -> tuple[list[NodeUsage], list[UnseenNode]]:
+    """Read the usage of the last hours, and name the nodes that could not be read. Raises Unusable.
+
+    From Prometheus only the usage of the namespace is read, unless that is empty.
+    """
+    if not given.prometheus:
+        return usages.read(given.files, given.kubeconfig, given.context, hours)
+    asked = _AskedPrometheus(given)
+    at = asked.now()
+    since = min(first_hour(at * 1000, min(hours, KEPT_HOURS)) * HOUR // 1000, at - SHORTEST)
+    chosen, time = Selection(given.labels, namespace), CountedTime(since, at)
+    answers = asked.answers(counted.queries(chosen, time), at)
+    found = asked.understood(lambda: counted.usages(answers, chosen, time))
+    if not found:
+        raise asked.wrong(_NOTHING)
+    return found, []
+
+
+def present(given: UsageSource, namespace: str) -> tuple[list[NodeUsage], list[UnseenNode]]:
+    """Read what containers do now, and name the nodes that could not be read. Raises Unusable."""
+    if not given.prometheus:
+        return usages.read(given.files, given.kubeconfig, given.context, 1)
+    asked = _AskedPrometheus(given)
+    answers = asked.answers(counted.present_queries(Selection(given.labels, namespace)), asked.now())
+    found, gone = asked.understood(lambda: counted.present(answers))
+    if not found and not gone:
+        raise asked.wrong(_NOTHING)
+    return found, [UnseenNode(node, "Prometheus could not read its agent in the last 5 minutes") for node in gone]
+
+
+_NOTHING = "it has no counters of agents in this time: do they run with --usage, and does it scrape them?"
+
+
+class _AskedPrometheus:
+    """A Prometheus that is asked. Raises Unusable whenever it gives no answer that can be used."""
+
+    def __init__(self, given: UsageSource) -> None:
+        from webhook.cluster import prometheus  # brings the client, which only a live server needs
+
+        self._url = str(given.prometheus)
+        self._api: Api = prometheus.connect(self._url, given.settings)
+
+    def wrong(self, why: str) -> Unusable:
+        return Unusable((Problem(self._url, 0, why),))
+
+    def understood(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except DamagedRecord as error:
+            raise self.wrong(f"its answer cannot be used: {error}") from error
+
+    def now(self) -> int:
+        """Return the server's time, in seconds from 1970 in UTC."""
+        (found,) = self._asked("vector(time())", None) or [Sample({}, 0.0)]
+        if not 3600 * KEPT_HOURS < found.value < 2**40:
+            raise self.wrong("it does not say what time it is")
+        return int(found.value)
+
+    def answers(self, queries: Mapping[str, str], at: int) -> dict[str, list[Sample]]:
+        found = usages.at_once(lambda query: self._asked(query, at), queries.values())
+        return dict(zip(queries, found, strict=True))
+
+    def _asked(self, query: str, at: int | None) -> list[Sample]:
+        from webhook.cluster import client, prometheus
+
+        try:
+            status, data = prometheus.ask(self._api, query, at, counted.MOST_BYTES + 1)
+        except client.Unreachable as error:
+            raise self.wrong(str(error)) from error
+        if status != 200:
+            hint = HINTS.get(status, "")
+            raise self.wrong(f"HTTP {status}{hint or (': ' * bool(why := counted.refusal(data)) + why)}")
+        found: list[Sample] = self.understood(lambda: counted.read(data))
+        return found
+
+
+HINTS = {
+    301: ", a redirect, which is not followed; name the last URL",
+    302: ", a redirect, which is not followed: does it ask for a login?",
+    307: ", a redirect, which is not followed; name the last URL",
+    308: ", a redirect, which is not followed; name the last URL",
+    401: ": it asks for a password or a token; --prometheus-config FILE has it",
+    403: ": it forbids this user to ask",
+    404: ": it has no API of Prometheus; does the URL need a path, such as /prometheus?",
+}

@@ -1,0 +1,303 @@
+"""Reads the usage of nodes from the agents' counters in Prometheus: queries and answers. Values in, values out.
+
+A counter that began within the time adds its last value, and any other one adds its last value less the last one before
+the time: nothing is extrapolated. Only where a counter began again, or may have begun before Prometheus first read it,
+Prometheus' own increase() counts. It estimates up to half a scrape interval at each end.
+
+Whoever makes Prometheus read a pod may have written an answer, so all of it is checked, and its size is limited.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from webhook.usage.document import ContainerNow, NodeUsage
+from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey
+from webhook.usage.scraped import MIB
+from webhook.usage.store import DamagedRecord, text
+
+MOST_BYTES = 32 * 2**20
+"""Maximum bytes of an answer that is read."""
+
+MOST_SERIES = 100_000
+"""Maximum number of series in an answer."""
+
+BEFORE = 900
+"""Seconds before the time in which a counter's last value counts as the one at its beginning."""
+
+STEP = 300
+"""Seconds for which Prometheus counts a node as read after a sample: its own limit for an instant."""
+
+LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,60}")
+"""The name of a label in Prometheus."""
+
+ANCHOR = "usage_start_time_seconds"
+"""The metric that each agent with a usage record has, whatever its cards and containers are."""
+
+_VALUE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,2})?")
+
+
+class Sample(NamedTuple):
+    """A series of an answer: its labels, and its value, which is neither negative nor infinite."""
+
+    labels: Mapping[str, str]
+    value: float
+
+    def names(self, *labels: str) -> tuple[str, ...]:
+        """Return the values of labels; Prometheus leaves out an empty one. Raises DamagedRecord."""
+        return tuple(text(self.labels.get(label, "")) for label in labels)
+
+
+def read(data: bytes) -> list[Sample]:
+    """Read the answer to an instant query (prometheus.io/docs, HTTP API). Raises DamagedRecord."""
+    if len(data) > MOST_BYTES:
+        raise DamagedRecord(f"it has more than {MOST_BYTES // 2**20} MiB; ask for less time, or for one namespace")
+    try:
+        answer = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedRecord("it is no JSON") from error
+    found = answer.get("data") if isinstance(answer, dict) and answer.get("status") == "success" else None
+    series = found.get("result") if isinstance(found, dict) and found.get("resultType") == "vector" else None
+    if not isinstance(series, list):
+        raise DamagedRecord("it is no answer of Prometheus to a query")
+    if len(series) > MOST_SERIES:
+        raise DamagedRecord(f"it has more than {MOST_SERIES:,} series; ask for less time, or for one namespace")
+    if "infos" not in answer and answer.get("warnings"):
+        raise DamagedRecord(f"it is incomplete: {' '.join(str(answer['warnings']).split())[:200]}")
+    return [_sample(each) for each in series]
+
+
+def refusal(data: bytes) -> str:
+    """Return the reason that Prometheus gives for an error; empty if it gives none."""
+    try:
+        answer = json.loads(data[:10_000])
+    except (ValueError, RecursionError):
+        return ""
+    reason = answer.get("error") if isinstance(answer, dict) else None
+    return " ".join(reason.split())[:300] if isinstance(reason, str) else ""
+
+
+def _sample(series: Any) -> Sample:
+    labels = series.get("metric") if isinstance(series, dict) else None
+    value = series.get("value") if isinstance(series, dict) else None
+    if not isinstance(labels, dict) or not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
+        raise DamagedRecord("it has a series without labels or a value")
+    number = float(value[1]) if _VALUE.fullmatch(value[1]) else -1.0
+    if not 0 <= number < 2**62:
+        raise DamagedRecord("it has a value that is no amount")
+    return Sample(labels, number)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The series to read: those with these labels, such as `job`, and of one namespace unless that is empty."""
+
+    labels: Sequence[tuple[str, str]] = ()
+    namespace: str = ""
+
+    def of(self, metric: str, *, container: bool = True) -> str:
+        """Write the selector of a metric of the agents. A container's metric is limited to the namespace."""
+        labels = [*self.labels, *([("namespace", self.namespace)] if container and self.namespace else [])]
+        return f"slicewarden_node_{metric}{{{','.join(f'{name}={quoted(value)}' for name, value in labels)}}}"
+
+
+def quoted(value: str) -> str:
+    """Write a string of PromQL. It has JSON's escapes (promql/parser, strutil.Unquote)."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+@dataclass(frozen=True)
+class CountedTime:
+    """The time to read: from `since` to `at`, in whole seconds from 1970 in UTC."""
+
+    since: int
+    at: int
+
+    @property
+    def seconds(self) -> int:
+        """Its length."""
+        return self.at - self.since
+
+    def total(self, series: str, anchor: str) -> str:
+        """Write the query for how much a counter has grown."""
+        whole = f"{series}[{self.seconds}s]"
+        last, first = f"last_over_time({whole})", f"last_over_time({series}[{BEFORE}s] @ {self.since})"
+        began = (
+            f"last_over_time({anchor}[{BEFORE}s] @ {self.since}) or "
+            f"last_over_time({anchor}[{self.seconds}s]) >= {self.since}"
+        )
+        exact = f"{last} - ({first} or 0 * ({last} and on (instance, job) ({began})))"
+        return f"({exact} and resets({series}[{self.seconds + BEFORE}s]) == 0) or increase({whole})"
+
+
+NAMES = ("namespace", "workload")
+"""The names of a container's row that a report may need, besides those of its card."""
+
+CARD = ("node", "gpu", "pool", "product")
+
+_HOLDER = (*CARD, *NAMES)
+
+_SUMS = (("slice_seconds", "held"), ("over_seconds", "over"), ("contended_seconds", "contended"))
+_MEMORY = (("memory_byte_seconds", "memory"), ("measured_seconds", "measured"))
+_TOPS = (("peak_bytes", "peak"), ("cap_bytes", "cap"))
+
+
+def queries(chosen: Selection, time: CountedTime) -> dict[str, str]:
+    """Return the queries for the usage of all nodes, by name."""
+    anchor = chosen.of(ANCHOR, container=False)
+
+    def grown(name: str, by: Sequence[str], *, container: bool = True) -> str:
+        series = chosen.of(f"{name}_total", container=container)
+        return f"sum by ({', '.join(by)}) ({time.total(series, anchor)})"
+
+    return {
+        **{field: grown(name, _HOLDER) for name, field in (*_SUMS, *_MEMORY)},
+        "work": grown("work_seconds", (*_HOLDER, "work")),
+        **{
+            field: f"max by ({', '.join(_HOLDER)}) (max_over_time({chosen.of(name)}[{time.seconds}s]))"
+            for name, field in _TOPS
+        },
+        "cards": grown("card_slice_seconds", (*CARD, "state"), container=False),
+        "counted": grown("card_counted_seconds", CARD, container=False),
+        "twice": _twice(anchor),
+        "read": f"count_over_time((max by (node) ({anchor}))[{time.seconds}s:{STEP}s])",
+        "unsaved": f"max by (node) ({chosen.of('usage_unsaved', container=False)}) > 0",
+    }
+
+
+def usages(answers: Mapping[str, Sequence[Sample]], chosen: Selection, time: CountedTime) -> list[NodeUsage]:
+    """Return the usage of each node, by the answers to `queries`. Raises DamagedRecord.
+
+    Slices of a card that it had as held, but of no container that Prometheus knows, count as unseen.
+    """
+    refuse_doubles(answers["twice"])
+    holders: dict[str, dict[HolderKey, Amounts]] = {}
+    for name in ("held", "over", "contended", "memory", "measured", "work", "peak", "cap"):
+        for sample in answers[name]:
+            node, card, pool, product, namespace, workload = sample.names(*_HOLDER)
+            key = HolderKey(0, card, pool, product, namespace, workload, "", "")
+            rows = holders.setdefault(node, {})
+            field = sample.labels.get("work") if name == "work" else name
+            if field not in Amounts._fields:
+                raise DamagedRecord("it has work of an unknown kind")
+            rows[key] = rows.get(key, Amounts()).plus(Amounts(**{field: _amount(name, sample.value)}))
+    cards: dict[str, dict[CardKey, dict[str, float]]] = {}
+    for sample in (*answers["cards"], *answers["counted"]):
+        node, *names = sample.names(*CARD)
+        state = str(sample.labels.get("state", "counted"))
+        cards.setdefault(node, {}).setdefault(CardKey(0, *names), {})[state] = sample.value * 1000
+    coverage = {sample.names("node")[0]: sample.value * STEP for sample in answers["read"]}
+    unsaved = {sample.names("node")[0] for sample in answers["unsaved"]}
+    found = []
+    for node in sorted({*coverage, *cards, *holders}):
+        own = holders.get(node, {})
+        known = {
+            key: _card(states, _held(own, key) if not chosen.namespace else None, time)
+            for key, states in cards.get(node, {}).items()
+        }
+        trouble = [*_gaps(coverage.get(node, 0.0), time), *(["its agent cannot save its record"] * (node in unsaved))]
+        book = Book(known, {key: each for key, each in own.items() if each.held + sum(each[1:4])})
+        found.append(NodeUsage(node, time.since * 1000, time.at * 1000, book, trouble="; ".join(trouble)))
+    return found
+
+
+def _twice(anchor: str) -> str:
+    """Write the query for nodes with several agents, also STEP ago: one that was replaced is read for so long."""
+    return f"count by (node) ({anchor}) > 1 and count by (node) ({anchor} offset {STEP + 1}s) > 1"
+
+
+def refuse_doubles(twice: Sequence[Sample]) -> None:
+    """Refuse series that would count twice. Raises DamagedRecord."""
+    for sample in twice:
+        raise DamagedRecord(
+            f"it has the node {sample.names('node')[0]} {round(sample.value)} times; choose one of its series, "
+            "as with --match job=NAME"
+        )
+
+
+def _amount(name: str, value: float) -> int:
+    """Return a counter in the unit of its field: milliseconds, MiB, or MiB times milliseconds."""
+    return round(value * (1 if name in ("peak", "cap") else 1000) / (MIB if name in ("peak", "cap", "memory") else 1))
+
+
+def _held(holders: Mapping[HolderKey, Amounts], card: CardKey) -> int:
+    return sum(each.held for key, each in holders.items() if key[1:4] == card[1:])
+
+
+def _card(states: Mapping[str, float], held: int | None, time: CountedTime) -> CardAmounts:
+    """Return the amounts of a card. If `held` is known, no more than that is held. Raises DamagedRecord.
+
+    An agent that starts adds all of the gap before it as unseen. What is more than the time was before it.
+    """
+    counted, whole = states.get("counted", 0.0), time.seconds * 1000
+    mine, free, unseen = (states.get(state, 0.0) for state in ("held", "free", "unseen"))
+    slices = (mine + free + unseen) / counted if counted else 0.0
+    early = min(max(counted - whole, 0.0), unseen / slices if slices else 0.0)
+    if counted - early > 1.01 * whole + 2 * STEP * 1000:
+        raise DamagedRecord(
+            f"it has a card for {counted / HOUR:.1f} of {whole / HOUR:.1f} h; did two jobs scrape the agents? "
+            "Choose one, as with --match job=NAME"
+        )
+    lost = 0 if held is None else max(round(mine) - held, 0)
+    own, rest = round(mine), round(unseen - early * slices)
+    return CardAmounts(round(counted - early), own + round(free) + rest, own - lost, round(free), rest + lost)
+
+
+def _gaps(covered: float, time: CountedTime) -> Iterator[str]:
+    if covered < 0.99 * time.seconds - 2 * STEP:
+        yield (
+            f"Prometheus has read its agent for {covered / 3600:.1f} of {time.seconds / 3600:.1f} h; "
+            "containers that began and ended in between are not seen"
+        )
+
+
+# What containers do now
+
+
+NOW = ("node", "gpu", "pool", "namespace", "workload", "pod", "container", "shared")
+
+
+def present_queries(chosen: Selection) -> dict[str, str]:
+    """Return the queries for what containers do now, by name."""
+    anchor = chosen.of(ANCHOR, container=False)
+    grouped = f"max by ({', '.join(NOW)})"
+    return {
+        **{name: f"{grouped} ({chosen.of(name)})" for name in ("slices", "held_seconds", "idle_seconds")},
+        "use_bytes": f"sum by (namespace, pod, container) ({chosen.of('use_bytes')})",
+        "here": f"max by (node) (timestamp({anchor}))",
+        "gone": f"max by (node) (last_over_time({anchor}[{HOUR // 1000}s])) unless max by (node) ({anchor})",
+        "twice": _twice(anchor),
+    }
+
+
+def present(answers: Mapping[str, Sequence[Sample]]) -> tuple[list[NodeUsage], list[str]]:
+    """Return the containers of each node, and the nodes that had an agent in the last hour. Raises DamagedRecord."""
+    refuse_doubles(answers["twice"])
+    held, idle = ({each.names(*NOW): each.value for each in answers[f"{name}_seconds"]} for name in ("held", "idle"))
+    used = {each.names("namespace", "pod", "container"): each.value for each in answers["use_bytes"]}
+    rows: dict[str, list[ContainerNow]] = {}
+    for sample in answers["slices"]:
+        key = node, card, pool, namespace, workload, pod, container, shared = sample.names(*NOW)
+        if key not in held or key not in idle:
+            continue
+        rows.setdefault(node, []).append(
+            ContainerNow(
+                namespace,
+                workload,
+                pod,
+                container,
+                card,
+                pool,
+                round(sample.value),
+                round(held[key] * 1000),
+                round(idle[key] * 1000),
+                round(used.get((namespace, pod, container), 0.0) / MIB),
+                0,
+                shared == "yes",
+            )
+        )
+    here = {each.names("node")[0]: round(each.value * 1000) for each in answers["here"]}
+    found = [NodeUsage(node, at, at, now=tuple(rows.get(node, ()))) for node, at in sorted(here.items())]
+    return found, sorted(each.names("node")[0] for each in answers["gone"])
