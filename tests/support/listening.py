@@ -1,5 +1,6 @@
 """An HTTP server on loopback whose answers a test defines."""
 
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -50,18 +51,23 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report what went wrong, but not a client that has left before the end of an answer."""
-        if not isinstance(sys.exception(), ConnectionError):
+        if not isinstance(sys.exception(), ConnectionError | ssl.SSLError):
             super().handle_error(request, client_address)
 
 
 @contextmanager
-def listening(answer: Callable[[Asked], None]) -> Iterator[str]:
-    """Answer each request with this function, each connection in its own thread. Yields http://127.0.0.1:PORT."""
+def listening(answer: Callable[[Asked], None], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Answer each request with this function, each connection in its own thread. Yields http://127.0.0.1:PORT.
+
+    With `tls` it is https, and the handshake is part of a connection's first read.
+    """
     httpd = _Server(("127.0.0.1", 0), partial(Asked, answer))
+    if tls:
+        httpd.socket = tls.wrap_socket(httpd.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=httpd.serve_forever, args=(POLL,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{httpd.server_port}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{httpd.server_port}"
     finally:
         httpd.shutdown()
         httpd.server_close()

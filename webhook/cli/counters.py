@@ -169,7 +169,7 @@ class _AskedPrometheus:
         try:
             status, data = prometheus.ask(self._api, query, at, counted.MOST_BYTES + 1)
         except client.Unreachable as error:
-            raise self.wrong(str(error)) from error
+            raise self.wrong(str(error).removeprefix(f"{self._api.configuration.host} ")) from error
         if status != 200:
             hint = HINTS.get(status, "")
             raise self.wrong(f"HTTP {status}{hint or (': ' * bool(why := counted.refusal(data)) + why)}")

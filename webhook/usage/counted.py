@@ -9,6 +9,7 @@ Whoever makes Prometheus read a pod may have written an answer, so all of it is 
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,10 +19,10 @@ from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, Hold
 from webhook.usage.scraped import MIB
 from webhook.usage.store import DamagedRecord, text
 
-MOST_BYTES = 32 * 2**20
+MOST_BYTES = 16 * 2**20
 """Maximum bytes of an answer that is read."""
 
-MOST_SERIES = 100_000
+MOST_SERIES = 50_000
 """Maximum number of series in an answer."""
 
 BEFORE = 900
@@ -36,7 +37,7 @@ LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,60}")
 ANCHOR = "usage_start_time_seconds"
 """The metric that each agent with a usage record has, whatever its cards and containers are."""
 
-_VALUE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,2})?")
+_VALUE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,2})?")
 
 
 class Sample(NamedTuple):
@@ -64,7 +65,7 @@ def read(data: bytes) -> list[Sample]:
         raise DamagedRecord("it is no answer of Prometheus to a query")
     if len(series) > MOST_SERIES:
         raise DamagedRecord(f"it has more than {MOST_SERIES:,} series; ask for less time, or for one namespace")
-    if "infos" not in answer and answer.get("warnings"):
+    if answer.get("warnings"):
         raise DamagedRecord(f"it is incomplete: {' '.join(str(answer['warnings']).split())[:200]}")
     return [_sample(each) for each in series]
 
@@ -193,9 +194,12 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: Selection, time: Cou
     found = []
     for node in sorted({*coverage, *cards, *holders}):
         own = holders.get(node, {})
+        held = Counter[tuple[str | int, ...]]()
+        for key, used in own.items():
+            held[key[1:4]] += used.held
         known = {
-            key: _card(states, _held(own, key) if not chosen.namespace else None, time)
-            for key, states in cards.get(node, {}).items()
+            card: _card(states, None if chosen.namespace else held[card[1:]], time)
+            for card, states in cards.get(node, {}).items()
         }
         trouble = [*_gaps(coverage.get(node, 0.0), time), *(["its agent cannot save its record"] * (node in unsaved))]
         book = Book(known, {key: each for key, each in own.items() if each.held + sum(each[1:4])})
@@ -220,10 +224,6 @@ def refuse_doubles(twice: Sequence[Sample]) -> None:
 def _amount(name: str, value: float) -> int:
     """Return a counter in the unit of its field: milliseconds, MiB, or MiB times milliseconds."""
     return round(value * (1 if name in ("peak", "cap") else 1000) / (MIB if name in ("peak", "cap", "memory") else 1))
-
-
-def _held(holders: Mapping[HolderKey, Amounts], card: CardKey) -> int:
-    return sum(each.held for key, each in holders.items() if key[1:4] == card[1:])
 
 
 def _card(states: Mapping[str, float], held: int | None, time: CountedTime) -> CardAmounts:

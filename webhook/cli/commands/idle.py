@@ -17,7 +17,11 @@ _MORE = (
 @click.command(
     cls=parser.Command,
     page=parser.HelpEpilog(
-        ("slicewarden idle", "slicewarden idle --after 2h --namespace team-a --format json"),
+        (
+            "slicewarden idle",
+            "slicewarden idle --after 2h --namespace team-a --format json",
+            "slicewarden idle --prometheus http://localhost:9090 --match job=slicewarden-system/slicewarden-node",
+        ),
         usages.STATUS | {"0": "success, also if containers are idle"},
         more=_MORE,
         environment=parser.KUBECONFIG,

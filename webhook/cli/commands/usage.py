@@ -26,7 +26,9 @@ _MORE = (
     "The agents count on each node (slicewarden agent --usage). They are asked through the API server, which needs the "
     "right to `list` pods and to `get` pods/proxy in the namespace slicewarden-node, and to `list` nodes. The rows "
     "(free) and (not seen) hold the rest: with them, the card-hours are those of all cards. Slices of containers whose "
-    "card is not known are in their own row, and in (not seen) too. What was not seen is never estimated."
+    "card is not known are in their own row, and in (not seen) too. What was not seen is never estimated. With "
+    "--prometheus, the counters are read that Prometheus has scraped from the agents; neither the cluster nor a right "
+    "there is needed."
 )
 
 
@@ -37,6 +39,7 @@ _MORE = (
             "slicewarden usage --by namespace --since 7d --price NVIDIA-A10=1.20",
             "slicewarden usage --by workload --since 24h --format csv",
             "slicewarden usage --from usage.sqlite",
+            "slicewarden usage --since 30d --prometheus https://prometheus.example.com --prometheus-config client.yaml",
         ),
         usages.STATUS,
         more=_MORE,
