@@ -23,7 +23,6 @@ from webhook.agent.observe.processes import Process
 from webhook.agent.observe.sight import sight
 from webhook.agent.observe.view import NodeContainer, Observation, rows
 from webhook.agent.recorder import BUSY, UsageRecorder
-from webhook.agent.totals import LINGER, MOST_ENDED
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
@@ -35,6 +34,7 @@ from webhook.usage.account import CardShare
 from webhook.usage.held import HeldSlices, NodeSlices, held_by, workload
 from webhook.usage.record import HOUR
 from webhook.usage.store import FILE, SHARED, DamagedRecord, UsageStore
+from webhook.usage.totals import LINGER, MOST_ENDED
 
 UID = "11111111-2222-3333-4444-555555555555"
 IDS = {"a": "aa" * 32, "b": "bb" * 32}

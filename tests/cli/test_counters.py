@@ -21,7 +21,7 @@ from tests.support.strangers import HOSTILE, harmful
 from tests.support.webhooks import CA
 from webhook.cli import main as cli
 from webhook.usage import counted
-from webhook.usage.counted import CountedTime, Sample, Selection
+from webhook.usage.counted import ChosenSeries, CountedTime, Sample
 from webhook.usage.store import LONGEST_TEXT, DamagedRecord
 
 NOW = 1_780_000_000
@@ -278,7 +278,7 @@ def test_a_certificate_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 TIME = CountedTime(NOW - 3600, NOW)
-NAMES = tuple(counted.queries(Selection(), TIME))
+NAMES = tuple(counted.queries(ChosenSeries(), TIME))
 labels = st.dictionaries(
     st.sampled_from((*HOLDER, "state", "work", "other")),
     st.sampled_from(("", "a", "b", "held", "free", "unseen", "idle", "counted", "x" * (LONGEST_TEXT + 1))),
@@ -291,7 +291,7 @@ answers = st.fixed_dictionaries(
 @given(answers)
 def test_any_answer_is_refused_or_adds_up(found: dict[str, list[Sample]]) -> None:
     with suppress(DamagedRecord):
-        for usage in counted.usages(found, Selection(), TIME):
+        for usage in counted.usages(found, ChosenSeries(), TIME):
             for amounts in usage.book.cards.values():
                 assert min(amounts) >= 0
                 assert abs(amounts.held + amounts.free + amounts.unseen - amounts.capacity) <= 1
@@ -307,7 +307,7 @@ def test_a_node_that_was_off_was_not_seen_in_this_time_only() -> None:
         Sample({**CARD, "state": "free"}, 4 * here),
     ]
     found["counted"] = [Sample(CARD, off + here)]
-    (usage,) = counted.usages(found, Selection(), TIME)
+    (usage,) = counted.usages(found, ChosenSeries(), TIME)
     (amounts,) = usage.book.cards.values()
     assert amounts == (3_600_000, 14_400_000, 0, 7_200_000, 7_200_000)
 
@@ -316,7 +316,7 @@ def test_a_card_that_was_counted_twice_is_refused() -> None:
     found: dict[str, list[Sample]] = {name: [] for name in NAMES}
     found["cards"], found["counted"] = [Sample({**CARD, "state": "free"}, 8 * 3600.0)], [Sample(CARD, 7200.0)]
     with pytest.raises(DamagedRecord, match=r"for 2\.0 of 1\.0 h; did two jobs scrape the agents"):
-        counted.usages(found, Selection(), TIME)
+        counted.usages(found, ChosenSeries(), TIME)
 
 
 json_like: st.SearchStrategy[Any] = st.recursive(

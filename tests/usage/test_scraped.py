@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from webhook.agent.metrics import AgentMetrics, LastLook, NodeTotals
+from webhook.agent.metrics import AgentMetrics, LastLook
 from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.limited import LimitCounts, LimitFault
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
@@ -19,6 +19,7 @@ from webhook.agent.observe.view import NodeContainer, rows
 from webhook.agent.turns.turns import FrozenTime
 from webhook.usage.scraped import CardNow, NodeScrape, UseNow, read
 from webhook.usage.store import LONGEST_TEXT, DamagedRecord
+from webhook.usage.totals import NodeTotals
 
 HEAD = "# TYPE slicewarden_node_use_bytes gauge\n"
 

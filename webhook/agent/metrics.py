@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,8 +21,7 @@ from webhook.agent.observe.nvml import MIB, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import ContainerRow, UseState
 from webhook.agent.turns.turns import FrozenTime
-from webhook.usage.document import ContainerNow
-from webhook.usage.record import Amounts, CardAmounts, CardKey, HolderKey
+from webhook.usage.totals import NodeTotals
 
 CONTAINER = ("namespace", "pod", "container", "gpu")
 
@@ -40,20 +39,6 @@ class LastLook:
     seconds: float = 0.0
     slack: int = 0
     events: Sequence[NvmlEvent] = ()
-
-
-class NodeTotals(NamedTuple):
-    """The usage of a node's containers and cards since its agent began, `began` seconds after 1970 in UTC.
-
-    `now` has the containers of the last look, and `unsaved` is whether the record cannot be saved.
-    """
-
-    node: str
-    began: float
-    containers: Mapping[HolderKey, Amounts]
-    cards: Mapping[CardKey, CardAmounts]
-    now: Sequence[ContainerNow]
-    unsaved: bool
 
 
 @dataclass(eq=False)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from webhook.agent.actions import ConditionLog, NodeAction, Watcher
-from webhook.agent.metrics import NodeTotals
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.sight import Places, sight
 from webhook.agent.observe.view import Observation
-from webhook.agent.totals import UsageTotals
 from webhook.telemetry.log import Log
 from webhook.usage import document
 from webhook.usage.account import KEPT_HOURS, UNSEEN, AccountState, NodeLook, QuietTime, advance, quiet
@@ -18,6 +16,7 @@ from webhook.usage.document import MOST_ROWS, NodeUsage, collapsed, first_hour, 
 from webhook.usage.held import NodeSlices
 from webhook.usage.record import HOUR, MOST, Book
 from webhook.usage.store import FILE, SHARED, WAIT, SavedAt, UsageStore
+from webhook.usage.totals import NodeTotals, UsageTotals
 
 EVERY = 60.0
 """Seconds between two saves."""

@@ -11,7 +11,7 @@ from webhook.model import Problem, Unusable
 from webhook.reports.usage_report import UnseenNode
 from webhook.usage import counted
 from webhook.usage.account import KEPT_HOURS
-from webhook.usage.counted import CountedTime, Sample, Selection
+from webhook.usage.counted import ChosenSeries, CountedTime, Sample
 from webhook.usage.document import NodeUsage, first_hour
 from webhook.usage.record import HOUR
 from webhook.usage.store import DamagedRecord
@@ -111,7 +111,7 @@ def read(given: UsageSource, hours: int, namespace: str) -> tuple[list[NodeUsage
     asked = _AskedPrometheus(given)
     at = asked.now()
     since = min(first_hour(at * 1000, min(hours, KEPT_HOURS)) * HOUR // 1000, at - SHORTEST)
-    chosen, time = Selection(given.labels, namespace), CountedTime(since, at)
+    chosen, time = ChosenSeries(given.labels, namespace), CountedTime(since, at)
     answers = asked.answers(counted.queries(chosen, time), at)
     found = asked.understood(lambda: counted.usages(answers, chosen, time))
     if not found:
@@ -124,7 +124,7 @@ def present(given: UsageSource, namespace: str) -> tuple[list[NodeUsage], list[U
     if not given.prometheus:
         return usages.read(given.files, given.kubeconfig, given.context, 1)
     asked = _AskedPrometheus(given)
-    answers = asked.answers(counted.present_queries(Selection(given.labels, namespace)), asked.now())
+    answers = asked.answers(counted.present_queries(ChosenSeries(given.labels, namespace)), asked.now())
     found, gone = asked.understood(lambda: counted.present(answers))
     if not found and not gone:
         raise asked.wrong(_NOTHING)

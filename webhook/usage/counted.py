@@ -92,7 +92,7 @@ def _sample(series: Any) -> Sample:
 
 
 @dataclass(frozen=True)
-class Selection:
+class ChosenSeries:
     """The series to read: those with these labels, such as `job`, and of one namespace unless that is empty."""
 
     labels: Sequence[tuple[str, str]] = ()
@@ -145,7 +145,7 @@ _MEMORY = (("memory_byte_seconds", "memory"), ("measured_seconds", "measured"))
 _TOPS = (("peak_bytes", "peak"), ("cap_bytes", "cap"))
 
 
-def queries(chosen: Selection, time: CountedTime) -> dict[str, str]:
+def queries(chosen: ChosenSeries, time: CountedTime) -> dict[str, str]:
     """Return the queries for the usage of all nodes, by name."""
     anchor = chosen.of(ANCHOR, container=False)
 
@@ -168,7 +168,7 @@ def queries(chosen: Selection, time: CountedTime) -> dict[str, str]:
     }
 
 
-def usages(answers: Mapping[str, Sequence[Sample]], chosen: Selection, time: CountedTime) -> list[NodeUsage]:
+def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: CountedTime) -> list[NodeUsage]:
     """Return the usage of each node, by the answers to `queries`. Raises DamagedRecord.
 
     Slices of a card that it had as held, but of no container that Prometheus knows, count as unseen.
@@ -259,7 +259,7 @@ def _gaps(covered: float, time: CountedTime) -> Iterator[str]:
 NOW = ("node", "gpu", "pool", "namespace", "workload", "pod", "container", "shared")
 
 
-def present_queries(chosen: Selection) -> dict[str, str]:
+def present_queries(chosen: ChosenSeries) -> dict[str, str]:
     """Return the queries for what containers do now, by name."""
     anchor = chosen.of(ANCHOR, container=False)
     grouped = f"max by ({', '.join(NOW)})"

@@ -1,9 +1,10 @@
 """The usage counters of an agent, for its metrics: what its containers and cards have used since it began."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from webhook.usage.account import NodeLook
-from webhook.usage.document import collapsed
+from webhook.usage.document import ContainerNow, collapsed
 from webhook.usage.record import Amounts, Book, CardAmounts, CardKey, HolderKey
 
 LINGER = 300_000
@@ -16,6 +17,20 @@ MOST_ENDED = 1_000
 """Maximum number of ended containers with counters; those that ended first are forgotten first."""
 
 _Names = tuple[str, ...]
+
+
+class NodeTotals(NamedTuple):
+    """The usage of a node's containers and cards since its agent began, `began` seconds after 1970 in UTC.
+
+    `now` has the containers of the last look, and `unsaved` is whether the record cannot be saved.
+    """
+
+    node: str
+    began: float
+    containers: Mapping[HolderKey, Amounts]
+    cards: Mapping[CardKey, CardAmounts]
+    now: Sequence[ContainerNow]
+    unsaved: bool
 
 
 class UsageTotals:
