@@ -57,6 +57,7 @@ soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memor
 nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed statements, new cases of the fuzzer, the soak, other releases of Kubernetes, and faults during changes
 	CI= ALL=1 .ci/run
 	$(MAKE) agent fuzz soak signing versions
+	$(BIN)/pytest -m thorough tests/monitoring
 	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
 
 signing: $(READY)  ## statements that cosign itself signs (needs Go; builds cosign the first time, four minutes)

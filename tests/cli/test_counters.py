@@ -178,7 +178,12 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(("settings", "header"), SETTINGS.items())
-def test_a_password_comes_from_a_file(settings: str, header: str, tmp_path: Path) -> None:
+def test_a_password_comes_from_a_file_and_passes_no_proxy(
+    settings: str, header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
     (tmp_path / "secret").write_text("from-file\n")
     (tmp_path / "client.yaml").write_text(settings)
     asked = list[AskedFor]()
@@ -316,6 +321,14 @@ def test_a_card_that_was_counted_twice_is_refused() -> None:
     found: dict[str, list[Sample]] = {name: [] for name in NAMES}
     found["cards"], found["counted"] = [Sample({**CARD, "state": "free"}, 8 * 3600.0)], [Sample(CARD, 7200.0)]
     with pytest.raises(DamagedRecord, match=r"for 2\.0 of 1\.0 h; did two jobs scrape the agents"):
+        counted.usages(found, ChosenSeries(), TIME)
+
+
+@pytest.mark.parametrize("work", ["held", "peak", "", None])
+def test_work_of_another_kind_is_refused(work: str | None) -> None:
+    found: dict[str, list[Sample]] = {name: [] for name in NAMES}
+    found["work"] = [Sample(HOLDER if work is None else {**HOLDER, "work": work}, 1.0)]
+    with pytest.raises(DamagedRecord, match="it has work of an unknown kind"):
         counted.usages(found, ChosenSeries(), TIME)
 
 

@@ -60,16 +60,19 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
     return client.ApiClient(settings)
 
 
-def of_server(url: str, authorization: str, tls: Mapping[str, str | None]) -> client.ApiClient:
+def of_server(url: str, authorization: str, tls: Mapping[str, str | None], *, direct: bool = False) -> client.ApiClient:
     """Make a client of another server than an API server, whose certificate is verified. Sends nothing.
 
     `authorization` is the value of that header, and `tls` has values of the client's configuration by their names.
+    `direct` is whether no proxy is used, whatever the environment says.
     """
     settings = client.Configuration()
     settings.host = url
     settings.api_key = {"authorization": authorization} if authorization else {}
     for name, value in tls.items():
         setattr(settings, name, value)
+    if direct:
+        settings.proxy = None
     return client.ApiClient(settings)
 
 

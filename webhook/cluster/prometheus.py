@@ -110,12 +110,16 @@ class Settings:
 
 
 def connect(url: str, file: str | None = None) -> client.Api:
-    """Make a client of a server with the settings in a file. Sends nothing. Raises Unusable."""
+    """Make a client of a server with the settings in a file. Sends nothing. Raises Unusable.
+
+    A proxy never reads what is for this machine.
+    """
     settings = Settings(file)
     authorization, tls = settings.authorization, settings.tls()
-    if authorization and not url.startswith("https://") and not _is_loopback(url):
+    here = _is_loopback(url)
+    if authorization and not url.startswith("https://") and not here:
         raise Unusable((Problem(url, 0, "a password or a token is sent only by https, or to this machine"),))
-    return client.of_server(url.rstrip("/"), authorization, tls)
+    return client.of_server(url.rstrip("/"), authorization, tls, direct=here)
 
 
 def fault(url: str) -> str:

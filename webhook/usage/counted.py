@@ -140,6 +140,9 @@ CARD = ("node", "gpu", "pool", "product")
 
 _HOLDER = (*CARD, *NAMES)
 
+WORK = ("working", "idle", "unmeasured")
+"""The values of the label `work`, and the fields of their times."""
+
 _SUMS = (("slice_seconds", "held"), ("over_seconds", "over"), ("contended_seconds", "contended"))
 _MEMORY = (("memory_byte_seconds", "memory"), ("measured_seconds", "measured"))
 _TOPS = (("peak_bytes", "peak"), ("cap_bytes", "cap"))
@@ -180,8 +183,8 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: 
             node, card, pool, product, namespace, workload = sample.names(*_HOLDER)
             key = HolderKey(0, card, pool, product, namespace, workload, "", "")
             rows = holders.setdefault(node, {})
-            field = sample.labels.get("work") if name == "work" else name
-            if field not in Amounts._fields:
+            field = str(sample.labels.get("work")) if name == "work" else name
+            if name == "work" and field not in WORK:
                 raise DamagedRecord("it has work of an unknown kind")
             rows[key] = rows.get(key, Amounts()).plus(Amounts(**{field: _amount(name, sample.value)}))
     cards: dict[str, dict[CardKey, dict[str, float]]] = {}
