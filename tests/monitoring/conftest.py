@@ -8,6 +8,7 @@ import pytest
 
 from tests.monitoring import prometheus
 from tests.support.go_programs import Missing
+from tests.support.waiting import LONG
 
 Promtool = Callable[..., "subprocess.CompletedProcess[str]"]
 """Runs promtool with arguments and standard input."""
@@ -23,6 +24,6 @@ def promtool() -> Promtool:
 
     def run(*arguments: str | Path, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         command = [program, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=2 * LONG, check=False)
 
     return run

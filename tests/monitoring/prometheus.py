@@ -28,9 +28,8 @@ def find(name: str) -> Path:
 @contextmanager
 def serving(folder: Path, series: Iterable[str]) -> Iterator[str]:
     """Run a Prometheus that has these series, lines in OpenMetrics with times, and scrapes nothing. Yields its URL."""
-    text, settings = folder / "series.txt", folder / "prometheus.yaml"
+    text = folder / "series.txt"
     text.write_text("".join(f"{line}\n" for line in (*series, "# EOF")), "utf-8")
-    settings.write_text("{}")
     filled = subprocess.run(
         [find("promtool"), "tsdb", "create-blocks-from", "openmetrics", text, folder / "data"],
         capture_output=True,
@@ -38,11 +37,19 @@ def serving(folder: Path, series: Iterable[str]) -> Iterator[str]:
         check=False,
     )
     assert filled.returncode == 0, filled.stderr
+    with running(folder, "{}") as url:
+        yield url
+
+
+@contextmanager
+def running(folder: Path, settings: str) -> Iterator[str]:
+    """Run a Prometheus with these settings and the series that the folder has. Yields its URL."""
+    (folder / "prometheus.yaml").write_text(settings)
     with socket.create_server(("127.0.0.1", 0)) as free:
         at = f"127.0.0.1:{free.getsockname()[1]}"
     command: list[str | Path] = [
         find("prometheus"),
-        f"--config.file={settings}",
+        f"--config.file={folder / 'prometheus.yaml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         "--storage.tsdb.retention.time=100d",
         f"--web.listen-address={at}",

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.monitoring import prometheus
 from tests.monitoring.lives import SCRAPE, NodeLife, samples
 from tests.support.go_programs import Missing
+from tests.support.listening import listening
 from tests.support.strangers import HOSTILE, harmful
+from tests.support.waiting import until
+from webhook.agent.metrics import AgentMetrics, LastLook
 from webhook.agent.recorder import UsageRecorder
 from webhook.cli import counters
 from webhook.cli import main as cli
@@ -20,9 +24,10 @@ from webhook.model import Unusable
 from webhook.reports import usage_report
 from webhook.usage.account import CardShare, HolderLook, NodeLook
 from webhook.usage.document import NodeUsage
+from webhook.usage.held import NodeSlices
 from webhook.usage.record import Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard
 
-HOURS, LENGTH = 2, 5400
+HOURS, LENGTH = 2, 4500
 """The hours that are asked for, and the seconds that a node has lived: the trace begins before them, or in them."""
 
 LOST = 120_000
@@ -195,8 +200,7 @@ def test_idle_containers_are_shown_and_a_node_whose_agent_is_gone_is_named(
         assert err == "not seen: node-1: Prometheus could not read its agent in the last 5 minutes\n"
 
 
-@pytest.mark.parametrize("command", ["usage", "idle"])
-def test_no_name_in_prometheus_is_a_command(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_name_in_prometheus_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Anyone whose pod Prometheus reads may give series any labels."""
     share = CardShare("GPU-0", 1, False, 3000, 5000)
     evil = NodeLook(
@@ -205,14 +209,48 @@ def test_no_name_in_prometheus_is_a_command(command: str, tmp_path: Path, capsys
     )
     life, agent, wall = life_of(tmp_path, 1200)
     agent._node = HOSTILE
-    with prometheus.serving(tmp_path, scraped(life, agent, wall, evil, TARGET)) as url:
-        for more in (
-            ["-o", "json"],
-            [],
-            *([["-o", "html"], ["--by", "card"]] if command == "usage" else [["--after", "1s"]]),
-        ):
-            status = cli.main([command, "--prometheus", url, *more])
+    forms = {
+        "usage": [[], ["-o", "json"], ["-o", "csv"], ["-o", "html"], ["--by", "card"]],
+        "idle": [["--after", "1s"], ["--after", "1s", "-o", "json"]],
+    }
+    with prometheus.serving(tmp_path, scraped(life, agent, wall, evil, TARGET, 1)) as url:
+        for command, more in ((command, more) for command, each in forms.items() for more in each):
+            assert cli.main([command, "--prometheus", url, *more]) == 0
             out, err = capsys.readouterr()
-            assert status == 0, err
+            assert "forged" in out
             assert harmful(out, "") == []
             assert harmful(err, "") == []
+
+
+JOB = {"job_name": "agents", "scrape_interval": "2s", "scrape_timeout": "2s", "honor_labels": True}
+
+
+@pytest.mark.thorough
+def test_containers_of_seconds_are_counted_in_full(tmp_path: Path) -> None:
+    """A real scrape reads the agent. Most containers begin and end between two of them."""
+    agent = UsageRecorder("node-1", NodeSlices, None, lambda _: None)
+    metrics = AgentMetrics(usage=lambda: agent.totals)
+
+    def look(*names: str) -> None:
+        holders = (
+            HolderLook(each, f"team-{each[-1]}", f"Job/{each}", each, "main", (CardShare("GPU-0", 1, True, 1000),))
+            for each in names
+        )
+        agent._advance(NodeLook((A10,), tuple(holders)), time.monotonic())
+        metrics.saw(LastLook())
+
+    def in_full() -> bool:
+        ((usage,), _) = counters.read(asked(url, ("job", "agents")), 2, "")
+        own = agent.usage(2)  # an hour may have begun meanwhile
+        return rows(usage) == rows(own) and [*usage.book.cards.values()] == [*own.book.cards.values()]
+
+    look()
+    with listening(lambda each: each.give(200, metrics.text(), Content_Type="text/plain; version=0.0.4")) as target:
+        job = {**JOB, "static_configs": [{"targets": [target.removeprefix("http://")]}]}
+        with prometheus.running(tmp_path, yaml.safe_dump({"scrape_configs": [job]})) as url:
+            for number in range(40):
+                look(f"long-{number // 20}", f"short-{number // 2}")
+                time.sleep(0.4)
+            look()
+            assert len(rows(agent.usage(2))) == 22
+            until(in_full, "Prometheus has all that the record has", pause=1)
