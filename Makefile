@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where it is set, each of the many processes that a target starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs site release rehearsal man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs site release publish rehearsal man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -60,7 +60,7 @@ nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed
 	$(BIN)/pytest -m thorough tests/monitoring
 	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
 
-signing: $(READY)  ## statements that cosign itself signs (needs Go; builds cosign the first time, four minutes)
+signing: $(READY)  ## statements that cosign itself signs, and a release published, verified and installed from a registry (needs Go; builds cosign and the registry the first time, seven minutes)
 	$(BIN)/pytest tests/signing
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
@@ -99,6 +99,9 @@ site: $(READY)  ## the documentation as a site, into build/site; a link that lea
 
 release: $(READY)  ## the files of a release, into build/release (needs PyPI); docs/releases.md has REHEARSAL, IMAGE and SIGN
 	$(BIN)/python -m manifests.make_release $(if $(REHEARSAL),--rehearsal) $(if $(IMAGE),--image '$(IMAGE)') $(if $(SIGN),--sign $(SIGN))
+
+publish: $(READY)  ## the files of a release, its image and its chart, to REGISTRY and signed (docs/releases.md has LAYOUT and SIGN)
+	$(BIN)/python -m manifests.publish '$(REGISTRY)' '$(LAYOUT)' $(if $(REHEARSAL),--rehearsal) $(if $(SIGN),--sign $(SIGN))
 
 rehearsal: $(READY)  ## the files of a release made twice of one commit, checked, and installed (needs PyPI)
 	$(BIN)/pytest tests/release

@@ -25,7 +25,8 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-SUMS, BUNDLE, PROVENANCE = "SHA256SUMS", "SHA256SUMS.sigstore.json", "provenance.intoto.json"
+SUMS, BUNDLE = "SHA256SUMS", "SHA256SUMS.sigstore.json"
+PROVENANCE, SBOM = "provenance.intoto.json", "sbom.cdx.json"
 IMAGE = "slicewarden:{version}"
 SHELLS = {"bash": "slicewarden", "zsh": "_slicewarden", "fish": "slicewarden.fish"}
 """The name of the file with the completions of each shell, as the shell looks for it."""
@@ -77,6 +78,7 @@ def make(root: Path, output: Path, release: Release) -> list[Path]:
     """
     if output.exists() and any(output.iterdir()):
         raise Unmade(f"{output} is not empty; a release is made into an empty folder")
+    output = output.absolute()  # programs run in other folders
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
@@ -102,7 +104,7 @@ def _files(source: Path, release: Release) -> Iterator[tuple[str, bytes]]:
     yield f"slicewarden-manifests-{version}.tar.gz", packed(kept, f"slicewarden-{version}", release.time)
     yield f"slicewarden-shell-{version}.tar.gz", packed(dict(_shell(source)), f"slicewarden-{version}", release.time)
     yield "images.yaml", yaml.safe_dump({"images": [release.named]}, sort_keys=False).encode()
-    yield "sbom.cdx.json", _sbom(source, release)
+    yield SBOM, _sbom(source, release)
     yield "release-notes.md", notes((source / "CHANGELOG.md").read_text("utf-8"), version).encode()
 
 
@@ -150,11 +152,11 @@ def _tree(folder: Path, top: str = "") -> Iterator[tuple[str, bytes]]:
 
 def _shell(source: Path) -> Iterator[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
-        _run(source, sys.executable, "-m", "webhook", "help", "--man", folder)
+        run(source, sys.executable, "-m", "webhook", "help", "--man", folder)
         for page in sorted(Path(folder).iterdir()):
             yield f"man1/{page.name}", page.read_bytes()
     for shell, name in SHELLS.items():
-        yield f"completions/{shell}/{name}", _run(source, sys.executable, "-m", "webhook", "completion", shell).encode()
+        yield f"completions/{shell}/{name}", run(source, sys.executable, "-m", "webhook", "completion", shell).encode()
 
 
 def _distributions(source: Path, output: Path, release: Release) -> None:
@@ -162,13 +164,13 @@ def _distributions(source: Path, output: Path, release: Release) -> None:
     pins = source / "manifests" / "image" / "build.txt"
     made = ("--build-constraints", str(pins), "--require-hashes", "--out-dir", str(output))
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(release.time)}
-    _run(source, "uv", "build", "--quiet", "--no-create-gitignore", *made, environment=environment)
+    run(source, "uv", "build", "--quiet", "--no-create-gitignore", *made, environment=environment)
 
 
 def _sbom(source: Path, release: Release) -> bytes:
     """Return what the image is made of as CycloneDX, from the lock, with the commit's time and no random number."""
     asked = ("--frozen", "--no-default-groups", "--extra", "agent", "--preview-features", "sbom-export")
-    found = json.loads(_run(source, "uv", "export", "--quiet", *asked, "--format", "cyclonedx1.5"))
+    found = json.loads(run(source, "uv", "export", "--quiet", *asked, "--format", "cyclonedx1.5"))
     digest = hashlib.sha256(release.commit.encode()).hexdigest()
     found["serialNumber"] = f"urn:uuid:{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
     found["metadata"]["timestamp"] = datetime.fromtimestamp(release.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -214,13 +216,7 @@ def sums(files: Iterable[Path]) -> str:
 
 def sign(output: Path, options: Iterable[str], cosign: str = "cosign") -> Path:
     """Have cosign sign SHA256SUMS, and with it every file, and return the bundle. Raises Unmade."""
-    command = (cosign, "sign-blob", "--yes", "--bundle", str(output / BUNDLE), *options, str(output / SUMS))
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own command line
-    except FileNotFoundError as error:
-        raise Unmade("cosign is not installed; install release 3 or newer: https://docs.sigstore.dev") from error
-    if done.returncode:
-        raise Unmade(f"cosign: {done.stderr.strip()}")
+    run(Path(), cosign, "sign-blob", "--yes", "--bundle", str(output / BUNDLE), *options, str(output / SUMS))
     return output / BUNDLE
 
 
@@ -263,20 +259,24 @@ def _is(file: Path, blob: str) -> bool:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    return _run(root, "git", "--no-replace-objects", *arguments)
+    return run(root, "git", "--no-replace-objects", *arguments)
 
 
-def _run(folder: Path, program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+def run(folder: Path, program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """Run a program in a folder and return its output. Raises Unmade if it fails, or is not installed."""
     beside = Path(sys.executable).parent
     path = f"{beside}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(  # noqa: S603 - programs and options of ours
-        [program, *arguments],
-        cwd=folder,
-        env={**(environment or os.environ), "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - programs of ours, with our options and the user's
+            [program, *arguments],
+            cwd=folder,
+            env={**(environment or os.environ), "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise Unmade(f"{program} is not installed; docs/releases.md says which programs a release needs") from error
     if done.returncode:
         raise Unmade(f"{program} {' '.join(arguments[:2])}: {done.stderr.strip()}")
     return done.stdout

@@ -13,29 +13,15 @@ import yaml
 
 from manifests import make_release
 from tests import ROOT
+from tests.support.checkouts import committed
 
 Made = tuple[Path, make_release.Release]
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone of this commit with whatever of it is changed, committed, so that the tests judge what is here."""
-    root = tmp_path_factory.mktemp("clone") / "slicewarden"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_bytes((ROOT / name).read_bytes())
-            (root / name).chmod((ROOT / name).stat().st_mode)
-    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
-    for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "all")):
-        subprocess.run(["git", *who, *words], cwd=root, check=True)
-    return root
+    """A clone with all that is here committed, so that the tests judge it."""
+    return committed(tmp_path_factory.mktemp("clone") / "slicewarden")
 
 
 @pytest.fixture(scope="module")

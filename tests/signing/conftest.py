@@ -11,6 +11,13 @@ from tests.support.go_programs import Missing
 
 PREDICATE = "https://slicewarden.dev/attestation/gpu-isolation/v1"
 OFFLINE = "--insecure-ignore-tlog"
+DONE = pytest.StashKey[list[str]]()
+"""What was published, signed and verified, in lines that the run ends with."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(DONE, []):
+        terminalreporter.line(line)
 
 
 class Signing:

@@ -72,6 +72,7 @@ NOT_RUN = {
     r"slicewarden prove": "needs a cluster; tests/cli/test_prove.py has one that is pretended",
     r"slicewarden doctor": "needs a cluster; tests/doctor/test_doctor.py has one that is pretended",
     r"slicewarden fallback .*--live": "needs a cluster; tests/e2e/test_fallback.py has one",
+    r"(chart|images|signature)=": "are of a registry of the reader's; tests/signing has one",
     r"ca=": "is of a CA of the reader's",
     r"slicewarden registration .*--ca-bundle": "needs a CA of the reader's; tests/e2e/test_install.py has one",
     r"slicewarden registration .*--live": "needs a cluster; tests/cli/test_registration.py has one that is pretended",

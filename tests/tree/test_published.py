@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import subprocess
 import tarfile
 import tomllib
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from manifests import make_release
+from manifests import make_release, publish
 from manifests.make_release import Release, Unmade
+from tests.support import oci_layouts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -155,3 +157,67 @@ def test_without_cosign_nothing_is_signed(tmp_path: Path) -> None:
     (tmp_path / make_release.SUMS).touch()
     with pytest.raises(Unmade, match="cosign is not installed"):
         make_release.sign(tmp_path, [], cosign=str(tmp_path / "cosign"))
+
+
+# Which image is published
+
+OURS = {"org.opencontainers.image.version": "0.1.0", "org.opencontainers.image.revision": "c" * 40}
+RELEASE = Release("0.1.0", "c" * 40, 0)
+
+
+def test_an_image_of_the_commit_is_published_by_its_digest(tmp_path: Path) -> None:
+    entry = oci_layouts.of_image(tmp_path, OURS)
+    oci_layouts.name(tmp_path, entry)
+    assert publish.built(tmp_path, RELEASE) == entry["digest"]
+
+
+def test_an_index_is_published_whose_images_are_all_of_the_commit(tmp_path: Path) -> None:
+    """BuildKit adds an entry with the platform `unknown` for what it says about an image."""
+    index = oci_layouts.of_platforms(tmp_path, {"linux": OURS, "unknown": {}})
+    oci_layouts.name(tmp_path, index)
+    assert publish.built(tmp_path, RELEASE) == index["digest"]
+    oci_layouts.name(tmp_path, oci_layouts.of_platforms(tmp_path, {"linux": OURS, "windows": {}}))
+    with pytest.raises(Unmade, match=r"label org\.opencontainers\.image\.version is ''"):
+        publish.built(tmp_path, RELEASE)
+    oci_layouts.name(tmp_path, oci_layouts.of_platforms(tmp_path, {"unknown": OURS}))
+    with pytest.raises(Unmade, match="no image for any platform"):
+        publish.built(tmp_path, RELEASE)
+
+
+@pytest.mark.parametrize("label", OURS)
+@pytest.mark.parametrize("value", ["", "0.2.0", "d" * 40])
+def test_an_image_of_another_commit_is_not_published(tmp_path: Path, label: str, value: str) -> None:
+    oci_layouts.name(tmp_path, oci_layouts.of_image(tmp_path, {**OURS, label: value}))
+    with pytest.raises(Unmade, match=rf"label {label} is '{value}'.*build it from the release's commit"):
+        publish.built(tmp_path, RELEASE)
+
+
+def test_a_layout_with_other_contents_than_its_digests_is_refused(tmp_path: Path) -> None:
+    entry = oci_layouts.of_image(tmp_path, {})
+    oci_layouts.name(tmp_path, entry)
+    blobs = tmp_path / "blobs" / "sha256"
+    forged = (blobs / oci_layouts.of_image(tmp_path, OURS)["digest"].removeprefix("sha256:")).read_bytes()
+    (blobs / entry["digest"].removeprefix("sha256:")).write_bytes(forged)
+    with pytest.raises(Unmade, match=r"the contents of sha256:.* are others"):
+        publish.built(tmp_path, RELEASE)
+
+
+@pytest.mark.parametrize("index", ["", "{}", "[]", '{"manifests": []}', '{"manifests": [{}]}', '{"manifests": [7]}'])
+def test_what_is_no_layout_is_refused(tmp_path: Path, index: str) -> None:
+    (tmp_path / "index.json").write_text(index, "utf-8")
+    with pytest.raises(Unmade, match="is no OCI layout with one image"):
+        publish.built(tmp_path, RELEASE)
+
+
+def test_a_layout_of_two_images_is_refused(tmp_path: Path) -> None:
+    entry = oci_layouts.of_image(tmp_path, OURS)
+    oci_layouts.name(tmp_path, entry, entry)
+    with pytest.raises(Unmade, match="is no OCI layout with one image"):
+        publish.built(tmp_path, RELEASE)
+
+
+@pytest.mark.parametrize("digest", ["sha256:../../../index.json", "sha512:" + "0" * 128, "", 7])
+def test_a_layout_names_no_file_but_a_blob(tmp_path: Path, digest: object) -> None:
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": digest, "mediaType": "x"}]}), "utf-8")
+    with pytest.raises(Unmade, match="is no OCI layout with one image"):
+        publish.built(tmp_path, RELEASE)
