@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SUMS, BUNDLE = "SHA256SUMS", "SHA256SUMS.sigstore.json"
-PROVENANCE, SBOM = "provenance.intoto.json", "sbom.cdx.json"
+PROVENANCE, SBOM, SPDX = "provenance.intoto.json", "sbom.cdx.json", "sbom.spdx.json"
 IMAGE = "slicewarden:{version}"
 SHELLS = {"bash": "slicewarden", "zsh": "_slicewarden", "fish": "slicewarden.fish"}
 """The name of the file with the completions of each shell, as the shell looks for it."""
@@ -104,7 +105,9 @@ def _files(source: Path, release: Release) -> Iterator[tuple[str, bytes]]:
     yield f"slicewarden-manifests-{version}.tar.gz", packed(kept, f"slicewarden-{version}", release.time)
     yield f"slicewarden-shell-{version}.tar.gz", packed(dict(_shell(source)), f"slicewarden-{version}", release.time)
     yield "images.yaml", yaml.safe_dump({"images": [release.named]}, sort_keys=False).encode()
-    yield SBOM, _sbom(source, release)
+    sbom = _sbom(source, release)
+    yield SBOM, _json(sbom)
+    yield SPDX, _json(spdx(sbom, release))
     yield "release-notes.md", notes((source / "CHANGELOG.md").read_text("utf-8"), version).encode()
 
 
@@ -167,14 +170,62 @@ def _distributions(source: Path, output: Path, release: Release) -> None:
     run(source, "uv", "build", "--quiet", "--no-create-gitignore", *made, environment=environment)
 
 
-def _sbom(source: Path, release: Release) -> bytes:
+def _sbom(source: Path, release: Release) -> dict[str, Any]:
     """Return what the image is made of as CycloneDX, from the lock, with the commit's time and no random number."""
     asked = ("--frozen", "--no-default-groups", "--extra", "agent", "--preview-features", "sbom-export")
-    found = json.loads(run(source, "uv", "export", "--quiet", *asked, "--format", "cyclonedx1.5"))
+    found: dict[str, Any] = json.loads(run(source, "uv", "export", "--quiet", *asked, "--format", "cyclonedx1.5"))
     digest = hashlib.sha256(release.commit.encode()).hexdigest()
     found["serialNumber"] = f"urn:uuid:{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
     found["metadata"]["timestamp"] = datetime.fromtimestamp(release.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return json.dumps(found, indent=2, sort_keys=True).encode() + b"\n"
+    return found
+
+
+def spdx(sbom: Mapping[str, Any], release: Release) -> dict[str, Any]:
+    """Return the packages of a CycloneDX document, and which needs which, as SPDX 2.3 (spdx.github.io/spdx-spec/v2.3).
+
+    It has no hashes: SPDX gives a package those of one file, and most packages have a wheel for each platform.
+    """
+    metadata = sbom["metadata"]
+    root = metadata["component"]
+    parts = [root, *sbom["components"]]
+    names = {each["bom-ref"]: f"SPDXRef-Package-{number}" for number, each in enumerate(parts)}
+    needs = [(each["ref"], other) for each in sbom["dependencies"] for other in each.get("dependsOn", ())]
+    relationships = [("SPDXRef-DOCUMENT", "DESCRIBES", names[root["bom-ref"]])]
+    relationships += [(names[one], "DEPENDS_ON", names[other]) for one, other in needs]
+    return {
+        "spdxVersion": "SPDX-2.3",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "dataLicense": "CC0-1.0",
+        "name": f"slicewarden-{release.version}",
+        "documentNamespace": f"https://slicewarden.dev/spdx/{release.version}/{release.commit}",
+        "creationInfo": {
+            "created": metadata["timestamp"],
+            "creators": [f"Tool: {each['name']}-{each['version']}" for each in metadata["tools"]],
+        },
+        "packages": [
+            {
+                "SPDXID": names[each["bom-ref"]],
+                "name": each["name"],
+                "versionInfo": each["version"],
+                "downloadLocation": "NOASSERTION",
+                "filesAnalyzed": False,
+                **({"externalRefs": [_purl(each["purl"])]} if "purl" in each else {}),
+            }
+            for each in parts
+        ],
+        "relationships": [
+            {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
+            for one, kind, other in relationships
+        ],
+    }
+
+
+def _purl(name: str) -> dict[str, str]:
+    return {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": name}
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
 
 
 def _provenance(made: Iterable[Path], root: Path, release: Release) -> str:

@@ -1,7 +1,7 @@
 """Publishes a release: `make publish`, or `python -m manifests.publish`. docs/releases.md says how to verify it.
 
 It makes the release's files (make_release.py), pushes the image and the Helm chart to a registry, and signs both by
-their digests. The SBOM and the provenance are attached as attestations. It pushes no image whose labels name another
+their digests. The SBOMs and the provenance are attached as attestations. It pushes no image whose labels name another
 commit, and leaves a tag that has other contents. It needs crane, Helm 4 and cosign 3.
 """
 
@@ -16,10 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manifests.make_release import PROVENANCE, ROOT, SBOM, Release, Unmade, digest, known, make, run, sign
+from manifests.make_release import PROVENANCE, ROOT, SBOM, SPDX, Release, Unmade, digest, known, make, run, sign
 
 HERE = Path()
 """Where the paths of layouts and keys begin that the user gives."""
+OF_CHART = (("slsaprovenance1", PROVENANCE),)
+OF_IMAGE = (("cyclonedx", SBOM), ("spdxjson", SPDX), *OF_CHART)
 LABELS = "org.opencontainers.image."
 INDEXES = {"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -50,9 +52,7 @@ def publish(
     `layout` is the folder of an OCI layout with the image; `options` are those with which cosign signs. Raises Unmade.
     """
     release = known(root, rehearsal=rehearsal)
-    image = Artifact(
-        f"{registry}/slicewarden", built(layout, release), (("cyclonedx", SBOM), ("slsaprovenance1", PROVENANCE))
-    )
+    image = Artifact(f"{registry}/slicewarden", built(layout, release), OF_IMAGE)
     tagged = f"{image.name}:{release.version}"
     if _taken(image.name, release.version) not in {None, image.digest}:
         raise Unmade(f"{tagged} is another image already; a version is published once")
@@ -121,7 +121,7 @@ def _push_chart(output: Path, registry: str, release: Release) -> Artifact:
             raise Unmade(f"{name}:{release.version} is another chart already; a version is published once")
     os.utime(file, (release.time, release.time))  # helm writes it into the manifest
     said = run(HERE, "helm", "push", str(file), f"oci://{registry}/charts", environment={**os.environ, "TZ": "UTC"})
-    return Artifact(name, _digest(said), (("slsaprovenance1", PROVENANCE),))
+    return Artifact(name, _digest(said), OF_CHART)
 
 
 def _taken(name: str, tag: str) -> str | None:

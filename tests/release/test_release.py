@@ -43,6 +43,7 @@ def test_each_file_has_its_checksum(made: Made) -> None:
         "install.yaml",
         "images.yaml",
         "sbom.cdx.json",
+        "sbom.spdx.json",
         "release-notes.md",
         "provenance.intoto.json",
         "SHA256SUMS",
@@ -113,6 +114,21 @@ def test_the_bill_of_materials_has_each_pinned_package(made: Made) -> None:
     pinned = {line.split()[0] for line in pins.splitlines() if "==" in line}
     assert pinned <= named
     assert found["serialNumber"].startswith("urn:uuid:")
+
+
+def test_both_bills_of_materials_have_the_same_packages(made: Made) -> None:
+    ours, other = (json.loads((made[0] / name).read_text("utf-8")) for name in ("sbom.cdx.json", "sbom.spdx.json"))
+    root, *rest = other["packages"]
+    assert (root["name"], root["versionInfo"]) == ("slicewarden", made[1].version)
+    listed = {(each["name"], each["versionInfo"], each["externalRefs"][0]["referenceLocator"]) for each in rest}
+    assert listed == {(each["name"], each["version"], each["purl"]) for each in ours["components"]}
+    names = {each["SPDXID"]: each["name"] for each in other["packages"]}
+    needed = {
+        (names[each["spdxElementId"]], names[each["relatedSpdxElement"]])
+        for each in other["relationships"]
+        if each["relationshipType"] == "DEPENDS_ON"
+    }
+    assert {("slicewarden", "flask"), ("flask", "werkzeug")} <= needed
 
 
 def test_the_provenance_names_the_commit_and_each_file(made: Made) -> None:

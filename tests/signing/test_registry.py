@@ -37,6 +37,7 @@ PAGE = (ROOT / "docs" / "releases.md").read_text("utf-8")
 NAME = "registry.example/gpu"
 """Where the page has the release."""
 UNLOGGED = ("--signing-config", "none.json", "--trusted-root", "root.json")
+SPDX_TOOLS = "spdx-tools==0.8.3"
 UNSIGNED = "no matching attestations"
 
 
@@ -172,15 +173,30 @@ def test_attestations_say_what_the_files_say(published: Published) -> None:
     assert published.install().returncode == 0
     sbom = json.loads((published.files / make_release.SBOM).read_text("utf-8"))
     assert statement(published.folder / "sbom.json")["predicate"] == sbom
+    image = f"{published.registry.host}/gpu/slicewarden@{published.digest('gpu/slicewarden')}"
+    verify = ("cosign", "verify-attestation", "--key", "ours.pub", OFFLINE, "--type")
+    (published.folder / "spdx.json").write_text(published.run(*verify, "spdxjson", image), "utf-8")
+    spdx = json.loads((published.files / make_release.SPDX).read_text("utf-8"))
+    assert statement(published.folder / "spdx.json")["predicate"] == spdx
     provenance = json.loads((published.files / make_release.PROVENANCE).read_text("utf-8"))
     for name in ("gpu/slicewarden", "gpu/charts/slicewarden"):
         digest = published.digest(name)
         reference = f"{published.registry.host}/{name}@{digest}"
-        verify = ("cosign", "verify-attestation", "--key", "ours.pub", OFFLINE, "--type", "slsaprovenance1")
-        (published.folder / "provenance.json").write_text(published.run(*verify, reference), "utf-8")
+        (published.folder / "provenance.json").write_text(published.run(*verify, "slsaprovenance1", reference), "utf-8")
         said = statement(published.folder / "provenance.json")
         assert said["predicate"] == provenance["predicate"]
         assert [each["digest"] for each in said["subject"]] == [{"sha256": digest.removeprefix("sha256:")}]
+
+
+def test_spdx_own_tools_find_no_mistake(published: Published, tmp_path: Path) -> None:
+    file = tmp_path / make_release.SPDX
+    found = json.loads((published.files / make_release.SPDX).read_text("utf-8"))
+    tools = (Path(sys.executable).parent / "uv", "tool", "run", "--python", sys.executable, "--from", SPDX_TOOLS)
+    for said, mistake in ((found, ""), ({**found, "documentNamespace": "here"}, "document_namespace")):
+        file.write_text(json.dumps(said), "utf-8")
+        done = published.ended(*tools, "pyspdxtools", "--infile", file)
+        assert (done.returncode == 0) == (mistake == ""), done.stdout + done.stderr
+        assert mistake in done.stdout + done.stderr
 
 
 def statement(file: Path) -> Any:
