@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where it is set, each of the many processes that a target starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing frameworks nightly lint fixtures docs site release publish rehearsal man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing programs frameworks nightly lint fixtures docs site release publish rehearsal man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -62,6 +62,9 @@ nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed
 
 signing: $(READY)  ## statements that cosign itself signs, and a release published, verified and installed from a registry (needs Go; builds cosign and the registry the first time, seven minutes)
 	$(BIN)/pytest tests/signing
+
+programs: $(READY)  ## print the folders of cosign, crane and Helm, built from their pins, as $PATH has them (needs Go)
+	@$(BIN)/python -m tests.signing
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
 	$(BIN)/python -m tests.frameworks

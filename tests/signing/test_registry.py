@@ -25,9 +25,8 @@ import yaml
 
 from manifests import make_release
 from tests import ROOT
-from tests.chart import helm
 from tests.node import product
-from tests.signing import registry
+from tests.signing import programs, registry
 from tests.signing.conftest import DONE, OFFLINE, Signing
 from tests.support import oci_layouts
 from tests.support.checkouts import committed
@@ -125,7 +124,7 @@ def published(
     folder = tmp_path_factory.mktemp("published")
     try:
         image = product.image()
-        places = (registry.programs(), signing.program.parent, helm.find().parent)
+        places = programs()
     except Missing as missing:
         pytest.exit(str(missing), returncode=2)
     with registry.served(folder) as running:
