@@ -60,7 +60,7 @@ nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed
 	$(BIN)/pytest -m thorough tests/monitoring
 	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
 
-signing: $(READY)  ## statements that cosign itself signs, and a release published, verified and installed from a registry (needs Go; builds cosign and the registry the first time, seven minutes)
+signing: $(READY)  ## statements that cosign itself signs, and a release published to a registry, verified and installed from there (needs Go and what make node does; seven minutes the first time)
 	$(BIN)/pytest tests/signing
 
 programs: $(READY)  ## print the folders of cosign, crane and Helm, built from their pins, as $PATH has them (needs Go)

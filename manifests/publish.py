@@ -115,13 +115,21 @@ def _blob(layout: Path, entry: dict[str, Any]) -> Any:
 def _push_chart(output: Path, registry: str, release: Release) -> Artifact:
     name = f"{registry}/charts/slicewarden"
     file = output / f"slicewarden-chart-{release.version}.tgz"
-    if taken := _taken(name, release.version):
-        (layer,) = json.loads(run(HERE, "crane", "manifest", f"{name}@{taken}"))["layers"]
-        if layer["digest"] != f"sha256:{digest(file)}":
-            raise Unmade(f"{name}:{release.version} is another chart already; a version is published once")
+    ours = f"sha256:{digest(file)}"
+    if (taken := _taken(name, release.version)) and _layer(f"{name}@{taken}") != ours:
+        raise Unmade(f"{name}:{release.version} is another chart already; a version is published once")
     os.utime(file, (release.time, release.time))  # helm writes it into the manifest
     said = run(HERE, "helm", "push", str(file), f"oci://{registry}/charts", environment={**os.environ, "TZ": "UTC"})
-    return Artifact(name, _digest(said), OF_CHART)
+    chart = Artifact(name, _digest(said), OF_CHART)
+    if _layer(chart.reference) != ours:
+        raise Unmade(f"{chart.reference} is another chart than {file.name}")
+    return chart
+
+
+def _layer(reference: str) -> str:
+    """Return the digest of the one layer of a chart in the registry; crane compares its manifest with the reference."""
+    (layer,) = json.loads(run(HERE, "crane", "manifest", reference))["layers"]
+    return str(layer["digest"])
 
 
 def _taken(name: str, tag: str) -> str | None:
@@ -129,7 +137,7 @@ def _taken(name: str, tag: str) -> str | None:
     try:
         return _digest(run(HERE, "crane", "digest", f"{name}:{tag}"))
     except Unmade as reason:
-        if re.search("NAME_UNKNOWN|MANIFEST_UNKNOWN|404 Not Found", str(reason)):
+        if re.search(r"(?m)^Error: .*(NAME|MANIFEST)_UNKNOWN", str(reason)):
             return None
         raise
 

@@ -25,6 +25,7 @@ import yaml
 
 from manifests import make_release
 from tests import ROOT
+from tests.e2e import binaries, control_plane
 from tests.node import product
 from tests.signing import programs, registry
 from tests.signing.conftest import DONE, OFFLINE, Signing
@@ -37,6 +38,7 @@ NAME = "registry.example/gpu"
 """Where the page has the release."""
 UNLOGGED = ("--signing-config", "none.json", "--trusted-root", "root.json")
 SPDX_TOOLS = "spdx-tools==0.8.3"
+SYSTEM = "--namespace=slicewarden-system"
 UNSIGNED = "no matching attestations"
 
 
@@ -81,15 +83,19 @@ class Published:
         shutil.rmtree(
             Path(self.environment["HOME"]) / ".cache" / "helm", ignore_errors=True
         )  # by which it asks only once
-        return self.ended("bash", "-euo", "pipefail", "-c", self.commands(repository))
+        script, count = re.subn(r"(?m)^helm install (.*) --wait$", r"helm template \1", self.commands(repository))
+        assert count == 1
+        return self.shell(script)
+
+    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
+        return self.ended("bash", "-euo", "pipefail", "-c", script)
 
     def commands(self, repository: str) -> str:
         _, _, section = PAGE.partition("## Verify and install it from a registry")
         (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
         lines = [line.removeprefix("$ ") for line in block.splitlines()]
         text = "\n".join(lines).replace(NAME, f"{self.registry.host}/{repository}").replace("cosign.pub", "ours.pub")
-        text = text.replace("cosign verify-attestation", f"cosign verify-attestation {OFFLINE}")
-        return re.sub(r"(?m)^helm install (.*) --wait$", r"helm template \1", text)
+        return text.replace("cosign verify-attestation", f"cosign verify-attestation {OFFLINE}")
 
     def digest(self, name: str) -> str:
         return self.run("crane", "digest", f"{self.registry.host}/{name}:{self.version}").strip()
@@ -98,15 +104,16 @@ class Published:
     def version(self) -> str:
         return make_release.known(self.checkout, rehearsal=True).version
 
-    def another_chart(self, image: str) -> Path:
-        """Return the release's chart with another image."""
+    def another_chart(self, image: str, version: str = "") -> Path:
+        """Return the release's chart with another image, or also another version."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             shutil.copytree(self.checkout / "manifests" / "chart", Path(folder) / "slicewarden")
             values = Path(folder) / "slicewarden" / "values.yaml"
             release = make_release.Release(self.version, "", 0, image=image)
             values.write_text(make_release.pinned(release)(values.read_text("utf-8")), "utf-8")
-            self.run("helm", "package", values.parent, "--destination", self.folder)
-        return self.folder / f"slicewarden-{self.version}.tgz"
+            version = version or self.version
+            self.run("helm", "package", values.parent, "--version", version, "--destination", self.folder)
+        return self.folder / f"slicewarden-{version}.tgz"
 
     def push(self, chart: Path, repository: str, *, signed: bool) -> None:
         """Push a chart, and sign it with the release's key."""
@@ -154,7 +161,9 @@ def test_the_image_and_the_chart_are_verified_and_installed_by_digest(published:
     done = published.install()
     assert done.returncode == 0, done.stderr
     chart = published.files / f"slicewarden-chart-{published.version}.tgz"
-    assert objects(done.stdout) == objects(published.run("helm", "template", "slicewarden", chart))
+    version, mark, rendered = done.stdout.partition("---\n")
+    assert version == f"version: {published.version}\n"
+    assert objects(mark + rendered) == objects(published.run("helm", "template", "slicewarden", chart))
     images = yaml.safe_load((published.files / "images.yaml").read_text("utf-8"))["images"]
     assert images == [f"{published.registry.host}/gpu/slicewarden@{published.digest('gpu/slicewarden')}"]
     made = {line.removeprefix("made ") for line in published.lines if line.startswith("made ")}
@@ -166,6 +175,35 @@ def test_the_image_and_the_chart_are_verified_and_installed_by_digest(published:
 
 def objects(text: str) -> list[object]:
     return [each for each in yaml.safe_load_all(text) if each]
+
+
+def test_a_cluster_is_installed_from_the_files_and_from_the_registry(published: Published, tmp_path: Path) -> None:
+    """The programs of the cluster are those of `make e2e`; KWOK says that pods are ready, and runs none."""
+    try:
+        programs_of_cluster = binaries.find(tuple(binaries.PACKAGES))
+    except Missing as missing:
+        pytest.exit(str(missing), returncode=2)
+    image = f"{published.registry.host}/gpu/slicewarden@{published.digest('gpu/slicewarden')}"
+    with control_plane.running(tmp_path, programs_of_cluster) as cluster:
+        cluster.add_nodes()
+        files = str(published.files / "install.yaml")
+        cluster.do("apply", "-f", files)
+        cluster.do("rollout", "status", "deployment", SYSTEM, "--timeout=300s")
+        assert images_of(cluster) == {image}
+        cluster.do("delete", "-f", files)
+        done = published.shell(f"export KUBECONFIG='{cluster.kubeconfig()}'\n{published.commands('gpu')}")
+        assert done.returncode == 0, done.stderr
+        cluster.do("rollout", "status", "deployment", SYSTEM, "--timeout=300s")
+        assert images_of(cluster) == {image}
+    chart = f"{published.registry.host}/gpu/charts/slicewarden@{published.digest('gpu/charts/slicewarden')}"
+    published.lines.extend(["installed install.yaml", f"installed {chart}"])
+
+
+def images_of(cluster: control_plane.Cluster) -> set[str]:
+    """The images of all containers of the product in a cluster."""
+    pods = cluster.get("pods", SYSTEM)["items"]
+    assert pods
+    return {container["image"] for pod in pods for container in pod["spec"]["containers"]}
 
 
 def test_attestations_say_what_the_files_say(published: Published) -> None:
@@ -260,6 +298,19 @@ def test_a_tag_that_was_moved_is_refused(published: Published) -> None:
     assert done.returncode != 0
     assert UNSIGNED in done.stderr
     assert published.install().returncode == 0
+
+
+def test_a_tag_that_was_moved_to_an_older_release_is_refused(published: Published) -> None:
+    """That one is signed, too."""
+    image = f"{published.registry.host}/gpu/slicewarden@{published.digest('gpu/slicewarden')}"
+    published.push(published.another_chart(image, "0.0.9"), "older", signed=True)
+    name = f"{published.registry.host}/older/charts/slicewarden"
+    published.run("crane", "tag", f"{name}:0.0.9", published.version)
+    done = published.install("older")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Verification for" in done.stderr
+    published.push(published.another_chart(image), "newer", signed=True)
+    assert published.install("newer").returncode == 0
 
 
 def test_a_chart_with_another_image_is_refused_though_it_is_signed(published: Published) -> None:
