@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.gpu.containers import Containers, container_id
 from tests.support.card.state import State
@@ -27,7 +30,7 @@ from webhook.agent.observe.cgroups import CgroupFolders, mount
 from webhook.agent.observe.limited import LimitFault, WantedLimit
 from webhook.agent.observe.look import ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import UNLIMITED, Cards
-from webhook.agent.observe.places import ContainerCgroup
+from webhook.agent.observe.places import ContainerCgroup, place
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process, Processes
 from webhook.agent.observe.view import NodeContainer
@@ -45,7 +48,7 @@ CARD = "GPU-00000000-0000-0000-0000-000000000000"
 
 
 def known(allowance: int | None = 4000, **standing: Any) -> NodeContainer:
-    return NodeContainer(NAME, "u-1", Admitted(**{"requests": True, "allowance": allowance, **standing}))
+    return NodeContainer(NAME, UID, Admitted(**{"requests": True, "allowance": allowance, **standing}))
 
 
 # Evictions
@@ -83,7 +86,7 @@ def test_an_eviction_names_the_pods_uid_and_has_an_outcome(
         assert enforce.evict(api(url, tmp_path), known()) == outcome
     ((path, body),) = asked
     assert path == "/api/v1/namespaces/team/pods/job/eviction"
-    assert body["deleteOptions"] == {"preconditions": {"uid": "u-1"}}
+    assert body["deleteOptions"] == {"preconditions": {"uid": UID}}
     assert (body["apiVersion"], body["kind"]) == ("policy/v1", "Eviction")
 
 
@@ -297,7 +300,7 @@ def test_an_exemption_of_the_policy_keeps_a_component_from_every_act(card: State
     card.set(limits=1)
     for exemptions in (policy.exemptions, ()):
         own = replace(policy, exemptions=exemptions)
-        found = NodeContainer(NAME, "u-1", admitted(item, own, Facts(), Node("n", labels))["main"])
+        found = NodeContainer(NAME, UID, admitted(item, own, Facts(), Node("n", labels))["main"])
         assert found.admitted.allowance is not None
         card.hold(container.run(), 20000)
         now = [0.0]
@@ -769,12 +772,12 @@ def test_folders_are_found_by_id_and_a_tenants_own_below_them_never(tmp_path: Pa
     own = tmp_path / "kubepods.slice" / f"kubepods-pod{UID.replace('-', '_')}.slice" / f"cri-containerd-{ID}.scope"
     (own / "kubepods" / f"pod{UID}" / OTHER).mkdir(parents=True)
     folders = CgroupFolders(tmp_path)
-    assert folders.find([ID, OTHER]) == {ID: own}
+    assert folders.find({ID: UID, OTHER: UID}) == {ID: own}
     (own / "kubepods" / f"pod{UID}" / OTHER).rmdir()
     (own / "kubepods" / f"pod{UID}").rmdir()
     (own / "kubepods").rmdir()
     own.rmdir()
-    assert folders.find([ID]) == {}
+    assert folders.find({ID: UID}) == {}
 
 
 @pytest.mark.parametrize("form", ["kubepods.slice/kubepods-pod{}.slice/cri-containerd-{}.scope", "kubepods/pod{}/{}"])
@@ -794,6 +797,76 @@ def test_the_containers_of_a_pod_are_found_and_the_outermost_pod_of_a_path_count
     assert {each: uid for each, (uid, _) in found.items()} == {ID: UID, sandbox: UID, OTHER: another}
     assert found[OTHER] == (another, theirs)
     assert {*folders.of_pods([UID])} == {ID, sandbox}
+
+
+def test_a_static_pods_container_is_found_though_the_api_has_another_uid(tmp_path: Path) -> None:
+    static = tmp_path / "kubepods.slice" / f"kubepods-pod{'0f' * 16}.slice" / f"cri-containerd-{ID}.scope"
+    foreign = tmp_path / "kubepods.slice" / f"kubepods-pod{'9' * 8}{UID[8:].replace('-', '_')}.slice" / OTHER
+    for folder in (static, foreign):
+        folder.mkdir(parents=True)
+    assert CgroupFolders(tmp_path).find({ID: UID, OTHER: UID}) == {ID: static}
+
+
+NAMES = st.tuples(st.sampled_from((UID, f"{'9' * 8}{UID[8:]}", "0f" * 16)), st.sampled_from((ID, OTHER, "ef" * 32)))
+FORMS = (
+    "{above}/kubepods/burstable/pod{uid}/{id}",
+    "{above}/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid_}.slice/crio-{id}.scope",
+    "{above}/kubepods/pod{uid}/more/docker-{id}.scope",
+    "{above}/system.slice/of-a-service",
+)
+PATHS = st.builds(
+    lambda form, names, above: form.format(
+        uid=names[0], uid_=names[0].replace("-", "_"), id=names[1], above=above
+    ).lstrip("/"),
+    st.sampled_from(FORMS),
+    NAMES,
+    st.sampled_from(("", "/gpu-node")),
+)
+
+
+@given(st.lists(PATHS, max_size=6), st.booleans())
+def test_containers_are_found_as_in_a_walk_of_every_folder(paths: list[str], nested: bool) -> None:
+    """Whether a tenant makes the same names again below its container or not."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        for path in paths:
+            (root / path / (path if nested else "")).mkdir(parents=True, exist_ok=True)
+        real = {place(f"0::/{each.relative_to(root)}") for each in root.rglob("*")} - {None}
+        for uid in (UID, f"{'9' * 8}{UID[8:]}"):
+            found = CgroupFolders(root)
+            listed = found.of_pods([uid])
+            own = [each for each in real if each and each.pod == uid]
+            assert {each: pod for each, (pod, _) in listed.items()} == {each.container: uid for each in own}
+            assert {root / each.path.lstrip("/") for each in own} >= {at for _, at in listed.values()}
+            theirs = [each for each in real if each and (each.pod == uid or each.pod == "0f" * 16)]
+            assert {*found.find(dict.fromkeys((ID, OTHER), uid))} == {each.container for each in theirs} & {ID, OTHER}
+
+
+def test_a_search_reads_no_folder_of_another_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 pods with 1,500 containers, and 100 services; another pod has no cgroup yet, as while its image is pulled."""
+    read, scandir = list[Path](), os.scandir
+
+    def reading(path: Path) -> Any:
+        read.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", reading)
+    services = [f"system.slice/{number}.service" for number in range(100)]
+    outside = {"", "system.slice", "kubepods", "kubepods/burstable", *services}
+    uids = [f"{number:08}{UID[8:]}" for number in range(500)]
+    containers = [f"kubepods/burstable/pod{uid}/{number}{uid[:8]:>063}" for uid in uids for number in range(3)]
+    for each in (*services, *containers):
+        (tmp_path / each).mkdir(parents=True)
+    folders, late = CgroupFolders(tmp_path), f"{'9' * 8}{UID[8:]}"
+    assert folders.of_pods([late]) == {}
+    assert sorted(read) == sorted(tmp_path / each for each in outside)
+    read.clear()
+    assert folders.find({ID: late}) == {}
+    assert sorted(read) == sorted(tmp_path / each for each in outside)
+    assert len(folders.of_pods(uids)) == 1500
+    read.clear()
+    assert folders.find({ID: uids[7]}) == {}  # its container has ended, as between two crashes
+    assert read == [tmp_path / f"kubepods/burstable/pod{uids[7]}"]
 
 
 def test_the_last_mount_of_the_whole_hierarchy_counts(tmp_path: Path) -> None:

@@ -139,12 +139,12 @@ LABELS = {
     "nvidia.com/gpu.replicas": "4",
     "nvidia.com/gpu.sharing-strategy": "time-slicing",
 }
-ID = "ab" * 32
+UID, ID = "11111111-2222-3333-4444-555555555555", "ab" * 32
 
 
 def pod(**resources: str) -> dict[str, Any]:
     return {
-        "metadata": {"namespace": "team", "name": "job", "uid": "u-1", "resourceVersion": "7"},
+        "metadata": {"namespace": "team", "name": "job", "uid": UID, "resourceVersion": "7"},
         "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {"limits": resources}}]},
         "status": {"containerStatuses": [{"name": "main", "containerID": f"containerd://{ID}"}]},
     }
@@ -196,7 +196,7 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
         assert own.settled(10)
         (known,) = own.containers().values()
         own.stop()
-    assert (known.name, known.uid) == (ContainerName("team", "job", "main"), "u-1")
+    assert (known.name, known.uid) == (ContainerName("team", "job", "main"), UID)
     assert known.admitted == Admitted(requests=True, allowance=(23028 - 461) // 4)
     assert any(path.startswith(f"{PODS}?") and "fieldSelector=spec.nodeName%3Dn" in path for path in server.asked)
     assert any(path.startswith(f"{NODES}?") and "fieldSelector=metadata.name%3Dn" in path for path in server.asked)
@@ -223,11 +223,11 @@ def with_logs(folder: Path, own: dict[str, Any], **targets: str) -> Mapping[str,
 NAME = ContainerName("team", "job", "main")
 
 
-@pytest.mark.parametrize("uid", ["u-1", "another"])
+@pytest.mark.parametrize("uid", [UID, "another"])
 def test_a_container_is_known_before_its_pods_status_has_it_and_is_not_frozen_yet(tmp_path: Path, uid: str) -> None:
     own = {**pod(**{GPU: "1"}), "status": {"phase": "Pending"}}
     admitted = Admitted(requests=True, allowance=(23028 - 461) // 4)
-    known = NodeContainer(NAME, uid, admitted) if uid == "u-1" else NodeContainer(NAME)
+    known = NodeContainer(NAME, uid, admitted) if uid == UID else NodeContainer(NAME)
     assert with_logs(tmp_path, own, **{ID: f"{uid}/main/0"}) == {ID: known}
 
 
@@ -300,7 +300,7 @@ def test_a_container_whose_link_the_kubelet_cuts_is_limited_as_its_pod_until_it_
     card: State, tmp_path: Path
 ) -> None:
     """Its image has a wider limit, and its `postStart` hook runs on; the cgroup and the API server are pretended."""
-    uid, sandbox = "11111111-2222-3333-4444-555555555555", "ef" * 32
+    uid, sandbox = UID, "ef" * 32
     folder = tmp_path / "kubepods.slice" / f"kubepods-pod{uid.replace('-', '_')}.slice" / f"cri-containerd-{ID}.scope"
     for each in (folder, folder.with_name(f"cri-containerd-{sandbox}.scope")):
         each.mkdir(parents=True)
@@ -361,7 +361,7 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(
 ) -> None:
     """The whole way, with a real cgroup of a container; the API server is pretended."""
     mount = unified()
-    folder = mount / f"kubepods-slicewarden-test-{os.getpid()}" / "pod11111111-2222-3333-4444-555555555555" / ID
+    folder = mount / f"kubepods-slicewarden-test-{os.getpid()}" / f"pod{UID}" / ID
     folder.mkdir(parents=True)
     job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
@@ -383,7 +383,7 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(
         assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == (
             "GPUNotRequested",
             "job",
-            "u-1",
+            UID,
         )
         assert cli.main(["top", "-o", "json", "--from", str(tmp_path / "n.txt")]) == 0
         (seen,) = json.loads(capsys.readouterr().out)["cards"]
@@ -404,7 +404,7 @@ def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(
 ) -> None:
     mount = unified()
     top = mount / f"kubepods-slicewarden-once-{os.getpid()}"
-    folder = top / "pod11111111-2222-3333-4444-555555555555" / ID
+    folder = top / f"pod{UID}" / ID
     folder.mkdir(parents=True)
     policy = tmp_path / "policy.yaml"
     value = yaml.safe_load(Path("policies/sample.yaml").read_text("utf-8"))

@@ -251,7 +251,7 @@ class Limiter(Watcher):
         want = compare.wanted(seen.containers)
         if not want and not seen.pods and not self._limits.containers and not self._limits.faults:
             return
-        folders = self._folders.find(want.keys()) if self._folders else {}
+        folders = self._folders.find({each: seen.containers[each].uid for each in want}) if self._folders else {}
         if self._watch_only:
             yield from self._compare(seen, folders)
             return

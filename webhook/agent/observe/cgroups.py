@@ -1,7 +1,7 @@
 """Finds the cgroups of containers in the node's cgroup v2 file system."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from webhook.agent.observe import places
@@ -29,39 +29,65 @@ def mount(mounts: Path = MOUNTS) -> Path | None:
 
 
 class CgroupFolders:
-    """Finds the cgroup folders of containers, by id or by pod, and remembers the ones that still exist."""
+    """Finds the cgroup folders of containers by their pods, and remembers the ones that still exist.
+
+    Neither the folders of other pods are read nor those of containers: a tenant may create folders there.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._known: dict[str, Path] = {}
-        self._pods: dict[str, Path] = {}
+        self._pods: dict[str, list[Path]] = {}
 
-    def find(self, containers: Collection[str]) -> Mapping[str, Path]:
-        """Return the folder of each container that has one. Walks the hierarchy only if one is not known yet."""
+    def find(self, containers: Mapping[str, str]) -> Mapping[str, Path]:
+        """Return the folder of each container that has one. `containers` are ids, each with the uid of its pod.
+
+        A static pod has another uid in the API than its folder's name, so the folders of all static pods are read.
+        """
         known = {each: folder for each, folder in self._known.items() if each in containers and folder.is_dir()}
-        if any(each not in known for each in containers):
-            known = {}
-            for place, folder in self._walk(self._root):
-                if place.container in containers:
+        if missing := {uid for each, uid in containers.items() if each not in known}:
+            own = self._of(missing)
+            static = [folders for uid, folders in self._pods.items() if places.is_static(uid)]
+            for place, folder in self._containers([*own, *static]):
+                uid = containers.get(place.container)
+                if uid == place.pod or (uid is not None and places.is_static(place.pod)):
                     known.setdefault(place.container, folder)
         self._known = known
         return known
 
     def of_pods(self, pods: Collection[str]) -> Mapping[str, tuple[str, Path]]:
-        """Return the containers of pods by id, each with its pod's uid and its folder. A pod's sandbox is one of them.
+        """Return the containers of pods by id, each with its pod's uid and its folder. The sandbox is one of them."""
+        return {place.container: (place.pod, folder) for place, folder in self._containers(self._of(pods))}
 
-        Walks the hierarchy only if a pod has no folder yet. A pod's folder has those of all its containers.
+    def _of(self, pods: Collection[str]) -> list[list[Path]]:
+        """Return the folders of each pod: one, unless the kubelet's cgroupRoot or driver has changed.
+
+        Walks the hierarchy only if a pod is not known yet.
         """
-        self._pods = {uid: folder for uid, folder in self._pods.items() if uid in pods and folder.is_dir()}
-        if any(uid not in self._pods for uid in pods):
-            self._pods = {place.pod: folder.parent for place, folder in self._walk(self._root) if place.pod in pods}
-        found = (each for folder in self._pods.values() for each in self._walk(folder))
-        return {place.container: (place.pod, folder) for place, folder in found if place.pod in pods}
+        if not all(uid in self._pods and all(folder.is_dir() for folder in self._pods[uid]) for uid in pods):
+            self._pods = {}
+            left = [self._root]
+            while left:
+                for folder in _below(left.pop()):
+                    if uid := places.pod(folder.name):
+                        self._pods.setdefault(uid, []).append(folder)
+                    else:
+                        left.append(folder)
+        return [self._pods[uid] for uid in pods if uid in self._pods]
 
-    def _walk(self, top: Path) -> Iterator[tuple[ContainerCgroup, Path]]:
-        """Yield the containers below a folder. Nothing below a container is read: a tenant may create folders there."""
-        for at, below, _ in os.walk(top):
-            place = places.place(f"0::/{Path(at).relative_to(self._root)}")
-            if place is not None:
-                below.clear()
-                yield place, Path(at)
+    def _containers(self, pods: Iterable[Iterable[Path]]) -> Iterator[tuple[ContainerCgroup, Path]]:
+        left = [folder for folders in pods for folder in folders]
+        while left:
+            for folder in _below(left.pop()):
+                if (place := places.place(f"0::/{folder.relative_to(self._root)}")) is None:
+                    left.append(folder)
+                else:
+                    yield place, folder
+
+
+def _below(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(each.path) for each in entries if each.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []

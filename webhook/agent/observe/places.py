@@ -35,6 +35,17 @@ class ContainerCgroup(NamedTuple):
         return ".." not in self.path.split("/")
 
 
+def pod(name: str) -> str:
+    """Return the uid of the pod whose cgroup's folder has this name; empty if it is no pod's."""
+    match = _POD.fullmatch(name)
+    return match["uid"].replace("_", "-") if match else ""
+
+
+def is_static(uid: str) -> bool:
+    """Whether a uid in a folder's name is that of a static pod, which has another uid in the API."""
+    return "-" not in uid
+
+
 def place(text: str) -> ContainerCgroup | None:
     """Return the container of the process whose /proc/PID/cgroup has this text; None if it is in no pod.
 
@@ -57,11 +68,10 @@ def _places(text: str) -> Iterator[ContainerCgroup]:
 
 
 def _place(path: str, version: int) -> ContainerCgroup | None:
-    pod, parts = "", path.split("/")
+    uid, parts = "", path.split("/")
     for depth, part in enumerate(parts):
-        if not pod:
-            match = _POD.fullmatch(part)
-            pod = match["uid"].replace("_", "-") if match else ""
+        if not uid:
+            uid = pod(part)
         elif match := _CONTAINER.fullmatch(part):
-            return ContainerCgroup(pod, match["id"], "/".join(parts[: depth + 1]), version)
+            return ContainerCgroup(uid, match["id"], "/".join(parts[: depth + 1]), version)
     return None

@@ -196,7 +196,8 @@ def _looked(follow: "tuple[NodeWatch, Any] | None", *, as_json: bool) -> str:
                 outputs.say(["note: the API server has not answered; containers are named by their log files"])
             seen, here = look.look(cards, Processes()), follow[0].containers()
         mount = cgroups.mount()
-        folders = cgroups.CgroupFolders(mount).find(compare.wanted(here).keys()) if mount else {}
+        pods = {each: here[each].uid for each in compare.wanted(here)}
+        folders = cgroups.CgroupFolders(mount).find(pods) if mount else {}
         limits = compare.compare(cards, seen, here, folders)
         outputs.say([f"driver {cards.driver} has no {name}" for name in sorted(cards.missing)])
         return write(seen, here, limits=limits)
