@@ -8,7 +8,7 @@ from typing import Any
 from webhook.agent.actions import DONE, PERIOD, WAITS, ConditionLog, NodeAction, Watcher
 from webhook.agent.limits.health import CardHealth
 from webhook.agent.limits.idle_watch import IdleWatch
-from webhook.agent.limits.limits import Limiter
+from webhook.agent.limits.limiter import Limiter
 from webhook.agent.limits.taint import NodeTaint
 from webhook.agent.limits.watchdog import Watchdog
 from webhook.agent.metrics import AgentMetrics, LastLook

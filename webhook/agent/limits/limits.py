@@ -1,36 +1,18 @@
-"""Has NVIDIA's driver limit each container of a pool with `memoryLimit: Driver` to its allowance."""
+"""Keeps the driver's limits of cgroups in step with the wanted ones, and finds which somebody has changed."""
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from webhook.agent.actions import DONE, LIMIT, ConditionLog, NodeAction, Watcher
-from webhook.agent.limits import compare
-from webhook.agent.observe import limited
-from webhook.agent.observe.admitted import UNKNOWN
-from webhook.agent.observe.cgroups import CgroupFolders
-from webhook.agent.observe.limited import ROUNDING, LimitCounts, LimitFault, WantedLimit
+from webhook.agent.observe.limited import ROUNDING, LimitFault, WantedLimit
 from webhook.agent.observe.nvml import UNLIMITED, Cards
-from webhook.agent.observe.view import NodeContainer, Observation
-from webhook.policy.model import REPORT
-from webhook.telemetry.log import Log
-
-LATE = 2.0
-"""Seconds between two lists of the cgroups of pods. A container that is unknown in both gets the limit of its pod.
-
-So NVIDIA's hook comes first, and nearly every container is known before.
-"""
 
 AGAIN = 30.0
 """Seconds before a limit that could not be set is tried again."""
 
 CHECK = 0.5
 """Seconds at least between two checks of the limits that are set: turns may need ten looks a second."""
-
-REASON = "GPULimitDiffers"
-"""The reason of the Events."""
 
 Key = tuple[str, str]
 """A card's UUID and the path of a container's cgroup."""
@@ -197,7 +179,7 @@ def _set(key: Key, limit: _CardLimit, nvml: Cards) -> str:
         limit.ours = True
         read = nvml.limit_of(*key)
         if read is not None and read > mib + ROUNDING:
-            return f"the driver reports {_size(read)} after a limit was set"
+            return f"the driver reports {size(read)} after a limit was set"
     limit.mib, limit.held = mib, max(mib, read or 0)
     return ""
 
@@ -209,133 +191,9 @@ def _lifted(key: Key, limit: _CardLimit, nvml: Cards) -> Iterator[LimitDifferenc
         return
     limit.mib = None
     fault = LimitFault.WIDER if read < UNLIMITED else LimitFault.MISSING
-    yield LimitDifference(
-        limit.container, key[0], fault, f"was found with {_size(read)} after the agent had limited it"
-    )
+    yield LimitDifference(limit.container, key[0], fault, f"was found with {size(read)} after the agent had limited it")
 
 
-def _size(mib: int) -> str:
+def size(mib: int) -> str:
+    """Return the words for a limit in MiB."""
     return f"a limit of {mib} MiB" if mib < UNLIMITED else "no limit"
-
-
-class Limiter(Watcher):
-    """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2.
-
-    With `watch_only` it only reads them, and reports what differs.
-    """
-
-    def __init__(self, folders: CgroupFolders | None, log: Log, *, watch_only: bool = False) -> None:
-        self._folders, self._conditions, self._watch_only = folders, ConditionLog(log), watch_only
-        self._limits = DriverLimits()
-        self._listed: Mapping[str, tuple[str, Path]] = {}
-        self._late: Mapping[str, tuple[str, Path]] = {}
-        self._due = float("-inf")
-        self._nvml: Cards | None = None
-
-    @property
-    def counts(self) -> LimitCounts:
-        """The limits that are set or failed, and the differences."""
-        faults = Counter(each for found in self._limits.faults.values() for each in found)
-        return LimitCounts(len(self._limits), len(self._limits.failed), faults)
-
-    def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
-        """Set the limits of all containers of the node, including those that use no card yet.
-
-        A container of which only the pod is known gets the widest limit of the pod's containers. Limits stay that
-        NVIDIA's hook has set, and those of containers about which nothing is known any more: a pod that was deleted by
-        force runs on until its grace period ends.
-        """
-        if seen.nvml is not self._nvml:
-            self._limits.forget()
-            self._nvml = seen.nvml
-        want = compare.wanted(seen.containers)
-        if not want and not seen.pods and not self._limits.containers and not self._limits.faults:
-            return
-        folders = self._folders.find({each: seen.containers[each].uid for each in want}) if self._folders else {}
-        if self._watch_only:
-            yield from self._compare(seen, folders)
-            return
-        late = self._strangers(seen, now)
-        names = {**seen.containers, **{each: seen.pods[uid] for each, (uid, _) in late.items()}}
-        wider = compare.wanted({each: names[each] for each in late})
-        want = {**want, **{each: own._replace(any=True) for each, own in wider.items()}}
-        folders = {**folders, **{each: folder for each, (_, folder) in late.items()}}
-        unknown = {each for each in self._limits.containers if _unknown(seen, each)}
-        done, found = self._limits.keep(now, want, folders, seen.nvml, unknown)
-        for container, card in done:
-            why = f"limited to {want[container].mib} MiB of GPU {card} by the driver"
-            yield NodeAction(LIMIT, container, why, gpu=card, target=names[container], outcome=DONE)
-        yield from self._report([*self._hooks(seen, want, folders), *found], names, self._limits.containers)
-        why = "" if self._folders or not want else "the root of cgroup v2 is not mounted"
-        self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
-
-    def close(self) -> Iterator[NodeAction]:
-        """Remove the limits, except those that containers had before the agent: NVIDIA's hook has set them."""
-        if self._nvml is not None:
-            self._limits.close(self._nvml)
-        yield from ()
-
-    def _strangers(self, seen: Observation, now: float) -> Mapping[str, tuple[str, Path]]:
-        """Return the containers of which only the pod is known, by id, each with its pod's uid and its cgroup."""
-        if self._folders and now >= self._due:
-            before, self._due = self._listed, now + LATE
-            self._listed = self._folders.of_pods(seen.pods.keys())
-            self._late = {each: at for each, at in self._listed.items() if each in before}
-        own = self._limits.own
-        return {
-            each: (uid, folder)
-            for each, (uid, folder) in self._late.items()
-            if uid in seen.pods and _unknown(seen, each) and each not in own
-        }
-
-    def _hooks(
-        self, seen: Observation, want: Mapping[str, WantedLimit], folders: Mapping[str, Path]
-    ) -> Iterator[LimitDifference]:
-        """Yield how the limits that NVIDIA's hook has set differ from those that the containers' variables state."""
-        using = limited.used(seen.cards)
-        known = {each: own for each, own in want.items() if not own.any and each in folders}
-        stated = {each: own.stated for each, own in known.items() if own.stated is not None}
-        for container, mib in stated.items():
-            first = self._limits.first(folders[container], seen.nvml)
-            match limited.fault(mib, first, using.get(container, ())):
-                case LimitFault.WIDER:
-                    most = max(each for each in first.values() if each is not None and each < UNLIMITED)
-                    why = f"had {_size(most)} from NVIDIA's hook, which is more than its {mib} MiB"
-                    yield LimitDifference(container, "", LimitFault.WIDER, why)
-                case LimitFault.MISSING:
-                    yield LimitDifference(container, "", LimitFault.NO_HOOK, "had no limit from NVIDIA's hook")
-                case LimitFault.OTHER_CARD:
-                    yield LimitDifference(container, "", LimitFault.OTHER_CARD, OTHER_CARD)
-
-    def _compare(self, seen: Observation, folders: Mapping[str, Path]) -> Iterator[NodeAction]:
-        """Report what differs, with no limit set by this agent."""
-        found = [
-            LimitDifference(each.id, "", each.fault, NOTES[each.fault].format(each.most))
-            for each in compare.compare(seen.nvml, seen.cards, seen.containers, folders)
-            if each.fault is not None
-        ]
-        yield from self._report(found, seen.containers, {each.container for each in found})
-
-    def _report(
-        self, found: Collection[LimitDifference], names: Mapping[str, NodeContainer], known: Collection[str]
-    ) -> Iterator[NodeAction]:
-        """Report each difference once while its container is known."""
-        for each in self._limits.news(found):
-            target = names.get(each.container)
-            yield NodeAction(REPORT, each.container, each.why, REASON, each.card, target, outcome=DONE)
-        self._limits.faults = {each: faults for each, faults in self._limits.faults.items() if each in known}
-
-
-OTHER_CARD = "uses a GPU on which NVIDIA's hook had set no limit, and has a limit on another GPU"
-
-NOTES = {
-    LimitFault.MISSING: "has no limit by the driver, and should have {} MiB",
-    LimitFault.WIDER: "has a wider limit by the driver than its {} MiB",
-    LimitFault.OTHER_CARD: "uses a GPU on which it has no limit by the driver, and has a limit on another GPU",
-}
-"""What is reported where the agent only watches; with the limit in MiB."""
-
-
-def _unknown(seen: Observation, container: str) -> bool:
-    known = seen.containers.get(container)
-    return known is None or known.admitted == UNKNOWN

@@ -1,0 +1,44 @@
+"""Finds the containers of which only the pod is known, by its uid in the path of their cgroups."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from webhook.agent.observe.admitted import UNKNOWN
+from webhook.agent.observe.cgroups import CgroupFolders
+from webhook.agent.observe.view import Observation
+
+LATE = 2.0
+"""Seconds between two lists of the cgroups of pods. A container without a name in both counts.
+
+So NVIDIA's hook comes first, and nearly every container has a name before.
+"""
+
+
+class UnnamedContainers:
+    """Lists the cgroups of the node's pods. `folders` is None if the node has no cgroup v2."""
+
+    def __init__(self, folders: CgroupFolders | None) -> None:
+        self._folders, self._due = folders, float("-inf")
+        self._listed: Mapping[str, tuple[str, Path]] = {}
+        self._late: Mapping[str, tuple[str, Path]] = {}
+
+    def look(self, seen: Observation, now: float, own: Collection[str]) -> Mapping[str, tuple[str, Path]]:
+        """Return the containers without a name, by id, each with its pod's uid and its cgroup.
+
+        Those that have limits of their `own` are left out. `now` is in seconds of a monotonic clock.
+        """
+        if self._folders and now >= self._due:
+            before, self._due = self._listed, now + LATE
+            self._listed = self._folders.of_pods(seen.pods.keys())
+            self._late = {each: at for each, at in self._listed.items() if each in before}
+        return {
+            each: (uid, folder)
+            for each, (uid, folder) in self._late.items()
+            if uid in seen.pods and not named(seen, each) and each not in own
+        }
+
+
+def named(seen: Observation, container: str) -> bool:
+    """Whether it is known what a container was admitted with."""
+    known = seen.containers.get(container)
+    return known is not None and known.admitted != UNKNOWN
