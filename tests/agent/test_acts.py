@@ -39,6 +39,7 @@ from webhook.cluster.client import Api, connect
 from webhook.cluster.events import EventNote
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
+from webhook.memory.driver import start
 from webhook.policy.model import EVICT, KILL, Over
 
 UID, ID, OTHER = "11111111-2222-3333-4444-555555555555", "ab" * 32, "cd" * 32
@@ -613,6 +614,67 @@ def test_a_driver_without_limits_or_rights_is_told_once_and_tried_again_by_and_b
     one.round()
     assert card.limits() == {str(container.folder): 4000}
     one.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "driver"),
+    [(1, {}, True), (0, {}, False), (1, {"instances": 2}, None)],
+    ids=["limits", "an old driver", "MIG"],
+)
+@pytest.mark.parametrize("unified", [True, False])
+def test_what_nvidias_hook_lacks_is_logged_once_and_counted_where_the_policy_has_it_set_limits(
+    card: State, container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    mode: int, more: dict[str, int], driver: bool | None, unified: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(start, "CGROUPS", tmp_path)
+    if unified:
+        (tmp_path / "cgroup.controllers").touch()
+    card.set(limits=mode, **more)
+    logged, hooked = list[Any](), [False]
+    one = acting(Over(), container, log=logged.append, by_hook=lambda: hooked[0])
+    one.round()
+    assert "slicewarden_node_limit_needs{" not in one.metrics.text().decode()
+    assert logged == []
+    hooked[0] = True
+    one.round()
+    one.round()
+    text = one.metrics.text().decode()
+    met = {need: f'slicewarden_node_limit_needs{{need="{need}"}} ' for need in start.StartNeed}
+    for need, value in (("driver", driver), ("cgroup v2", unified), ("whole GPUs", not more)):
+        line = met[start.StartNeed(need)]
+        assert (line in text) is (value is not None)
+        assert value is None or f"{line}{float(value)}" in text
+    causes = [start.UNMET[need] for need, value in zip(met, (driver, unified, not more), strict=True) if value is False]
+    wanted = [{"message": "no limit before the start", "error": "; ".join(causes)}] if causes else []
+    assert [each for each in logged if each["message"] == "no limit before the start"] == wanted
+    one.close()
+
+
+def test_a_driver_that_may_not_be_asked_is_no_driver_without_limits(
+    card: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml
+
+    cards = Cards()
+    for answer, known in (
+        (pynvml.NVML_ERROR_NO_PERMISSION, None),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, None),
+        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, False),
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, False),
+    ):
+
+        def refuse(*_: Any, answer: int = answer) -> None:
+            raise pynvml.NVMLError(answer)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(pynvml, "nvmlDeviceGetMemoryLimits_v1", refuse)
+            assert cards.has_limits is known
+    with monkeypatch.context() as patched:
+        patched.delattr(pynvml, "nvmlDeviceGetMemoryLimits_v1")
+        assert cards.has_limits is None
+    card.set(limits=1)
+    assert cards.has_limits is True
+    cards.close()
 
 
 def pods(mib: int | None, stated: int | None = None) -> dict[str, NodeContainer]:

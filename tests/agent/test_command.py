@@ -37,6 +37,8 @@ from webhook.agent.observe.view import NodeContainer
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.cluster import client
+from webhook.memory.driver import start
+from webhook.memory.driver.nodes import LABEL, READY
 from webhook.policy.model import Over
 
 COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())", "agent")
@@ -233,7 +235,7 @@ def test_a_container_is_known_before_its_pods_status_has_it_and_is_not_frozen_ye
 
 def test_the_log_of_one_that_has_ended_has_only_its_name(tmp_path: Path) -> None:
     ended = "cd" * 32
-    found = with_logs(tmp_path, pod(**{GPU: "1"}), **{ID: "u-1/main/1", ended: "u-1/main/0"})
+    found = with_logs(tmp_path, pod(**{GPU: "1"}), **{ID: f"{UID}/main/1", ended: f"{UID}/main/0"})
     assert found[ended] == NodeContainer(NAME)
     assert found[ID].admitted.pause
 
@@ -400,8 +402,10 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(
 
 
 def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(
-    card: State, once: Once, tmp_path: Path
+    card: State, once: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(start, "CGROUPS", tmp_path)
+    (tmp_path / "cgroup.controllers").touch()
     mount = unified()
     top = mount / f"kubepods-slicewarden-once-{os.getpid()}"
     folder = top / f"pod{UID}" / ID
@@ -425,7 +429,7 @@ def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(
                 assert cards.limit(cards.whole[0], str(folder), mib) == ""
                 before = card.file.read_bytes()
                 status, out, err = once(*arguments)
-                assert (status, err) == (0, "")
+                assert (status, err) == (0, f"{start.FIT}\n")
                 assert out.splitlines()[-1].split() == [
                     "team/job", "main", "0", limited, str(most), difference or "-",
                 ]  # fmt: skip
@@ -437,11 +441,43 @@ def test_once_shows_the_drivers_limit_of_each_container_and_changes_nothing(
                 assert card.file.read_bytes() == before
                 cards.close()
             card.set(limits=0)  # a driver without limits
-            assert once(*arguments)[1].splitlines()[-1].split()[3:] == ["-", str(most), "-"]
+            _, out, err = once(*arguments)
+            assert out.splitlines()[-1].split()[3:] == ["-", str(most), "-"]
+            (tmp_path / "cgroup.controllers").unlink()
+            assert err == f"no limit before the start: {start.UNMET[start.StartNeed.DRIVER]}\n"
+            assert once(*arguments)[2] == err + f"no limit before the start: {start.UNMET[start.StartNeed.CGROUP]}\n"
+            card.set(instances=2)
+            assert "limit before the start: driver is not known" in once(*arguments)[2]
     finally:
         for each in (folder, folder.parent, top):
             until(lambda each=each: gone(each), f"{each} is removed")  # type: ignore[misc]
     assert server.events == []
+
+
+def test_the_agent_counts_what_nvidias_hook_lacks_only_in_a_pool_that_selects_nodes_for_it(
+    card: State, tmp_path: Path
+) -> None:
+    value = yaml.safe_load(Path("policies/sample.yaml").read_text("utf-8"))
+    pool = next(each for each in value["spec"]["pools"] if each["sharing"] == "time-slicing")
+    pool["memoryLimit"] = "Driver"
+    server = Server()
+    with serving(server, tmp_path) as kubeconfig:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(yaml.safe_dump(value))
+        arguments = ("--node", "n", "--kubeconfig", kubeconfig, "--policy", str(policy), "--watch-only")
+        with running(card.environment, *arguments) as (process, port):
+            until(lambda: "slicewarden_node_card_used_bytes{" in get(port, "/metrics")[1], "it has looked")
+            pool["nodes"]["matchLabels"][LABEL] = READY
+            server.items[NODES][0]["metadata"]["labels"] = {**LABELS, LABEL: READY}
+            assert "slicewarden_node_limit_needs{" not in get(port, "/metrics")[1]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LONG) == 0
+        policy.write_text(yaml.safe_dump(value))
+        met = 'slicewarden_node_limit_needs{need="whole GPUs"} 1.0'
+        with running(card.environment, *arguments) as (process, port):
+            until(lambda: met in get(port, "/metrics")[1], "it knows its pool")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LONG) == 0
 
 
 def gone(folder: Path) -> bool:

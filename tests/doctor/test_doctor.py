@@ -36,6 +36,8 @@ from webhook.fallback.answers import ValidationActions
 from webhook.fallback.mutations import mutating
 from webhook.fallback.needs import LACKING
 from webhook.fallback.policies import fallback
+from webhook.memory.driver.nodes import LABEL, READY
+from webhook.memory.driver.start import UNMET, StartNeed
 from webhook.policy.model import Card
 from webhook.rules import walk
 
@@ -83,6 +85,7 @@ class World:
         self.counts = 0
         self.lacks = ""
         self.asked: list[tuple[str, str, Any]] = []
+        self.texts: dict[str, tuple[int, bytes]] = {}
         self.items: dict[str, Any] = {
             "/version": {"major": "1"},
             "/api/v1": {"resources": []},
@@ -162,6 +165,9 @@ class World:
             series = self.series.get(path.rpartition("/pods/")[2].partition(":")[0], {})
             text = "# HELP any\n" + "".join(f"{name} {value}\n" for name, value in series.items())
             asked.give(*((200, text.encode()) if series else (503, b"no")))
+            return
+        if path in self.texts:
+            asked.give(*self.texts[path])
             return
         item = self.items.get(path, (404, "not found"))
         if path == REVIEWS and body["spec"]["resourceAttributes"]["resource"] == self.lacks:
@@ -313,6 +319,63 @@ def test_a_fallback_that_answers_first_does_not_hide_the_webhook(world: World, a
     assert "was allowed" in ask().having("error")["calls"]
     world.install([])
     assert "it comes from the API server's own files" in ask().having("ok")["fallback"]
+
+
+AGENTS = "/api/v1/namespaces/slicewarden-node/pods"
+HOOKED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", LABEL: READY}
+
+
+def hooked(world: World, *nodes: str) -> None:
+    """Have a pool whose nodes NVIDIA's hook limits, these nodes in it, and an agent on each but the last."""
+    value = yaml.safe_load(world.items[POLICY_MAP]["data"]["policy.yaml"])
+    pool = next(each for each in value["spec"]["pools"] if each["sharing"] == "time-slicing")
+    pool["memoryLimit"], pool["nodes"] = "Driver", {"matchLabels": HOOKED}
+    world.items[POLICY_MAP]["data"]["policy.yaml"] = yaml.safe_dump(value)
+    world.items["/api/v1/nodes"]["items"] += [{"metadata": {"name": each, "labels": HOOKED}} for each in nodes]
+    pods = [World.pod(f"agent-{each}", each) for each in nodes[:-1]]
+    world.items[AGENTS] = {"metadata": {}, "items": pods}
+
+
+def agent(world: World, node: str, text: str, status: int = 200) -> None:
+    head = "# TYPE slicewarden_node_use_bytes gauge\n" if status == 200 else ""
+    world.texts[f"{AGENTS}/agent-{node}:8080/proxy/metrics"] = (status, (head + text).encode())
+
+
+def test_the_agents_of_nodes_with_limits_by_the_hook_say_what_the_nodes_lack(world: World, ask: Any) -> None:
+    assert "limits" not in {each["check"] for each in ask().checks}
+    hooked(world, "n1", "n2", "n3")
+    needs = "".join(f'slicewarden_node_limit_needs{{need="{need}"}} 1\n' for need in StartNeed)
+    agent(world, "n1", needs)
+    agent(world, "n2", needs.replace('v2"} 1', 'v2"} 0') + 'slicewarden_node_limit_faults{fault="no hook"} 2\n')
+    done = ask()
+    assert done.having("error")["limits"] == f"{UNMET[StartNeed.CGROUP]}: n2"
+    assert done.having("warning")["limits"] == "NVIDIA's hook was not called before the start of a container: n2"
+    assert done.having("not known")["limits"] == "1 node could not be asked, such as n3: no agent runs there"
+    agent(world, "n2", needs)
+    world.items["/api/v1/nodes"]["items"].pop()
+    assert ask().having("ok")["limits"] == "the agents of 2 nodes find nothing that NVIDIA's hook lacks"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "why"),
+    [
+        ("", 200, "its agent's policy has no such pool for it"),
+        ("slicewarden_node_limit_needs{need=} 1\n", 200, "its agent's answer cannot be used"),
+        (HOSTILE, 503, "HTTP 503"),
+        ('slicewarden_node_limit_needs{need="a\\nb"} 0\n', 200, "its agent's policy has no such pool for it"),
+    ],
+)
+def test_an_agent_without_a_usable_answer_is_not_known(
+    world: World, ask: Any, text: str, status: int, why: str
+) -> None:
+    hooked(world, "n1", "n2")
+    world.items["/api/v1/nodes"]["items"].pop()
+    agent(world, "n1", text, status)
+    done = ask()
+    assert done.having("not known")["limits"].startswith(f"1 node could not be asked, such as n1: {why}")
+    assert harmful(str(done.checks), "") == []
+    world.items[AGENTS] = (403, "no")
+    assert "limits" in ask().having("not known")
 
 
 def _edit(world: World, path: str, old: str, new: str) -> None:

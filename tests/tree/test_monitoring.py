@@ -14,6 +14,7 @@ from tests import ROOT
 from tests.support.api_server_metrics import METRICS as API_SERVERS
 from webhook.agent import metrics as agent
 from webhook.agent.observe.admitted import Admitted
+from webhook.agent.observe.limited import LimitCounts
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlEvent
 from webhook.agent.observe.places import ContainerCgroup
@@ -22,6 +23,7 @@ from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import ContainerRow, NodeContainer
 from webhook.agent.turns.turns import FrozenTime
 from webhook.cluster import watch
+from webhook.memory.driver.start import StartNeed
 from webhook.model import Action, Finding, Mode, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics
 
@@ -53,7 +55,10 @@ def said() -> dict[str, tuple[str, set[str]]]:
 @pytest.fixture(scope="module")
 def seen() -> dict[str, set[str]]:
     """Every metric of the agent on a node by name, with its labels, once all of it has happened."""
-    metrics = agent.AgentMetrics(pauses=lambda: {ContainerName("a", "b", "c"): FrozenTime(True, 3.0)})
+    metrics = agent.AgentMetrics(
+        pauses=lambda: {ContainerName("a", "b", "c"): FrozenTime(True, 3.0)},
+        limits=lambda: LimitCounts(needs={StartNeed.CGROUP: False}),
+    )
     reading = CardReading("GPU-0", "0", "A10", 9000, 24576, 50, (), errors=("nvmlX: no",))
     event = NvmlEvent("GPU-0", "XID 79", fatal=True)
     place = ContainerCgroup("u", "c", "/c", 2)

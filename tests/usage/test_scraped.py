@@ -17,6 +17,7 @@ from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer, rows
 from webhook.agent.turns.turns import FrozenTime
+from webhook.memory.driver.start import StartNeed
 from webhook.usage.scraped import CardNow, NodeScrape, UseNow, read
 from webhook.usage.store import LONGEST_TEXT, DamagedRecord
 from webhook.usage.totals import NodeTotals
@@ -46,7 +47,7 @@ def test_what_the_agent_writes_is_read() -> None:
         seen,
         dead=lambda: ["GPU-9"],
         reported=lambda: [("ab" * 32, "GPU-0")],
-        limits=lambda: LimitCounts(1, 0, {LimitFault.WIDER: 2}),
+        limits=lambda: LimitCounts(1, 0, {LimitFault.WIDER: 2}, {StartNeed.DRIVER: True, StartNeed.CGROUP: False}),
         pauses=lambda: {name: FrozenTime(frozen=True, seconds=3.0)},
         usage=lambda: NodeTotals("node-1", 0.0, {}, {}, (), unsaved=False),
     )
@@ -59,7 +60,13 @@ def test_what_the_agent_writes_is_read() -> None:
         2.0,
         (("wider", 2),),
         counts=True,
+        needs={StartNeed.DRIVER: True, StartNeed.CGROUP: False},
     )
+
+
+def test_a_need_that_is_not_an_agents_word_is_left_out() -> None:
+    lines = (f'slicewarden_node_limit_needs{{need="{need}"}} 0\n' for need in ("cgroup v2", "a\x1b[31m", ""))
+    assert read((HEAD + "".join(lines)).encode()).needs == {StartNeed.CGROUP: False}
 
 
 def test_what_nvml_does_not_say_is_not_known() -> None:

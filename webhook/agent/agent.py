@@ -130,15 +130,16 @@ def build(
     turns: CardTurns | None = None,
     recorder: UsageRecorder | None = None,
     idle: Callable[[], Idle | None] = lambda: None,
+    by_hook: Callable[[], bool] = lambda: False,
     watch_only: bool = True,
     **more: Any,
 ) -> NodeAgent:
-    """Make an agent with all watchers, and their metrics. `more` is as for NodeAgent.
+    """Make an agent with all watchers, and their metrics. `more` is as for NodeAgent, `by_hook` as for Limiter.
 
     With `watch_only` it sets no limits, and evicts, kills and freezes nothing. It still taints the node.
     """
     metrics, health = AgentMetrics(), CardHealth(node, api, node_taint or NodeTaint())
-    limiter, watchdog = Limiter(folders, log, watch_only=watch_only), Watchdog(api, watch_only=watch_only)
+    limiter, watchdog = Limiter(folders, log, by_hook, watch_only=watch_only), Watchdog(api, watch_only=watch_only)
     metrics.dead, metrics.limits, metrics.reported = (
         lambda: health.dead,
         lambda: limiter.counts,

@@ -187,7 +187,14 @@ def _limits(counts: LimitCounts) -> Iterator[Metric]:
     )
     for each in LimitFault:
         faults.add_metric((each.value,), counts.faults.get(each, 0))
-    yield from (limits, faults)
+    needs = GaugeMetricFamily(
+        "slicewarden_node_limit_needs",
+        "1 for each need of NVIDIA's hook that the node meets, else 0, if its pool selects it for limits by the hook.",
+        labels=("need",),
+    )
+    for need, met in counts.needs.items():
+        needs.add_metric((need.value,), met)
+    yield from (limits, faults, needs)
 
 
 def _pauses(pauses: Mapping[ContainerName, FrozenTime]) -> Iterator[Metric]:

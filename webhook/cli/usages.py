@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -195,11 +195,12 @@ def ask_all(
     ask: Callable[[AskedAgent], Found],
     longest: float = math.inf,
     took: dict[str, float] | None = None,
+    only: Collection[str] | None = None,
 ) -> tuple[list[Found], list[UnseenNode]]:
     """Ask the agents of all nodes, and name the nodes without an answer. Raises Unusable if agents cannot be listed.
 
     `longest` is in seconds, for all agents together. `took` keeps how many each node took: the slow ones are asked
-    last, so that they do not use up the time of the others.
+    last, so that they do not use up the time of the others. `only` has the names of the nodes to ask; None for all.
     """
     from webhook.cluster import client, listing
 
@@ -210,12 +211,12 @@ def ask_all(
     except (client.StatusError, client.Unreachable) as error:
         raise Unusable((listing.unread(pods, error),)) from error
     by_node = {string(mapping(pod.get("spec")).get("nodeName")): pod for pod in agents}
+    by_node = {node: pod for node, pod in by_node.items() if only is None or node in only}
     unseen = list[UnseenNode]()
     try:
-        nodes = [
-            string(node["metadata"]["name"]) for page in listing.pages(api, NODES, labels=NODES.labels) for node in page
-        ]
-        unseen += [UnseenNode(node, "no agent runs there") for node in nodes if node not in by_node]
+        pages = listing.pages(api, NODES, labels=NODES.labels) if only is None else ()
+        named = only or [string(node["metadata"]["name"]) for page in pages for node in page]
+        unseen += [UnseenNode(node, "no agent runs there") for node in named if node not in by_node]
     except (client.StatusError, client.Unreachable) as error:
         unseen.append(UnseenNode(UNLISTED, f"nodes without an agent are not known: {error}"))
     by_node.pop("", None)

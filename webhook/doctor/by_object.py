@@ -195,6 +195,7 @@ CHECKS: tuple[Checker, ...] = (
     doctor.guarded,
     doctor.older_pods,
     doctor.permissions,
+    doctor.limits,
     doctor.reached,
 )
 """All checks, in the order in which they are shown."""

@@ -3,7 +3,7 @@
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -17,10 +17,12 @@ from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.comparison import compare
 from webhook.gpu import guard
+from webhook.memory.driver import nodes, start
 from webhook.model import Mode, Object
 from webhook.policy.model import Policy, Switch
 from webhook.rules import walk
 from webhook.text.words import listed, several, shown
+from webhook.usage.scraped import NodeScrape
 
 SOON = timedelta(days=14)
 """The remaining life below which a certificate's renewal is overdue. It is due 30 days before the end."""
@@ -59,7 +61,7 @@ class Examined:
     """The input of the checks. `policy` is the installed one; None if it cannot be used, for the reason `why`.
 
     `findings` come from the policy's lints: whether each is an error, its lint and its message. `facts` is None if they
-    could not be read.
+    could not be read. `hooked` has what the agents say of the nodes where NVIDIA's hook limits containers, by name.
     """
 
     read: Installation
@@ -70,6 +72,7 @@ class Examined:
     own: Policy | None = None
     facts: Facts | None = None
     findings: Sequence[tuple[bool, str, str]] = ()
+    hooked: Mapping[str, NodeScrape | ReadFailure] = field(default_factory=dict)
 
 
 def examine(of: Examined, checks: "Sequence[Checker]" = ()) -> list[Check]:
@@ -375,6 +378,34 @@ def permissions(of: Examined) -> Iterator[Check]:
         yield Check(name, CheckState.OK, f"the service account has all {len(powers)} permissions that facts need")
 
 
+def limits(of: Examined) -> Iterator[Check]:
+    """Whether the nodes where NVIDIA's hook limits containers can do so, by their agents."""
+    name, label = "limits", f"remove the label {nodes.LABEL} from such a node until it can"
+    answers = {node: each for node, each in of.hooked.items() if not isinstance(each, ReadFailure) and each.needs}
+    found = {
+        what: [shown(node, quotes=False) for node, each in answers.items() if each.needs.get(need) is False]
+        for need, what in start.UNMET.items()
+    }
+    uncalled = "NVIDIA's hook was not called before the start of a container"
+    found[uncalled] = [
+        shown(node, quotes=False) for node, each in answers.items() if start.NO_HOOK in dict(each.faults)
+    ]
+    for what, whom in found.items():
+        if whom:
+            state = CheckState.WARNING if what == uncalled else CheckState.ERROR
+            yield Check(name, state, f"{what}: {listed(whom, 3)}", label)
+    if silent := sorted(of.hooked.keys() - answers.keys()):
+        first = of.hooked[silent[0]]
+        why = first.why if isinstance(first, ReadFailure) else "its agent's policy has no such pool for it"
+        which = f"{several(len(silent), 'node')} could not be asked, such as {shown(silent[0], quotes=False)}"
+        says = f"{which}: {shown(why, quotes=False)}"
+        yield Check(name, CheckState.UNKNOWN, says, "run the agent of this release on these nodes")
+    elif answers and not any(found.values()):
+        yield Check(
+            name, CheckState.OK, f"the agents of {several(len(answers), 'node')} find nothing that NVIDIA's hook lacks"
+        )
+
+
 _CALLED = re.compile(r'admission webhook "[^"]*\.slicewarden\.dev" denied the request')
 _COUNT = 'slicewarden_review_duration_seconds_count{endpoint="/validate"}'
 
@@ -431,6 +462,7 @@ CHECKS: tuple[Checker, ...] = (
     guarded,
     older_pods,
     permissions,
+    limits,
     reached,
 )
 """All checks, in the order in which they are shown."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from webhook.memory.driver.start import StartNeed
 from webhook.usage.document import MOST_BYTES, MOST_ROWS
 from webhook.usage.store import LONGEST_TEXT, DamagedRecord
 
@@ -60,7 +61,7 @@ class NodeScrape(NamedTuple):
     """The contents of an agent's metrics. `age` is the seconds since its last look, None before the first.
 
     `faults` counts the containers whose limit by the driver is wrong, by fault. `counts` is whether the agent keeps a
-    usage record.
+    usage record. `needs` says which needs of NVIDIA's hook the node meets, if its pool has the hook set limits.
     """
 
     cards: tuple[CardNow, ...] = ()
@@ -68,6 +69,7 @@ class NodeScrape(NamedTuple):
     age: float | None = None
     faults: tuple[tuple[str, int], ...] = ()
     counts: bool = False
+    needs: Mapping[StartNeed, bool] = {}
 
 
 Row = TypeVar("Row", CardNow, UseNow)
@@ -87,6 +89,7 @@ def read(data: bytes) -> NodeScrape:
     uses: dict[tuple[str, ...], UseNow] = {}
     frozen: set[tuple[str, ...]] = set()
     faults: dict[str, int] = {}
+    needs: dict[StartNeed, bool] = {}
     age, counts = None, False
     for name, labels, value in _samples(lines):
         match name:
@@ -108,6 +111,8 @@ def read(data: bytes) -> NodeScrape:
                 frozen.add(_key(labels)[:3])
             case "limit_faults" if value:
                 faults[labels.get("fault", "")] = round(value)
+            case "limit_needs" if (need := labels.get("need")) in _NEEDS:
+                needs[StartNeed(need)] = bool(value)
             case "look_age_seconds" if value < 0:
                 raise DamagedRecord("its last look is in the future")
             case "look_age_seconds":
@@ -122,8 +127,11 @@ def read(data: bytes) -> NodeScrape:
         age,
         tuple(sorted(faults.items())),
         counts,
+        needs,
     )
 
+
+_NEEDS = frozenset(map(str, StartNeed))
 
 _CARD = {
     "card_used_bytes": ("used", MIB),

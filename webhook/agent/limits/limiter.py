@@ -1,7 +1,7 @@
 """Has NVIDIA's driver limit each container of a pool with `memoryLimit: Driver` to its allowance."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from webhook.agent.actions import DONE, LIMIT, ConditionLog, NodeAction, Watcher
@@ -13,6 +13,8 @@ from webhook.agent.observe.cgroups import CgroupFolders
 from webhook.agent.observe.limited import LimitCounts, LimitFault, WantedLimit
 from webhook.agent.observe.nvml import UNLIMITED, Cards
 from webhook.agent.observe.view import NodeContainer, Observation
+from webhook.memory.driver import start
+from webhook.memory.driver.start import StartNeed
 from webhook.policy.model import REPORT
 from webhook.telemetry.log import Log
 
@@ -23,19 +25,25 @@ REASON = "GPULimitDiffers"
 class Limiter(Watcher):
     """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2.
 
-    With `watch_only` it only reads them, and reports what differs.
+    With `watch_only` it only reads them, and reports what differs. `by_hook` is whether the policy has NVIDIA's hook
+    set limits on this node.
     """
 
-    def __init__(self, folders: CgroupFolders | None, log: Log, *, watch_only: bool = False) -> None:
+    def __init__(
+        self, folders: CgroupFolders | None, log: Log, by_hook: Callable[[], bool], *, watch_only: bool = False
+    ) -> None:
         self._folders, self._conditions, self._watch_only = folders, ConditionLog(log), watch_only
         self._limits, self._unnamed = DriverLimits(), UnnamedContainers(folders)
         self._nvml: Cards | None = None
+        self._by_hook = by_hook
+        self._met: Mapping[StartNeed, bool] = {}
+        self._needs: Mapping[StartNeed, bool] = {}
 
     @property
     def counts(self) -> LimitCounts:
         """The limits that are set or failed, and the differences."""
         faults = Counter(each for found in self._limits.faults.values() for each in found)
-        return LimitCounts(len(self._limits), len(self._limits.failed), faults)
+        return LimitCounts(len(self._limits), len(self._limits.failed), faults, self._needs)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
         """Set the limits of all containers of the node, including those that use no card yet.
@@ -46,7 +54,10 @@ class Limiter(Watcher):
         """
         if seen.nvml is not self._nvml:
             self._limits.forget()
-            self._nvml = seen.nvml
+            self._nvml, self._met = seen.nvml, start.needs(seen.nvml.has_limits, mig=seen.nvml.mig)
+        self._needs = self._met if self._by_hook() else {}
+        unmet = [start.UNMET[need] for need, met in self._needs.items() if not met]
+        self._conditions.set("no limit before the start", "; ".join(unmet))
         want = compare.wanted(seen.containers)
         if not want and not seen.pods and not self._limits.containers and not self._limits.faults:
             return

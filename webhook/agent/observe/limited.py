@@ -7,6 +7,8 @@ from typing import NamedTuple
 from webhook.agent.observe.look import CardUse
 from webhook.agent.observe.nvml import UNLIMITED
 from webhook.agent.observe.pods import ContainerName
+from webhook.memory.driver import start
+from webhook.memory.driver.start import StartNeed
 
 ROUNDING = 64
 """MiB by which a driver may report more than was set. No card has shown how it rounds."""
@@ -15,7 +17,7 @@ ROUNDING = 64
 class LimitFault(StrEnum):
     """How the driver's limits of a container differ from what it was admitted with."""
 
-    NO_HOOK = "no hook"
+    NO_HOOK = start.NO_HOOK
     """NVIDIA's hook should have set a limit before the start, and the agent found none at its first look."""
     MISSING = "missing"
     WIDER = "wider"
@@ -26,12 +28,14 @@ class LimitFault(StrEnum):
 class LimitCounts(NamedTuple):
     """How many limits are set and how many failed, one for each container and card.
 
-    `faults` counts the running containers of which each difference was found.
+    `faults` counts the running containers of which each difference was found. `needs` says which needs of NVIDIA's hook
+    the node meets; empty where the policy has no variables written for it.
     """
 
     set: int = 0
     failed: int = 0
     faults: Mapping[LimitFault, int] = {}
+    needs: Mapping[StartNeed, bool] = {}
 
 
 class WantedLimit(NamedTuple):

@@ -18,6 +18,7 @@ from webhook.cluster.watch import Cluster
 from webhook.facts.kinds import kept
 from webhook.facts.snapshot import Facts
 from webhook.memory.budget import PRODUCT, card_of
+from webhook.memory.driver.nodes import selected
 from webhook.model import Object
 from webhook.policy.model import Contention, Idle, Over, Policy, Pool
 from webhook.telemetry.log import Log
@@ -143,6 +144,16 @@ class NodeWatch:
         """Whether the policy asks for a taint while a card of this node is dead."""
         pool = self._pool()
         return pool is not None and pool.taint_dead
+
+    def driver_limits(self) -> bool:
+        """Whether the policy has the driver limit containers on this node."""
+        pool = self._pool()
+        return pool is not None and pool.driver_limits
+
+    def by_hook(self) -> bool:
+        """Whether the policy has NVIDIA's hook limit containers on this node, before they start."""
+        pool = self._pool()
+        return pool is not None and pool.driver_limits and selected(pool)
 
     def seen(self) -> Object | None:
         """Return the last known state of the node, with the fields that the taint needs.

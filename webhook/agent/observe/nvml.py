@@ -231,13 +231,29 @@ class Cards:
         handles = [card.handle for card in self._cards if card.uuid == uuid and not card.mig]
         if not handles or not hasattr(pynvml, "nvmlDeviceGetMemoryLimits_v1"):
             return None
-        limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
-        limits.nameSpace = c_char_p(cgroup.encode())
         try:
-            pynvml.nvmlDeviceGetMemoryLimits_v1(handles[0], limits)
+            return _limit_of(handles[0], cgroup)
         except pynvml.NVMLError:
             return None
-        return int(limits.hardLimit) // MIB
+
+    @property
+    def mig(self) -> bool:
+        """Whether a card has MIG devices."""
+        return any(card.mig for card in self._cards)
+
+    @property
+    def has_limits(self) -> bool | None:
+        """Whether the driver can limit the memory of cgroups on all whole cards; None if that is not known."""
+        handles = [card.handle for card in self._cards if not card.mig and not card.error]
+        found: bool | None = None
+        if hasattr(pynvml, "nvmlDeviceGetMemoryLimits_v1"):
+            for handle in handles:
+                try:
+                    _limit_of(handle, _ROOT)
+                except pynvml.NVMLError as error:
+                    return False if error.value in _LACKS else None
+                found = True
+        return found
 
     def _read(self, card: _NvmlDevice) -> CardReading:
         if card.error:
@@ -345,6 +361,20 @@ _NO_LIMIT = 2**64 - 1
 
 UNLIMITED = _NO_LIMIT // MIB
 """The same in MiB."""
+
+
+_ROOT = "/sys/fs/cgroup"
+"""A cgroup of which every node can be asked."""
+
+_LACKS = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def _limit_of(handle: Any, cgroup: str) -> int:
+    """Return the hard limit of a cgroup on a card in MiB. Raises NVMLError."""
+    limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
+    limits.nameSpace = c_char_p(cgroup.encode())
+    pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
+    return int(limits.hardLimit) // MIB
 
 
 def _found() -> Iterator[_NvmlDevice]:

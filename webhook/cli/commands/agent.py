@@ -181,6 +181,7 @@ def _looked(follow: "tuple[NodeWatch, Any] | None", *, as_json: bool) -> str:
     from webhook.agent.limits import compare
     from webhook.agent.observe import look, node, nvml
     from webhook.agent.observe.processes import Processes
+    from webhook.memory.driver import start
     from webhook.reports import use_report
 
     write = use_report.write if as_json else use_report.table
@@ -200,6 +201,8 @@ def _looked(follow: "tuple[NodeWatch, Any] | None", *, as_json: bool) -> str:
         folders = cgroups.CgroupFolders(mount).find(pods) if mount else {}
         limits = compare.compare(cards, seen, here, folders)
         outputs.say([f"driver {cards.driver} has no {name}" for name in sorted(cards.missing)])
+        if follow is not None and follow[0].driver_limits():
+            outputs.say(start.lines(start.needs(cards.has_limits, mig=cards.mig)))
         return write(seen, here, limits=limits)
 
 
@@ -257,6 +260,7 @@ def _watch(
             turns=turns,
             recorder=recorder,
             idle=here.idle,
+            by_hook=here.by_hook,
             watch_only=watch_only,
             write_event=writer.add if events else lambda _: None,
         )

@@ -15,15 +15,19 @@ from webhook.cli import inputs, options, outputs, parser
 from webhook.documents import documents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.gpu.selection import known_nodes
 from webhook.memory import frameworks
+from webhook.memory.driver.nodes import selected
 from webhook.model import Action, Object, Unusable
 from webhook.policy import load
 from webhook.policy.model import Policy, Switch
 from webhook.text.terminal import Look
 
 if TYPE_CHECKING:
+    from webhook.cluster.client import Api
     from webhook.doctor.doctor import Check
-    from webhook.doctor.installation import Installation
+    from webhook.doctor.installation import Installation, ReadFailure
+    from webhook.usage.scraped import NodeScrape
 
 WELL, PROBLEMS = 0, 1
 
@@ -50,8 +54,9 @@ STATUS = {
     ),
     help="Check the installation of Slicewarden in a live cluster, and say how to fix each problem: replicas, "
     "mode, policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, pods older than its taint, "
-    "permissions, and whether the API server calls the webhook; where the policy is an object, also the controller and "
-    "its rights. It changes nothing: it creates a pod as a dry run, and a Deployment if the fallback denies the pod.",
+    "permissions, the nodes with limits by NVIDIA's hook, and whether the API server calls the webhook; where the "
+    "policy is an object, also the controller and its rights. It changes nothing: it creates a pod as a dry run, and a "
+    "Deployment if the fallback denies the pod.",
 )
 @options.once("--policy", type=options.PATH, help="the policy that should be installed; default: the installed one")
 @options.cluster
@@ -81,15 +86,36 @@ def command(policy: str | None, kubeconfig: str | None, context: str | None, for
         ]
         pods = [each["metadata"]["name"] for each in doctor.ready(read.pods)]
         asked = installation.ask(api, installed, pods, _probe(installed, facts))
-        nodes = not any("nodes" in problem.message for problem in unknown)
+        listed = not any("nodes" in problem.message for problem in unknown)
         asked = replace(asked, older=installation.older_pods(api, installed, facts))
-        of = replace(of, asked=asked, facts=facts if nodes else None, findings=findings)
+        hooked = _hooked(api, installed, facts)
+        of = replace(of, asked=asked, facts=facts if listed else None, findings=findings, hooked=hooked)
     checks = doctor.examine(of, by_object.CHECKS if read.by_object else doctor.CHECKS)
     outputs.show(_json(checks) if form == "json" else _table(checks, outputs.look()))
     states = {check.state for check in checks}
     if doctor.CheckState.ERROR in states:
         return PROBLEMS
     return options.UNUSABLE if doctor.CheckState.UNKNOWN in states else WELL
+
+
+HOOKED_SECONDS = 20.0
+"""Seconds that the agents of all nodes may take together."""
+
+
+def _hooked(api: "Api", policy: Policy, facts: Facts) -> "dict[str, NodeScrape | ReadFailure]":
+    """Ask the agents of the nodes where NVIDIA's hook limits containers, if there are such nodes."""
+    from webhook.cli import usages
+    from webhook.doctor.installation import ReadFailure
+
+    pools = [pool for pool in policy.pools if pool.driver_limits and selected(pool)]
+    names = {node.name for pool in pools for node in known_nodes(pool, facts)}
+    if not names:
+        return {}
+    try:
+        found, unseen = usages.ask_all(api, lambda agent: (agent.node, agent.scrape()), HOOKED_SECONDS, only=names)
+    except Unusable as error:
+        return dict.fromkeys(names, ReadFailure(0, error.problems[0].message))
+    return {**dict(found), **{each.node: ReadFailure(0, each.why) for each in unseen}}
 
 
 def _installed(read: "Installation") -> tuple[Policy | None, documents.Document | None, str]:
