@@ -81,12 +81,24 @@ def test_a_limit_is_tried_where_the_driver_has_one_and_found_out_where_it_does_n
 ) -> None:
     found = limits.run(bench)
     assert (found.good, found.rows[0][5]) == (True, "not tried: Not Supported")
+    assert found.notes == (limits.UNTRIED,)
     card.set(limits=1)
     found = limits.run(bench)
     assert found.good
+    assert found.notes == (
+        "a limit of 2048 MiB is reported as 2048 MiB",
+        "a limit of 1024 MiB for a container that has taken more is accepted; then NVML reports 2112 MiB, "
+        "2 of 2 processes run, and 0 of them got 64 MiB more",
+        limits.UNTRIED,
+    )
     assert found.rows[0][:3] == ("2048", "2048", "2048")
     assert found.rows[0][4:] == ("64 more", "enforced, and for nobody else")
     assert card.limits() == {}
+    with monkeypatch.context() as patched:
+        patched.setattr(Program, "alive", property(lambda _: int("")))
+        ended = "a limit of 1024 MiB for a container that has taken more ends its processes"
+        assert (limits.run(bench).good, limits.run(bench).notes[1]) == (True, ended)
+        assert card.limits() == {}
     monkeypatch.setattr(Cards, "limit", lambda *_: "")
     found = limits.run(bench)
     assert (found.good, found.rows[0][5]) == (False, "**not enforced**")
@@ -351,3 +363,19 @@ def _without_binding(tmp_path: Path, which: str, **environment: str) -> "subproc
     given = {**os.environ, "LD_LIBRARY_PATH": str(library().parent), **environment, "PYTHONPATH": path}
     command = [sys.executable, "-P", "-m", "bench.gpu", which]
     return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+
+
+def test_the_limits_are_tried_in_one_command_and_nobody_can_take_its_table_for_a_measurement(
+    card: State, bench: nvml.Card, tmp_path: Path
+) -> None:
+    del bench
+    card.set(limits=1)
+    written = tmp_path / "limits.json"
+    command = [sys.executable, "-m", "bench.gpu", "limits", "--json", str(written)]
+    done = subprocess.run(command, cwd=ROOT, env=card.environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"**{DRY}**")
+    assert "enforced, and for nobody else" in done.stdout
+    assert limits.UNTRIED in done.stdout
+    value = json.loads(written.read_text("utf-8"))
+    assert (value["pretended"], [part["part"] for part in value["parts"]]) == (True, ["limits"])
