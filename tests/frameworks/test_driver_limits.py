@@ -1,7 +1,9 @@
 """The driver's limit of a cgroup stops each framework, without a variable, an argument or the shim.
 
 Real wheels run on a pretended T4 that limits a real cgroup, as NVIDIA's driver does from R615 on by its documents
-(nvml.h 13.5). No such driver was seen. CuPy's wheel is not here: the pretended card cannot serve its runtime.
+(nvml.h 13.5). No such driver was seen. CuPy's wheel is not here: NVIDIA's runtime is linked into it, looks up functions
+that the pretended driver lacks, such as cuGraphAddNode, and refuses this driver as too old (14.2.0,
+cudaErrorCallRequiresNewerDriver).
 """
 
 import os
