@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -38,11 +37,16 @@ def test_a_replica_that_freezes_refuses_what_was_on_its_way_and_lets_nothing_in(
     """A call that waits for it runs into its timeout; until its kubelet has noticed, that can be a few pods."""
     replica, node = three[FROZEN]
     state = node.group_of(replica.container, "freezer") / "freezer.state"
-    with stream(enforced, refused=4):
+    with stream(enforced, refused=None) as pods:
         state.write_text("FROZEN")
-        time.sleep(25)
-        with suppress(OSError):  # where it is gone, its kubelet has killed it
-            state.write_text("THAWED")
+        try:
+            assert eventually(partial(left_out, enforced, replica), 120)
+            assert pods.refuses_nothing_more(), pods.refused
+        finally:
+            with suppress(OSError):  # where it is gone, its kubelet has killed it
+                state.write_text("THAWED")
+        assert eventually(partial(all_ready, enforced), 120)
+        assert pods.refuses_nothing_more(), pods.refused
 
 
 def test_a_replica_that_is_killed_refuses_what_was_on_its_way_at_most(enforced: Cluster, three: Three) -> None:
@@ -71,6 +75,13 @@ def starved(group: Path) -> bool:
     with suppress(OSError):  # gone; or it has just given some back
         (group / "memory.limit_in_bytes").write_text((group / "memory.usage_in_bytes").read_text())
     return not group.exists()
+
+
+def left_out(cluster: Cluster, replica: Replica) -> bool:
+    """Tell whether it is not ready any more, or its kubelet has started another container in its place."""
+    status = cluster.get("pod", replica.pod, SYSTEM)["status"]
+    ready = {each["type"]: each["status"] for each in status["conditions"]}["Ready"]
+    return bool(ready != "True" or status["containerStatuses"][0]["containerID"] != replica.container)
 
 
 def started_again(cluster: Cluster, replica: Replica) -> bool:
