@@ -215,8 +215,8 @@ def ask_all(
     unseen = list[UnseenNode]()
     try:
         pages = listing.pages(api, NODES, labels=NODES.labels) if only is None else ()
-        named = only or [string(node["metadata"]["name"]) for page in pages for node in page]
-        unseen += [UnseenNode(node, "no agent runs there") for node in named if node not in by_node]
+        nodes = [string(node["metadata"]["name"]) for page in pages for node in page]
+        unseen += [UnseenNode(node, "no agent runs there") for node in only or nodes if node not in by_node]
     except (client.StatusError, client.Unreachable) as error:
         unseen.append(UnseenNode(UNLISTED, f"nodes without an agent are not known: {error}"))
     by_node.pop("", None)
