@@ -24,6 +24,7 @@ from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.memory.driver import start
 from webhook.memory.driver.nodes import LABEL, READY
 from webhook.memory.driver.variables import NAMES
 from webhook.rules import walk
@@ -211,8 +212,10 @@ def test_the_agent_sets_right_what_an_image_or_a_missing_hook_leaves_open(limite
     assert eventually(lambda: "running" in status().get("state", {}), 120), status()
     container = status()["containerID"]
     assert limited.limits(container) == ({40000} if case == "wide" else set())
-    once = limited.agent("--once", "--format", "json", stdout=subprocess.PIPE)
-    shown = {each["pod"]: each for each in json.loads(once.communicate()[0])["limits"]}
+    once = limited.agent("--once", "--format", "json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    written, notes = once.communicate()
+    assert notes == f"{start.FIT}\n"
+    shown = {each["pod"]: each for each in json.loads(written)["limits"]}
     assert shown[case]["difference"] == ("wider" if case == "wide" else "missing")
     log = limited.cluster.folder / f"agent-{case}.log"
     with log.open("w") as out:

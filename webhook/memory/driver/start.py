@@ -1,4 +1,4 @@
-"""Judges, on a node, whether containers with NVIDIA's variables can start there. Values in, values out.
+"""Judges, on a node itself, whether containers with NVIDIA's variables can start there.
 
 The hook fails, and its container with it, on a driver without limits, and if its file system for cgroups is not cgroup
 v2; it leaves MIG devices out (nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits). Whether
