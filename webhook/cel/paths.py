@@ -26,7 +26,7 @@ def joined(steps_: str) -> str:
 
 
 def within(variable: str, places: Iterable[str]) -> str:
-    """Return whether a path is one of the places or below one."""
+    """Return the CEL expression that is true if a path is one of the places or below one."""
     places = sorted(set(places))
     if not places:
         return "false"
@@ -94,7 +94,10 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
 
 
 def leads_to_gpu(letters_: str) -> str:
-    """Whether a path leads to a node's GPUs where a container may write there, as host_paths.leads_to_gpu does."""
+    """Return the CEL expression that is true if writing to a path may reach the GPUs of its node.
+
+    host_paths.leads_to_gpu decides the same.
+    """
     leads = any_of(
         (*(f"{letters_}.contains('{each}')" for each in (BELOW, ABOVE, KEPT)), f"!{letters_}.contains('{DATA}')")
     )
@@ -102,9 +105,10 @@ def leads_to_gpu(letters_: str) -> str:
 
 
 def mounts(container: str, part: str, predicate: str, *, message: bool) -> str:
-    """Return whether a container has a mount, a device or its `message` at a place `m` for which a predicate is true.
+    """Return the CEL expression that is true if `predicate` is, for the path `m` of a mount or device of a container.
 
-    All such places contain the text `part`, so most others are excluded quickly. A place with `..` never counts.
+    With `message`, the path of its termination message is tried too. All paths for which the predicate is true contain
+    the text `part`, so most others are excluded quickly. A path with `..` never counts.
     """
 
     def exists(listed: str, place: str) -> str:

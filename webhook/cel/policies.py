@@ -18,7 +18,7 @@ KUBELETS_OWN = (
 
 
 def offered(name: str, names: ResourceNames) -> str:
-    """Return whether a resource is one of some names, as ResourceNames does."""
+    """Return the CEL expression that is true if a resource is one of some names, as in ResourceNames."""
     exact = [pattern for pattern in names.patterns if not pattern.endswith("*")]
     starts = matches(name, (pattern for pattern in names.patterns if pattern.endswith("*")))
     if not names.shares and starts != "false":
@@ -29,7 +29,7 @@ def offered(name: str, names: ResourceNames) -> str:
 
 
 def is_gpu(name: str, gpus: GPUResources) -> str:
-    """Return whether a resource is a GPU or a part of one, as GPUResources does."""
+    """Return the CEL expression that is true if a resource is a GPU or a part of one, as in GPUResources."""
     others = named(name, gpus.others)
     implicit = f"({name}.startsWith({text(gpu_requests.IMPLICIT)}) && {others})" if others != "false" else "false"
     listed = all_of((offered(name, gpus.named), negated(implicit)))
@@ -38,7 +38,7 @@ def is_gpu(name: str, gpus: GPUResources) -> str:
 
 
 def holds(labels: str, requirement: Requirement) -> str:
-    """Return whether labels satisfy a requirement, as Requirement.matches does."""
+    """Return the CEL expression that is true if labels satisfy a requirement, as in Requirement.matches."""
     key, values = text(requirement.key), array(sorted(requirement.values))
     match requirement.operator:
         case "In":
@@ -57,14 +57,14 @@ def holds(labels: str, requirement: Requirement) -> str:
 
 
 def selects(labels: str, selector: Selector) -> str:
-    """Return whether labels satisfy a selector."""
+    """Return the CEL expression that is true if labels satisfy a selector."""
     return all_of(holds(labels, requirement) for requirement in selector.requirements)
 
 
 def reaches(scope: Scope, namespace: str = "variables.space", labels: str = "variables.labels") -> str:
-    """Return whether a scope has pods of any account in the request's namespace, as Scope.reaches does.
+    """Return the CEL expression that is true if a scope may have pods in the request's namespace.
 
-    The labels are the API server's current ones, which may be newer than the webhook's.
+    Scope.reaches decides the same. The labels are the API server's current ones, which may be newer than the webhook's.
     """
     if scope.everywhere:
         return "true"
@@ -73,13 +73,13 @@ def reaches(scope: Scope, namespace: str = "variables.space", labels: str = "var
 
 
 def covers(scope: Scope, account: str = "variables.account") -> str:
-    """Return whether a scope has the request's pod, as Scope.covers does."""
+    """Return the CEL expression that is true if a scope covers the request's pod, as in Scope.covers."""
     accounts = matches(account, sorted(scope.service_accounts)) if scope.service_accounts else "true"
     return all_of((accounts, reaches(scope)))
 
 
 def include(requesters: Requesters) -> str:
-    """Return whether the request's user is one of the requesters."""
+    """Return the CEL expression that is true if the request's user is one of the requesters."""
     return any_of(_includes(requesters))
 
 
@@ -134,9 +134,10 @@ def restricted(pool: Pool) -> list[str]:
 
 
 def excluded(pool: Pool) -> str:
-    """Return whether a pod's own node selection leaves no node of a pool, as `excluded` of webhook/gpu/selection.py.
+    """Return the CEL expression that is true if a pod's own node selection leaves no node of a pool.
 
-    A condition `Gt` or `Lt` on a label of the pool counts as one that no value satisfies.
+    `excluded` of webhook/gpu/selection.py decides the same. A condition `Gt` or `Lt` on a label of the pool counts as
+    one that no value satisfies.
     """
     listed = {key: array(sorted(left.listed)) for key, left in pool.nodes.values.items() if left.listed is not None}
     selected = [
@@ -153,9 +154,10 @@ def excluded(pool: Pool) -> str:
 
 
 def tolerated(toleration: str, policy: Policy, key: str | None) -> str:
-    """Return whether a toleration's effect may match the pools' taint with this key, or any taint of theirs for None.
+    """Return the CEL expression that is true if a toleration's effect may match a taint of the pools.
 
-    It is guard.defeats without the nodes, which could only add effects to a taint, so that more tolerations match.
+    Only taints with this key count, or all taints if it is None. guard.defeats decides the same, and also reads the
+    nodes, which could only add effects to a taint, so that more tolerations match.
     """
     effects = {
         each.get("effect") or "" for pool in policy.pools for each in pool.tolerations if key in (None, each["key"])
@@ -166,7 +168,10 @@ def tolerated(toleration: str, policy: Policy, key: str | None) -> str:
 
 
 def device_domain(domain: str) -> str:
-    """Return whether an annotation of this domain makes a container runtime add devices, as `adds_devices` does."""
+    """Return the CEL expression that is true if an annotation of this domain makes a runtime add devices.
+
+    `adds_devices` decides the same.
+    """
     names = [name for name in device_annotations.DEVICE_ANNOTATIONS if not name.startswith("*.")]
     ends = [name[1:] for name in device_annotations.DEVICE_ANNOTATIONS if name.startswith("*.")]
     return any_of(
@@ -179,5 +184,5 @@ def device_domain(domain: str) -> str:
 
 
 def registers() -> str:
-    """Return whether a kubelet creates its own node."""
+    """Return the CEL expression that is true if a kubelet creates its own node."""
     return "(request.operation == 'CREATE' && request.userInfo.username == 'system:node:' + object.metadata.name)"

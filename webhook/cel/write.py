@@ -78,7 +78,7 @@ def matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
 
 
 def begins(variable: str, prefixes: Iterable[str]) -> str:
-    """Return whether a variable, or the value of an expression, begins with one of some strings.
+    """Return the CEL expression that is true if a variable, or a value, begins with one of some strings.
 
     A macro makes a frame for each string, which costs more than the comparison. So the comparisons are written out.
     """
@@ -89,11 +89,11 @@ def begins(variable: str, prefixes: Iterable[str]) -> str:
 
 
 def matches(variable: str, patterns: Iterable[str]) -> str:
-    """Return whether a variable matches one of some patterns."""
+    """Return the CEL expression that is true if a variable matches one of some patterns."""
     return any_of(matching(variable, patterns))
 
 
 def named(variable: str, names: Names) -> str:
-    """Return whether a variable is one of some names, as `Names` does."""
+    """Return the CEL expression that is true if a variable is one of some names, as in `Names`."""
     others = named(variable, names.other_than) if names.other_than else "false"
     return all_of((matches(variable, names.patterns), negated(others)))

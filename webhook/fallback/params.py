@@ -96,5 +96,5 @@ def granted() -> str:
 
 
 def fits() -> str:
-    """Whether pool `p`, which is not shared, gives one pod as many GPUs as this pod requests."""
+    """Return the CEL expression that is true if pool `p`, which is not shared, has enough GPUs for the pod."""
     return f"variables.count <= int(params.?data[?{text(MOST)} + p].orValue('{UNBOUNDED}'))"

@@ -237,7 +237,7 @@ def _held(pool: Pool) -> str:
 
 
 def tolerates(wanted: Object) -> str:
-    """Whether toleration `t` tolerates all that another does, as unsteered_pod._covers does."""
+    """Return the CEL expression that is true if toleration `t` tolerates all that `wanted` does."""
     key, seconds = text(wanted["key"]), wanted.get("tolerationSeconds")
     effect = one_of("t.?effect.orValue('')", ("", wanted.get("effect") or ""))
     lasts = "!has(t.tolerationSeconds)" if seconds is None else f"t.?tolerationSeconds.orValue({seconds}) == {seconds}"
