@@ -316,7 +316,10 @@ def written(ours: Authorities) -> dict[str, bytes]:
 
 
 def authorities(data: Mapping[str, bytes]) -> Authorities:
-    """Read authorities from the data of a Secret. Raises ValueError, with the key, for other data."""
+    """Read the CAs from the data of their Secret.
+
+    Raises ValueError, which names the key, for an unknown key or an invalid value.
+    """
     if unknown := data.keys() - {_CA, _KEY, _COMING, _COMING_KEY, _PUBLISHED, _RETIRED, _REPLACED}:
         raise ValueError(f"{min(unknown)} is none of ours")
     return Authorities(

@@ -50,7 +50,7 @@ class Review(Generic[S_co]):
 
     @property
     def pool_name(self) -> str:
-        """The name of the pool that the subject belongs to; empty without one."""
+        """The name of the pool that the subject belongs to; empty if it belongs to none."""
         return ""
 
     def action(self, rule: str) -> tuple[Action, str]:

@@ -215,7 +215,7 @@ def _count(key: str, *values: object) -> bool:
 class Pod:
     """A pod, or a pod template of a workload (`template`), with the paths of its metadata and spec in the object.
 
-    `node_terms` are the terms of its required node affinity, None without one. `old` is what an update
+    `node_terms` are the terms of its required node affinity; None if it has none. `old` is what an update
     replaces, and `requester` who sent it: for most pods a controller.
     """
 
@@ -357,9 +357,9 @@ def pod_of(
     template: bool = False,
     more: Iterable[Container] = (),
 ) -> Pod:
-    """Make the view of a pod, or of a pod `template`, whose metadata and spec are at these paths of the item.
+    """Return the Pod for a pod, or for a pod `template`, from its metadata and spec and their paths in `item`.
 
-    `more` are its containers outside the lists of a PodSpec.
+    `more` has its containers that are in no list of a PodSpec.
     """
     selector = section(spec, "nodeSelector", spec_path)
     if not _TEXTS.issuperset(map(type, selector.values())):

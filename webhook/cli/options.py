@@ -86,9 +86,10 @@ def once(*names: str, also: str = "", **more: Any) -> Callable[[Function], Funct
 
 
 def policy(meaning: str = POLICY, *, file: bool = True, alone: bool = False) -> Callable[[Function], Function]:
-    """Add `--policy` with its meaning. Without it SLICEWARDEN_POLICY counts, then, with `file`, a file of settings.
+    """Add the option `--policy` with this help text.
 
-    `alone`: the option replaces other policies, so the environment and settings are ignored.
+    Without the option, the variable SLICEWARDEN_POLICY names the policy; if that is unset, the settings file does,
+    unless `file` is false. If `alone`, only the option counts, because it replaces other policies.
     """
     sources: dict[str, Any] = {} if alone else {"envvar": POLICY_VARIABLE}
     if file and not alone:
@@ -113,9 +114,10 @@ def policy_path(function: Function) -> Function:
 
 
 def facts(live: str = "", *, needed: bool = False, file: bool = True) -> Callable[[Function], Function]:
-    """Add `--facts`, and `--live` if its meaning is given; they exclude each other, and one is required if `needed`.
+    """Add the option `--facts`, and the option `--live` with the help text `live`, if it is not empty.
 
-    Without them SLICEWARDEN_FACTS counts, and then, with `file`, a file of settings.
+    A command line may have only one of them. If it has neither, the variable SLICEWARDEN_FACTS names the files; if that
+    is unset, the settings file does, unless `file` is false. If `needed`, it is an error that none of these is given.
     """
     meaning = "what `slicewarden facts` wrote, or the output of kubectl get -o json; repeatable"
     sources: dict[str, Any] = {"envvar": FACTS_VARIABLE, **({"default": settings.facts} if file else {})}
@@ -272,8 +274,9 @@ EVERYTHING = click.option("--all", "everything", is_flag=True, help="list all ob
 def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Callable[[Function], Function]:
     """Add `--format` and `--output`, which are repeatable, `--fail-on`, `--quiet` and `--color`.
 
-    `formats` are names and purposes; the first name is the default. The command receives them, with their files, as
-    `wanted`. Without `fail_on` there is no such option. `outputs` reads the last two from the context.
+    `formats` has the purpose of each format by its name; the first one is the default. The command receives the
+    formats, each with its file, as `wanted`. If `fail_on` is empty, it has no `--fail-on`. webhook/cli/outputs.py reads
+    `--quiet` and `--color` from click's context.
     """
     known = tuple(formats)
     options = [

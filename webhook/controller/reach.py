@@ -58,7 +58,7 @@ class Replica:
 
 
 def replicas(addresses: Iterable[str]) -> list[Replica]:
-    """Ask replicas at HOST:PORT."""
+    """Ask the replica at each of these addresses (HOST:PORT) which policies it has loaded."""
     return [_replica(address) for address in addresses]
 
 

@@ -9,7 +9,7 @@ from webhook.facts.kinds.node import Node
 
 
 def count(node: Node) -> int | None:
-    """Return the number of a node's cards, by a label of its cloud or of GPU Feature Discovery; None without one.
+    """Return the number of a node's cards, by a label of its cloud or GPU Feature Discovery; None if no label has it.
 
     A label with more cards than a machine can have is not believed.
     """
@@ -31,7 +31,7 @@ NO_GPUS = Names(OTHER_RESOURCES)
 
 
 def product(node: Node) -> str:
-    """Return the product of a node's cards, from the most exact label; empty without one."""
+    """Return the product of a node's cards, from the most exact label; empty if no label has it."""
     return next((said for key in node_labels.PRODUCTS if (said := node.labels.get(key))), "")
 
 

@@ -61,9 +61,9 @@ OBJECTS = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
 
 @dataclass(frozen=True)
 class ByObject:
-    """The additional objects of an installation whose policy is an object: all policies, the controller, and its guard.
+    """The objects that only an installation with a GPUSharingPolicy has: the policies, and those of the controller.
 
-    `guard` has the admission policy and its binding.
+    `guard` has the ValidatingAdmissionPolicy that limits what the controller may register, and its binding.
     """
 
     policies: Answer

@@ -98,7 +98,7 @@ class Document:
         return self.file, self.line(path)
 
     def item(self, index: int) -> "Document":
-        """Return the document of one of its `items`, whose places keep their paths.
+        """Return one of the `items` of a list as a document. Its paths still begin at the list.
 
         Returns the whole document if its text cannot be split.
         """

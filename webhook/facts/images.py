@@ -93,7 +93,7 @@ MAX_REFERENCE = 1024
 
 
 def digest(text: str) -> str:
-    """Return the digest in an image reference, which always names the same content; empty without one."""
+    """Return the digest in an image reference, which always names the same content; empty if it has none."""
     return reference(text).partition("@")[2]
 
 

@@ -162,7 +162,7 @@ def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: b
 
 
 def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectState, int]:
-    """Count the policies and bindings of a fallback by their state, which includes wrong actions."""
+    """Count the policies and bindings of a fallback in each state. One whose actions are wrong counts as differing."""
     by_state: dict[ObjectState, set[tuple[str, str]]] = {state: set() for state in ObjectState}
     for each in differing(wanted, found, actions=True):
         by_state[each.state].add((each.kind, each.name))

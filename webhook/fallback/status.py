@@ -53,7 +53,7 @@ class FallbackStatus:
 
     @property
     def lines(self) -> Iterator[str]:
-        """The same for people."""
+        """The comparison in lines for people."""
         if not self.installed:
             yield f"fallback: none that the API shows; {current.LOST}"
             return
@@ -127,7 +127,7 @@ class Changes:
 
     @property
     def line(self) -> str:
-        """The same in a line for people; empty without any."""
+        """The changes in one line for people; empty if there are none."""
         parts = (
             ("now also enforces", self.added, ""),
             ("no longer enforces", self.removed, ""),

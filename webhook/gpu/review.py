@@ -122,7 +122,7 @@ class PodReview(Review[Pod]):
 
     @property
     def pool_name(self) -> str:
-        """The name of the pool that the pod belongs to; empty without one."""
+        """The name of the pool that the pod belongs to; empty if it belongs to none."""
         return self.placement.pool.name if self.placement and self.placement.pool else ""
 
     @shared

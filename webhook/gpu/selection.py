@@ -63,7 +63,7 @@ class Selection(NamedTuple):
 
 
 def _terms(pod: Pod, pool: Pool) -> frozenset[NodeSelectorTerm] | None:
-    """Return a pod's node selector terms; None without any, and if all nodes of the pool satisfy one."""
+    """Return a pod's node selector terms; None if it has none, and if all nodes of the pool satisfy one."""
     if pod.node_terms is None:
         return None
     own = [_own(term, pool) for term in pod.read_terms]
@@ -277,9 +277,9 @@ def _model(value: str) -> str:
 
 
 def assumes(pool: Pool, named: frozenset[str], facts: Facts) -> bool | None:
-    """Whether future nodes of a pool will have one of the named cards; None if that is not known.
+    """Whether the card in a pool's `assume` is one of the named cards; the pool's first nodes will have that card.
 
-    It is known only for a pool that has no known node and assumes a card.
+    None if the pool already has a known node, if it has no `assume`, or if no card is named.
     """
     assumed = model(pool.assume.product) if pool.assume and named else ""
     return assumed in named if assumed and not known_nodes(pool, facts) else None

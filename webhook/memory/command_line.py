@@ -280,9 +280,10 @@ def merge(start: Start, budget: Budget, *, append: bool) -> Step | None:
 
 
 def limited(start: Start, step: Step | None, budget: Budget) -> str:
-    """Return the program's name if an argument limits it to its slice, even one that a step appends; else "".
+    """Return the program's name if an argument limits its memory to its slice; else "".
 
-    An argument in a script does not count, because it may belong to another program.
+    The argument may be one that `step` appends. An argument in a script does not count,
+    because it may belong to another program.
     """
     if (
         not start.program.flag

@@ -53,7 +53,7 @@ def _nothing_set(cap: Cap) -> tuple[tuple[Step, ...], Environment, tuple[Step, .
 
 
 def applied(env: Environment, steps: Iterable[Step]) -> dict[str, str | None]:
-    """Return the environment after the steps, with added variables last."""
+    """Return a container's environment with the variables that these steps write. Added ones come last."""
     return {**env, **{step.name: step.value for step in steps if step.kind in WRITES}}
 
 

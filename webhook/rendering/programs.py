@@ -36,7 +36,7 @@ def kustomize() -> tuple[str, ...]:
 
 
 def helm() -> str:
-    """Return the path of helm; empty without it."""
+    """Return the path of helm; empty if it is not installed."""
     return found("helm")
 
 

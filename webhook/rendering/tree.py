@@ -125,7 +125,7 @@ class Tree:
         return os.path.isdir(name)
 
     def kustomization(self, folder: str) -> str:
-        """Return the file that makes a folder a kustomization; empty without one."""
+        """Return the file that makes a folder a kustomization; empty if it has none."""
         names = (os.path.normpath(os.path.join(folder, name)) for name in files.KUSTOMIZATIONS)
         return next((name for name in names if os.path.isfile(name)), "")
 

@@ -43,7 +43,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Weaker: it does not know which nodes have GPUs, so a pod that neither requests nor names a GPU passes."""
+    """Weaker: it knows no nodes. A pod passes if it requests no GPU and no variable or runtime class names one."""
     yield Clause(
         f"object.spec.?nodeName.orValue('') == '' || !variables.exposed || {KUBELETS_OWN}",
         "spec.nodeName bypasses the scheduler and node taints; remove it, or use the nodeSelector "

@@ -93,7 +93,7 @@ class NodeGroup:
 
     @property
     def largest(self) -> int:
-        """The largest number of GPUs on a node, under all names together, or on one that Karpenter may make."""
+        """The largest number of GPUs of one node, over all its resources, or of one that Karpenter may make."""
         most = max((sum(each.resources.values()) for each in self.nodes), default=0) or 1
         return max(most, MOST_OF_A_NODE) if self.grows else most
 

@@ -41,13 +41,16 @@ class _Remainder(NamedTuple):
 
     @property
     def seen(self) -> bool:
-        """Whether those that exist show what the configuration of the device plugin does, which is theirs as well."""
+        """Whether existing nodes of the same maker use the same device plugin configuration, so their cards show it."""
         key = self.scaled.labels.get(CONFIG_LABEL)
         return bool(self.made) and all(each.node.labels.get(CONFIG_LABEL) == key for each in self.made)
 
     @property
     def alike(self) -> bool:
-        """Whether it shares its cards as those that exist: if not, something else than what is read here decides it."""
+        """Whether the new nodes would share their cards as the existing nodes of the same maker do.
+
+        If not, something that is not read here decides how nodes share their cards.
+        """
         return all((each.sharing, each.replicas) == (self.node.sharing, self.node.replicas) for each in self.made)
 
 

@@ -104,7 +104,7 @@ def command(
 
 
 class TopRound(NamedTuple):
-    """The results of one round, in which every agent is asked once."""
+    """One reading for `slicewarden top`: every agent is asked once, or every file read once."""
 
     cards: list[top_report.TopCard]
     notes: list[str]
@@ -112,7 +112,7 @@ class TopRound(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The missing parts, one line each."""
+        """The notes, and the nodes that could not be read, one line each."""
         return [*self.notes, *usages.unseen_lines(self.unseen)]
 
 

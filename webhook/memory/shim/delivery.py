@@ -107,7 +107,7 @@ def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
 
 
 def image_path(pod: Pod) -> str | None:
-    """Return the PYTHONPATH that a pod's annotation says its images set; None without one. Raises Refused."""
+    """Return the PYTHONPATH that a pod's annotation says its images set; None if it says none. Raises Refused."""
     path = pod.annotations.get(IMAGE_PATH)
     if path is None or is_path(path):
         return path

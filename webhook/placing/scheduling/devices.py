@@ -98,7 +98,7 @@ class AllocatableDevice:
         return self.id[0]
 
     def attribute(self, name: str) -> object:
-        """Return the value of an attribute by its whole name; None without one.
+        """Return the value of an attribute by its whole name; None if there is none.
 
         A driver may leave out its own domain.
         """
