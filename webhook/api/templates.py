@@ -360,7 +360,7 @@ class _Joined:
                     self._set(self.value, key, (*base, key), (*at, key), field)
 
     def add(self, base: Path, part: Part, find: Find) -> None:
-        """Copy the values at a part's place to the keys that it names. `base` is the path of the map in the view."""
+        """Copy the values at `part.place` to the keys `part.into`. `base` is the path of the joined map."""
         for at, value in find(part.place):
             into: tuple[str, ...] = part.into
             if part.name:

@@ -59,7 +59,7 @@ class TimeSpan(click.ParamType[int]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Refuse another text, and a time above 35 days."""
+        """Return the seconds. Refuses a text of another form, and a time above 35 days."""
         if isinstance(value, int):
             return value
         number, unit = str(value)[:-1], str(value)[-1:]

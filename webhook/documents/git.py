@@ -58,8 +58,9 @@ MAX_NAMES = 64 * 2**20
 def written(path: str, kustomizations: Collection[str]) -> Iterator[tuple[str, str]]:
     """Write the manifests of a revision, and all that its kustomizations may read: what is in their folders and below.
 
-    Yields the root of these files, a repository of its own that ends with the context, and the folder of REV:PATH in
-    it. `kustomizations` are the names of files that make a folder a kustomization. Raises Unusable.
+    Yields a temporary folder with these files, and the folder in it that REV:PATH names. Both are deleted when the
+    context ends. The temporary folder counts as a Git repository. `kustomizations` are the names of files that make a
+    folder a kustomization. Raises Unusable.
     """
     revision, _, inside = path.partition(":")
     if inside.startswith(("./", "../")):

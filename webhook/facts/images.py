@@ -133,7 +133,7 @@ def find(facts: Facts, namespaces: Iterable[str], image: str) -> ImageSetting:
 
 
 def record_limits(facts: Facts, namespaces: Iterable[str]) -> bool:
-    """Return whether some list in these namespaces says of an image which limits of the driver it sets."""
+    """Return whether any list of images in these namespaces records the driver limits that images set."""
     texts = [text for name in namespaces for text in facts.config_maps.get((name, LIST), {}).values()]
     return any(each.limits is not None for text in texts for each in (_known(text or "") or {}).values())
 

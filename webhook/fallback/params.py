@@ -96,5 +96,5 @@ def granted() -> str:
 
 
 def fits() -> str:
-    """Return the CEL expression that is true if pool `p`, which is not shared, has enough GPUs for the pod."""
+    """Return the CEL expression that is true if pool `p`, which is not shared, allows a pod this many GPUs."""
     return f"variables.count <= int(params.?data[?{text(MOST)} + p].orValue('{UNBOUNDED}'))"

@@ -52,7 +52,7 @@ class GPURequest(NamedTuple):
 
 
 def slices(requests: Iterable[GPURequest]) -> int | None:
-    """Return how many slices of GPUs one container requests under one name; None if it has none, or for a MIG device.
+    """Return how many slices of GPUs one container requests by one resource; None if it has none, or for a MIG device.
 
     Also None if an amount is not a whole number yet, as in a template.
     """

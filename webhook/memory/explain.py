@@ -145,9 +145,9 @@ _LISTED, _NAMED = 4, 10
 
 
 def landings(reviews: Iterable[Review[Any]], *, capped: bool = False) -> Iterator[Landing]:
-    """Yield the landing of each reviewed pod that requests a GPU.
+    """Yield the pool, the nodes and the cap of each reviewed pod that requests a GPU.
 
-    With `capped` it includes how each framework is capped. Raises Malformed for an object of a wrong shape.
+    With `capped`, each has also how each framework is capped. Raises Malformed for an object of a wrong shape.
     """
     for review in reviews:
         if isinstance(review, PodReview) and review.placement is not None:

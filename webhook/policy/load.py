@@ -51,7 +51,7 @@ def load_with_document(
 
 
 def of_object(value: Object, rules: Iterable[str], *, frameworks: Iterable[str] = ()) -> Policy:
-    """Make the policy of an object as an API server gives it. Raises Unusable, whose problems have no file or line."""
+    """Read a policy from a GPUSharingPolicy of an API server. Raises Unusable, whose problems have no file or line."""
     return load([of_no_file(value)], rules, "", frameworks=frameworks)
 
 

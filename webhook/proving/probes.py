@@ -57,7 +57,7 @@ class ProbeTarget(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A pod to send, and the way that it tries; None for the honest one."""
+    """A pod to send, and the way to a GPU that it tries. `way` is None for the honest pod, which only requests one."""
 
     way: GPUWay | None
     pod: Object

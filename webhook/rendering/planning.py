@@ -141,7 +141,11 @@ class Planner:
         return found
 
     def plan(self) -> Plan:
-        """Return the plan, by the objects of Flux and Argo CD as kustomizations and these objects make them."""
+        """Return the plan that the objects of Flux and Argo CD describe.
+
+        Kustomizations may patch or create these objects, and so may the objects themselves. So the plan is made again
+        until they no longer change, at most _ROUNDS times.
+        """
         raw = [item for item in self.deployers if group_kind(item.value) in _PLANNED and _is_whole(item.value)]
         planned, plan = raw, self._planned(raw)
         for _ in range(_ROUNDS):

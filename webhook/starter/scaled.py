@@ -41,7 +41,7 @@ class _Remainder(NamedTuple):
 
     @property
     def seen(self) -> bool:
-        """Whether existing nodes of the same maker use the same device plugin configuration, so their cards show it."""
+        """Whether existing nodes of the same maker use the same device plugin configuration, so its effect is known."""
         key = self.scaled.labels.get(CONFIG_LABEL)
         return bool(self.made) and all(each.node.labels.get(CONFIG_LABEL) == key for each in self.made)
 

@@ -90,7 +90,7 @@ def _counts(review: PodReview) -> Iterable[tuple[str, int, bool]]:
 
 
 def workload(metadata: Object) -> str:
-    """Return the kind and name of what controls a pod; empty if nothing does. A ReplicaSet stands for its Deployment.
+    """Return the kind and name of what controls a pod; empty if nothing does. If a ReplicaSet does, its Deployment.
 
     A Deployment's ReplicaSets have its name and the hash in the pod's label (kubernetes pkg/controller/deployment).
     """

@@ -128,7 +128,7 @@ class UsageStore:
         return ""
 
     def read(self, since: int, most: int) -> tuple[Book, str]:
-        """Read the sums of all hours from `since` on, as rows of the hour 0. `most` is as for `gathered`."""
+        """Read the sums of all hours from `since` on, in rows whose hour is 0. `most` limits them as in `gathered`."""
         try:
             if not (self.folder / FILE).exists():
                 return Book(), ""

@@ -86,18 +86,18 @@ CLUSTER_SCOPED = frozenset(
 
 
 def resources(*reaches: Reach) -> tuple[Resource, ...]:
-    """Return the resources of all kinds that have one of these reaches."""
+    """Return the resources that are read in one of these ways under some policy. Reach names the ways."""
     return tuple(resource for kind in walk() if kind.reach in reaches for resource in kind.resources)
 
 
 def usual(*reaches: Reach) -> tuple[Resource, ...]:
-    """Return the resources of those kinds with one of these reaches that every policy needs."""
+    """Return the resources that are read in one of these ways under every policy."""
     kinds = (kind for kind in walk() if kind.reach in reaches and kind.needed is always)
     return tuple(resource for kind in kinds for resource in kind.resources)
 
 
 def needed(policy: Policy, *reaches: Reach) -> tuple[Resource, ...]:
-    """Return the resources of those kinds with one of these reaches that a policy needs."""
+    """Return the resources that are read in one of these ways under the given policy."""
     kinds = (kind for kind in walk() if kind.reach in reaches and kind.needed(policy))
     return tuple(resource for kind in kinds for resource in kind.resources)
 
