@@ -118,7 +118,7 @@ class DeviceClaim:
 
 
 def device_claim(item: Object, request: Request) -> DeviceClaim:
-    """Make the view of a class, a claim or a template. Raises Malformed for a wrong type."""
+    """Return the DeviceClaim for a class, a claim or a template. Raises Malformed for a wrong type."""
     base = DEVICES[request.group, request.kind]
     metadata, devices = section(item, "metadata", ()), item
     for depth, key in enumerate(base):
