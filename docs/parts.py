@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.layers import LAYERS
-from webhook.proving.ways import WAYS
+from webhook.proving.ways import CHANGES, WAYS
 from webhook.reports import formats
 from webhook.text import tables
 
@@ -56,8 +56,11 @@ def _package(name: str) -> tuple[str, str]:
 
 def _ways() -> str:
     shut = {False: "a denial", True: "a patch"}
-    rows = [(f"`{way.name}`", way.says, f"`{way.rule}`", shut[way.patched]) for way in WAYS]
-    return "".join(f"{line}\n" for line in tables.markdown(("way", "the pod has", "rule", "shut by"), rows))
+    parts = []
+    for title, ways in (("the pod has", WAYS), ("a pod that exists gets", CHANGES)):
+        rows = [(f"`{way.name}`", way.says, f"`{way.rule}`", shut[way.patched]) for way in ways]
+        parts.append("".join(f"{line}\n" for line in tables.markdown(("way", title, "rule", "shut by"), rows)))
+    return "\n".join(parts)
 
 
 def _formats() -> str:

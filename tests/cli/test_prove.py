@@ -23,6 +23,7 @@ from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.proving.running import HOSTNAME, RELEASED
+from webhook.proving.ways import CHANGES, ChangeCall
 
 LISTED = {"/api/v1/nodes": "Node", "/api/v1/namespaces": "Namespace"}
 SCHEMA = json.loads((ROOT / "docs/schemas/proofreport.json").read_text("utf-8"))
@@ -213,6 +214,8 @@ def test_an_api_server_that_says_no_name_is_noted(served: Any, prove: Any) -> No
 # With pods
 
 OF_A_RUN = re.compile("/api/v1/namespaces/(vision)/(pods|configmaps)(?:/([^/]*))?")
+CHANGE = re.compile("/api/v1/namespaces/(vision)/pods/([^/]+)(?:/(ephemeralcontainers|binding))?")
+BY_CALL = {f"{way.change}".partition("/")[2]: way for way in CHANGES}
 RUN = ("--run", "--namespace", "vision")
 
 
@@ -222,11 +225,22 @@ class Nodes(Server):
     def __init__(self, policy: Path, facts: Facts) -> None:
         super().__init__(policy, facts)
         self.nodes = PretendedNodes(self.engine, with_hostnames(facts))
+        self.changed_as: set[str | None] = set()
         for node in self._lists["/api/v1/nodes"]:
             node["metadata"].setdefault("labels", {})[HOSTNAME] = node["metadata"]["name"]
 
     def answer(self, asked: Asked) -> None:
         url = urlsplit(asked.path)
+        if asked.command != "GET" and "dryRun" in url.query and (change := CHANGE.fullmatch(url.path)):
+            way = BY_CALL[change[3] or ""]
+            assert asked.command == ("POST" if way.change is ChangeCall.BIND else "PATCH")
+            assert parse_qs(url.query) == {"dryRun": ["All"]}
+            self.changed_as.add(asked.headers.get("Impersonate-User"))
+            answer = self.nodes.changed(way, change[1], change[2], json.loads(asked.body))
+            status, value = answer.status, answer.pod or {"message": answer.message}
+            return asked.give(
+                self.refused.get(url.path, status if answer.pod is None else 200), json.dumps(value).encode()
+            )
         match = OF_A_RUN.fullmatch(url.path)
         if match is None or "dryRun" in url.query:
             return super().answer(asked)
@@ -265,7 +279,10 @@ def test_a_run_shows_what_the_pods_saw_and_leaves_nothing(all_running: Nodes, pr
     status, out, err = prove(all_running, *RUN, "--yes", "--image", "i", "--seconds", "60", "--format", "json")
     value = json.loads(out)
     assert status == 0
-    assert err == "--run starts at most 20 pods of i in namespace vision, one after another, each for at most 60 s\n"
+    assert err == (
+        "--run creates at most 10 pods that never start, and sends changes of them as dry runs\n"
+        "--run starts at most 20 pods of i in namespace vision, one after another, each for at most 60 s\n"
+    )
     assert value["method"] == "pods"
     assert (value["user"], value["image"]) == ("ada", "i")
     assert value["summary"]["not shown"] == value["summary"]["open"] == 0
@@ -277,7 +294,10 @@ def test_a_run_shows_what_the_pods_saw_and_leaves_nothing(all_running: Nodes, pr
         assert ways["honest pod"]["seen"]["nvml"]["devices"][0] == {"uuid": "GPU-0", "name": "A100", "mib": 40960}
         assert (ways["image"]["outcome"], ways["image"]["message"]) == ("shut", f"saw 0 of {count} cards")
         assert (ways["image"]["seen"]["nvml"]["count"], ways["node"]["seen"]) == (0, None)
+        changes = [ways[way.name] for way in CHANGES]
+        assert {(each["outcome"], each["seen"]) for each in changes} == {("shut", None)}
     assert len(all_running.nodes.pods) == 20
+    assert len(all_running.nodes.held) == 10
     assert all_running.nodes.stored == {}
 
 
@@ -292,7 +312,7 @@ def test_a_run_is_shown_for_people(all_running: Nodes, prove: Any) -> None:
 def test_a_run_starts_nothing_before_it_is_confirmed(running: Nodes, prove: Any) -> None:
     status, out, err = prove(running, *RUN)
     assert (status, out) == (2, "")
-    assert err.startswith("--run starts at most 4 pods of slicewarden:0.1.0 in namespace vision, one after another")
+    assert "\n--run starts at most 4 pods of slicewarden:0.1.0 in namespace vision, one after another" in err
     assert err.endswith("each for at most 120 s; give --yes to start them\n")
     assert running.nodes.calls == 0
 
@@ -300,7 +320,7 @@ def test_a_run_starts_nothing_before_it_is_confirmed(running: Nodes, prove: Any)
 def test_what_memory_is_taken_is_said_before_any_is(running: Nodes, prove: Any) -> None:
     status, out, err = prove(running, *RUN, "--memory")
     assert (status, out) == (2, "")
-    first, second = err.splitlines()
+    _, first, second = err.splitlines()
     found = re.fullmatch(
         "with --memory, some take at most ([0-9]+) MiB and a context of their card, and give it back", first
     )
@@ -351,6 +371,7 @@ def test_the_pods_of_a_run_have_the_priority_class_that_is_named(running: Nodes,
 def test_the_pods_of_a_run_are_the_tenant_s_and_its_object_is_not(running: Nodes, prove: Any) -> None:
     assert prove(running, *RUN, "--yes", "--as", "ada@example.com")[0] == 0
     assert running.as_ == {"ada@example.com", None}
+    assert running.changed_as == {"ada@example.com"}
 
 
 @pytest.mark.parametrize(
@@ -377,7 +398,11 @@ def test_the_rights_of_a_run_are_written_without_a_cluster(capsys: pytest.Captur
     assert cli.main(["prove", "--rights", "--namespace", "vision", "--policy", str(POLICY)]) == 0
     roles = [*yaml.safe_load_all(capsys.readouterr().out)]
     assert [each["kind"] for each in roles] == ["ClusterRole", "Role", "Role"]
-    assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "get", "list"]} in roles[2]["rules"]
+    assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "get", "list", "patch"]} in roles[
+        2
+    ]["rules"]
+    given = {(resource, verb) for rule in roles[2]["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {("pods/binding", "create"), ("pods/ephemeralcontainers", "patch")} < given
     assert all("*" not in str(each) and "secrets" not in str(each) for each in roles)
 
 

@@ -22,13 +22,18 @@ import yaml
 from tests import ROOT
 from tests.e2e.access import allowed
 from tests.e2e.control_plane import Cluster, User, eventually
-from tests.e2e.guard import Guard, policy_of
+from tests.e2e.guard import MUTATE, Guard, policy_of
 from tests.e2e.objects import TRUSTED, pod
 from tests.proving.nodes import ended, report, seen
+from tests.support import policies
+from tests.support.policies import RULES
 from tests.support.records import SAME
 from webhook.cluster import client
+from webhook.proving import calls, changes
+from webhook.proving.probes import ProbeTarget
+from webhook.proving.proof import PATCH, DryRun, Outcome
 from webhook.proving.running import INSTANCE, MANAGED_BY, MANAGER, UNTIL
-from webhook.proving.ways import WAYS
+from webhook.proving.ways import CHANGES, WAYS, ChangeCall, GPUWay
 
 PROVER = User("prover")
 GPU = "nvidia.com/gpu"
@@ -104,12 +109,89 @@ def test_the_rights_that_are_written_are_enough_and_nothing_is_left(
     value = json.loads(done.stdout)
     assert (done.returncode, value["summary"]["open"], value["summary"]["not shown"]) == (0, 0, 0), done.stdout
     patched = {way.name for way in WAYS if way.patched}
+    by = {way.name: PATCH if way.patched else way.rule for way in CHANGES}
     for target in value["targets"]:
+        assert {each["way"]: each["by"] for each in target["ways"] if each["way"] in by} == by, done.stdout
         ran = {each["way"]: each for each in target["ways"] if each["seen"]}
         assert ran.keys() == {"honest pod", *patched}
         assert all(ran[name]["seen"]["nvml"]["count"] == 0 for name in patched)
         assert ran["honest pod"]["seen"]["nvml"]["count"] > 0
     assert eventually(lambda: left(guarded.cluster, team) == [])
+
+
+# Ways of a pod that exists
+
+
+@pytest.fixture
+def changed(guarded: Guard, team: str) -> Callable[[User | None], dict[str, tuple[Outcome, str]]]:
+    """What the changes show that a user sends for pods which never start."""
+    cluster = guarded.cluster
+    file = cluster.folder / "changed.yaml"
+    file.write_text(policy_of(cluster), "utf-8")
+    policy = policies.policy_of(file)
+    target = ProbeTarget(policy.pools[0], "trusted", team, GPU, "t4-shared")
+
+    def show(user: User | None) -> dict[str, tuple[Outcome, str]]:
+        found: dict[str, tuple[Outcome, str]] = {}
+        sender = client.connect(str(cluster.kubeconfig()))
+        if user is not None:
+            sender.default_headers["Impersonate-User"] = user.name
+        for bare in (False, True):
+            item = {**changes.held(policy, target, bare=bare)}
+            made = calls.created(client.connect(str(cluster.kubeconfig())), item).pod
+            assert made is not None
+            name = made["metadata"]["name"]
+
+            def send(way: GPUWay, name: str = name, made: Any = made) -> DryRun:
+                return calls.changed(sender, way, team, name, changes.change(policy, target, way, made))
+
+            ways = [way for way in changes.changes(policy, target) if way.bare is bare]
+            found |= {
+                each.way.name: (each.outcome, each.by) for each in changes.shown(ways, team, send, RULES) if each.way
+            }
+            here = cluster.get("pod", name, f"--namespace={team}")
+            assert {**here["metadata"], "managedFields": None} == {**made["metadata"], "managedFields": None}
+            assert here["spec"] == made["spec"]
+            cluster.do("delete", "pod", name, f"--namespace={team}")
+        return found
+
+    return show
+
+
+@pytest.mark.skipif(SAME, reason="registers the webhook three times; make nightly runs it")
+def test_a_change_that_the_webhook_does_not_judge_is_open(
+    guarded: Guard, changed: Callable[[User | None], dict[str, tuple[Outcome, str]]]
+) -> None:
+    """So an answer of the API server itself, such as on the pod's gate, is not taken for a denial."""
+    updates = {way.name for way in CHANGES if way.change is not ChangeCall.BIND and not way.patched}
+    try:
+        guarded.without("pods.slicewarden.dev", lambda: guarded.reached_by(pod("probe", "default")) == [MUTATE])
+        unjudged = changed(None)
+        guarded.without("bindings.slicewarden.dev", lambda: changed(None)["binding"][0] is not Outcome.SHUT)
+        unbound = changed(None)
+    finally:
+        guarded.register()
+    assert {name for name, (outcome, _) in unjudged.items() if outcome is Outcome.OPEN} == updates
+    assert unjudged["debug"] == (Outcome.SHUT, PATCH)
+    assert unjudged["binding"] == (Outcome.SHUT, "foreign-binding")
+    assert unbound["binding"] == (Outcome.OPEN, "")
+
+
+def test_a_change_that_a_tenant_may_not_make_is_shut_by_rbac(
+    guarded: Guard, changed: Callable[[User | None], dict[str, tuple[Outcome, str]]], team: str
+) -> None:
+    tenant = User("editor")
+    guarded.cluster.do(
+        "create", "rolebinding", "editor", "--clusterrole=edit", f"--user={tenant.name}", f"--namespace={team}"
+    )
+    allowed(guarded.cluster, tenant, "patch", "pods", team)
+    found = changed(tenant)
+    assert {name for name, shown in found.items() if shown == (Outcome.SHUT, "RBAC")} == {
+        way.name for way in CHANGES if way.change is not ChangeCall.UPDATE
+    }
+    assert {shown for name, shown in found.items() if shown[1] != "RBAC"} == {
+        (Outcome.SHUT, way.rule) for way in CHANGES if way.change is ChangeCall.UPDATE
+    }
 
 
 FROM_A_TERMINAL = """

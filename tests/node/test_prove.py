@@ -21,7 +21,7 @@ from tests.support import policies
 from tests.support.records import SAME
 from webhook.cluster import client
 from webhook.proving.running import MANAGED_BY, MANAGER, UNTIL
-from webhook.proving.ways import WAYS
+from webhook.proving.ways import CHANGES, WAYS, ChangeCall
 
 TENANT = User("prover", ("system:authenticated",))
 PLACE = "proof"
@@ -83,6 +83,11 @@ def test_without_us_the_known_ways_lead_to_cards(labelled: Cluster) -> None:
     found = proved(labelled, policy)
     honest = found.pop("honest pod")
     assert honest["outcome"] == "admitted", honest
+    for way in CHANGES:  # the role `edit` allows updates only
+        shown = found.pop(way.name)
+        assert (shown["outcome"], shown["by"]) == (
+            ("open", "") if way.change is ChangeCall.UPDATE else ("shut", "RBAC")
+        )
     assert {each["outcome"] for each in found.values()} == {"open"}
     unasked = {way.name for way in WAYS if not way.gpus}
     seeing = {name for name, each in found.items() if name in unasked and saw_cards(each)}

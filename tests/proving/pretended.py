@@ -1,5 +1,6 @@
 """An API server that judges by an engine, for probes, and the proof of what it judges."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ from webhook.model import Object
 from webhook.proving.probes import ProbeTarget, targets
 from webhook.proving.proof import CREATED, DryRun, ProofRun, prove
 from webhook.proving.running import HOSTNAME
+from webhook.proving.ways import ChangeCall, GPUWay
 
 
 def admitting(engine: Engine, facts: Facts) -> Any:
@@ -28,6 +30,43 @@ def admitting(engine: Engine, facts: Facts) -> Any:
         return DryRun(CREATED, "", patched)
 
     return ask
+
+
+def changing(engine: Engine, facts: Facts) -> Any:
+    """Return what changes pods as an API server that asks this engine. Only debug containers are patched."""
+
+    def ask(way: GPUWay, pod: Object, body: Object) -> DryRun:
+        assert way.change is not None
+        _, _, subresource = way.change.partition("/")
+        request: dict[str, Any] = {"subResource": subresource}
+        item = body
+        if way.change is ChangeCall.BIND:
+            request["userInfo"] = {"username": "ada"}
+        else:
+            if body["metadata"].get("uid") != pod["metadata"]["uid"]:
+                return DryRun(409, "Precondition failed")
+            item = merged(pod, body)
+            request |= {"operation": "UPDATE", "oldObject": pod}
+        review = json.loads(admission.wrap(item))
+        review["request"] |= {"name": pod["metadata"]["name"], **request}
+        verdict = engine.judge(admission.decode(json.dumps(review).encode()), facts)
+        if not verdict.allowed or (verdict.patch and way.change is not ChangeCall.DEBUG):
+            text = " ".join(admission.message_of(verdict).split())
+            return DryRun(403, f'admission webhook "pods.slicewarden.dev" denied the request: {text}')
+        if way.change is ChangeCall.BIND:
+            return DryRun(500, f"pod {pod['metadata']['name']} has non-empty .spec.schedulingGates")
+        patched = jsonpatch.apply(item, verdict.patch)
+        assert isinstance(patched, dict)
+        return DryRun(CREATED, "", patched)
+
+    return ask
+
+
+def merged(item: Any, patch: Any) -> Any:
+    """Return an object with a merge patch (RFC 7396)."""
+    if not isinstance(item, dict) or not isinstance(patch, dict):
+        return patch
+    return {**item, **{key: merged(item.get(key), value) for key, value in patch.items()}}
 
 
 def proven(*, without: str = "") -> ProofRun:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests import ROOT
 from tests.evaluator.generated import POLICIES
 from tests.proving.nodes import report
-from tests.proving.pretended import admitting
+from tests.proving.pretended import admitting, changing
 from tests.support.fixtures import WAYS as RULES_OF_WAYS
 from tests.support.policies import FACTS, POLICY, RULES, facts_of, policy_of
 from webhook import rules
@@ -27,11 +27,11 @@ from webhook.model import Action, Object, Verdict
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Scope
-from webhook.proving import evidence
+from webhook.proving import changes, evidence
 from webhook.proving.probes import ProbeTarget, Untried, probe, targets
 from webhook.proving.proof import CREATED, PATCH, DryRun, Outcome, ProofRun, Shown, Tried, prove
 from webhook.proving.sighting import sighting
-from webhook.proving.ways import WAYS
+from webhook.proving.ways import CHANGES, WAYS, GPUWay
 from webhook.reports import proof_report, proof_rows
 
 EVERYWHERE = Scope(frozenset(), None, frozenset(), everywhere=True)
@@ -80,6 +80,60 @@ def test_every_way_is_shut_by_its_own_rule(setting: tuple[Policy, Facts]) -> Non
         )
 
 
+def changed(policy: Policy, facts: Facts, by: Engine) -> list[Tried]:
+    """What the ways of a pod that exists show of each pool and level of trust, as an engine judges them."""
+    create, change = admitting(by, facts), changing(by, facts)
+    found = []
+    for target in targets(engine_of(policy), facts):
+        assert isinstance(target, ProbeTarget)
+        here: list[Shown] = []
+        for bare in (False, True):
+            pod = create(changes.held(policy, target, bare=bare)).pod
+            pod["metadata"] |= {"name": "held", "uid": "u"}
+
+            def send(way: GPUWay, target: ProbeTarget = target, pod: Any = pod) -> DryRun:
+                answer: DryRun = change(way, pod, changes.change(policy, target, way, pod))
+                return answer
+
+            ways = [way for way in changes.changes(policy, target) if way.bare is bare]
+            here += changes.shown(ways, target.namespace, send, RULES)
+        found.append(Tried(target, tuple(here)))
+    return found
+
+
+def tainted(policy: Policy) -> bool:
+    return policy.guard is not None and bool(policy.guard.taint)
+
+
+def test_every_change_is_shut_by_its_own_rule(setting: tuple[Policy, Facts]) -> None:
+    policy, facts = setting
+    for target, found in changed(policy, facts, engine_of(policy)):
+        assert {each.outcome for each in found} == {Outcome.SHUT}, target
+        assert [each.by for each in found] == [
+            PATCH if each.way.patched else each.way.rule for each in found if each.way
+        ]
+        left = {way.name for way in CHANGES} - {each.way.name for each in found if each.way}
+        assert left == ({"binding"} if not target.node else set()) | (set() if tainted(policy) else {"taint-later"})
+
+
+@pytest.mark.parametrize("rule", sorted({way.rule for way in CHANGES}))
+def test_without_a_rule_exactly_its_own_changes_are_open(sample_policy: Policy, sample_facts: Facts, rule: str) -> None:
+    own = {way.name for way in CHANGES if way.rule == rule}
+    found = changed(sample_policy, sample_facts, engine_of(sample_policy, without=rule))
+    assert len(found) > 3
+    for _, each in found:
+        assert {one.way.name for one in each if one.way and one.outcome is Outcome.OPEN} == own
+        assert {one.way.name for one in each if one.way and one.outcome is not Outcome.SHUT} == own
+
+
+def test_without_a_taint_of_the_guard_no_toleration_of_it_is_added(sample_policy: Policy, sample_facts: Facts) -> None:
+    """Then every pod that is judged is guarded as it is created."""
+    target = next(targets(engine_of(sample_policy), sample_facts))
+    assert isinstance(target, ProbeTarget)
+    plain = replace(sample_policy, guard=None)
+    assert {way.name for way in CHANGES} - {way.name for way in changes.changes(plain, target)} == {"taint-later"}
+
+
 @pytest.mark.parametrize("rule", sorted({way.rule for way in WAYS}))
 def test_without_a_rule_exactly_its_own_ways_are_open(sample_policy: Policy, sample_facts: Facts, rule: str) -> None:
     found = tried(sample_policy, sample_facts, engine_of(sample_policy, without=rule))
@@ -97,7 +151,10 @@ def test_without_enforcement_every_way_is_open(sample_policy: Policy, sample_fac
 
 def test_every_rule_that_closes_a_way_has_a_probe() -> None:
     assert {way.rule for way in WAYS} >= RULES_OF_WAYS
-    assert len({way.name for way in WAYS}) == len(WAYS)
+    both = (*WAYS, *CHANGES)
+    assert len({way.name for way in both}) == len(both)
+    assert all(way.change is None for way in WAYS)
+    assert all(way.change is not None and not way.gpus and not way.unearned for way in CHANGES)
 
 
 def test_a_namespace_that_is_exempt_or_never_judged_is_passed_over(sample_policy: Policy, sample_facts: Facts) -> None:

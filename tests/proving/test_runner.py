@@ -18,11 +18,11 @@ from webhook.model import Action, Object
 from webhook.policy.model import Policy
 from webhook.proving import capacity, running
 from webhook.proving.probes import ProbeTarget, targets
-from webhook.proving.proof import DryRun, Outcome, Shown, Tried, prove
+from webhook.proving.proof import PATCH, DryRun, Outcome, Shown, Tried, prove
 from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed, ProbeRunner, RunInProgress, opened
 from webhook.proving.running import ProbeRun
 from webhook.proving.sighting import SeenCards
-from webhook.proving.ways import WAYS
+from webhook.proving.ways import CHANGES, WAYS, GPUWay
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RUN = ProbeRun("0a1b", "vision", "slicewarden:1", 3)
@@ -36,6 +36,8 @@ class World:
         self.policy, self.facts = policy, with_hostnames(facts)
         self.engine = Engine(policy, rules.walk())
         self.nodes = PretendedNodes(self.engine, self.facts)
+        self.changed: dict[str, Shown] = {}
+        """What the last run showed of the ways of a pod that exists; `run` returns the others."""
 
     def of(self, kubelet: Callable[[Object], Any]) -> PretendedNodes:
         self.nodes = PretendedNodes(self.engine, self.facts, kubelet)
@@ -55,8 +57,9 @@ class World:
 
     def run(self, run: ProbeRun = RUN, now: datetime = NOW, dry: Tried | None = None) -> dict[str, Shown]:
         with opened(self.nodes, run, lambda: now) as own:
-            made = ProbeRunner(self.nodes, self.policy, own, lambda: now, lambda _: None).run(dry or self.dry())
-        return {each.way.name if each.way else "": each for each in made.shown}
+            made = ProbeRunner(self.nodes, self.policy, own, RULES, lambda: now, lambda _: None).run(dry or self.dry())
+        self.changed = {each.way.name: each for each in made.shown if each.way and each.way.change}
+        return {each.way.name if each.way else "": each for each in made.shown if not (each.way and each.way.change)}
 
 
 @pytest.fixture
@@ -223,11 +226,11 @@ def test_a_pod_that_somebody_deletes_shows_nothing(world: World) -> None:
 
 
 def put(world: World, **changes: Any) -> None:
-    """Change each stored pod before it is read; those of its metadata and of its spec."""
+    """Change each stored pod that may start before it is read; those of its metadata and of its spec."""
 
     def change(what: str) -> None:
         for (plural, name), pod in [*world.nodes.stored.items()] if what == "read" else ():
-            if plural == PODS:
+            if plural == PODS and "schedulingGates" not in pod["spec"]:
                 world.nodes.stored[plural, name] = {**pod, **{key: {**pod[key], **changes[key]} for key in changes}}
 
     world.nodes.before = change
@@ -299,8 +302,114 @@ def test_an_api_server_that_is_slow_does_not_lengthen_the_wait_for_a_pod(world: 
 
     world.nodes.before = slow
     with opened(world.nodes, RUN, lambda: NOW) as own:
-        ProbeRunner(world.nodes, world.policy, own, lambda: clock[0], lambda _: None).run(world.dry())
-    assert looks == [RUN.patience // 15 + 2]  # the last is as the pod is deleted
+        ProbeRunner(world.nodes, world.policy, own, RULES, lambda: clock[0], lambda _: None).run(world.dry())
+    assert looks == [RUN.patience // 15 + 1 + 3]  # the last three are as the pod and those to change are deleted
+
+
+# Ways of a pod that exists
+
+
+def test_changes_are_tried_on_pods_that_never_start(world: World) -> None:
+    world.run()
+    assert names(world.changed, Outcome.SHUT) == {way.name for way in CHANGES}
+    assert {each.by for each in world.changed.values()} == {PATCH, *(way.rule for way in CHANGES if not way.patched)}
+    assert {each.seen for each in world.changed.values()} == {None}
+    assert len(world.nodes.held) == running.most_held([world.dry()]) == 2
+    for pod in world.nodes.held:
+        assert pod["spec"]["schedulingGates"] == [{"name": "slicewarden.dev/prove"}]
+        assert "nodeName" not in pod["spec"]
+        assert running.is_of_a_run(pod)
+        assert pod["metadata"]["ownerReferences"][0]["name"] == RUN.name
+        assert all("/" not in key for each in pod["spec"]["containers"] for key in each["resources"]["limits"])
+    assert world.nodes.stored == {}
+
+
+def test_changes_are_tried_where_no_slice_is_free(world: World) -> None:
+    full = replace(world.facts, nodes=())
+    world.nodes.facts = lambda: full  # type: ignore[method-assign]
+    assert "has a free" in world.run()[""].message
+    assert names(world.changed, Outcome.SHUT) == {way.name for way in CHANGES}
+
+
+def test_without_enforcement_changes_are_open(world: World) -> None:
+    eased = world.eased()
+    eased.run()
+    assert names(eased.changed, Outcome.OPEN) == {way.name for way in CHANGES}
+
+
+def test_a_run_whose_honest_pod_was_not_admitted_shows_no_change(world: World) -> None:
+    dry = world.dry()
+    honest = dry.shown[0]._replace(outcome=Outcome.UNKNOWN)
+    world.run(dry=dry._replace(shown=(honest, *dry.shown[1:])))
+    assert names(world.changed, Outcome.UNKNOWN) == {way.name for way in CHANGES}
+    assert world.nodes.held == []
+    assert running.most_held([dry._replace(shown=(honest,))]) == 0
+
+
+@pytest.mark.parametrize("answer", [DryRun(403, "exceeded quota"), DryRun(0, "timed out")])
+def test_a_pod_to_change_that_is_not_created_shows_nothing(world: World, answer: DryRun) -> None:
+    world.nodes.refusal = answer
+    world.run()
+    assert names(world.changed, Outcome.UNKNOWN) == {way.name for way in CHANGES}
+    assert {each.message for each in world.changed.values()} == {f"the pod to change was not created: {answer.message}"}
+
+
+CHANGED: dict[str, tuple[DryRun, Outcome, str]] = {
+    "may not": (
+        DryRun(403, 'pods "p" is forbidden: User "ada" cannot patch resource "pods/ephemeralcontainers" in API group'),
+        Outcome.SHUT,
+        "RBAC",
+    ),
+    "says the same of more": (
+        DryRun(403, 'admission webhook "x.dev" denied: pods "p" is forbidden: User "a" cannot patch resource "pods"'),
+        Outcome.UNKNOWN,
+        "",
+    ),
+    "may not make the pod": (DryRun(403, 'pods "p" is forbidden: exceeded quota: q'), Outcome.UNKNOWN, ""),
+    "another pod": (
+        DryRun(409, "Precondition failed: UID in precondition: a, UID in object meta: b"),
+        Outcome.UNKNOWN,
+        "",
+    ),
+    "gone": (DryRun(404, 'pods "p" not found'), Outcome.UNKNOWN, ""),
+    "silence": (DryRun(0, "timed out"), Outcome.UNKNOWN, ""),
+    "another rule": (
+        DryRun(403, 'admission webhook "pods.slicewarden.dev" denied the request: multiple-slices: x'),
+        Outcome.UNKNOWN,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_only_a_denial_of_its_rule_or_of_rbac_shuts_a_change(world: World, name: str) -> None:
+    answer, outcome, by = CHANGED[name]
+    world.nodes.changed = lambda *_: answer  # type: ignore[method-assign]
+    world.run()
+    assert {(each.outcome, each.by) for each in world.changed.values()} == {(outcome, by)}
+
+
+def test_a_refusal_for_the_gate_means_that_admission_let_a_binding_in(world: World) -> None:
+    gated = DryRun(500, "pod slicewarden-probe-0a1b-1 has non-empty .spec.schedulingGates")
+    world.nodes.changed = lambda *_: gated  # type: ignore[method-assign]
+    world.run()
+    assert names(world.changed, Outcome.OPEN) == {"binding"}
+    assert names(world.changed, Outcome.UNKNOWN) == {way.name for way in CHANGES} - {"binding"}
+
+
+def test_a_denial_of_the_debug_container_without_a_way_shuts_no_other_by_another_rule(world: World) -> None:
+    denied = DryRun(403, 'pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged')
+    change = world.nodes.changed
+
+    for twin, outcome in ((True, Outcome.SHUT), (False, Outcome.UNKNOWN)):
+
+        def answers(way: GPUWay, namespace: str, name: str, body: Object, twin: bool = twin) -> DryRun:
+            refused = way.name == "debug-privileged" or not twin
+            return denied if refused else change(way, namespace, name, body)
+
+        world.nodes.changed = answers  # type: ignore[method-assign]
+        world.run()
+        assert world.changed["debug-privileged"].outcome is outcome
 
 
 # Memory

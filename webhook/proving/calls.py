@@ -14,6 +14,7 @@ from webhook.model import Object
 from webhook.proving.proof import CREATED, DryRun
 from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed
 from webhook.proving.running import MANAGED_BY, MANAGER
+from webhook.proving.ways import ChangeCall, GPUWay
 
 KINDS = {PODS: "Pod", CONFIG_MAPS: "ConfigMap"}
 
@@ -34,6 +35,24 @@ def created(api: Api, item: Object, plural: str = PODS, *, dry: bool = False) ->
         return DryRun(0, str(error))
     kind = KINDS[plural]
     return DryRun(CREATED, "", made) if made.get("kind") == kind else DryRun(0, f"the answer is no {kind}")
+
+
+def changed(api: Api, way: GPUWay, namespace: str, name: str, body: Object) -> DryRun:
+    """Have the API server say whether it would change a pod. The answer of one that would is that of a creation."""
+    path, method = f"/api/v1/namespaces/{namespace}/pods/{name}", "PATCH"
+    if way.change is not ChangeCall.UPDATE:
+        path += f"/{way.change}".removeprefix("/pods")
+    if way.change is ChangeCall.BIND:
+        method = "POST"
+    try:
+        made = client.ask(api, path, {"dryRun": "All"}, method=method, body=body, patch=MERGE, silence=SILENCE)
+    except StatusError as error:
+        return DryRun(error.status, str(error))
+    except client.Unreachable as error:
+        return DryRun(0, str(error))
+    if way.change is not ChangeCall.BIND and made.get("kind") != KINDS[PODS]:
+        return DryRun(0, f"the answer is no {KINDS[PODS]}")
+    return DryRun(CREATED, "", made)
 
 
 def cluster(api: Api) -> str:
@@ -91,6 +110,10 @@ class ProbeCalls:
             except StatusError as error:
                 if error.status not in (NOT_FOUND, CONFLICT):
                     raise
+
+    def changed(self, way: GPUWay, namespace: str, name: str, body: Object) -> DryRun:
+        """Have the API server say whether it would change a pod."""
+        return changed(self._sender, way, namespace, name, body)
 
     def facts(self) -> Facts:
         """Return the nodes, and the pods that are allocated GPUs, as they are now. Raises CallFailed."""

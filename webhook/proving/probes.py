@@ -24,7 +24,7 @@ JUDGED_BY = next(way for way in WAYS if way.name == "variable")
 PLAIN = next(way for way in WAYS if way.name == "image")
 """The way whose pod has nothing but its image. The others without a request add to this pod."""
 
-_SECURITY: Object = {
+SECURITY: Object = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "runAsNonRoot": True,
@@ -137,7 +137,7 @@ def probe(policy: Policy, target: ProbeTarget, way: GPUWay | None) -> Object:
         annotations |= way.annotations
     named = {"generateName": f"{NAME}-", "namespace": target.namespace}
     lists = {"initContainers": spec.get("initContainers", ()), "containers": [container]}
-    secured = {key: [{"securityContext": _SECURITY, **each} for each in value] for key, value in lists.items() if value}
+    secured = {key: [{"securityContext": SECURITY, **each} for each in value] for key, value in lists.items() if value}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

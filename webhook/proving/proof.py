@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 from webhook.catalog.device_variables import VISIBLE, VOID
@@ -104,7 +105,7 @@ class ProofRun:
 
 def prove(policy: Policy, target: ProbeTarget, ask: Ask, rules: Iterable[str]) -> Tried:
     """Send the probes of a target, one after another. `rules` are the ids of all rules."""
-    naming = re.compile(rf"(?:^|^\d+ findings: - | - )({'|'.join(rules)}): ")
+    named = naming(rules)
     shown: list[Shown] = []
     admitted: set[bool] = set()  # whether the pods without a way, with a request and without one, were admitted
     for way, pod in probes(policy, target):
@@ -112,9 +113,14 @@ def prove(policy: Policy, target: ProbeTarget, ask: Ask, rules: Iterable[str]) -
         if way in (None, PLAIN) and answer.status == CREATED:
             admitted.add(requests)
         twin = requests in admitted and not (way and way.unearned)
-        outcome, by = _outcome(way, answer, naming, twin=twin)
-        shown.append(Shown(way, pod["metadata"]["namespace"], outcome, by, " ".join(answer.message.split())))
+        found, by = outcome(way, answer, named, twin=twin)
+        shown.append(Shown(way, pod["metadata"]["namespace"], found, by, " ".join(answer.message.split())))
     return Tried(target, tuple(shown))
+
+
+def naming(rules: Iterable[str]) -> re.Pattern[str]:
+    """Return what finds the rules that a denial names. `rules` are the ids of all rules."""
+    return re.compile(rf"(?:^|^\d+ findings: - | - )({'|'.join(rules)}): ")
 
 
 _REFUSED = re.compile(
@@ -132,7 +138,7 @@ _POD_SECURITY = re.compile(r'pods "[^"]*" is forbidden: violates PodSecurity "')
 """How the API server denies a pod by Pod Security (kubernetes staging/src/k8s.io/pod-security-admission)."""
 
 
-def _outcome(way: GPUWay | None, answer: DryRun, naming: re.Pattern[str], *, twin: bool) -> tuple[Outcome, str]:
+def outcome(way: GPUWay | None, answer: DryRun, naming: re.Pattern[str], *, twin: bool) -> tuple[Outcome, str]:
     """Return the outcome of a probe, and what shut its way.
 
     A denial by the way's own rule shuts it. Another denial does only if the same pod without the way (its `twin`) was
@@ -160,7 +166,8 @@ def blind(pod: Object) -> bool:
     If several variables have the same name, the last one counts.
     """
     spec = pod["spec"]
-    return all(_visible(each) == [VOID] for each in [*spec.get("initContainers", ()), *spec["containers"]])
+    lists = (spec.get(key) or () for key in ("initContainers", "containers", "ephemeralContainers"))
+    return all(_visible(each) == [VOID] for each in chain.from_iterable(lists))
 
 
 def _visible(container: Object) -> list[object]:

@@ -10,6 +10,7 @@ from webhook.facts.kinds.pod import RESOURCES
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.proving.runner import CONFIG_MAPS, PODS
+from webhook.proving.ways import ChangeCall
 
 ROLE = "slicewarden-prove"
 """The name of the roles."""
@@ -25,14 +26,19 @@ class ProbeRight(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-_OF_A_RUN = {PODS: ("create", "delete", "get", "list"), CONFIG_MAPS: ("create", "delete", "list", "patch")}
+_OF_A_RUN = {
+    CONFIG_MAPS: ("create", "delete", "list", "patch"),
+    PODS: ("create", "delete", "get", "list", "patch"),
+    ChangeCall.BIND: ("create",),
+    ChangeCall.DEBUG: ("patch",),
+}
 """In the namespace of the pods."""
 
 
 def rights(policy: Policy, namespace: str) -> Iterator[ProbeRight]:
     """Yield the rights for a run in a namespace, under a policy whose facts are read."""
     for resource, verbs in _OF_A_RUN.items():
-        yield ProbeRight(resource, verbs, namespace)
+        yield ProbeRight(str(resource), verbs, namespace)
     for group, plural in sorted({(of.group, of.plural) for of in (*listing.resources(policy), *RESOURCES)}):
         yield ProbeRight(plural, ("list",), "", group)
     group = registered.ROOT.split("/")[2]

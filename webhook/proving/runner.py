@@ -5,10 +5,11 @@ next one deletes what it left.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import repeat
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
-from webhook.proving import capacity, running
+from webhook.proving import capacity, changes, running
 from webhook.proving.capacity import MemoryCap
 from webhook.proving.probes import ProbeTarget
 from webhook.proving.proof import CREATED, DryRun, Outcome, Shown, Tried, blind
@@ -57,6 +58,9 @@ class ProbeApi(Protocol):
 
     def delete(self, plural: str, namespace: str, name: str, uid: str = "") -> None:
         """Delete an object and what it owns. One that does not exist, or has another uid than a given one, is gone."""
+
+    def changed(self, way: GPUWay, namespace: str, name: str, body: Object) -> DryRun:
+        """Send a way's change of a pod as a dry run. Raises nothing."""
 
     def facts(self) -> Facts:
         """Return the nodes, and the pods that are allocated GPUs, as they are now."""
@@ -124,14 +128,23 @@ class ProbeRunner:
         api: ProbeApi,
         policy: Policy,
         run: ProbeRun,
+        rules: Iterable[str],
         now: Callable[[], datetime] = _now,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._api, self._policy, self._run, self._now, self._sleep = api, policy, run, now, sleep
-        self._started = 0
+        self._rules = (*rules,)
+        self._number = 0
 
     def run(self, tried: Tried) -> Tried:
         """Start the pods of a target that admission let in, and return the outcomes with what the pods saw.
+
+        Then try the ways of a pod that exists.
+        """
+        return Tried(tried.target, (*self._ran(tried).shown, *self._changes(tried)))
+
+    def _ran(self, tried: Tried) -> Tried:
+        """Start the pods.
 
         A patched way is shut only if its pod saw no card on the node on which the honest pod saw one. A way that
         admission let in unchanged stays open, whatever its pod saw.
@@ -187,22 +200,57 @@ class ProbeRunner:
         self, target: ProbeTarget, way: GPUWay | None, node: Node, cap: MemoryCap | None = None
     ) -> tuple[Object | None, Sighting | str]:
         """Start a pod, and return it as it was created, with what it saw; or why that is not known."""
-        run = self._run
         try:
             asks = way is None or way.gpus > 0
             if asks and running.roomy(self._policy, target, self._api.facts(), node.name) is None:
                 return None, f"node {node.name} has no free {target.resource} any more"
-            self._api.annotate(CONFIG_MAPS, run.namespace, run.name, {running.UNTIL: run.until(self._now())})
+            number = self._renewed()
         except CallFailed as error:
             return None, str(error)
-        self._started += 1
-        item = running.started(self._policy, target, way, run, node, self._started, cap)
-        made = DryRun(0)
-        try:
-            made = self._api.create(PODS, item)
+        with self._created(running.started(self._policy, target, way, self._run, node, number, cap)) as made:
             if made.status != CREATED or made.pod is None:
                 return None, f"its pod was not created, though the dry run was admitted: {made.message}"
             return made.pod, _seen(self._ending(made.pod), node)
+
+    def _changes(self, tried: Tried) -> Iterator[Shown]:
+        """Try the ways of a pod that exists, on pods of the run that never start."""
+        target, policy = tried.target, self._policy
+        ways = [*changes.changes(policy, target)]
+        if tried.shown[0].outcome is not Outcome.ADMITTED:
+            yield from _unchanged(ways, target, "the honest pod was not admitted")
+            return
+        for bare in (False, True):
+            mine = [way for way in ways if way.bare is bare]
+            try:
+                number = self._renewed()
+            except CallFailed as error:
+                yield from _unchanged(mine, target, str(error))
+                continue
+            with self._created(running.owned(changes.held(policy, target, bare=bare), self._run, number)) as made:
+                if made.status != CREATED or made.pod is None:
+                    yield from _unchanged(mine, target, f"the pod to change was not created: {made.message}")
+                else:
+                    send = partial(self._change, target, made.pod)
+                    yield from changes.shown(mine, target.namespace, send, self._rules)
+
+    def _change(self, target: ProbeTarget, pod: Object, way: GPUWay) -> DryRun:
+        body = changes.change(self._policy, target, way, pod)
+        return self._api.changed(way, self._run.namespace, pod["metadata"]["name"], body)
+
+    def _renewed(self) -> int:
+        """Say that the run goes on, and return the number of its next pod. Raises CallFailed."""
+        run = self._run
+        self._api.annotate(CONFIG_MAPS, run.namespace, run.name, {running.UNTIL: run.until(self._now())})
+        self._number += 1
+        return self._number
+
+    @contextmanager
+    def _created(self, item: Object) -> Iterator[DryRun]:
+        """Create a pod, and delete it when the block ends."""
+        made = DryRun(0)
+        try:
+            made = self._api.create(PODS, item)
+            yield made
         finally:
             if not 400 <= made.status < 500:  # a pod that was refused may have the name of another one
                 self._gone(item["metadata"]["name"], _uid(made.pod))
@@ -258,6 +306,10 @@ def _lost(tried: Tried, why: str) -> Tried:
         else:
             shown.append(_unstarted(each, why) if each.outcome is Outcome.OPEN else each)
     return Tried(tried.target, tuple(shown))
+
+
+def _unchanged(ways: Iterable[GPUWay], target: ProbeTarget, why: str) -> Iterator[Shown]:
+    yield from (Shown(way, target.namespace, Outcome.UNKNOWN, "", why) for way in ways)
 
 
 def _unrun(shown: Shown) -> Shown:

@@ -132,7 +132,7 @@ def let_in(tried: Tried) -> Iterator[GPUWay]:
 
     There are none if the honest pod was not admitted.
     """
-    if tried.shown[0].outcome is Outcome.ADMITTED:
+    if _tried(tried):
         yield from (each.way for each in tried.shown if each.way and admitted(each) and not unrun(each.way))
 
 
@@ -143,7 +143,16 @@ def admitted(shown: Shown) -> bool:
 
 def most(proof: Iterable[Tried], honest: int = 1) -> int:
     """Return how many pods a run starts at most: the `honest` ones of each target, and those of the ways let in."""
-    return sum(honest + sum(1 for _ in let_in(each)) for each in proof if each.shown[0].outcome is Outcome.ADMITTED)
+    return sum(honest + sum(1 for _ in let_in(each)) for each in proof if _tried(each))
+
+
+def most_held(proof: Iterable[Tried]) -> int:
+    """Return how many pods a run creates at most that never start: two of each target, to change them by dry runs."""
+    return 2 * sum(map(_tried, proof))
+
+
+def _tried(tried: Tried) -> bool:
+    return tried.shown[0].outcome is Outcome.ADMITTED
 
 
 def roomy(policy: Policy, target: ProbeTarget, facts: Facts, name: str = "") -> Node | None:
@@ -182,8 +191,13 @@ def started(
     With a `cap`, it measures that one.
     """
     pod = probe(policy, target, way)
+    there = {"nodeSelector": {**pod["spec"].get("nodeSelector", {}), HOSTNAME: node.labels[HOSTNAME]}}
+    return owned({**pod, "spec": {**pod["spec"], **there}}, run, number, cap)
+
+
+def owned(pod: Object, run: ProbeRun, number: int, cap: MemoryCap | None = None) -> Object:
+    """Return a pod as one of a run: with its name, owner, program and bounds."""
     spec: dict[str, Any] = {**pod["spec"]}
-    spec["nodeSelector"] = {**spec.get("nodeSelector", {}), HOSTNAME: node.labels[HOSTNAME]}
     spec |= {
         "activeDeadlineSeconds": run.seconds,
         "automountServiceAccountToken": False,

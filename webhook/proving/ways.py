@@ -1,10 +1,10 @@
-"""The ways to a GPU that a new pod can try, one row each. docs/prove.md, the tests and the probes have this table.
+"""The ways to a GPU, one row each: those of a new pod, and those by which a pod that exists is changed.
 
-docs/evidence/ways-to-a-gpu.md has the source of each. A way that needs an object which exists, such as a change of a
-running pod, is not here: a dry run has nothing to change.
+docs/prove.md, the tests and the probes have these tables. docs/evidence/ways-to-a-gpu.md has the source of each way.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import NamedTuple
 
 from webhook.catalog.device_variables import VISIBLE
@@ -13,10 +13,24 @@ from webhook.model import Object
 NODE = "$(NODE)"
 """Stands for a node of the pool. Without a known node, the way is not tried."""
 
+TRUST = "$(TRUST)"
+"""Stands for the annotation of trust, and for the level that is tried."""
+
+TAINT = "$(TAINT)"
+"""Stands for the tolerations that get a pod past the taint of the policy's guard. Without one, the way is not tried."""
+
 IMAGE = "registry.k8s.io/pause:3.10"
 """The image of a probe. A dry run pulls none."""
 
 NOTHING: Object = {}
+
+
+class ChangeCall(StrEnum):
+    """The call that changes a pod which exists, by the resource that it goes to."""
+
+    UPDATE = "pods"
+    DEBUG = "pods/ephemeralcontainers"
+    BIND = "pods/binding"
 
 
 class GPUWay(NamedTuple):
@@ -26,6 +40,9 @@ class GPUWay(NamedTuple):
     `patched` is shut by what `/mutate` writes, and any other by a denial. One that is only tried in `shared` pools is
     harmless in others. An `unearned` one is tried without a grant, in pools that demand trust: with a request it does
     not ask for trust, and without one it does.
+
+    A way with a `change` adds the same to a pod that exists. It may run where the honest one may. A `bare` one may not:
+    it has neither trust nor tolerations.
     """
 
     name: str
@@ -39,6 +56,8 @@ class GPUWay(NamedTuple):
     patched: bool = False
     shared: bool = False
     unearned: bool = False
+    change: ChangeCall | None = None
+    bare: bool = False
 
 
 def _env(name: str, value: str = "all") -> Object:
@@ -283,4 +302,61 @@ WAYS = (
         gpus=1,
     ),
 )
-"""The ways, those of pods without a request first."""
+"""The ways of a new pod, those without a request first."""
+
+CHANGES = (
+    GPUWay("debug", "a debug container", "unguarded-container", patched=True, change=ChangeCall.DEBUG),
+    GPUWay(
+        "debug-variable",
+        f"a debug container with {VISIBLE}=all",
+        "visible-devices",
+        container=_env(VISIBLE),
+        change=ChangeCall.DEBUG,
+    ),
+    GPUWay(
+        "debug-privileged",
+        "a privileged debug container",
+        "privileged-container",
+        container=_security(privileged=True),
+        change=ChangeCall.DEBUG,
+    ),
+    GPUWay(
+        "toleration-later",
+        "a toleration without a key that is added later",
+        "broad-toleration",
+        spec={"tolerations": [{"operator": "Exists"}]},
+        change=ChangeCall.UPDATE,
+    ),
+    GPUWay(
+        "taint-later",
+        "a toleration of the taint of nodes with GPUs that is added later",
+        "unguarded-container",
+        spec={"tolerations": TAINT},
+        change=ChangeCall.UPDATE,
+        bare=True,
+    ),
+    GPUWay(
+        "trust-later",
+        "trust that is added later",
+        "changed-trust",
+        annotations={TRUST: TRUST},
+        change=ChangeCall.UPDATE,
+        bare=True,
+    ),
+    GPUWay(
+        "annotation-later",
+        "an annotation of CDI that is added later",
+        "device-annotation",
+        annotations={"cdi.k8s.io/probe": "nvidia.com/gpu=all"},
+        change=ChangeCall.UPDATE,
+    ),
+    GPUWay(
+        "placement-later",
+        "a label that is added later, by which KAI's scheduler groups pods on a card",
+        "forged-placement",
+        labels={"runai-gpu-group": "probe"},
+        change=ChangeCall.UPDATE,
+    ),
+    GPUWay("binding", "a binding to a node with GPUs", "foreign-binding", change=ChangeCall.BIND),
+)
+"""The ways of a pod that exists. They need a pod, and so only a run tries them."""

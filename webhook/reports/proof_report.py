@@ -1,20 +1,20 @@
 """Reports a proof: a table for people, JSON for programs, JUnit for CI, and evidence to sign and hand over."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from webhook.model import Action, Finding, Result, Verdict
 from webhook.policy.model import API_VERSION, Policy
-from webhook.proving.proof import Outcome, ProofRun
+from webhook.proving.proof import PATCH, Outcome, ProofRun
+from webhook.proving.ways import CHANGES
 from webhook.reports import parts, report_objects
 from webhook.reports.formats import junit, sarif
-from webhook.reports.proof_rows import HONEST, PAGES, UNSHOWN, ProofPlace, ProofRow, counts, rows, value
+from webhook.reports.proof_rows import HONEST, METHODS, PAGES, UNSHOWN, ProofPlace, ProofRow, counts, rows, value
 from webhook.reports.statement import POLICY, PREDICATE, REGISTRATION, STATEMENT
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
-from webhook.text.words import line, sha256, shown
+from webhook.text.words import line, several, sha256, shown
 
 _STYLES = {Outcome.ADMITTED: "allowed", Outcome.SHUT: "allowed", Outcome.OPEN: "denied", Outcome.UNKNOWN: "warned"}
 _WIDTH = len(Outcome.UNKNOWN) + 2
@@ -22,13 +22,12 @@ _WIDTH = len(Outcome.UNKNOWN) + 2
 
 def table(proof: ProofRun, look: Look) -> str:
     """Write each pool and level of trust with its counts, and each way that is not shut, with the reason."""
-    return tabled(
-        [*rows(proof)], f"policy {proof.policy.name}, Kubernetes {shown(proof.kubernetes, quotes=False)}", look
-    )
+    title = f"policy {proof.policy.name}, Kubernetes {shown(proof.kubernetes, quotes=False)}"
+    return tabled([*rows(proof)], METHODS[proof.ran], title, look)
 
 
-def tabled(found: Iterable[ProofRow], title: str, look: Look) -> str:
-    """Write the table of some rows. The `title` stands before the counts."""
+def tabled(found: Iterable[ProofRow], method: str, title: str, look: Look) -> str:
+    """Write the table of some rows, of a report with a `method`. The `title` stands before the counts."""
     found = [*found]
     lines: list[str] = []
     for place, group in groupby(found, lambda row: row.place):
@@ -41,16 +40,23 @@ def tabled(found: Iterable[ProofRow], title: str, look: Look) -> str:
                 head = f"  {look.paint(f'{row.outcome:<{_WIDTH}}', _STYLES[row.outcome])}"
                 lines += look.hang(head, f"{row.way}: {row.message}")
     total = ", ".join(f"{count} {outcome}" for outcome, count in counts(found).items())
-    return "".join(f"{each}\n" for each in [*lines, "", *look.wrap(f"{title}: {total}", "")])
+    left = look.wrap(_LEFT, "") if method == METHODS[False] else ()
+    return "".join(f"{each}\n" for each in [*lines, "", *left, *look.wrap(f"{title}: {total}", "")])
+
+
+_LEFT = f"not tried: {several(len(CHANGES), 'way')} that change a pod which exists; --run tries them"
 
 
 def _started(here: Iterable[ProofRow]) -> str:
     """Count the ways of a place at which pods were started, by whether theirs was."""
-    ways = Counter((row.seen is not None, row.outcome) for row in here if row.way != HONEST)
-    started = sum(count for (ran, _), count in ways.items() if ran)
+    ways = [row for row in here if row.way != HONEST]
+    shut = [row for row in ways if row.outcome is Outcome.SHUT]
+    patched = sum(row.by == PATCH for row in shut if not row.seen)
     return (
-        f"{ways[False, Outcome.SHUT]} were refused at admission and never started; "
-        f"{started} were started, of which {ways[True, Outcome.SHUT]} saw 0 cards and are shut"
+        f"{sum(row.by != PATCH for row in shut)} were refused and never started; "
+        f"{sum(row.seen is not None for row in ways)} were started, of which "
+        f"{sum(row.seen is not None for row in shut)} saw 0 cards and are shut"
+        + (f"; {several(patched, 'debug container')} only in a dry run" if patched else "")
     )
 
 

@@ -29,6 +29,9 @@ HONEST, ALL = "honest pod", "all ways"
 """The names of the probe that must be admitted, and of the ways where no probe could be sent."""
 
 
+METHODS = ("dry run", "pods")
+"""How the ways were tried: without pods that were started, and with them."""
+
 CONTEXT = ("cluster", "user", "image")
 """What a report says of a run's surroundings, each empty if it is not known."""
 
@@ -117,7 +120,7 @@ def value(proof: ProofRun) -> dict[str, Any]:
         "kubernetes": shown(proof.kubernetes, quotes=False),
         "slicewarden": proof.release,
         "at": proof.at.isoformat(timespec="seconds"),
-        "method": "pods" if proof.ran else "dry run",
+        "method": METHODS[proof.ran],
         **{name: shown(getattr(proof, name), quotes=False) for name in CONTEXT},
         "nodes": [each.value for each in proof.nodes],
         "targets": [

@@ -14,6 +14,7 @@ import click
 from webhook.cli import inputs, options, outputs, parser, verifying
 from webhook.cli.outputs import Wanted
 from webhook.documents import goyaml_writer
+from webhook.engine.engine import Engine
 from webhook.engine.registration import MADE_FROM, NAME
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Requester, Unusable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from webhook.proving.running import ProbeRun
 
 STATUS = {
-    "0": "every way was tried, and is shut",
+    "0": "every way was tried, and is shut; without --run, every way of a new pod",
     "1": "a way is open",
     "2": "a way could not be tried, and none is open",
 }
@@ -171,7 +172,7 @@ def command(
             outputs.say(["note: no node is known whose pods have a cap of memory, so none is measured"])
         if not yes:
             return options.UNUSABLE
-        tried = _started(calls.ProbeCalls(api, sender), engine.policy, own, tried)
+        tried = _started(calls.ProbeCalls(api, sender), engine, own, tried)
     kubernetes = str(version.get("gitVersion", ""))
     result = proof.ProofRun(
         engine.policy,
@@ -256,18 +257,20 @@ def _bound(tried: Sequence["Tried"], run: "ProbeRun", *, yes: bool) -> Iterator[
 
     most = several(running.most(tried, 2 if run.memory else 1), "pod")
     bound = f"--run starts at most {most} of {run.image} in namespace {run.namespace}, one after another"
+    held = several(running.most_held(tried), "pod")
+    yield f"--run creates at most {held} that never start, and sends changes of them as dry runs"
     if run.memory:
         yield f"with --memory, some take at most {run.memory} MiB and a context of their card, and give it back"
     yield f"{bound}, each for at most {run.seconds} s{'' if yes else '; give --yes to start them'}"
 
 
-def _started(api: "ProbeCalls", policy: Policy, run: "ProbeRun", tried: Sequence["Tried"]) -> list["Tried"]:
+def _started(api: "ProbeCalls", engine: Engine, run: "ProbeRun", tried: Sequence["Tried"]) -> list["Tried"]:
     """Start the pods that admission let in. Raises Unusable."""
     from webhook.proving import runner
 
     try:
         with _ended_as_by_ctrl_c(), runner.opened(api, run) as own:
-            started = runner.ProbeRunner(api, policy, own)
+            started = runner.ProbeRunner(api, engine.policy, own, (rule.id for rule in engine.rules))
             return [started.run(each) for each in tried]
     except (runner.RunInProgress, runner.CallFailed) as error:
         raise Unusable((Problem("cluster", 0, str(error)),)) from error

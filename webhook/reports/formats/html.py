@@ -227,9 +227,10 @@ def diff(change: Change, _: Look = PLAIN) -> str:
 _PROOF = PageWords("pool", "open", "not shown", "shut", "shut", "The rules that shut the ways")
 _METHODS = {
     "dry run": "It is shut if admission refused the pod, or told each of its containers to see no GPU. An honest pod "
-    "of each pool has to be admitted. No pod was started.",
+    "of each pool has to be admitted. No pod was started. No change of a pod that exists was tried.",
     "pods": "It is shut if admission refused the pod, which then was never started; or if admission told each of its "
-    "containers to see no GPU, the pod was started, and it saw none on the node on which the honest pod saw one.",
+    "containers to see no GPU, the pod was started, and it saw none on the node on which the honest pod saw one. A "
+    "change of a pod that exists was only sent as a dry run.",
 }
 """When a way is shut, by the method of the report."""
 
