@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -492,6 +492,79 @@ def test_nodes_say_what_their_labels_say_and_no_more(sample_policy: Policy) -> N
     many = [{**own, driver: f"{i}"} for i in range(99)]
     nodes = [{"kind": "Node", "metadata": {"name": f"n{i}", "labels": each}} for i, each in enumerate(many)]
     assert len(evidence.nodes(sample_policy, Facts.of(nodes))[0].labels["driver"]) == evidence.MOST
+
+
+# Software
+
+DIGEST = f"registry.example.com/nvidia/k8s-device-plugin@sha256:{'0' * 64}"
+
+
+def daemon_set(name: str, *containers: Any, before: Sequence[Any] = ()) -> Any:
+    spec = {"containers": [*containers], "initContainers": [*before]}
+    return {"kind": "DaemonSet", "metadata": {"name": name, "namespace": "g"}, "spec": {"template": {"spec": spec}}}
+
+
+def operator(**parts: Any) -> Any:
+    return {"kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}, "spec": parts}
+
+
+TOOLKIT = {"repository": "nvcr.io/nvidia/k8s", "image": "container-toolkit", "version": "v1.18.0"}
+FOUND: dict[str, tuple[list[Any], list[tuple[str, str, str]]]] = {
+    "nothing": ([], []),
+    "another": ([daemon_set("d", {"name": "log", "image": "fluentd:1"})], []),
+    "plugin": (
+        [daemon_set("d", {"name": "c", "image": DIGEST}, {"name": "gpu-feature-discovery", "image": DIGEST})],
+        [("devicePlugin", DIGEST, "DaemonSet g/d")],
+    ),
+    "toolkit": (
+        [daemon_set("d", {"name": "c", "image": "nvcr.io/nvidia/k8s/container-toolkit:v1.18.0"})],
+        [("toolkit", "nvcr.io/nvidia/k8s/container-toolkit:v1.18.0", "DaemonSet g/d")],
+    ),
+    "like a toolkit": ([daemon_set("d", {"name": "c", "image": "example.com/my-container-toolkit-docs:1"})], []),
+    "only before": ([daemon_set("d", {"name": "c", "image": "a"}, before=[{"name": "i", "image": DIGEST}])], []),
+    "operator": (
+        [operator(toolkit=TOOLKIT, devicePlugin={**TOOLKIT, "image": "p", "version": "sha256:00"})],
+        [
+            ("devicePlugin", "nvcr.io/nvidia/k8s/p@sha256:00", "ClusterPolicy cluster-policy"),
+            ("toolkit", "nvcr.io/nvidia/k8s/container-toolkit:v1.18.0", "ClusterPolicy cluster-policy"),
+        ],
+    ),
+    "operator chooses": ([operator(toolkit={"enabled": True}, devicePlugin={"image": "p", "version": "1"})], []),
+    "disabled": ([operator(toolkit={**TOOLKIT, "enabled": False})], []),
+    "both": (
+        [
+            operator(toolkit=TOOLKIT),
+            daemon_set("d", {"name": "c", "image": "nvcr.io/nvidia/k8s/container-toolkit:v1.18.0"}),
+        ],
+        [("toolkit", "nvcr.io/nvidia/k8s/container-toolkit:v1.18.0", "DaemonSet g/d")],
+    ),
+    "garbage": ([{"kind": "DaemonSet", "spec": []}, operator(toolkit=7), {"kind": "ClusterPolicy"}], []),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_images_of_a_plugin_and_a_toolkit_are_those_that_objects_name(name: str) -> None:
+    objects, found = FOUND[name]
+    assert [*evidence.software(objects)] == found
+
+
+def test_no_more_images_are_named_than_the_most(told: ProofRun) -> None:
+    many = [daemon_set(f"d{i}", {"name": "c", "image": f"k8s-device-plugin:{i}\x1b" + "x" * 5000}) for i in range(99)]
+    found = evidence.software(many)
+    assert len(found) == evidence.MOST
+    assert all(each.image.isprintable() and len(each.image) <= 1000 for each in found)
+    value = valid(json.loads(proof_report.render("json", replace(told, software=found))))
+    assert len(value["software"]["devicePlugin"]) == evidence.MOST
+
+
+@pytest.mark.parametrize("name", ["table", "html"])
+def test_software_that_is_not_known_is_said(proof: ProofRun, told: ProofRun, name: str) -> None:
+    known = replace(told, software=evidence.software(FOUND["plugin"][0]))
+    text = " ".join(proof_report.render(name, known).split())
+    assert DIGEST in text
+    assert re.search("container toolkit(</dt>|</th>|<[^>]+>| )*not known", text)
+    none = " ".join(proof_report.render(name, proof).split())
+    assert len(re.findall("(driver|device plugin|container toolkit)(?:<[^>]+>| )*not known", none)) == 3
 
 
 SAMPLE = policy_of(POLICY)

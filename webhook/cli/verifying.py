@@ -101,7 +101,7 @@ def _verified(file: str, signing: Mapping[str, Any], policy: str | None, wanted:
         f"cluster {shown(found.report.get('cluster') or 'not known', quotes=False)}, "
         f"{shown(found.report['at'], quotes=False)}"
     )
-    outputs.write(wanted, lambda _, look: proof_report.tabled(found.rows, found.report["method"], title, look))
+    outputs.write(wanted, lambda _, look: proof_report.tabled(found.rows, found.report, title, look))
     return status(found.rows)
 
 

@@ -110,7 +110,7 @@ def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> PluginIn
     deployments/helm/nvidia-device-plugin/templates/daemonset-device-plugin.yml).
     """
     containers = mappings(pod.get("containers"))
-    plugin = next(filter(_runs_the_plugin, containers), None)
+    plugin = next(filter(is_the_plugin, containers), None)
     if plugin is None:
         return None
     env, selector = _env(plugin), {k: v for k, v in mapping(pod.get("nodeSelector")).items() if isinstance(v, str)}
@@ -133,7 +133,8 @@ def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> PluginIn
     )
 
 
-def _runs_the_plugin(container: Mapping[str, Any]) -> bool:
+def is_the_plugin(container: Mapping[str, Any]) -> bool:
+    """Whether a container runs NVIDIA's device plugin, by its image, its command or its name."""
     words = _words(container)
     if any(sibling in word for word in words for sibling in _SIBLINGS):
         return False
@@ -142,7 +143,7 @@ def _runs_the_plugin(container: Mapping[str, Any]) -> bool:
 
 def runs_the_plugin(pod: Mapping[str, Any]) -> bool:
     """Whether a pod runs NVIDIA's device plugin, by the image, the command or the name of a container."""
-    return any(map(_runs_the_plugin, mappings(pod.get("containers"))))
+    return any(map(is_the_plugin, mappings(pod.get("containers"))))
 
 
 def _words(container: Mapping[str, Any]) -> list[str]:

@@ -1,16 +1,17 @@
 """Sends the calls of `slicewarden prove` to a live API server."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
-from webhook.cluster import client, listing
+from webhook.cluster import client, listing, watch
 from webhook.cluster.client import CONFLICT, MERGE, NOT_FOUND, Api, StatusError
-from webhook.facts.kinds import node, pod
+from webhook.facts.kinds import cluster_policy, daemon_set, node, pod
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
+from webhook.policy.model import Policy
 from webhook.proving.proof import CREATED, DryRun
 from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed
 from webhook.proving.running import MANAGED_BY, MANAGER
@@ -63,6 +64,15 @@ def cluster(api: Api) -> str:
         return ""
     found = (mapping(each.get("metadata")) for each in mappings(mapping(page).get("items")))
     return next((string(each.get("uid")) for each in found if each.get("name") == SYSTEM), "")
+
+
+def software(api: Api, policy: Policy) -> Iterator[Object]:
+    """Yield the ClusterPolicies, and the DaemonSets in the namespaces of sharing configurations, that may be listed."""
+    within = watch.inside(watch.namespaces(policy))
+    for of in (*cluster_policy.RESOURCES, *(each for each in within if each.of == daemon_set.RESOURCES[0].of)):
+        with suppress(StatusError, client.Unreachable):
+            for page in listing.pages(api, of):
+                yield from page
 
 
 class ProbeCalls:

@@ -1,14 +1,17 @@
-"""Gathers what a proof says of the cluster: the registration's digest, and the software that nodes' labels name."""
+"""Gathers what a proof says of the cluster: the registration's digest, and the software that labels and images name."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from webhook.api.lenient import mapping, mappings, string
+from webhook.facts.installations import is_the_plugin
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
-from webhook.text.words import sha256, shown
+from webhook.text.words import line, sha256, shown
 
 LABELS = {
     "driver": "nvidia.com/cuda.driver-version.full",
@@ -54,6 +57,66 @@ def _values(found: Iterable[Mapping[str, str]]) -> dict[str, dict[str, int]]:
             if key in labels:
                 counted[name][shown(labels[key], quotes=False)] += 1
     return {name: dict(each.most_common(MOST)) for name, each in counted.items() if each}
+
+
+class SoftwareImage(NamedTuple):
+    """The image of a part of NVIDIA's software, and the object that names it. What runs on a node may be older."""
+
+    part: str
+    image: str
+    by: str
+
+
+SOFTWARE = {"devicePlugin": "device plugin", "toolkit": "container toolkit"}
+"""The parts whose images are known, by their keys in a ClusterPolicy, in our words."""
+
+_TOOLKIT = re.compile(r"(?:^|/)container-toolkit(?:[:@]|$)")
+"""The image of the GPU Operator's toolkit (gpu-operator deployments/gpu-operator/values.yaml)."""
+
+
+def software(objects: Iterable[Object]) -> tuple[SoftwareImage, ...]:
+    """Return the images that DaemonSets and ClusterPolicies name, at most `MOST` of each part, without repeats."""
+    found: dict[tuple[str, str], SoftwareImage] = {}
+    for item in sorted(objects, key=lambda each: string(each.get("kind")), reverse=True):  # DaemonSets first
+        for part, image in _images(item):
+            of_part = sum(each.part == part for each in found.values())
+            if image and of_part < MOST:
+                text = line(image)
+                found.setdefault((part, text), SoftwareImage(part, text, _named(item)))
+    return tuple(found.values())
+
+
+def _named(item: Object) -> str:
+    metadata = mapping(item.get("metadata"))
+    place = "/".join(filter(None, (string(metadata.get("namespace")), string(metadata.get("name")))))
+    return shown(f"{item.get('kind')} {place}", quotes=False)
+
+
+def _images(item: Object) -> Iterator[tuple[str, str]]:
+    spec = mapping(item.get("spec"))
+    if item.get("kind") == "DaemonSet":
+        for container in mappings(mapping(mapping(spec.get("template")).get("spec")).get("containers")):
+            image = string(container.get("image"))
+            if is_the_plugin(container):
+                yield "devicePlugin", image
+            elif _TOOLKIT.search(image):
+                yield "toolkit", image
+    else:
+        yield from ((part, _of_the_operator(mapping(spec.get(part)))) for part in SOFTWARE)
+
+
+def _of_the_operator(part: Mapping[str, Any]) -> str:
+    """Return the image of a part in a ClusterPolicy; empty if it is disabled, or the operator chooses it itself.
+
+    The form is that of gpu-operator api/nvidia/v1/clusterpolicy_types.go (imagePath).
+    """
+    repository, image, version = (string(part.get(key)) for key in ("repository", "image", "version"))
+    if part.get("enabled") is False or not image:
+        return ""
+    if not repository and not version:
+        return image
+    separator = "@" if version.startswith("sha256:") else ":"
+    return f"{repository}/{image}{separator}{version}" if repository and version else ""
 
 
 def registration(configurations: Iterable[Object]) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from webhook.catalog.device_variables import VISIBLE, VOID
 from webhook.model import Object
 from webhook.policy.model import Policy
-from webhook.proving.evidence import PoolNodes
+from webhook.proving.evidence import PoolNodes, SoftwareImage
 from webhook.proving.probes import PLAIN, ProbeTarget, Untried, probes
 from webhook.proving.sighting import Sighting
 from webhook.proving.ways import GPUWay
@@ -77,9 +77,9 @@ class ProofRun:
 
     `installed` is the digest of the policy that the registration was made from; empty if it is not known.
     `registration` is the SHA-256 of the registration itself, also empty if it is not known. `nodes` are what the nodes
-    of each pool say of their software, and `release` is that of Slicewarden. `cluster` is the UID of the namespace
-    kube-system, and `user` the one who sent the pods, as the API server names it; both empty if they are not known.
-    `image` is that of the pods that were started.
+    of each pool say of their software, `software` are the images of the rest, and `release` is that of Slicewarden.
+    `cluster` is the UID of the namespace kube-system, and `user` the one who sent the pods, as the API server names it;
+    both empty if they are not known. `image` is that of the pods that were started.
     """
 
     policy: Policy
@@ -90,6 +90,7 @@ class ProofRun:
     untried: tuple[Untried, ...]
     registration: str = ""
     nodes: tuple[PoolNodes, ...] = ()
+    software: tuple[SoftwareImage, ...] = ()
     release: str = UNKNOWN
     ran: bool = False
     """Whether the pods that admission let in were started."""

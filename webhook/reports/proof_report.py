@@ -10,11 +10,22 @@ from webhook.proving.proof import PATCH, Outcome, ProofRun
 from webhook.proving.ways import CHANGES
 from webhook.reports import parts, report_objects
 from webhook.reports.formats import junit, sarif
-from webhook.reports.proof_rows import HONEST, METHODS, PAGES, UNSHOWN, ProofPlace, ProofRow, counts, rows, value
+from webhook.reports.proof_rows import (
+    HONEST,
+    METHODS,
+    PAGES,
+    UNSHOWN,
+    ProofPlace,
+    ProofRow,
+    counts,
+    rows,
+    software,
+    value,
+)
 from webhook.reports.statement import POLICY, PREDICATE, REGISTRATION, STATEMENT
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
-from webhook.text.words import line, several, sha256, shown
+from webhook.text.words import line, listed, several, sha256, shown
 
 _STYLES = {Outcome.ADMITTED: "allowed", Outcome.SHUT: "allowed", Outcome.OPEN: "denied", Outcome.UNKNOWN: "warned"}
 _WIDTH = len(Outcome.UNKNOWN) + 2
@@ -23,11 +34,11 @@ _WIDTH = len(Outcome.UNKNOWN) + 2
 def table(proof: ProofRun, look: Look) -> str:
     """Write each pool and level of trust with its counts, and each way that is not shut, with the reason."""
     title = f"policy {proof.policy.name}, Kubernetes {shown(proof.kubernetes, quotes=False)}"
-    return tabled([*rows(proof)], METHODS[proof.ran], title, look)
+    return tabled([*rows(proof)], value(proof), title, look)
 
 
-def tabled(found: Iterable[ProofRow], method: str, title: str, look: Look) -> str:
-    """Write the table of some rows, of a report with a `method`. The `title` stands before the counts."""
+def tabled(found: Iterable[ProofRow], report: Mapping[str, Any], title: str, look: Look) -> str:
+    """Write the table of a ProofReport and its rows. The `title` stands before the counts."""
     found = [*found]
     lines: list[str] = []
     for place, group in groupby(found, lambda row: row.place):
@@ -40,8 +51,14 @@ def tabled(found: Iterable[ProofRow], method: str, title: str, look: Look) -> st
                 head = f"  {look.paint(f'{row.outcome:<{_WIDTH}}', _STYLES[row.outcome])}"
                 lines += look.hang(head, f"{row.way}: {row.message}")
     total = ", ".join(f"{count} {outcome}" for outcome, count in counts(found).items())
-    left = look.wrap(_LEFT, "") if method == METHODS[False] else ()
-    return "".join(f"{each}\n" for each in [*lines, "", *left, *look.wrap(f"{title}: {total}", "")])
+    left = look.wrap(_LEFT, "") if report["method"] == METHODS[False] else ()
+    parts = ", ".join(f"{part} {listed(known, _NAMED) if known else 'not known'}" for part, known in software(report))
+    last = look.wrap(f"{title}: {total}", "")
+    return "".join(f"{each}\n" for each in [*lines, "", *left, *look.wrap(f"NVIDIA's software: {parts}", ""), *last])
+
+
+_NAMED = 3
+"""The most versions or images of a part that a table names."""
 
 
 _LEFT = f"not tried: {several(len(CHANGES), 'way')} that change a pod which exists; --run tries them"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from webhook.model import Action
 from webhook.policy.model import API_VERSION, Policy
+from webhook.proving.evidence import SOFTWARE, SoftwareImage
 from webhook.proving.proof import Outcome, ProofRun, Shown
 from webhook.proving.sighting import Sighting
 from webhook.proving.ways import GPUWay
@@ -123,6 +124,7 @@ def value(proof: ProofRun) -> dict[str, Any]:
         "method": METHODS[proof.ran],
         **{name: shown(getattr(proof, name), quotes=False) for name in CONTEXT},
         "nodes": [each.value for each in proof.nodes],
+        "software": {part: [_image(each) for each in proof.software if each.part == part] for part in SOFTWARE},
         "targets": [
             {**place._asdict(), "resource": resources[place.pool, place.trust], "ways": [*map(_way, group)]}
             for place, group in groupby((row for row in found if row.way != ALL), lambda row: row.place)
@@ -132,6 +134,18 @@ def value(proof: ProofRun) -> dict[str, Any]:
         ],
         "summary": {outcome.value: count for outcome, count in counts(found).items()},
     }
+
+
+def _image(found: SoftwareImage) -> dict[str, str]:
+    return {"image": found.image, "by": found.by}
+
+
+def software(report: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the parts of NVIDIA's software in a ProofReport, each with its versions or images; none if not known."""
+    drivers = (driver for pool in report["nodes"] for driver in pool["labels"].get("driver", ()))
+    yield "driver", sorted({shown(each, quotes=False) for each in drivers})
+    for part, words in SOFTWARE.items():
+        yield words, [line(each["image"]) for each in report.get("software", {}).get(part, ())]
 
 
 def _way(row: ProofRow) -> dict[str, Any]:

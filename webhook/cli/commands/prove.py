@@ -183,6 +183,7 @@ def command(
         tuple(untried),
         evidence.registration(registered or ()),
         evidence.nodes(engine.policy, facts),
+        evidence.software(calls.software(api, engine.policy)),
         release.known(),
         ran=run,
         cluster=calls.cluster(api),

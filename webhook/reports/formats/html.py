@@ -25,7 +25,7 @@ from webhook.proving.proof import Outcome
 from webhook.reports import audit_report, diff_report
 from webhook.reports.audit_report import SourceFinding
 from webhook.reports.formats import table
-from webhook.reports.proof_rows import CONTEXT, PAGES, UNSHOWN, ProofPlace, ProofRow, counts
+from webhook.reports.proof_rows import CONTEXT, PAGES, UNSHOWN, ProofPlace, ProofRow, counts, software
 from webhook.scan.audit import RootOwner
 from webhook.scan.diff import Change, Changed, ChangeEffect
 from webhook.scan.results import Judged, Report
@@ -252,6 +252,7 @@ def proof(report: Mapping[str, Any], rows: Iterable[ProofRow]) -> str:
         *((name, report[name]) for name in CONTEXT if report[name]),
         ("method", report["method"]),
         ("time", report["at"]),
+        *((part, listed(known, _NAMED) if known else "not known") for part, known in software(report)),
         *((f"nodes of pool {each['pool']}", _software(each)) for each in report["nodes"]),
     )
     ways = Headlines(
