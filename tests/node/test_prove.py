@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.e2e.access import allowed
 from tests.e2e.control_plane import Cluster, User, eventually
+from tests.node.nodes import GPU_NODE
 from tests.node.pods import create, pod
 from tests.support import policies
 from tests.support.records import SAME
@@ -123,6 +125,36 @@ def test_with_us_every_way_is_shut_by_what_its_pod_saw(enforced: Cluster) -> Non
     ran = {name for name, each in found.items() if each["seen"]}
     assert ran == {way.name for way in WAYS if way.patched}
     assert all(found[name]["message"].startswith("saw 0 of ") for name in ran)
+
+
+JOB, OURS_IN = "prove-once", "--namespace=slicewarden-system"
+
+
+def test_the_component_runs_in_its_own_pod_and_fails_where_a_way_was_not_shown(enforced: Cluster) -> None:
+    """The bed has no node with MIG, so the pool `mig` of the policy cannot be tried."""
+    assert eventually(lambda: known(enforced))
+    policy = enforced.folder / "policy.yaml"
+    enforced.do("create", "configmap", "slicewarden-policy", f"--from-file=policy.yaml={policy}", OURS_IN)
+    for name in ("rbac.yaml", "dry-runs.yaml", "cronjob.yaml"):
+        enforced.do("apply", "--filename", ROOT / "manifests/components/prove" / name)
+    account = User("system:serviceaccount:slicewarden-system:slicewarden-prove")
+    for verb, resource in (("list", "nodes"), ("create", "pods")):
+        allowed(enforced, account, verb, resource)
+    try:
+        enforced.do("create", "job", JOB, "--from=cronjob/slicewarden-prove", OURS_IN)
+        enforced.do("wait", f"job/{JOB}", "--for=condition=Failed", "--timeout=300s", OURS_IN)
+        (made,) = enforced.get("pods", f"--selector=job-name={JOB}", OURS_IN)["items"]
+        log = enforced.do("logs", f"job/{JOB}", OURS_IN)
+    finally:
+        for name in ("cronjob.yaml", "dry-runs.yaml", "rbac.yaml"):
+            enforced.do("delete", "--filename", ROOT / "manifests/components/prove" / name)
+        enforced.do("delete", "configmap", "slicewarden-policy", OURS_IN)
+        enforced.do("delete", "job", JOB, "--ignore-not-found", OURS_IN)
+    assert made["spec"]["nodeName"] != GPU_NODE
+    assert made["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 2, log
+    assert re.search(r"^pool shared, trusted, namespace \S+: \d+ shut$", log, re.MULTILINE), log
+    assert "not shown  all ways: no node of the pool is known" in log
+    assert " 0 open, " in log.splitlines()[-1], log
 
 
 MOMENTS = (("", 0), *((state, number) for number in (1, 2, 3) for state in ("created", "placed", "started")))
