@@ -75,8 +75,8 @@ def _user(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option(
     "--run",
     is_flag=True,
-    help="then start the pods that admission let in, one at a time, and report what they saw; needs --namespace, and "
-    "--yes after it has said how many pods these are at most",
+    help="then start the pods that admission let in, one at a time, and report what they saw; also try, by dry runs, "
+    "what changes a pod that exists; needs --namespace, and --yes after it has said how many pods these are at most",
 )
 @click.option("--yes", is_flag=True, help="with --run: start the pods; without it, only say how many")
 @click.option("--image", metavar="IMAGE", help="with --run: the image of the pods; default: slicewarden:0.1.0")
