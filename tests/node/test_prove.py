@@ -68,7 +68,7 @@ def proved(cluster: Cluster, policy: Path) -> dict[str, dict[str, Any]]:
 
 
 def saw_cards(shown: dict[str, Any]) -> bool:
-    return re.match("saw [1-9]", shown["message"]) is not None
+    return re.search("(?:^|; )saw [1-9]", shown["message"]) is not None
 
 
 KNOWN = {
