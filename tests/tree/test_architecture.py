@@ -28,7 +28,12 @@ HOMES = {
     "markupsafe": {"webhook.reports.formats.html"},  # Jinja's own foundation, for text that is HTML already
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
     "uvloop": {"webhook.serving.worker"},
-    "prometheus_client": {"webhook.agent.metrics", "webhook.controller.health", "webhook.telemetry.metrics"},
+    "prometheus_client": {
+        "webhook.agent.metrics",
+        "webhook.controller.health",
+        "webhook.telemetry.metrics",
+        "webhook.usage.series",
+    },
     "pynvml": {"webhook.agent.observe.nvml"},
     "orjson": {"webhook.api.admission", "webhook.cluster.watch", "webhook.telemetry.log"},
     "urllib3": {  # the Kubernetes client's own foundation, for its errors, timeouts and connections
