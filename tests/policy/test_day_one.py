@@ -1,5 +1,6 @@
 """The first day: the sample policies let NVIDIA's operands and clouds' agents run, and nobody else in their place."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from tests import ROOT
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook import rules
 from webhook.api import admission
+from webhook.catalog.names import Names
 from webhook.engine.engine import Engine
 from webhook.model import Action, Unusable
+from webhook.policy.model import TRUSTED, Policy, PriorityScope
 
 POLICIES = [POLICY, *sorted((ROOT / "policies").glob("*/policy.yaml"))]
 
@@ -59,8 +62,8 @@ def agent(namespace: str, account: str) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": template}}
 
 
-def denied(policy: Path, item: dict[str, Any]) -> set[str]:
-    engine = Engine(policy_of(policy), rules.walk())
+def denied(policy: Path | Policy, item: dict[str, Any]) -> set[str]:
+    engine = Engine(policy_of(policy) if isinstance(policy, Path) else policy, rules.walk())
     verdict = engine.judge(admission.decode(admission.wrap(item)), facts_of(FACTS))
     assert verdict.results
     return {result.rule for result in verdict.having(Action.DENY)}
@@ -78,6 +81,17 @@ def test_the_operands_of_the_gpu_operator_are_let_through(policy: Path) -> None:
 def test_the_sample_lets_the_agents_of_clouds_through(namespace: str, account: str) -> None:
     assert denied(POLICY, agent(namespace, account)) == set()
     assert "privileged-container" in denied(POLICY, agent(namespace, "default"))
+
+
+@pytest.mark.parametrize(("namespace", "account"), AGENTS)
+def test_the_agents_of_clouds_may_evict_where_untrusted_pods_may_not(namespace: str, account: str) -> None:
+    policy = policy_of(POLICY)
+    entry = PriorityScope(classes=Names(("system-*",)), trust=frozenset((TRUSTED,)), scope=None, pools=frozenset())
+    for stricter in (replace(policy, untrusted_preempt=False), replace(policy, priorities=(entry,))):
+        for holder, refused in ((account, False), ("default", True)):
+            item = agent(namespace, holder)
+            item["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
+            assert ("unearned-priority" in denied(stricter, item)) is refused, holder
 
 
 def test_each_exemption_of_the_sample_has_its_source() -> None:

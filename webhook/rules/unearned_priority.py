@@ -8,7 +8,8 @@ judged by its namespace, since its pods are not known yet.
 
 A pod without a GPU may use every class where the guard's taint keeps it off the nodes of the pools. If it tolerates the
 taint, or names such a node, it could evict pods with GPUs for their processors and memory. So it counts as a pod
-without trust and of no pool. Where the guard is no taint, such pods are not judged.
+without trust and of no pool. Where the guard is no taint, such pods are not judged. Nor are those of an exemption with
+`system: true`, whatever its rules: networks and collectors of nodes need high classes.
 
 With `untrusted: {preempt: Never}` a pod without trust evicts nobody: its class has to have `preemptionPolicy: Never`,
 unless its value is 0 or less. The API server writes both into pods. For a template the class has to be among the facts;
@@ -18,7 +19,7 @@ of its pods may not (kubernetes pkg/scheduler/framework/preemption/types.go).
 
 Way out: name a class that the message does not refuse, or none. A pod without a GPU may also drop its toleration of the
 guard's taint. Or ask an administrator to add your namespace to an entry of `priorities`, or to exempt an agent of the
-nodes by its namespace and service account.
+nodes with `system: true`, by its namespace and service account.
 """
 
 from collections.abc import Iterator, Mapping
@@ -81,7 +82,8 @@ def _standing(review: PodReview) -> tuple[str, str] | None:
         return placement.level, placement.pool.name if placement.pool else ""
     guard = review.policy.guard
     unjudged = guard is None or guard.taint is None or review.kept_off or review.subject.kubelets_own
-    return None if unjudged else (UNTRUSTED, "")
+    of_system = any(exemption.until is None for exemption in review.exemptions)
+    return None if unjudged or of_system else (UNTRUSTED, "")
 
 
 def _off(review: PodReview) -> str:
