@@ -104,7 +104,7 @@ class GroupPriority(NamedTuple):
     """The priority class of a group of pods, with its path, and what the API server wrote of it into the group.
 
     `value` and `policy` are None if it wrote none. It writes them into PodGroups, and the policy only with the feature
-    gate PodGroupPreemptionPolicy (kubernetes plugin/pkg/admission/priority).
+    gate PodGroupPreemptionPolicy (kubernetes plugin/pkg/admission/priority). In a Workload they are its author's text.
     """
 
     path: Path
@@ -328,7 +328,8 @@ def _pod_group(item: Object, request: Request) -> PodGroup:
     holders: list[tuple[Path, Object]] = [(("spec",), spec)]
     if request.kind == "Workload":
         holders = [*_group_templates(spec, ("spec",))]
-    priorities = (_group_priority(path, holder) for path, holder in holders)
+    written = request.kind == "PodGroup"
+    priorities = (_group_priority(path, holder, written) for path, holder in holders)
     return PodGroup(
         kind=request.kind,
         namespace=request.namespace or text(section(item, "metadata", ()), "namespace", ("metadata",)) or "default",
@@ -337,14 +338,13 @@ def _pod_group(item: Object, request: Request) -> PodGroup:
     )
 
 
-def _group_priority(path: Path, holder: Object) -> GroupPriority:
+def _group_priority(path: Path, holder: Object, written: bool) -> GroupPriority:
+    named = GroupPriority((*path, "priorityClassName"), text(holder, "priorityClassName", path))
+    if not written:
+        return named
     value = holder.get("priority")
-    return GroupPriority(
-        path=(*path, "priorityClassName"),
-        name=text(holder, "priorityClassName", path),
-        value=value if type(value) is int else None,
-        policy=text(holder, "preemptionPolicy", path) or None,
-    )
+    policy = text(holder, "preemptionPolicy", path)
+    return named._replace(value=value if type(value) is int else None, policy=policy or None)
 
 
 def _group_templates(spec: Object, at: Path) -> Iterator[tuple[Path, Object]]:
