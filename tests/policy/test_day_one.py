@@ -40,6 +40,7 @@ OPERANDS = (
 AGENTS = (
     ("nvidia-gpu-operator", "nvidia-driver"),
     ("nvidia-dra-driver-gpu", "nvidia-dra-driver-gpu-service-account-kubeletplugin"),
+    ("dra-driver-nvidia-gpu", "dra-driver-nvidia-gpu-service-account-kubeletplugin"),
     ("gmp-system", "collector"),
     ("amazon-cloudwatch", "cloudwatch-agent"),
     ("amazon-cloudwatch", "dcgm-exporter-service-acct"),
