@@ -776,6 +776,8 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
         {"deploy/one.yaml": deploying_by("argo", "project", "x"), "web/.argocd-source.yaml": "helm: {}\n"},
         {"deploy/one.yaml": deploying_by("argo", "project", "x"), "web/.argocd-source-team.yaml": "helm: {}\n"},
         {"deploy/one.yaml": deploying_by("argo", "source.path", "app"), "app/pod.jsonnet": "{}"},
+        {"deploy/one.yaml": deploying_by("argo", "source.path", ".hidden"), ".hidden/pod.yaml": DOOR},
+        {"deploy/one.yaml": deploying_by("flux", "path", "./.hidden"), ".hidden/pod.yaml": DOOR},
         {"deploy/one.yaml": deploying_by("flux", "postBuild", {"substitute": {"a": "b\n  hostPID: true"}})},
         {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/prod.yaml"])},
         {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/gone.yaml"])},
@@ -796,6 +798,55 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
 )
 def test_what_else_deploys_other_objects_is_noted(check: Check, files: dict[str, str]) -> None:
     assert check({**WEB, "web/prod.yaml": "b: 1\n", **files}).unfollowed == 1
+
+
+OWN = {"path": "web", "repoURL": "https://git.example/own"}
+VALUES = {"helm": {"values": "a: 2"}}
+BOTH = {"web/kustomization.yaml": "resources: [pod.yaml]\n", "web/pod.yaml": POD}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"directory": {"recurse": False}},
+        {"directory": {"recurse": False}, **VALUES},
+        {"directory": {"jsonnet": {"libs": []}}, **VALUES},
+        {"directory": {"include": "*.yaml"}, **VALUES},
+        {"kustomize": {"images": []}},
+        {"kustomize": {"namePrefix": "x-"}, **VALUES},
+    ],
+)
+def test_argo_cd_installs_a_chart_next_to_options_without_an_effect(
+    check: Check, program: Program, options: Mapping[str, Any]
+) -> None:
+    program(f"printf '%s' '{DOOR}'", "helm")
+    one = deploying_by("argo", "source", {**OWN, **options})
+    report = check({**WEB, "deploy/one.yaml": one}, options=Options(cached=False))
+    assert [one.root for one in report.judged if not one.verdict.allowed] == ["Application team"]
+
+
+@pytest.mark.parametrize("options", [{}, {"kustomize": {"namePrefix": "x-"}}, {"helm": {"values": ""}}])
+def test_argo_cd_prefers_a_kustomization_to_a_chart(check: Check, options: Mapping[str, Any]) -> None:
+    report = check({**WEB, **BOTH, "deploy/one.yaml": deploying_by("argo", "source", {**OWN, **options})})
+    assert "Application team" in {one.root for one in report.judged}
+
+
+@pytest.mark.parametrize(("fails", "unfollowed"), [(True, 1), (False, 0)])
+def test_a_release_whose_chart_is_refused_is_not_judged(
+    check: Check, program: Program, fails: bool, unfollowed: int
+) -> None:
+    program("echo 'Error: need it' >&2; exit 1" if fails else f"printf '%s' '{POD}'", "helm")
+    one = deploying_by("release", "interval", "5m")
+    assert check({**WEB, "deploy/one.yaml": one}, options=Options(cached=False)).unfollowed == unfollowed
+
+
+def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", 50)
+    one = deploying_by("argo", "source", {**OWN, "path": "many"})
+    text = "\n---\n".join(one.replace('"team"', f'"team-{number}"') for number in range(9))
+    pods = {f"many/{number}.yaml": POD.replace("made", f"made-{number}") for number in range(9)}
+    told = {each.message for each in check({"deploy/all.yaml": text, **pods}).problems}
+    assert told == {"not rendered: the kustomizations include more than 50 objects; name fewer of them"}
 
 
 def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:

@@ -42,6 +42,22 @@ def over_flux(value: Object) -> Mapping[str, Any]:
     return {"namespace": string(spec.get("targetNamespace")), **fields}
 
 
+def directory(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options by which Argo CD applies a source file by file; empty if it ignores them.
+
+    It ignores options without an effect, and refuses some next to those of Helm or kustomize.
+    Source: argo-cd pkg/apis/application/v1alpha1/types.go (IsZero), util/argo/argo.go (NormalizeApplicationSpec).
+    """
+    options = mapping(source.get("directory"))
+    used = any(options.get(key) for key in ("recurse", "include", "exclude")) or is_given(options, "jsonnet")
+    return options if used and not (is_given(source, "helm") or is_given(source, "kustomize")) else {}
+
+
+def is_given(source: Mapping[str, Any], key: str) -> bool:
+    """Whether options have an effect: Argo CD ignores empty ones."""
+    return any(mapping(source.get(key)).values())
+
+
 def over_argo(source: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the changes of an Argo CD source's kustomize options, as fields of a kustomization."""
     options = mapping(source.get("kustomize"))

@@ -82,7 +82,7 @@ def follow_over(
     found = Followed()
     follower = _Follower(tree, found, of_charts)
     try:
-        built = [each for name in names for each in follower.resource(name, over, [])]
+        built = [each for name in names for each in follower.under(name, over)]
         made = follower.transformed(over, built)
         found.before.extend(_changed(built, made, over.value))
         found.objects.extend(made)
@@ -155,6 +155,14 @@ class _Follower:
         except Unseen as error:
             self._lacks(error, one, resource=True)
             return []
+
+    def under(self, path: str, over: Kustomization) -> list[Built]:
+        """Return the objects of a file or folder that another object deploys; those of a file are counted here."""
+        self._counted(1)
+        built = self.resource(path, over, [])
+        if not self._tree.is_folder(os.path.join(over.folder, path)):
+            self._counted(len(built))
+        return built
 
     def _path(self, path: str, folder: str) -> str:
         name = os.path.normpath(os.path.join(folder, path))

@@ -247,8 +247,11 @@ class Planner:
         spec, own = mapping(item.value.get("spec")), string(mapping(item.value.get("metadata")).get("namespace"))
         source, root = mapping(spec.get("sourceRef")), deploying.title(item.value)
         path = self._folder(string(spec.get("path")))
-        if not path or source.get("kind") == "OCIRepository" or self.sources.is_elsewhere(source, own):
+        if source.get("kind") == "OCIRepository" or self.sources.is_elsewhere(source, own):
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
+            return
+        if not path:
+            self._without(string(spec.get("path")), root, plan)
             return
         over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
         known, hidden = deploying.variables(item.value, self._texts)
@@ -259,12 +262,22 @@ class Planner:
 
     def _folder(self, path: str) -> str:
         """Return a folder of the repository; empty if it is none, or has a placeholder."""
-        folder = os.path.normpath(os.path.join(self._prefix, path.lstrip("/") or "."))
+        folder = self._named(path)
         try:
             self._tree.checked(folder)
         except Unseen:
             return ""
         return folder if os.path.isdir(folder) and "{{" not in folder else ""
+
+    def _named(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self._prefix, path.lstrip("/") or "."))
+
+    def _without(self, path: str, root: str, plan: Plan) -> None:
+        """Note an object whose folder is not read: it is in another repository, or hidden in this one."""
+        if "\0" not in path and os.path.isdir(self._named(path)):
+            plan.hidden.append(f"{root} (its path leads into a hidden folder, or out of the repository)")
+        else:
+            plan.elsewhere.append(f"{root} (its source is elsewhere)")
 
     def _over(self, root: str, path: str, over: Kustomization, plan: Plan, plain: Iterable[str] | None = None) -> Job:
         """Return the work for a folder whose objects another object changes, or for its files as they are, if given."""
@@ -299,12 +312,12 @@ class Planner:
             elif "path" not in source:
                 continue
             elif not (where := self._folder(string(source.get("path")))):
-                plan.elsewhere.append(f"{root} (its source is elsewhere)")
+                self._without(string(source.get("path")), root, plan)
                 continue
             if isinstance(where, str) and (read := self._read_by_argo(where, source, value)):
                 plan.hidden.append(f"{root} ({read} not followed)")
-            directory = mapping(source.get("directory"))
-            if isinstance(where, Remote) or (charts.is_chart(where) and not directory):
+            directory = deploying.directory(source)
+            if isinstance(where, Remote) or (self._installs(where, source) and not directory):
                 values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
                 if hidden:
                     plan.hidden.append(f"{root} (values files elsewhere)")
@@ -317,6 +330,15 @@ class Planner:
             if directory or not (self._tree.kustomization(where) or source.get("kustomize")):
                 plain = self._tree.plain(where, recurse=bool(directory.get("recurse")))
             plan.jobs.append(self._over(root, where, over, plan, plain)._replace(default=namespace))
+
+    def _installs(self, folder: str, source: Mapping[str, Any]) -> bool:
+        """Whether Argo CD installs a folder as a chart. A kustomization there wins, if the source does not say which.
+
+        Source: argo-cd util/app/discovery/discovery.go (Discover).
+        """
+        if not charts.is_chart(folder) or deploying.is_given(source, "helm"):
+            return charts.is_chart(folder)
+        return not (deploying.is_given(source, "kustomize") or self._tree.kustomization(folder))
 
     def _read_by_argo(self, folder: str, source: Mapping[str, Any], value: Object) -> str:
         """Return a file by which Argo CD deploys a folder otherwise, or one of Jsonnet; empty without one."""

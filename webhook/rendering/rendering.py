@@ -232,6 +232,8 @@ class _Run:
                 continue
             if isinstance(data, str):
                 failures.setdefault(data, []).append(release.root)
+                if item is not None and data != _NOT_VENDORED and programs.helm():
+                    self._result.unfollowed.append(release.root)
                 continue
             items, wrong = charts.items(self._tree, data, release)
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
@@ -247,7 +249,7 @@ class _Run:
     def _template(self, release: Release) -> bytes | str:
         try:
             if isinstance(release.chart, str) and charts.missing(self._tree, release.chart):
-                return "a dependency is not vendored; helm dependency build CHART brings it"
+                return _NOT_VENDORED
             data = charts.template(
                 self._tree, release, self._downloads, version=self._options.version, cached=self._options.cached
             )
@@ -275,6 +277,8 @@ class _Run:
                 self._options.tell(done, len(jobs), f"{what}: {done} of {len(jobs)}")
                 yield result
 
+
+_NOT_VENDORED = "a dependency is not vendored; helm dependency build CHART brings it"
 
 MAX_MADE = 512 * 2**20
 """Bytes of all that programs make of one repository."""
