@@ -104,6 +104,7 @@ def test_templates_that_make_no_pod_are_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     twice = f"{TEMPLATE}---\n{POD}"
     texts = {"all": f"# {{{{ x }}}}\n{TEMPLATE}", "none": TEMPLATE, "some": twice, "_part": TEMPLATE, "plain": POD}
+    texts["claim"] = "{{ if .Values.x }}\nspec: {devices: {requests: [{exactly: {deviceClassName: gpu}}]}}\n{{ end }}\n"
     for name, text in texts.items():
         (tmp_path / "c" / "templates").mkdir(parents=True, exist_ok=True)
         (tmp_path / "c" / "templates" / f"{name}.yaml").write_text(text)
@@ -111,7 +112,8 @@ def test_templates_that_make_no_pod_are_named(tmp_path: Path, monkeypatch: pytes
     (document,) = read(POD.replace("    resources: {requests: {cpu: 150m}}\n", ""), "c/templates/all.yaml")[0]
     items = [Item(replace(document, file=f"c/templates/{name}.yaml"), (), document.value) for name in ("all", "some")]
     rendering = Rendering(outputs=[Output("c", items)], charts={"c"})
-    assert left_out(rendering) == [f"c/templates/{name}" for name in ("none.yaml", "some.yaml", "text.txt")]
+    names = ("claim.yaml", "none.yaml", "some.yaml", "text.txt")
+    assert left_out(rendering) == [f"c/templates/{name}" for name in names]
 
 
 def test_a_manifest_is_not_hidden_by_a_chart_beside_it(check: Check) -> None:

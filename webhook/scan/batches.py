@@ -281,8 +281,8 @@ def read(
     if some := folders.left_out(made):
         words = "template makes" if len(some) == 1 else "templates make"
         unfound.apart.rendered.append(
-            f"{len(some):,} {words} no pod, or not each, with the values of the charts here; the rest is not judged: "
-            f"{listed(some, 3)}"
+            f"{len(some):,} {words} no pod or claim, or not each, with the values of the charts here; the rest is not "
+            f"judged: {listed(some, 3)}"
         )
     if found := list(folders.terraform(path for path in paths if path != "-")):
         words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"

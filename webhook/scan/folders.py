@@ -98,7 +98,7 @@ def chart_of(name: str) -> str:
 
 
 def left_out(made: Rendering) -> list[str]:
-    """Return the templates of rendered charts that name more lists of containers than they make in any release.
+    """Return the templates of rendered charts that name more containers or devices than they make in any release.
 
     A manifest that is no template is judged as it is.
     """
@@ -106,9 +106,9 @@ def left_out(made: Rendering) -> list[str]:
     for output in made.outputs:
         counted = Counter[str]()
         for item in output.items:
-            counted[os.path.normpath(item.document.file)] += _lists(item.value)
+            counted[os.path.normpath(item.document.file)] += _parts(item.value)
         most |= counted
-    names = [name for chart in sorted(made.charts) for name in _templates(chart) if _named_lists(name) > most[name]]
+    names = [name for chart in sorted(made.charts) for name in _templates(chart) if _named_parts(name) > most[name]]
     return [name for name in names if not name.lower().endswith(files.SUFFIXES) or files.is_template(name)]
 
 
@@ -122,22 +122,25 @@ def _templates(chart: str) -> Iterator[str]:
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
 
 
-def _named_lists(name: str) -> int:
+def _named_parts(name: str) -> int:
     try:
-        return len(_CONTAINERS.findall(files.contents(name)))
+        return len(_PARTS.findall(files.contents(name)))
     except (OSError, files.Unfit):
         return 0
 
 
-_CONTAINERS = re.compile(rb"""\bcontainers["']?[ \t]*:""")
+_LISTED = ("containers", "deviceClassName")
+"""A key of each pod, and one of each request of a claim."""
+
+_PARTS = re.compile(rb"""\b(?:%b)["']?[ \t]*:""" % "|".join(_LISTED).encode())
 
 
-def _lists(value: Any) -> int:
+def _parts(value: Any) -> int:
     count, left = 0, [value]
     while left:
         each = left.pop()
         if isinstance(each, dict):
-            count += "containers" in each
+            count += sum(key in each for key in _LISTED)
             left += each.values()
         elif isinstance(each, list):
             left += each
