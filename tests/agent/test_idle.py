@@ -61,9 +61,22 @@ def test_work_after_the_report_begins_the_time_and_the_notice_again() -> None:
     assert decision == NOTHING
 
 
+@pytest.mark.parametrize(
+    "told", [RULES._replace(action=REPORT), RULES._replace(notice=3000), RULES._replace(after=300)]
+)
+def test_a_pod_that_was_told_of_other_rules_is_told_again_before_it_is_evicted(told: Idle) -> None:
+    state, decision = decide(IdleState(), 0, {"uid-p/main": after(600)}, ONE, told)
+    assert decision == IdleDecision(("uid-p/main",))
+    done = []
+    for second in range(1000, 1400, 50):
+        state, decision = decide(state, second, {"uid-p/main": after(600 + second)}, ONE, RULES)
+        done += [(second, REPORT) for _ in decision.report] + [(second, EVICT) for _ in decision.evict]
+    assert done == [(1000, REPORT), (1300, EVICT)]
+
+
 def test_a_whole_card_is_nobody_elses() -> None:
     found = decide(IdleState(), 0, {"uid-p/main": after(10_000, holds=False)}, ONE, RULES)
-    assert found == (IdleState(), NOTHING)
+    assert found == (IdleState(rules=RULES), NOTHING)
 
 
 @pytest.mark.parametrize(

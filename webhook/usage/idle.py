@@ -12,12 +12,13 @@ from webhook.usage.account import QuietTime
 class IdleState:
     """The state between looks: when each idle container was reported, and each pod evicted last, in seconds.
 
-    `ready` are the uids of the pods that may be evicted now.
+    `ready` are the uids of the pods that may be evicted now. `rules` are those of which the reports spoke.
     """
 
     reported: Mapping[str, float] = field(default_factory=dict)
     evicted: Mapping[str, float] = field(default_factory=dict)
     ready: frozenset[str] = frozenset()
+    rules: Idle | None = None
 
 
 class IdleDecision(NamedTuple):
@@ -36,7 +37,9 @@ def decide(
     else counts, neither its CPU nor the memory that it holds. Only those in `liable` are reported. A container is
     reported once, and its pod is evicted no earlier than `rules.notice` seconds after that, when all its containers
     that hold slices have been reported for so long, and none that uses a card works. It is evicted again after as long.
+    If the rules change, all are reported again, because nobody was told of the new ones.
     """
+    before = before if before.rules == rules else IdleState()
     reported = {
         key: before.reported.get(key, now)
         for key, time in quiet.items()
@@ -52,7 +55,7 @@ def decide(
         evicted[uid] = now if last is None or now - last >= rules.notice else last
         evict += [key] if evicted[uid] == now else []
     report = tuple(key for key in reported if key not in before.reported)
-    return IdleState(reported, evicted, frozenset(evicted)), IdleDecision(report, tuple(evict))
+    return IdleState(reported, evicted, frozenset(evicted), rules), IdleDecision(report, tuple(evict))
 
 
 def _uid(key: str) -> str:
