@@ -39,7 +39,7 @@ from webhook.cli import main as cli
 from webhook.cluster import client
 from webhook.memory.driver import start
 from webhook.memory.driver.nodes import LABEL, READY
-from webhook.policy.model import Over
+from webhook.policy.model import Idle, Over
 
 COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())", "agent")
 
@@ -347,6 +347,25 @@ def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypat
         own.stop()
     monkeypatch.setattr(own._cluster, "facts", lambda: None)  # the nodes are listed, and other kinds are not yet
     assert own.seen() is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "action"), [(None, "Evict"), ("Enforce", "Evict"), ("Audit", "Report"), ("Off", "Report")]
+)
+def test_a_policy_that_only_records_evicts_no_idle_pod(tmp_path: Path, mode: str | None, action: str) -> None:
+    value = yaml.safe_load(Path("policies/sample.yaml").read_text("utf-8"))
+    value["spec"]["pools"][0]["node"] = {"idle": {"afterMinutes": 10, "action": "Evict"}}
+    value["spec"] |= {"mode": mode} if mode else {}
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(value))
+    with serving(Server(), tmp_path) as kubeconfig:
+        own = watched.NodeWatch(
+            "n", client.connect(kubeconfig), inputs.load_policy(str(file)), lambda _: None, tmp_path
+        )
+        own.start()
+        assert own.settled(10)
+        assert own.idle() == Idle(600, action)
+        own.stop()
 
 
 def test_while_the_api_server_is_away_log_files_name_the_containers_and_nothing_is_said_of_them(tmp_path: Path) -> None:

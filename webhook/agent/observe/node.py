@@ -20,7 +20,7 @@ from webhook.facts.snapshot import Facts
 from webhook.memory.budget import PRODUCT, card_of
 from webhook.memory.driver.nodes import selected
 from webhook.model import Object
-from webhook.policy.model import Contention, Idle, Over, Policy, Pool
+from webhook.policy.model import REPORT, Contention, Idle, Over, Policy, Pool
 from webhook.telemetry.log import Log
 from webhook.usage.held import NodeSlices, PodSlices, held_by
 
@@ -136,9 +136,13 @@ class NodeWatch:
         return pool.over if pool else Over()
 
     def idle(self) -> Idle | None:
-        """Return the policy of this node's pool for containers that do not work; None if it says nothing."""
+        """Return the policy of this node's pool for containers that do not work; None if it says nothing.
+
+        A policy that only records evicts nobody.
+        """
         pool = self._pool()
-        return pool.idle if pool else None
+        rules = pool.idle if pool else None
+        return rules._replace(action=REPORT) if rules and self._policy.only_records else rules
 
     def taint_dead(self) -> bool:
         """Whether the policy asks for a taint while a card of this node is dead."""
