@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -173,6 +174,32 @@ def test_samples_above_100_percent_are_dropped(card: State, cards: Cards) -> Non
     assert shares(cards, mine) == [40]
     card.hold(mine, 100, sm=101, stamp=7 * SECOND, slot=slot)
     assert shares(cards, mine) == [0]
+
+
+@pytest.mark.parametrize(
+    ("sample", "work"),
+    [
+        ({}, False),
+        ({"smUtil": 1}, True),
+        ({"memUtil": 1}, True),
+        ({"encUtil": 1}, True),
+        ({"decUtil": 1}, True),
+        ({"decUtil": 101}, None),
+        ({"smUtil": 101}, None),
+        ({"smUtil": 101, "timeStamp": 0}, False),
+        ({"smUtil": 101, "pid": 1}, False),
+    ],
+)
+def test_whoever_only_decodes_a_video_works_and_an_impossible_sample_shows_no_idleness(
+    card: State, cards: Cards, proc: Proc, monkeypatch: pytest.MonkeyPatch, sample: dict[str, int], work: bool | None
+) -> None:
+    usual = {"pid": os.getpid(), "timeStamp": SECOND, "smUtil": 0, "memUtil": 0, "encUtil": 0, "decUtil": 0}
+    found = [SimpleNamespace(**{**usual, **sample})]
+    monkeypatch.setattr("pynvml.nvmlDeviceGetProcessUtilization", lambda *_: found)
+    card.hold(os.getpid(), 100)
+    proc.add(os.getpid(), cgroup(0))
+    (use,) = look.look(cards, Processes(proc.folder))[0].uses
+    assert use.work is work
 
 
 def test_a_possible_sample_of_a_process_that_is_not_on_the_card_changes_nothing(card: State, cards: Cards) -> None:

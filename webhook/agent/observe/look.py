@@ -11,13 +11,14 @@ from webhook.agent.observe.processes import Process, Processes
 class ProcessUse(NamedTuple):
     """A process on a card, and what it uses: memory in MiB and percent of the SMs' time, each None if unknown.
 
-    `mps` is whether it is a client of MPS.
+    `mps` is whether it is a client of MPS. `other` is whether it used something else of the card; None if unknown.
     """
 
     process: Process
     mib: int | None
     sm: int | None
     mps: bool = False
+    other: bool | None = False
 
 
 class ContainerUse(NamedTuple):
@@ -41,6 +42,13 @@ class ContainerUse(NamedTuple):
         """Percent of the SMs' time used by all processes; None if the card does not report it."""
         shares = [each.sm for each in self.processes if each.sm is not None]
         return sum(shares) if shares else None
+
+    @property
+    def work(self) -> bool | None:
+        """Whether a process used the SMs, the card's memory, or its video encoder or decoder; None if unknown."""
+        if any(each.sm or each.other for each in self.processes):
+            return True
+        return None if any(None in (each.sm, each.other) for each in self.processes) else False
 
 
 class CardUse(NamedTuple):
@@ -73,7 +81,7 @@ def join(reading: CardReading, processes: Mapping[int, Process]) -> CardUse:
     for each in reading.processes:
         process = processes.get(each.pid)
         if process is not None:
-            places.setdefault(process.place, []).append(ProcessUse(process, each.mib, each.sm, each.mps))
+            places.setdefault(process.place, []).append(ProcessUse(process, each.mib, each.sm, each.mps, each.other))
     for found in places.values():
         found.sort(key=lambda each: (each.process.start, each.process.pid))
     host = tuple(places.pop(None, ()))

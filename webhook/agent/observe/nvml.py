@@ -31,12 +31,14 @@ class NvmlProcess(NamedTuple):
     """A process on a card: its memory in MiB, None if the driver does not report it, and percent of the SMs' time.
 
     `sm` is None if the card reports no utilization per process, as under MIG. `mps` is whether it is a client of MPS.
+    `other` is whether it used the card's memory, or its video encoder or decoder; None if a sample is not possible.
     """
 
     pid: int
     mib: int | None
     sm: int | None
     mps: bool = False
+    other: bool | None = False
 
 
 class CardReading(NamedTuple):
@@ -272,14 +274,17 @@ class Cards:
             *clients,
         ]
         of_mps = {each.pid for each in clients}
-        shares = None if busy is None else self._shares(errors, card, {each.pid for each in listed})
+        odd = set[int]()
+        shares = None if busy is None else self._shares(errors, card, {each.pid for each in listed}, odd)
         found: dict[int, NvmlProcess] = {}
         for process in listed:
             mib = None if process.usedGpuMemory is None else process.usedGpuMemory // MIB
             if mib is not None and total is not None and mib > total:
                 continue  # with some drivers, older bindings mix up the fields (nvitop#75)
-            sm = None if shares is None else shares.get(process.pid, 0)
-            found.setdefault(process.pid, NvmlProcess(process.pid, mib, sm, process.pid in of_mps))
+            sample = shares.get(process.pid) if shares else None
+            sm = None if shares is None else sample.smUtil if sample else 0
+            other = None if process.pid in odd else bool(sample) and _other(sample)
+            found.setdefault(process.pid, NvmlProcess(process.pid, mib, sm, process.pid in of_mps, other))
         return CardReading(
             card.uuid,
             card.number,
@@ -294,21 +299,23 @@ class Cards:
             kept=None if reserved is None else reserved.reserved // MIB,
         )
 
-    def _shares(self, errors: list[str], card: _NvmlDevice, pids: Collection[int]) -> dict[int, int] | None:
-        """Return each process's latest share of the SMs' time since the last look, in percent; None if unknown.
+    def _shares(
+        self, errors: list[str], card: _NvmlDevice, pids: Collection[int], odd: set[int]
+    ) -> dict[int, Any] | None:
+        """Return each process's latest sample since the last look; None if unknown. Its `smUtil` is in percent.
 
         Some drivers return samples above 100 percent, or of processes that are not on the card (nvtop#110). They are
-        dropped, and change nothing. NVML stamps samples with the time of day, which may be set back. So if no sample
-        is new, all are read once, and one with another stamp than before is new.
+        dropped, and `odd` gets the processes of the former. NVML stamps samples with the time of day, which may be set
+        back. So if no sample is new, all are read once, and one with another stamp than before is new.
         """
         before = self._samples.get(card.uuid, _Samples())
-        samples = self._newest(errors, card, max(before.newest - LONGEST_SAMPLE, 0), pids)
+        samples = self._newest(errors, card, max(before.newest - LONGEST_SAMPLE, 0), pids, odd)
         if samples is None:
             return None
         new = {pid: each for pid, each in samples.items() if before.stamps.get(pid) != each.timeStamp}
         newest = before.newest
         if not new and newest:
-            every = self._newest(errors, card, 0, pids) or {}
+            every = self._newest(errors, card, 0, pids, set()) or {}
             new = {pid: each for pid, each in every.items() if before.stamps.get(pid) != each.timeStamp}
             newest = 0
         if new:  # processes are sampled at different times, so the last period is read again
@@ -318,9 +325,11 @@ class Cards:
         else:
             newest = before.newest
         current = {pid: each for pid, each in samples.items() if newest - LONGEST_SAMPLE < each.timeStamp <= newest}
-        return {pid: each.smUtil for pid, each in (current | new).items()}
+        return current | new
 
-    def _newest(self, errors: list[str], card: _NvmlDevice, since: int, pids: Collection[int]) -> dict[int, Any] | None:
+    def _newest(
+        self, errors: list[str], card: _NvmlDevice, since: int, pids: Collection[int], odd: set[int]
+    ) -> dict[int, Any] | None:
         """Return the newest possible sample of each of these processes after a time; None if there are none by NVML."""
         samples: Sequence[Any] | None = self._ask(
             errors, pynvml.nvmlDeviceGetProcessUtilization, card.handle, since, nothing=()
@@ -329,7 +338,11 @@ class Cards:
             return None
         found: dict[int, Any] = {}
         for sample in samples:
-            if sample.pid in pids and sample.smUtil <= _PERCENT and sample.timeStamp > since:
+            if sample.pid not in pids or sample.timeStamp <= since:
+                continue
+            if sample.smUtil > _PERCENT:
+                odd.add(sample.pid)
+            else:
                 found[sample.pid] = max(found.get(sample.pid, sample), sample, key=lambda each: each.timeStamp)
         return found
 
@@ -353,6 +366,12 @@ class Cards:
                 return None
         errors.append(f"{call.__name__}: the list grew {TRIES} times")
         return None
+
+
+def _other(sample: Any) -> bool | None:
+    """Whether a process used something else of a card than the SMs; None if that is not possible by NVML."""
+    shares = sample.memUtil, sample.encUtil, sample.decUtil
+    return None if max(shares) > _PERCENT else any(shares)
 
 
 _PERCENT = 100

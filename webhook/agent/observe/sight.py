@@ -96,8 +96,7 @@ def _share(
     work = None if doubtful or not quiet else False
     if row is None:
         return CardShare(uuid, slices, work, None if doubtful else 0, elsewhere=elsewhere)
-    if row.use.sm is None or row.use.sm:
-        work = None if row.use.sm is None else True
+    work = work if row.use.work is False else row.use.work
     mib = row.use.mib if row.use.known else None
     over = mib is not None and row.over(slack)
     return CardShare(
