@@ -98,6 +98,13 @@ def test_a_pod_that_requests_more_than_the_node_has_holds_no_more() -> None:
     assert [share.slices for share in shares(seen, node(a=2**63 - 1))["a"]] == [8]
 
 
+def test_a_container_may_work_on_a_card_that_cannot_be_opened() -> None:
+    seen = observed(card("GPU-0", {"a": (3000, 0)}), card("GPU-1", opened=False))
+    found = shares(seen, node(a=1, b=1))
+    assert {name: [share.work for share in each] for name, each in found.items()} == {"a": [False], "b": [None]}
+    assert [share.work for share in shares(seen, node(a=2))["a"]] == [None]
+
+
 def test_a_container_that_requests_nothing_is_counted_without_a_slice() -> None:
     assert shares(observed(card(uses={"a": (3000, 40)})), node())["a"] == (CardShare("GPU-0", 0, True, 3000, 5000),)
 

@@ -31,8 +31,9 @@ def sight(
     """Return what a look shows of the slices of a node, and on which cards each container has been seen so far.
 
     The kubelet's choice of a card is not known. So a container is on the card on which its processes were seen, or on
-    the only one of the node. Until then its card is unknown. MIG devices are not counted. A pod may request any number
-    of slices, such as one that a tenant has bound to the node; it counts as at most all of them.
+    the only one of the node. Until then its card is unknown, and it may work on a card that NVML cannot open. MIG
+    devices are not counted. A pod may request any number of slices, such as one that a tenant has bound to the node; it
+    counts as at most all of them.
     """
     cards = [card for card in seen.cards if card.reading.opened and not card.reading.mig]
     if not node.slices or not cards:
@@ -47,6 +48,7 @@ def sight(
             own = key(row.container.uid or row.use.place.pod, name.container)
             names.setdefault(own, _Names(name.namespace, "", name.pod, name.container))
             on.setdefault(own, {})[row.reading.uuid] = row
+    hidden = not all(card.reading.opened for card in seen.cards)
     doubts = {card.reading.uuid: _doubtful(card, seen.rows) for card in cards}
     working = {card.reading.uuid: _working(card) for card in cards}
     admitted = {key(each.uid, each.name.container): each.admitted for each in seen.containers.values()}
@@ -56,7 +58,8 @@ def sight(
         rows = on.get(own, {})
         here = tuple(dict.fromkeys(uuid for uuid in (*before.get(own, ()), *sorted(rows)) if uuid in counted))
         places[own] = here = here or (tuple(counted) if len(counted) == 1 else ())
-        quiet = ContainerName(each.namespace, each.pod, each.container) not in frozen
+        frozen_now = ContainerName(each.namespace, each.pod, each.container) in frozen
+        quiet = not frozen_now and not (hidden and len(rows) < each.slices)
         shares = [
             _share(uuid, rows.get(uuid), slices, elsewhere, doubts[uuid], working[uuid], seen.rules.slack, quiet=quiet)
             for uuid, slices, elsewhere in _spread(here, each.slices, alone=len(counted) == 1)
