@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
 from webhook.agent.actions import NodeAction
-from webhook.agent.limits.idle_watch import UNCOUNTED, IdleWatch
+from webhook.agent.limits.idle_watch import UNCOUNTED, UNTOLD, IdleWatch
 from webhook.agent.observe.admitted import UNKNOWN, Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlProcess
@@ -165,7 +165,7 @@ class Account:
 
 
 def watch(account: Account, api: Api | None, rules: Idle | None = RULES, *, watch_only: bool = False) -> IdleWatch:
-    return IdleWatch(lambda: account.quiet, lambda: rules, api, lambda _: None, watch_only=watch_only)
+    return IdleWatch(lambda: account.quiet, lambda: rules, api, lambda _: None, watch_only=watch_only, tells=True)
 
 
 def seen(own: NodeContainer | None = None) -> Observation:
@@ -274,11 +274,21 @@ def test_an_agent_that_only_watches_or_was_blind_evicts_nobody() -> None:
     assert one.reported == frozenset()
 
 
+def test_an_agent_that_writes_no_events_evicts_nobody(tmp_path: Path) -> None:
+    account, lines = Account(), list[Any]()
+    account.quiet = {"uid-p/main": after(100_000)}
+    api = connected("http://127.0.0.1:1", tmp_path)
+    one = IdleWatch(lambda: account.quiet, lambda: RULES, api, lines.append, watch_only=False, tells=False)
+    assert [each.verb for now in (0, 10_000) for each in one.look(seen(), now)] == [REPORT]
+    assert not one.calls.pending
+    assert [line["message"] for line in lines] == [UNTOLD]
+
+
 def test_a_policy_without_idle_and_an_agent_without_a_record_do_nothing() -> None:
     account, lines = Account(), list[Any]()
     account.quiet = {"uid-p/main": after(100_000)}
     assert list(watch(account, None, None).look(seen(), 0)) == []
-    one = IdleWatch(None, lambda: RULES, None, lines.append, watch_only=False)
+    one = IdleWatch(None, lambda: RULES, None, lines.append, watch_only=False, tells=True)
     assert list(one.look(seen(), 0)) == []
     assert [line["message"] for line in lines] == [UNCOUNTED]
 
@@ -288,7 +298,7 @@ def test_the_account_of_an_agent_is_what_is_judged() -> None:
     held = HeldSlices("uid-p", "team", "Job/j", "p", "main", 1)
     node = NodeSlices(4, "shared", "NVIDIA-A10", (held,), True)
     recorder = UsageRecorder("n", lambda: node, None, lambda _: None, clock=lambda: 0.0, wall=lambda: 0.0)
-    one = IdleWatch(lambda: recorder.quiet, lambda: RULES, None, lambda _: None, watch_only=True)
+    one = IdleWatch(lambda: recorder.quiet, lambda: RULES, None, lambda _: None, watch_only=True, tells=True)
 
     def look(second: int, sm: int) -> list[str]:
         place = ContainerCgroup("uid-p", "id", "/kubepods/p", 2)

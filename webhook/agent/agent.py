@@ -132,11 +132,13 @@ def build(
     idle: Callable[[], Idle | None] = lambda: None,
     by_hook: Callable[[], bool] = lambda: False,
     watch_only: bool = True,
+    tells: bool = False,
     **more: Any,
 ) -> NodeAgent:
     """Make an agent with all watchers, and their metrics. `more` is as for NodeAgent, `by_hook` as for Limiter.
 
-    With `watch_only` it sets no limits, and evicts, kills and freezes nothing. It still taints the node.
+    With `watch_only` it sets no limits, and evicts, kills and freezes nothing. It still taints the node. `tells` is
+    whether `write_event` writes Events.
     """
     metrics, health = AgentMetrics(), CardHealth(node, api, node_taint or NodeTaint())
     limiter, watchdog = Limiter(folders, log, by_hook, watch_only=watch_only), Watchdog(api, watch_only=watch_only)
@@ -153,7 +155,9 @@ def build(
     if recorder is not None:
         watchers.append(recorder)  # late, because only the idle ones wait for it
         metrics.usage = lambda: recorder.totals
-    idles = IdleWatch((lambda: recorder.quiet) if recorder else None, idle, api, log, watch_only=watch_only)
+    idles = IdleWatch(
+        (lambda: recorder.quiet) if recorder else None, idle, api, log, watch_only=watch_only, tells=tells
+    )
     watchers.append(idles)
     metrics.idle = lambda: idles.reported
     return NodeAgent(containers, rules, log, watchers, metrics, node=node, **more)

@@ -18,11 +18,11 @@ from webhook.usage.idle import IdleState
 IDLE = "GPUIdle"
 """The reason of the Events."""
 
-UNCOUNTED = "idle containers are not looked for"
+UNCOUNTED, UNTOLD = "idle containers are not looked for", "idle pods are not evicted"
 
 
 class IdleWatch(Watcher):
-    """Carries out the decisions of `idle`. With `watch_only` it only reports.
+    """Carries out the decisions of `idle`. With `watch_only` it only reports, and so if it writes no Events (`tells`).
 
     `quiet` returns for how long each container has not worked at this look; None if nobody counts that. `rules` returns
     the policy of the node's pool; None if it says nothing.
@@ -36,8 +36,9 @@ class IdleWatch(Watcher):
         log: Log,
         *,
         watch_only: bool,
+        tells: bool,
     ) -> None:
-        self._quiet, self._rules, self._api, self._watch_only = quiet, rules, api, watch_only
+        self._quiet, self._rules, self._api, self._watch_only, self._tells = quiet, rules, api, watch_only, tells
         self._state, self.calls, self._conditions = IdleState(), ApiCalls(), ConditionLog(log)
         self.reported: frozenset[ContainerName] = frozenset()
         """The containers that have been reported and have not worked since."""
@@ -53,6 +54,10 @@ class IdleWatch(Watcher):
             self._forget()
             return
         if self._watch_only:
+            rules = rules._replace(action=REPORT)
+        untold = rules.action == EVICT and not self._tells
+        self._conditions.set(UNTOLD, "the agent runs without --events, so nobody would be told" if untold else "")
+        if untold:
             rules = rules._replace(action=REPORT)
         liable = {
             key(each.uid, each.name.container): (id_, each) for id_, each in seen.containers.items() if _liable(each)

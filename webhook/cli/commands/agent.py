@@ -262,6 +262,7 @@ def _watch(
             idle=here.idle,
             by_hook=here.by_hook,
             watch_only=watch_only,
+            tells=events,
             write_event=writer.add if events else lambda _: None,
         )
     with ExitStack() as stack:
