@@ -10,10 +10,11 @@ from webhook import rules
 from webhook.cli.inputs import load_sample
 from webhook.controller import fallback
 from webhook.documents import goyaml_writer
-from webhook.engine.registration import ALONE, API_VERSION, CLUSTER_SCOPED, LABELS, webhooks
+from webhook.engine.registration import API_VERSION, CLUSTER_SCOPED, LABELS, webhooks
 from webhook.fallback import policies
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import SOURCES, Made
+from webhook.policy.model import ALONE
 from webhook.policy.scopes import NAME_LABEL
 
 FILE = Path(__file__).resolve().parent / "controller" / "fallback.yaml"

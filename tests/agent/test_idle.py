@@ -195,6 +195,7 @@ def test_the_report_names_what_follows(rules: Idle, end: str) -> None:
         container(requests=False),
         container(requests=None),
         container(exempt="plugin"),
+        container(alone=True),
         container(ending=True),
         container(init=True),
         container("q"),

@@ -126,6 +126,16 @@ def test_who_asks_for_no_gpu_has_none_and_who_asks_by_a_claim_is_not_known() -> 
     assert admitted(claimed, SAMPLE, known, known.nodes[0])["side"].requests is None
 
 
+@pytest.mark.parametrize(
+    ("namespace", "alone"), [("team", False), ("kube-system", True), ("slicewarden-system", True), ("operator", True)]
+)
+def test_a_pod_of_a_namespace_that_is_left_alone_is_known_as_such(namespace: str, alone: bool) -> None:
+    known, item = facts(), pod()
+    item["metadata"]["namespace"] = namespace
+    rules = replace(SAMPLE, leave_alone=("operator",))
+    assert admitted(item, rules, known, known.nodes[0])["main"].alone is alone
+
+
 def test_an_init_container_and_a_pod_that_ends_are_known_as_such() -> None:
     known = facts()
     item = pod()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.policies import POLICY, policy_of
 from webhook.engine import filled, probe, registration
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
-from webhook.policy.model import Policy
+from webhook.policy.model import ALONE, Policy
 
 OLD = policy_of(POLICY)
 P, Q = "0123456789abcdef", "fedcba9876543210"
@@ -84,7 +84,7 @@ def test_two_ask_only_about_what_both_ask_about() -> None:
     for asked in (made, hooks(TWO, new, OLD)):
         (selector,) = asked["pods"]["namespaceSelector"]["matchExpressions"]
         assert selector["operator"] == "NotIn"
-        assert set(selector["values"]) == {*registration.ALONE, *OLD.leave_alone, "monitoring"}
+        assert set(selector["values"]) == {*ALONE, *OLD.leave_alone, "monitoring"}
 
 
 def test_a_webhook_that_one_of_two_lacks_is_not_asked_for() -> None:

@@ -29,7 +29,7 @@ from webhook.facts.kind import BIND, Reach
 from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import fallback
-from webhook.policy.model import Policy
+from webhook.policy.model import ALONE, Policy
 from webhook.serving import fallback_watch
 
 CONTROLLER = ROOT / "manifests" / "controller"
@@ -398,7 +398,7 @@ def test_an_installed_binding_asks_about_nothing_more_than_its_policy() -> None:
 
     Nor can it deny anything to the namespaces that have to start without the webhook. Nodes have no namespace.
     """
-    alone = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [*registration.ALONE]}
+    alone = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [*ALONE]}
     found = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in read(CONTROLLER / "fallback.yaml")}
     for (kind, name), spec in found.items():
         if kind.endswith("Binding"):

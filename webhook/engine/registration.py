@@ -14,7 +14,7 @@ from webhook.engine import conditions
 from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
 from webhook.model import immutable
-from webhook.policy.model import Policy, Switch
+from webhook.policy.model import ALONE, Policy, Switch
 from webhook.policy.scopes import NAME_LABEL
 
 NAMESPACE = "slicewarden-system"
@@ -135,10 +135,6 @@ def as_json(webhook: Webhook) -> Made:
         elsewhere = {"key": NAME_LABEL, "operator": "NotIn", "values": [*webhook.excluded]}
         value["namespaceSelector"] = {"matchExpressions": [elsewhere]}
     return value
-
-
-ALONE = ("kube-system", NAMESPACE)
-"""Namespaces that must be able to start without the webhook."""
 
 
 def left_alone(policy: Policy) -> tuple[str, ...]:

@@ -121,6 +121,9 @@ class Idle(NamedTuple):
     notice: int = 3600
 
 
+ALONE = ("kube-system", "slicewarden-system")
+"""Namespaces that must be able to start without the webhook."""
+
 OFF, FIRST_COME, TURNS = "Off", "FirstCome", "Turns"
 """How containers take turns on a contended card: not at all, each until it ends, or each for a while."""
 
@@ -366,7 +369,7 @@ class Policy:
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
     leave_alone: tuple[str, ...] = ()
-    """The namespaces whose pods are never judged, in addition to those that every policy skips."""
+    """The namespaces whose pods are never judged, in addition to ALONE."""
     priorities: tuple[PriorityScope, ...] = ()
     untrusted_preempt: bool = True
     """Whether pods without trust may evict pods of a lower priority."""

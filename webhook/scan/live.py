@@ -13,10 +13,10 @@ from webhook.api.pods import KUBELETS, MIRROR, POD
 from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS
 from webhook.catalog.names import Names
 from webhook.catalog.places import Workloads
-from webhook.engine.registration import ALONE, left_alone
+from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Request, Requester
-from webhook.policy.model import Policy
+from webhook.policy.model import ALONE, Policy
 from webhook.text.words import shown
 
 NAMESPACE, NODE = LABELLED

@@ -14,10 +14,9 @@ from webhook.api.selectors import Requirement
 from webhook.api.taints import Taint
 from webhook.catalog import node_labels
 from webhook.documents.goyaml_writer import flow
-from webhook.engine.registration import ALONE
 from webhook.facts.kinds.node import Node
 from webhook.memory.budget import budget
-from webhook.policy.model import Card, Policy
+from webhook.policy.model import ALONE, Card, Policy
 from webhook.starter.agents import AgentWorkload, Fates
 from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, NodeGroup
 from webhook.starter.plan import Doubts, StarterPlan

@@ -94,9 +94,9 @@ class IdleWatch(Watcher):
 
 
 def _liable(container: NodeContainer) -> bool:
-    """Whether it is known to have requested a GPU, runs, and is neither exempt nor an init container."""
+    """Whether it is known to have requested a GPU, runs, and is neither exempt, left alone nor an init container."""
     admitted = container.admitted
-    exempt = admitted.exempt or admitted.ending or admitted.init
+    exempt = admitted.exempt or admitted.alone or admitted.ending or admitted.init
     return bool(container.uid) and admitted.requests is True and not exempt
 
 

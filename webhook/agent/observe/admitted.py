@@ -12,7 +12,7 @@ from webhook.gpu.pauses import Pause, pause
 from webhook.gpu.review import PodReview, pods_of
 from webhook.memory import on_node
 from webhook.model import Malformed, Object, Request
-from webhook.policy.model import Policy, Pool
+from webhook.policy.model import ALONE, Policy, Pool
 
 
 class Admitted(NamedTuple):
@@ -23,7 +23,7 @@ class Admitted(NamedTuple):
     for system components that covers it. `ending` is whether its pod is being deleted. `init` is whether it is an init
     container that runs to its end. `driver` is whether the driver must limit it to its allowance. `stated` is the limit
     in MiB that NVIDIA's hook sets by its variables; None if they state none. `pause` is how it may be frozen; None if
-    it must not be.
+    it must not be. `alone` is whether the policy leaves its namespace alone.
     """
 
     requests: bool | None = None
@@ -34,6 +34,7 @@ class Admitted(NamedTuple):
     driver: bool = False
     pause: Pause | None = None
     stated: int | None = None
+    alone: bool = False
 
     @property
     def limit(self) -> int | None:
@@ -92,6 +93,7 @@ def _admitted(review: PodReview, own: Container, pool: Pool | None, node: Node, 
         limits,
         bears if isinstance(bears, Pause) else None,
         min(stated, default=None),
+        review.subject.namespace in (*ALONE, *review.policy.leave_alone),
     )
 
 
