@@ -74,6 +74,18 @@ def test_a_pod_that_was_told_of_other_rules_is_told_again_before_it_is_evicted(t
     assert done == [(1000, REPORT), (1300, EVICT)]
 
 
+def test_a_restart_of_a_container_does_not_begin_the_notice_again() -> None:
+    state, done = IdleState(), []
+    for second in range(0, 1000, 50):
+        runs = second % 200 != 0
+        liable, waiting = (ONE, frozenset[str]()) if runs else (frozenset[str](), ONE)
+        state, decision = decide(state, second, {"uid-p/main": after(second)}, liable, RULES, waiting)
+        done += [(second, REPORT) for _ in decision.report] + [(second, EVICT) for _ in decision.evict]
+    assert done == [(650, REPORT), (950, EVICT)]
+    state, decision = decide(state, 2000, {"uid-p/main": after(2000)}, frozenset[str](), RULES)
+    assert (state.reported, decision) == ({}, NOTHING)
+
+
 def test_a_whole_card_is_nobody_elses() -> None:
     found = decide(IdleState(), 0, {"uid-p/main": after(10_000, holds=False)}, ONE, RULES)
     assert found == (IdleState(rules=RULES), NOTHING)
@@ -207,6 +219,14 @@ def test_who_is_exempt_ends_begins_or_is_not_known_is_left_alone(own: NodeContai
     one = watch(account, None)
     assert [*one.look(seen(own), 0), *one.look(seen(own), 10_000)] == []
     assert not one.reported
+
+
+def test_a_container_that_waits_to_start_again_stays_reported() -> None:
+    account = Account()
+    account.quiet = {"uid-p/main": after(100_000)}
+    one = watch(account, None)
+    nobody = seen()._replace(containers={})
+    assert [each.verb for now, look in enumerate((seen(), nobody, seen())) for each in one.look(look, now)] == [REPORT]
 
 
 def connected(url: str, folder: Path) -> Api:

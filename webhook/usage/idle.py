@@ -29,7 +29,12 @@ class IdleDecision(NamedTuple):
 
 
 def decide(
-    before: IdleState, now: float, quiet: Mapping[str, QuietTime], liable: Container[str], rules: Idle
+    before: IdleState,
+    now: float,
+    quiet: Mapping[str, QuietTime],
+    liable: Container[str],
+    rules: Idle,
+    waiting: Container[str] = (),
 ) -> tuple[IdleState, IdleDecision]:
     """Return the next state and the decision. `now` is in seconds of a monotonic clock.
 
@@ -37,19 +42,22 @@ def decide(
     else counts, neither its CPU nor the memory that it holds. Only those in `liable` are reported. A container is
     reported once, and its pod is evicted no earlier than `rules.notice` seconds after that, when all its containers
     that hold slices have been reported for so long, and none that uses a card works. It is evicted again after as long.
-    If the rules change, all are reported again, because nobody was told of the new ones.
+    A container in `waiting` does not run now, and holds its slices until it starts again: its report stays. If the
+    rules change, all are reported again, because nobody was told of the new ones.
     """
     before = before if before.rules == rules else IdleState()
     reported = {
         key: before.reported.get(key, now)
         for key, time in quiet.items()
-        if time.holds and time.ms >= rules.after * 1000 and key in liable
+        if time.holds
+        and time.ms >= rules.after * 1000
+        and (key in liable or (key in waiting and key in before.reported))
     }
     busy = {_uid(key) for key, time in quiet.items() if not _over(key, time, reported, now, rules)}
     evicted, evict = dict[str, float](), list[str]()
     for key in reported if rules.action == EVICT else ():
         uid = _uid(key)
-        if uid in busy or uid in evicted:
+        if uid in busy or uid in evicted or key not in liable:
             continue
         last = before.evicted.get(uid)
         evicted[uid] = now if last is None or now - last >= rules.notice else last

@@ -62,8 +62,10 @@ class IdleWatch(Watcher):
         liable = {
             key(each.uid, each.name.container): (id_, each) for id_, each in seen.containers.items() if _liable(each)
         }
-        self._state, decision = idle.decide(self._state, now, self._quiet(), liable, rules)
-        self.reported = frozenset(liable[each][1].name for each in self._state.reported)
+        quiet = self._quiet()
+        waiting = quiet.keys() - {key(each.uid, each.name.container) for each in seen.containers.values()}
+        self._state, decision = idle.decide(self._state, now, quiet, liable, rules, waiting)
+        self.reported = frozenset(liable[each][1].name for each in self._state.reported if each in liable)
         for each in decision.report:
             yield _action(REPORT, *liable[each], _warning(rules))._replace(outcome=DONE)
         for each in decision.evict:
