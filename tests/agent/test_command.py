@@ -352,9 +352,9 @@ def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("mode", "action"), [(None, "Evict"), ("Enforce", "Evict"), ("Audit", "Report"), ("Off", "Report")]
 )
-def test_a_policy_that_only_records_evicts_no_idle_pod(tmp_path: Path, mode: str | None, action: str) -> None:
+def test_a_policy_that_only_records_evicts_nobody(tmp_path: Path, mode: str | None, action: str) -> None:
     value = yaml.safe_load(Path("policies/sample.yaml").read_text("utf-8"))
-    value["spec"]["pools"][0]["node"] = {"idle": {"afterMinutes": 10, "action": "Evict"}}
+    value["spec"]["pools"][0]["node"] = {"idle": {"afterMinutes": 10, "action": "Evict"}, "over": {"action": "Evict"}}
     value["spec"] |= {"mode": mode} if mode else {}
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump(value))
@@ -364,7 +364,7 @@ def test_a_policy_that_only_records_evicts_no_idle_pod(tmp_path: Path, mode: str
         )
         own.start()
         assert own.settled(10)
-        assert own.idle() == Idle(600, action)
+        assert (own.idle(), own.over()) == (Idle(600, action), Over(action))
         own.stop()
 
 

@@ -131,15 +131,16 @@ class NodeWatch:
         return self._cluster.facts() is not None
 
     def over(self) -> Over:
-        """Return the policy of this node's pool for containers above their allowance."""
+        """Return the policy of this node's pool for containers above their allowance.
+
+        A policy that only records evicts and kills nobody.
+        """
         pool = self._pool()
-        return pool.over if pool else Over()
+        rules = pool.over if pool else Over()
+        return rules._replace(action=REPORT) if self._policy.only_records else rules
 
     def idle(self) -> Idle | None:
-        """Return the policy of this node's pool for containers that do not work; None if it says nothing.
-
-        A policy that only records evicts nobody.
-        """
+        """Return the policy of this node's pool for containers that do not work, as `over`; None if it says nothing."""
         pool = self._pool()
         rules = pool.idle if pool else None
         return rules._replace(action=REPORT) if rules and self._policy.only_records else rules
