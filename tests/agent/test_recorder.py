@@ -30,11 +30,11 @@ from webhook.http.messages import HttpRequest, Reply
 from webhook.http.scrape import Pages
 from webhook.policy.model import Over
 from webhook.usage import document
-from webhook.usage.account import CardShare
+from webhook.usage.account import AccountState, CardShare, HolderLook, NodeLook, advance
 from webhook.usage.held import HeldSlices, NodeSlices, held_by, workload
-from webhook.usage.record import HOUR
+from webhook.usage.record import HOUR, SlicedCard
 from webhook.usage.store import FILE, SHARED, DamagedRecord, UsageStore
-from webhook.usage.totals import LINGER, MOST_ENDED
+from webhook.usage.totals import LINGER, MOST_ENDED, UsageTotals
 
 UID = "11111111-2222-3333-4444-555555555555"
 IDS = {"a": "aa" * 32, "b": "bb" * 32}
@@ -585,4 +585,18 @@ def test_any_number_of_pods_has_a_bounded_number_of_counters() -> None:
         one._slices = lambda number=number: node(**{f"x{number}-{each}": 1 for each in range(10)})  # type: ignore[misc]
         one.look(observed(card()), clock.monotonic)
         clock.pass_by(0.1)
-    assert MOST_ENDED <= len(counts(one)) <= MOST_ENDED + 30
+    assert MOST_ENDED <= len(one.totals.containers) <= MOST_ENDED + 60
+
+
+def test_containers_of_many_cards_have_no_more_counters_than_others() -> None:
+    cards = tuple(SlicedCard(f"GPU-{each}", 4) for each in range(8))
+    shares = tuple(CardShare(each.uuid, 1) for each in cards)
+    totals, state = UsageTotals(), AccountState(0, 0)
+    for number in range(MOST_ENDED // 8 + 50):
+        look = NodeLook(cards, (HolderLook(str(number), "team", "", str(number), "main", shares),))
+        after = advance(state, look, 1000 * (number + 1), 0)
+        totals.add(after.book, after.last, after.at)
+        state = AccountState(after.at, after.wall, after.last)
+    pods = [int(key.pod) for key in totals.containers]
+    assert MOST_ENDED <= len(pods) <= MOST_ENDED + 16
+    assert {*pods} == {*range(min(pods), max(pods) + 1)}

@@ -1,6 +1,8 @@
 """The usage counters of an agent, for its metrics: what its containers and cards have used since it began."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from webhook.usage.account import NodeLook
@@ -14,7 +16,10 @@ A peak stays as long, and at most twice as long.
 """
 
 MOST_ENDED = 1_000
-"""Maximum number of ended containers with counters; those that ended first are forgotten first."""
+"""Maximum number of rows of ended containers, one for each of their cards. Those that ended first are forgotten first.
+
+A row takes up to 11 KiB of the metrics, since Kubernetes allows long names.
+"""
 
 _Names = tuple[str, ...]
 
@@ -81,5 +86,7 @@ class UsageTotals:
         else:
             self._ended = {names: at for names, at in self._ended.items() if names not in here}
         gone = {names for names, at in self._ended.items() if now - at >= LINGER}
-        left = [names for names in self._ended if names not in gone]
-        return gone | {*left[: max(len(left) - MOST_ENDED, 0)]}
+        rows = Counter[_Names](key[4:] for key in self._containers)
+        last = [names for names in reversed(self._ended) if names not in gone]
+        counts = accumulate(rows[names] for names in last)
+        return gone | {names for names, count in zip(last, counts, strict=True) if count > MOST_ENDED}
