@@ -184,6 +184,26 @@ def test_agents_that_are_scraped_twice_are_refused_unless_one_job_is_chosen(
         assert (team["namespace"], team["peakMiB"], team["capMiB"]) == ("team", 3000, 5000)
 
 
+def test_series_that_were_read_twice_or_renamed_are_not_believed(tmp_path: Path) -> None:
+    """A second job has ended a while ago, and a third one has no honor_labels."""
+    life, agent, wall = life_of(tmp_path, 1800)
+    lines = scraped(life, agent, wall, BUSY, TARGET)
+    early = [line for line in lines if int(line.rsplit(maxsplit=1)[1]) < life.now - 700]
+    twice = [line.replace(TARGET, 'instance="a",job="other"') for line in early]
+    own = 'instance="b",job="bad",namespace="slicewarden-node"'
+    renamed = [line.replace('namespace="team"', 'exported_namespace="team"').replace(TARGET, own) for line in lines]
+    with prometheus.serving(tmp_path, [*lines, *twice, *renamed]) as url:
+        for namespace in ("", "team"):
+            with pytest.raises(Unusable, match="needs honor_labels"):
+                counters.read(asked(url, ("instance", "b")), HOURS, namespace)
+        with pytest.raises(Unusable, match="needs honor_labels"):
+            counters.present(asked(url, ("instance", "b")), "")
+        ((usage,), _) = counters.read(asked(url, ("instance", "a")), HOURS, "team")
+        assert "Prometheus has read it twice for 0." in usage.trouble
+        ((usage,), _) = counters.read(asked(url, ("job", "agents")), HOURS, "team")
+        assert "twice" not in usage.trouble
+
+
 def test_idle_containers_are_shown_and_a_node_whose_agent_is_gone_is_named(
     tmp_path: Path, now: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

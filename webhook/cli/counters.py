@@ -1,5 +1,6 @@
 """Reads nodes for `usage` and `idle` from Prometheus, if an option names one, or else as `usages` does."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 MOST_LABELS, LONGEST_LABEL = 4, 100
 """Maximum number of `--match`, and the maximum length of a value: each query names all of them several times."""
+
+LAST = 253_402_300_800
+"""The first second after the year 9999: a server's clock that says more is wrong."""
 
 SHORTEST = 60
 """Seconds that are read at least: the present hour may have begun just now."""
@@ -142,6 +146,7 @@ class _AskedPrometheus:
 
         self._url = str(given.prometheus)
         self._api: Api = prometheus.connect(self._url, given.settings)
+        self._one = threading.Lock()
 
     def wrong(self, why: str) -> Unusable:
         return Unusable((Problem(self._url, 0, why),))
@@ -154,10 +159,10 @@ class _AskedPrometheus:
 
     def now(self) -> int:
         """Return the server's time, in seconds from 1970 in UTC."""
-        (found,) = self._asked("vector(time())", None) or [Sample({}, 0.0)]
-        if not 3600 * KEPT_HOURS < found.value < 2**40:
+        found = self._asked("vector(time())", None)
+        if len(found) != 1 or not 3600 * KEPT_HOURS < found[0].value < LAST:
             raise self.wrong("it does not say what time it is")
-        return int(found.value)
+        return int(found[0].value)
 
     def answers(self, queries: Mapping[str, str], at: int) -> dict[str, list[Sample]]:
         found = usages.at_once(lambda query: self._asked(query, at), queries.values())
@@ -173,7 +178,8 @@ class _AskedPrometheus:
         if status != 200:
             hint = HINTS.get(status, "")
             raise self.wrong(f"HTTP {status}{hint or (': ' * bool(why := counted.refusal(data)) + why)}")
-        found: list[Sample] = self.understood(lambda: counted.read(data))
+        with self._one:  # a hostile answer may take 0.4 GiB while it is read
+            found: list[Sample] = self.understood(lambda: counted.read(data))
         return found
 
 

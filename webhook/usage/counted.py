@@ -41,7 +41,7 @@ _VALUE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,2})?")
 
 
 class Sample(NamedTuple):
-    """A series of an answer: its labels, and its value, which is neither negative nor infinite."""
+    """A series of an answer: those of its labels that are read, and its value, neither negative nor infinite."""
 
     labels: Mapping[str, str]
     value: float
@@ -88,7 +88,7 @@ def _sample(series: Any) -> Sample:
     number = float(value[1]) if _VALUE.fullmatch(value[1]) else -1.0
     if not 0 <= number < 2**62:
         raise DamagedRecord("it has a value that is no amount")
-    return Sample(labels, number)
+    return Sample({name: labels[name] for name in _LABELS if name in labels}, number)
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,15 @@ class ChosenSeries:
 
     def of(self, metric: str, *, container: bool = True) -> str:
         """Write the selector of a metric of the agents. A container's metric is limited to the namespace."""
-        labels = [*self.labels, *([("namespace", self.namespace)] if container and self.namespace else [])]
-        return f"slicewarden_node_{metric}{{{','.join(f'{name}={quoted(value)}' for name, value in labels)}}}"
+        return self._series(metric, [f"namespace={quoted(self.namespace)}"] if container and self.namespace else [])
+
+    def renamed(self, metric: str) -> str:
+        """Write the selector of series whose namespace Prometheus has renamed: their job has no honor_labels."""
+        return self._series(metric, ['exported_namespace!=""'])
+
+    def _series(self, metric: str, more: Sequence[str]) -> str:
+        labels = [*(f"{name}={quoted(value)}" for name, value in self.labels), *more]
+        return f"slicewarden_node_{metric}{{{','.join(labels)}}}"
 
 
 def quoted(value: str) -> str:
@@ -166,7 +173,9 @@ def queries(chosen: ChosenSeries, time: CountedTime) -> dict[str, str]:
         "cards": grown("card_slice_seconds", (*CARD, "state"), container=False),
         "counted": grown("card_counted_seconds", CARD, container=False),
         "twice": _twice(anchor),
+        "renamed": f"count by (node) (last_over_time({chosen.renamed('slice_seconds_total')}[{time.seconds}s]))",
         "read": f"count_over_time((max by (node) ({anchor}))[{time.seconds}s:{STEP}s])",
+        "doubled": f"count_over_time((count by (node) ({anchor}) > 1)[{time.seconds}s:{STEP}s])",
         "unsaved": f"max by (node) ({chosen.of('usage_unsaved', container=False)}) > 0",
     }
 
@@ -176,7 +185,7 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: 
 
     Slices of a card that it had as held, but of no container that Prometheus knows, count as unseen.
     """
-    refuse_doubles(answers["twice"])
+    _refuse(answers)
     holders: dict[str, dict[HolderKey, Amounts]] = {}
     for name in ("held", "over", "contended", "memory", "measured", "work", "peak", "cap"):
         for sample in answers[name]:
@@ -192,7 +201,9 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: 
         node, *names = sample.names(*CARD)
         state = str(sample.labels.get("state", "counted"))
         cards.setdefault(node, {}).setdefault(CardKey(0, *names), {})[state] = sample.value * 1000
-    coverage = {sample.names("node")[0]: sample.value * STEP for sample in answers["read"]}
+    coverage, doubled = (
+        {sample.names("node")[0]: sample.value * STEP for sample in answers[name]} for name in ("read", "doubled")
+    )
     unsaved = {sample.names("node")[0] for sample in answers["unsaved"]}
     found = []
     for node in sorted({*coverage, *cards, *holders}):
@@ -204,7 +215,11 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: 
             card: _card(states, None if chosen.namespace else held[card[1:]], time)
             for card, states in cards.get(node, {}).items()
         }
-        trouble = [*_gaps(coverage.get(node, 0.0), time), *(["its agent cannot save its record"] * (node in unsaved))]
+        trouble = [
+            *_gaps(coverage.get(node, 0.0), time),
+            *_doubled(doubled.get(node, 0.0), time),
+            *(["its agent cannot save its record"] * (node in unsaved)),
+        ]
         book = Book(known, {key: each for key, each in own.items() if each.held + sum(each[1:4])})
         found.append(NodeUsage(node, time.since * 1000, time.at * 1000, book, trouble="; ".join(trouble)))
     return found
@@ -215,12 +230,17 @@ def _twice(anchor: str) -> str:
     return f"count by (node) ({anchor}) > 1 and count by (node) ({anchor} offset {STEP + 1}s) > 1"
 
 
-def refuse_doubles(twice: Sequence[Sample]) -> None:
-    """Refuse series that would count twice. Raises DamagedRecord."""
-    for sample in twice:
+def _refuse(answers: Mapping[str, Sequence[Sample]]) -> None:
+    """Refuse series that would count twice, or for another namespace. Raises DamagedRecord."""
+    for sample in answers["twice"]:
         raise DamagedRecord(
             f"it has the node {sample.names('node')[0]} {round(sample.value)} times; choose one of its series, "
             "as with --match job=NAME"
+        )
+    for sample in answers["renamed"]:
+        raise DamagedRecord(
+            f"it has containers of the node {sample.names('node')[0]} as exported_namespace; the job that scrapes "
+            "the agents needs honor_labels (honorLabels), and --match job=NAME chooses another one"
         )
 
 
@@ -234,7 +254,7 @@ def _card(states: Mapping[str, float], held: int | None, time: CountedTime) -> C
 
     An agent that starts adds all of the gap before it as unseen. What is more than the time was before it.
     """
-    counted, whole = states.get("counted", 0.0), time.seconds * 1000
+    counted, whole = round(states.get("counted", 0.0)), time.seconds * 1000
     mine, free, unseen = (states.get(state, 0.0) for state in ("held", "free", "unseen"))
     slices = (mine + free + unseen) / counted if counted else 0.0
     early = min(max(counted - whole, 0.0), unseen / slices if slices else 0.0)
@@ -244,7 +264,7 @@ def _card(states: Mapping[str, float], held: int | None, time: CountedTime) -> C
             "Choose one, as with --match job=NAME"
         )
     lost = 0 if held is None else max(round(mine) - held, 0)
-    own, rest = round(mine), round(unseen - early * slices)
+    own, rest = round(mine), max(round(unseen - early * slices), 0)
     return CardAmounts(round(counted - early), own + round(free) + rest, own - lost, round(free), rest + lost)
 
 
@@ -256,10 +276,20 @@ def _gaps(covered: float, time: CountedTime) -> Iterator[str]:
         )
 
 
+def _doubled(seconds: float, time: CountedTime) -> Iterator[str]:
+    if seconds > 0.01 * time.seconds + 2 * STEP:
+        yield (
+            f"Prometheus has read it twice for {seconds / 3600:.1f} of {time.seconds / 3600:.1f} h, which may count "
+            "twice; choose one of its series, as with --match job=NAME"
+        )
+
+
 # What containers do now
 
 
 NOW = ("node", "gpu", "pool", "namespace", "workload", "pod", "container", "shared")
+
+_LABELS = frozenset((*_HOLDER, *NOW, "work", "state"))
 
 
 def present_queries(chosen: ChosenSeries) -> dict[str, str]:
@@ -272,12 +302,13 @@ def present_queries(chosen: ChosenSeries) -> dict[str, str]:
         "here": f"max by (node) (timestamp({anchor}))",
         "gone": f"max by (node) (last_over_time({anchor}[{HOUR // 1000}s])) unless max by (node) ({anchor})",
         "twice": _twice(anchor),
+        "renamed": f"count by (node) ({chosen.renamed('slices')})",
     }
 
 
 def present(answers: Mapping[str, Sequence[Sample]]) -> tuple[list[NodeUsage], list[str]]:
     """Return the containers of each node, and the nodes that had an agent in the last hour. Raises DamagedRecord."""
-    refuse_doubles(answers["twice"])
+    _refuse(answers)
     held, idle = ({each.names(*NOW): each.value for each in answers[f"{name}_seconds"]} for name in ("held", "idle"))
     used = {each.names("namespace", "pod", "container"): each.value for each in answers["use_bytes"]}
     rows: dict[str, list[ContainerNow]] = {}
