@@ -149,12 +149,12 @@ def test_an_answer_of_another_kind_is_an_error(
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("place", ["error", "node"])
+@pytest.mark.parametrize("place", ["error", "node", "renamed"])
 def test_no_text_of_the_server_is_a_command(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     def answer(query: str) -> tuple[int, bytes]:
         if place == "error" and query.startswith("sum"):
             return 422, json.dumps({"error": HOSTILE}).encode()
-        if query.startswith("count by"):
+        if query.startswith("count by") and (place != "renamed" or "exported_namespace" in query):
             return 200, vector([({"node": HOSTILE}, 2)])
         return 200, answer_to(query)
 
