@@ -33,6 +33,7 @@ SHELLS = {"bash": "slicewarden", "zsh": "_slicewarden", "fish": "slicewarden.fis
 """The name of the file with the completions of each shell, as the shell looks for it."""
 KUSTOMIZE = ("manifests", "policies")
 BUILD_TYPE = "https://slicewarden.dev/release/v1"
+_BY_DIGEST = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 
 
 class Unmade(Exception):
@@ -58,9 +59,11 @@ class Release:
 def known(root: Path, image: str = "", *, rehearsal: bool = False) -> Release:
     """Find the release that a checkout is at.
 
-    Raises Unmade if a file was changed and not committed, or if the commit has no tag of the version; a rehearsal needs
-    no tag.
+    Raises Unmade if a file was changed and not committed, if the commit has no tag of the version, or if an image is
+    named without its digest; a rehearsal needs no tag.
     """
+    if image and not _BY_DIGEST.fullmatch(image):
+        raise Unmade(f"IMAGE is {image!r}, and others can change it; name it by its digest: NAME@sha256:DIGEST")
     if changed := _git(root, "status", "--porcelain").strip():
         raise Unmade(f"these files differ from the commit; commit them or put them back:\n{changed}")
     version = str(tomllib.loads(_git(root, "show", "HEAD:pyproject.toml"))["project"]["version"])

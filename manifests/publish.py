@@ -25,6 +25,9 @@ OF_IMAGE = (("cyclonedx", SBOM), ("spdxjson", SPDX), *OF_CHART)
 LABELS = "org.opencontainers.image."
 INDEXES = {"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_PATH = r"(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
+_REGISTRY = re.compile(r"(?:localhost|(?=[^/]*[.:])[a-z0-9][a-z0-9.-]*)(?::[0-9]{1,5})?" + _PATH)
+"""A host and a path. Without a host, crane takes Docker Hub's."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ def publish(
 
     `layout` is the folder of an OCI layout with the image; `options` are those with which cosign signs. Raises Unmade.
     """
+    if not _REGISTRY.fullmatch(registry):
+        raise Unmade(f"REGISTRY is {registry!r}; give a host and a path in lower case, such as registry.example/gpu")
     release = known(root, rehearsal=rehearsal)
     image = Artifact(f"{registry}/slicewarden", built(layout, release), OF_IMAGE)
     tagged = f"{image.name}:{release.version}"

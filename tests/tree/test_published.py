@@ -62,6 +62,16 @@ def test_the_tag_of_an_older_commit_does_not_count(checkout: Path) -> None:
         make_release.known(checkout)
 
 
+@pytest.mark.parametrize("image", ["registry.example/gpu/slicewarden:0.3.0", "a@sha256:0", "a: b@sha256:" + "0" * 64])
+def test_an_image_that_can_change_is_not_released(checkout: Path, image: str) -> None:
+    with pytest.raises(Unmade, match="name it by its digest"):
+        make_release.known(checkout, image, rehearsal=True)
+    named = "registry.example:5000/gpu/slicewarden@sha256:" + "0" * 64
+    assert make_release.known(checkout, named, rehearsal=True).named == named
+    with pytest.raises(Unmade, match="name it by its digest"):
+        make_release.known(checkout, f"{named}\n", rehearsal=True)
+
+
 @pytest.mark.parametrize("name", ["pyproject.toml", "new.py"])
 def test_what_is_not_committed_is_in_the_way(checkout: Path, name: str) -> None:
     (checkout / name).write_text('[project]\nversion = "0.3.1"\n', "utf-8")
@@ -157,6 +167,26 @@ def test_without_cosign_nothing_is_signed(tmp_path: Path) -> None:
     (tmp_path / make_release.SUMS).touch()
     with pytest.raises(Unmade, match="cosign is not installed"):
         make_release.sign(tmp_path, [], cosign=str(tmp_path / "cosign"))
+
+
+# Where a release is published
+
+
+@pytest.mark.parametrize(
+    "registry",
+    ["", "gpu", "/gpu", "registry.example/GPU", "registry.example/", "--x.y/z", "a.example/b:1", "a.example\n"],
+)
+def test_a_registry_is_named_with_its_host(checkout: Path, tmp_path: Path, registry: str) -> None:
+    """Without one, crane takes Docker Hub, and Helm the first word."""
+    with pytest.raises(Unmade, match=r"REGISTRY is .*give a host and a path"):
+        list(publish.publish(checkout, tmp_path / "made", tmp_path / "layout", registry, [], rehearsal=True))
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("registry", ["registry.example", "localhost:5000/gpu", "harbor:443/a-b/c_d", "ghcr.io/a/b.c"])
+def test_a_host_may_have_a_port_and_a_path(checkout: Path, tmp_path: Path, registry: str) -> None:
+    with pytest.raises(Unmade, match="is no OCI layout"):
+        list(publish.publish(checkout, tmp_path / "made", tmp_path / "layout", registry, [], rehearsal=True))
 
 
 # Which image is published
