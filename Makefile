@@ -123,6 +123,7 @@ lock: $(READY)  ## pin what the image is made of, with hashes; `make lock UPGRAD
 	$(BIN)/uv lock $(UPGRADE)
 	$(BIN)/uv $(LOCKED) --extra agent > manifests/image/runtime.txt
 	$(BIN)/uv $(LOCKED) --only-group build > manifests/image/build.txt
+	$(BIN)/uv $(LOCKED) --only-group lock > .github/uv.txt
 
 sbom: $(READY)  ## print what the image is made of, as CycloneDX
 	@$(BIN)/uv export --quiet --frozen --no-default-groups --extra agent --preview-features sbom-export --format cyclonedx1.5

@@ -17,6 +17,11 @@ from webhook.cli.root import root
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 IMAGE = ROOT / "manifests" / "image"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PINS = {
+    IMAGE / "runtime.txt": ("--extra", "agent"),
+    IMAGE / "build.txt": ("--only-group", "build"),
+    ROOT / ".github" / "uv.txt": ("--only-group", "lock"),
+}
 EXPORT = "export --quiet --frozen --no-default-groups --no-emit-project --no-header --no-annotate"
 
 
@@ -40,8 +45,8 @@ def test_the_lock_fits_the_project() -> None:
     """`make lock` has nothing to write."""
     checked = uv("lock", "--check")
     assert checked.returncode == 0, checked.stderr
-    for name, only in (("runtime.txt", ["--extra", "agent"]), ("build.txt", ["--only-group", "build"])):
-        assert uv(*EXPORT.split(), *only).stdout == (IMAGE / name).read_text("utf-8"), name
+    for file, only in PINS.items():
+        assert uv(*EXPORT.split(), *only).stdout == file.read_text("utf-8"), file.name
     assert EXPORT in (ROOT / "Makefile").read_text("utf-8")
 
 
@@ -52,9 +57,9 @@ def test_a_lock_that_does_not_fit_is_found(tmp_path: Path) -> None:
     assert uv("lock", "--check", folder=tmp_path).returncode != 0
 
 
-@pytest.mark.parametrize("name", ["runtime.txt", "build.txt"])
-def test_everything_has_a_hash(name: str) -> None:
-    text = (IMAGE / name).read_text("utf-8").replace("\\\n", "")
+@pytest.mark.parametrize("file", PINS, ids=lambda file: str(file.name))
+def test_everything_has_a_hash(file: Path) -> None:
+    text = file.read_text("utf-8").replace("\\\n", "")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert lines
     for line in lines:

@@ -1,6 +1,8 @@
 """The workflows of .github, and the Action: what they use is pinned, and they have only the rights that they name."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,32 @@ def test_a_workflow_runs_what_is_there(file: Path) -> None:
     assert targets <= set(re.findall(r"(?m)^(\w+):", MAKEFILE))
     assert targets or scripts == [".ci/run"]
     assert not any("${{" in script for script in scripts)  # a name that someone chose would be run
+
+
+def test_the_release_installs_only_what_is_locked() -> None:
+    """The step is there before anything else runs, and `make` has nothing to install then."""
+    _, first, *_ = jobs(ROOT / ".github/workflows/release.yml")["publish"]["steps"]
+    assert "--require-hashes --only-binary :all: --no-deps --requirement .github/uv.txt" in first["run"]
+    assert "--frozen" in first["run"]
+    assert "--no-editable --no-build-isolation" in first["run"]
+    assert first["run"].endswith("touch .venv/.ready\n")
+
+
+@pytest.mark.parametrize(
+    ("registry", "logged_in"), [("", ""), ("/gpu", ""), ("registry.example/gpu", "registry.example")]
+)
+def test_the_token_goes_to_the_registry_that_is_named(tmp_path: Path, registry: str, logged_in: str) -> None:
+    """Without a host, `crane auth login` logs in to Docker Hub."""
+    for name in ("crane", "gh", "make"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/log\n', "utf-8")
+        (tmp_path / name).chmod(0o755)
+    (step,) = (step for step in jobs(ROOT / ".github/workflows/release.yml")["publish"]["steps"] if "env" in step)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REGISTRY": registry, "ACTOR": "ada", "GH_TOKEN": "x"}
+    environment["GITHUB_REF_NAME"] = "v0.1.0"
+    done = subprocess.run(
+        ["bash", "-e", "-c", step["run"]], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) == bool(logged_in), done.stderr
+    log = (tmp_path / "log").read_text("utf-8")
+    assert re.findall(r"crane auth login (.*) --username", log) == [logged_in] * bool(logged_in)
+    assert ("gh release create v0.1.0" in log) == bool(logged_in)
