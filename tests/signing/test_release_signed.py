@@ -1,5 +1,7 @@
 """The checksums of a release, signed by cosign itself and verified by the commands of docs/releases.md."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,32 @@ def test_changed_checksums_and_another_key_are_refused(signing: Signing, release
     assert "signature" in signing.refusal(*verify(release))
 
 
-def test_the_page_verifies_as_these_tests_do() -> None:
-    page = (ROOT / "docs" / "releases.md").read_text("utf-8")
-    assert f"cosign verify-blob --key cosign.pub --bundle {make_release.BUNDLE} {make_release.SUMS}" in page
-    assert f"sha256sum --check --strict {make_release.SUMS}" in page
+def commands() -> str:
+    """The page's commands, as a script."""
+    _, _, section = (ROOT / "docs" / "releases.md").read_text("utf-8").partition("## Verify it\n")
+    block = section.split("```")[1].removeprefix("console\n")
+    return block.replace("$ ", "").replace("--key cosign.pub", f"--key ours.pub {OFFLINE}")
+
+
+@pytest.mark.parametrize(("version", "status"), [("0.1.0", 0), ("0.0.9", 1), ("0.1.0.1", 1), ("0.11.0", 1)])
+def test_the_page_accepts_the_files_of_one_version(
+    signing: Signing, release: Path, monkeypatch: pytest.MonkeyPatch, version: str, status: int
+) -> None:
+    """The files of an older version are signed, too."""
+    source = release / f"slicewarden-{version}.tar.gz"
+    source.write_bytes(b"source")
+    (release / make_release.SUMS).write_text(make_release.sums([release / "install.yaml", source]), "utf-8")
+    make_release.sign(release, ["--key", "ours.key", *UNLOGGED], str(signing.program))
+    (release / "ours.pub").write_bytes((signing.folder / "ours.pub").read_bytes())
+    monkeypatch.setenv("PATH", str(signing.program.parent), prepend=os.pathsep)
+
+    def verified() -> subprocess.CompletedProcess[str]:
+        script = ["bash", "-euo", "pipefail", "-c", commands()]
+        return subprocess.run(script, cwd=release, capture_output=True, text=True, check=False)
+
+    done = verified()
+    assert done.returncode == status, done.stderr
+    assert "Verified OK" in done.stderr
+    assert (f"{source.name}: OK" in done.stdout) == (status == 0)
+    source.write_bytes(b"changed")
+    assert verified().returncode != 0

@@ -191,6 +191,21 @@ def test_a_host_may_have_a_port_and_a_path(checkout: Path, tmp_path: Path, regis
 
 # Which image is published
 
+
+def test_the_page_builds_the_image_of_committed_files_only(checkout: Path) -> None:
+    """Git knows nothing of a file that a user's settings have it ignore; an image of the checkout has it."""
+    (checkout / ".git" / "info" / "exclude").write_text("/secret.env\n/build/\n", "utf-8")
+    for name in ("secret.env", "build/source/old.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("KEY=1\n", "utf-8")
+    assert git(checkout, "status", "--porcelain") == ""
+    lines = [line.removeprefix("$ ") for line in (ROOT / "docs/releases.md").read_text("utf-8").splitlines()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("buildah build "))
+    subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(lines[at - 2 : at])], cwd=checkout, check=True)
+    folder = lines[at].split()[-1]
+    assert {file.name for file in (checkout / folder).rglob("*")} == {"pyproject.toml"}
+
+
 OURS = {"org.opencontainers.image.version": "0.1.0", "org.opencontainers.image.revision": "c" * 40}
 RELEASE = Release("0.1.0", "c" * 40, 0)
 
