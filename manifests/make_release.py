@@ -325,6 +325,7 @@ def run(folder: Path, program: str, *arguments: str, environment: Mapping[str, s
             [program, *arguments],
             cwd=folder,
             env={**(environment or os.environ), "PATH": path},
+            stdin=subprocess.DEVNULL,  # nobody sees a question, such as cosign's for a password
             capture_output=True,
             text=True,
             check=False,

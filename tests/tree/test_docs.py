@@ -40,6 +40,7 @@ ELSEWHERE = {
     "curl": "asks a webhook that runs; the last test of this page has one",
     "docker": "needs a container engine; make image takes the same steps without",
     "git": "changes a repository of the reader's",
+    "grep": "looks for a version in the checksums of a release; tests/signing has them",
     "helm": "needs a cluster, or a chart of the reader's; tests/chart renders ours",
     "kubectl": "needs a cluster; tests/e2e has one, and applies the manifests",
     "kustomize": "needs an overlay of the reader's",

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import subprocess
+import sys
 import tarfile
 import tomllib
 from pathlib import Path
@@ -167,6 +168,13 @@ def test_without_cosign_nothing_is_signed(tmp_path: Path) -> None:
     (tmp_path / make_release.SUMS).touch()
     with pytest.raises(Unmade, match="cosign is not installed"):
         make_release.sign(tmp_path, [], cosign=str(tmp_path / "cosign"))
+
+
+def test_a_program_that_asks_gets_no_answer(tmp_path: Path) -> None:
+    """Its question would not be shown, and it would wait for ever."""
+    question = "import os; assert os.path.samestat(os.fstat(0), os.stat(os.devnull)); print(input())"
+    with pytest.raises(Unmade, match="EOFError"):
+        make_release.run(tmp_path, sys.executable, "-c", question)
 
 
 # Where a release is published
