@@ -15,7 +15,6 @@ from bench.gpu.containers import Containers, Program, Unwritable, container_id, 
 from bench.gpu.nvml import Card
 from bench.gpu.tables import Measured
 from webhook.agent.agent import build
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.cgroups import mount
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import NodeContainer
@@ -23,6 +22,7 @@ from webhook.agent.turns.freezer import Freezer
 from webhook.agent.turns.ledger import Ledger
 from webhook.agent.turns.turns import CardTurns
 from webhook.gpu.pauses import Pause
+from webhook.memory.admitted import Admitted
 from webhook.policy.model import FIRST_COME, Contention, Over
 
 COUNTS = (2, 3)

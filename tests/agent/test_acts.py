@@ -25,7 +25,6 @@ from webhook.agent.agent import NodeAgent, build
 from webhook.agent.limits import enforce, limits, over
 from webhook.agent.limits.limits import DriverLimits
 from webhook.agent.limits.watchdog import Watchdog
-from webhook.agent.observe.admitted import UNKNOWN, Admitted, admitted
 from webhook.agent.observe.cgroups import CgroupFolders, mount
 from webhook.agent.observe.limited import LimitFault, WantedLimit
 from webhook.agent.observe.look import ContainerUse, ProcessUse
@@ -39,6 +38,7 @@ from webhook.cluster.client import Api, connect
 from webhook.cluster.events import EventNote
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
+from webhook.memory.admitted import UNKNOWN, Admitted, admitted
 from webhook.memory.driver import start
 from webhook.policy.model import EVICT, KILL, Over
 

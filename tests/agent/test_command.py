@@ -28,7 +28,6 @@ from tests.support.waiting import LONG, until
 from webhook.agent.agent import AGAIN, NodeAgent, build
 from webhook.agent.observe import cgroups, places
 from webhook.agent.observe import node as watched
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.nvml import Cards, Unavailable
 from webhook.agent.observe.places import place
 from webhook.agent.observe.pods import ContainerName
@@ -37,6 +36,7 @@ from webhook.agent.observe.view import NodeContainer
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.cluster import client
+from webhook.memory.admitted import Admitted
 from webhook.memory.driver import start
 from webhook.memory.driver.nodes import LABEL, READY
 from webhook.policy.model import Idle, Over

@@ -10,13 +10,13 @@ from tests.support.card.state import LOST, NO_MPS, State
 from webhook.agent.agent import AGAIN, NodeAgent, build
 from webhook.agent.limits import dead
 from webhook.agent.limits.dead import DeadCards
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlEvent
 from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer
 from webhook.cluster.events import EventNote, body
+from webhook.memory.admitted import Admitted
 from webhook.policy.model import Over
 
 CARD = "GPU-00000000-0000-0000-0000-000000000000"

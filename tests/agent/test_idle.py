@@ -12,7 +12,6 @@ from tests.support.listening import Asked, listening
 from tests.support.waiting import until
 from webhook.agent.actions import NodeAction
 from webhook.agent.limits.idle_watch import UNCOUNTED, UNTOLD, IdleWatch
-from webhook.agent.observe.admitted import UNKNOWN, Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlProcess
 from webhook.agent.observe.places import ContainerCgroup
@@ -22,6 +21,7 @@ from webhook.agent.observe.view import NodeContainer, Observation, rows
 from webhook.agent.recorder import UsageRecorder
 from webhook.cluster import client
 from webhook.cluster.client import Api
+from webhook.memory.admitted import UNKNOWN, Admitted
 from webhook.policy.model import EVICT, REPORT, Idle, Over
 from webhook.usage.account import AccountState, CardShare, HolderLook, NodeLook, QuietTime, advance, quiet
 from webhook.usage.held import HeldSlices, NodeSlices

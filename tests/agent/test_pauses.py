@@ -14,13 +14,13 @@ import yaml
 
 from tests import ROOT
 from tests.agent.bed import GPU, LABELS, Container, containers, policy, writable
-from webhook.agent.observe.admitted import admitted
 from webhook.agent.turns.freezer import Freezer
 from webhook.catalog import gangs
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
 from webhook.gpu.pauses import Pause
+from webhook.memory.admitted import admitted
 from webhook.policy.model import Policy
 
 FACTS = Facts.of([{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "labels": LABELS}}])

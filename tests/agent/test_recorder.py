@@ -14,7 +14,6 @@ from tests.agent.bed import api_server, get, running
 from tests.support.card.state import State
 from tests.support.waiting import LONG, until
 from webhook.agent.metrics import AgentMetrics, LastLook
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlProcess
 from webhook.agent.observe.places import ContainerCgroup
@@ -28,6 +27,7 @@ from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
 from webhook.http.messages import HttpRequest, Reply
 from webhook.http.scrape import Pages
+from webhook.memory.admitted import Admitted
 from webhook.policy.model import Over
 from webhook.usage import document
 from webhook.usage.account import AccountState, CardShare, HolderLook, NodeLook, advance

@@ -16,7 +16,6 @@ DECIDES = (
     "limits/dead",
     "limits/over",
     "limits/taint",
-    "observe/admitted",
     "observe/look",
     "observe/places",
     "observe/pods",

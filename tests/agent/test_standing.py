@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
-from webhook.agent.observe.admitted import admitted
 from webhook.cli import inputs
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
+from webhook.memory.admitted import admitted
 from webhook.memory.budget import budget, card_of
 
 POLICIES = sorted(

@@ -11,7 +11,6 @@ import pytest
 from tests.agent.bed import Container, containers, writable
 from tests.support.waiting import until
 from webhook.agent.actions import NodeAction
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
 from webhook.agent.observe.places import ContainerCgroup
@@ -24,6 +23,7 @@ from webhook.agent.turns.freezer import Freezer
 from webhook.agent.turns.ledger import Ledger
 from webhook.agent.turns.turns import PAUSE_ENDED, PAUSED, CardTurns
 from webhook.gpu.pauses import Pause
+from webhook.memory.admitted import Admitted
 from webhook.policy.model import FIRST_COME, OFF, Contention, Over
 
 RULES = Contention(FIRST_COME, longest=20, settle=0.1)

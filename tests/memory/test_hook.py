@@ -12,12 +12,12 @@ from tests.support.limit_hook import TEXTS, hooked, hooked_later
 from tests.support.policies import POLICY, policy_of
 from tests.support.reviews import reviews
 from tests.support.strategies import request_for
-from webhook.agent.observe.admitted import admitted
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine
 from webhook.facts.images import LIST, ImageVariables, config_map, reference
 from webhook.facts.snapshot import Facts
 from webhook.memory import annotation, environment, explain
+from webhook.memory.admitted import admitted
 from webhook.memory.budget import budget
 from webhook.memory.coverage import NOT_DRIVEN, By
 from webhook.memory.driver.nodes import LABEL, READY

@@ -184,9 +184,9 @@ def test_agents_that_are_scraped_twice_are_refused_unless_one_job_is_chosen(
         assert (team["namespace"], team["peakMiB"], team["capMiB"]) == ("team", 3000, 5000)
 
 
-def test_series_that_were_read_twice_or_renamed_are_not_believed(tmp_path: Path) -> None:
+def test_series_that_were_read_twice_or_renamed_are_not_believed(tmp_path: Path, now: int) -> None:
     """A second job has ended a while ago, and a third one has no honor_labels."""
-    life, agent, wall = life_of(tmp_path, 1800)
+    life, agent, wall = life_of(tmp_path, now, 1800)
     lines = scraped(life, agent, wall, BUSY, TARGET)
     early = [line for line in lines if int(line.rsplit(maxsplit=1)[1]) < life.now - 700]
     twice = [line.replace(TARGET, 'instance="a",job="other"') for line in early]

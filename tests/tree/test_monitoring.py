@@ -13,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import ROOT
 from tests.support.api_server_metrics import METRICS as API_SERVERS
 from webhook.agent import metrics as agent
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.limited import LimitCounts
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlEvent
@@ -23,6 +22,7 @@ from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import ContainerRow, NodeContainer
 from webhook.agent.turns.turns import FrozenTime
 from webhook.cluster import watch
+from webhook.memory.admitted import Admitted
 from webhook.memory.driver.start import StartNeed
 from webhook.model import Action, Finding, Mode, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics

@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from webhook.agent.metrics import AgentMetrics, LastLook
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.limited import LimitCounts, LimitFault
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
@@ -17,6 +16,7 @@ from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer, rows
 from webhook.agent.turns.turns import FrozenTime
+from webhook.memory.admitted import Admitted
 from webhook.memory.driver.start import StartNeed
 from webhook.usage.scraped import CardNow, NodeScrape, UseNow, read
 from webhook.usage.store import LONGEST_TEXT, DamagedRecord

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from webhook.agent.observe.admitted import UNKNOWN
 from webhook.agent.observe.cgroups import CgroupFolders
 from webhook.agent.observe.view import Observation
+from webhook.memory.admitted import UNKNOWN
 
 LATE = 2.0
 """Seconds between two lists of the cgroups of pods. A container without a name in both counts.

@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from webhook.agent.observe import pods
-from webhook.agent.observe.admitted import UNKNOWN, Admitted, admitted, widest
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import NodeContainer
 from webhook.api.fields import group_kind
@@ -17,6 +16,7 @@ from webhook.cluster.client import Api
 from webhook.cluster.watch import Cluster
 from webhook.facts.kinds import kept
 from webhook.facts.snapshot import Facts
+from webhook.memory.admitted import UNKNOWN, Admitted, admitted, widest
 from webhook.memory.budget import PRODUCT, card_of
 from webhook.memory.driver.nodes import selected
 from webhook.model import Object

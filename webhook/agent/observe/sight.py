@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from webhook.agent.observe.admitted import Admitted
 from webhook.agent.observe.look import CardUse
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import ContainerRow, Observation
+from webhook.memory.admitted import Admitted
 from webhook.usage.account import UNSEEN, CardShare, HolderLook, NodeLook
 from webhook.usage.held import NodeSlices
 from webhook.usage.record import SlicedCard

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from webhook.agent.observe.admitted import UNKNOWN, Admitted
 from webhook.agent.observe.look import CardUse, ContainerUse
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
+from webhook.memory.admitted import UNKNOWN, Admitted
 from webhook.policy.model import Over
 
 
