@@ -49,6 +49,12 @@ WRITTEN = re.compile(
 )
 """Where a patch may write: nowhere that gives a pod rights, volumes, identities or another image."""
 
+NARROWED = re.compile(
+    r"/spec/(containers|initContainers|ephemeralContainers)/\d+/volumeMounts/\d+/(readOnly|recursiveReadOnly)"
+)
+NARROW = (True, "IfPossible")
+"""Where a patch may take the right to write from a mount, and the values that do so."""
+
 
 @cache
 def _good() -> tuple[changes.Words, Sequence[bytes]]:
@@ -209,7 +215,8 @@ class Reviews:
             raise Fault(f"a patch of {len(operations)} operations for {request['operation']}")
         for operation in operations:
             for path in _leaves(operation["path"], operation["value"]):
-                if operation["op"] not in ("add", "replace") or not WRITTEN.fullmatch(path):
+                narrows = NARROWED.fullmatch(path) and operation["value"] in NARROW
+                if operation["op"] not in ("add", "replace") or not (narrows or WRITTEN.fullmatch(path)):
                     raise Fault(f"a patch may not {operation['op']} {path}")
         try:
             request["object"] = jsonpatch.apply_patch(request["object"], copy.deepcopy(operations))
