@@ -22,6 +22,7 @@ from webhook import rules
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.proving.proof import DryRun
 from webhook.proving.running import HOSTNAME, RELEASED
 from webhook.proving.ways import CHANGES, ChangeCall
 
@@ -217,6 +218,7 @@ OF_A_RUN = re.compile("/api/v1/namespaces/(vision)/(pods|configmaps)(?:/([^/]*))
 CHANGE = re.compile("/api/v1/namespaces/(vision)/pods/([^/]+)(?:/(ephemeralcontainers|binding))?")
 BY_CALL = {f"{way.change}".partition("/")[2]: way for way in CHANGES}
 RUN = ("--run", "--namespace", "vision")
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Nodes(Server):
@@ -226,11 +228,18 @@ class Nodes(Server):
         super().__init__(policy, facts)
         self.nodes = PretendedNodes(self.engine, with_hostnames(facts))
         self.changed_as: set[str | None] = set()
+        self.may: object = False
+        """What a review says that asks whether a user may make a call."""
+        self.reviewed: set[tuple[str, ...]] = set()
         for node in self._lists["/api/v1/nodes"]:
             node["metadata"].setdefault("labels", {})[HOSTNAME] = node["metadata"]["name"]
 
     def answer(self, asked: Asked) -> None:
         url = urlsplit(asked.path)
+        if url.path == REVIEW:
+            assert asked.headers.get("Impersonate-User") == "ada"
+            self.reviewed.add((*json.loads(asked.body)["spec"]["resourceAttributes"].values(),))
+            return asked.give(self.refused.get(REVIEW, 201), json.dumps({"status": {"allowed": self.may}}).encode())
         if asked.command != "GET" and "dryRun" in url.query and (change := CHANGE.fullmatch(url.path)):
             way = BY_CALL[change[3] or ""]
             assert asked.command == ("POST" if way.change is ChangeCall.BIND else "PATCH")
@@ -372,6 +381,45 @@ def test_the_pods_of_a_run_are_the_tenant_s_and_its_object_is_not(running: Nodes
     assert prove(running, *RUN, "--yes", "--as", "ada@example.com")[0] == 0
     assert running.as_ == {"ada@example.com", None}
     assert running.changed_as == {"ada@example.com"}
+
+
+BARRED = DryRun(403, 'pods "p" is forbidden: User "ada" cannot patch resource "pods" in API group ""')
+
+
+def _of_changes(out: str) -> set[tuple[str, str]]:
+    named = {way.name for way in CHANGES}
+    ways = (each for target in json.loads(out)["targets"] for each in target["ways"] if each["way"] in named)
+    return {(each["outcome"], each["by"]) for each in ways}
+
+
+def test_a_change_is_shut_by_rbac_if_no_other_call_makes_it(running: Nodes, prove: Any) -> None:
+    running.nodes.changed = lambda *_: BARRED  # type: ignore[method-assign]
+    status, out, _ = prove(running, *RUN, "--yes", "--as", "ada", "--format", "json")
+    assert (status, _of_changes(out)) == (0, {("shut", "RBAC")})
+    assert running.reviewed == {
+        ("vision", "update", "pods", ""),
+        ("vision", "update", "pods", "ephemeralcontainers"),
+        ("vision", "create", "bindings", ""),
+    }
+    count = sum(each["by"] == "RBAC" for each in json.loads(out)["targets"][0]["ways"])
+    assert f"  {count} ways shut by RBAC, for this user" in prove(running, *RUN, "--yes", "--as", "ada")[1]
+
+
+@pytest.mark.parametrize(("may", "answer"), [(True, 201), (None, 201), ("no", 201), (False, 404)])
+def test_a_change_is_not_shown_if_another_call_may_make_it(
+    running: Nodes, prove: Any, may: object, answer: int
+) -> None:
+    running.nodes.changed = lambda *_: BARRED  # type: ignore[method-assign]
+    running.may, running.refused[REVIEW] = may, answer
+    status, out, _ = prove(running, *RUN, "--yes", "--as", "ada", "--format", "json")
+    assert (status, _of_changes(out)) == (2, {("not shown", "")})
+
+
+def test_a_right_that_the_own_account_lacks_shuts_no_change(running: Nodes, prove: Any) -> None:
+    running.nodes.changed = lambda *_: BARRED  # type: ignore[method-assign]
+    status, out, _ = prove(running, *RUN, "--yes")
+    assert status == 2
+    assert "lacks a right that --rights writes" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

@@ -354,6 +354,24 @@ def test_a_pod_to_change_that_is_not_created_shows_nothing(world: World, answer:
     assert {each.message for each in world.changed.values()} == {f"the pod to change was not created: {answer.message}"}
 
 
+def test_a_pod_to_change_without_its_gate_shows_nothing(world: World) -> None:
+    create = world.nodes.create
+
+    def ungated(plural: str, item: Object) -> DryRun:
+        made = create(plural, item)
+        if made.pod is not None and made.pod.get("spec", {}).get("schedulingGates"):
+            made = made._replace(pod={**made.pod, "spec": {**made.pod["spec"], "schedulingGates": None}})
+        return made
+
+    world.nodes.create = ungated  # type: ignore[method-assign]
+    asked: list[str] = []
+    world.nodes.before = asked.append
+    world.run()
+    assert names(world.changed, Outcome.UNKNOWN) == {way.name for way in CHANGES}
+    assert "change" not in asked
+    assert world.nodes.stored == {}
+
+
 CHANGED: dict[str, tuple[DryRun, Outcome, str]] = {
     "may not": (
         DryRun(403, 'pods "p" is forbidden: User "ada" cannot patch resource "pods/ephemeralcontainers" in API group'),

@@ -12,6 +12,7 @@ from webhook.facts.kinds import cluster_policy, daemon_set, node, pod
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
+from webhook.proving import changes
 from webhook.proving.proof import CREATED, DryRun
 from webhook.proving.runner import CONFIG_MAPS, PODS, CallFailed
 from webhook.proving.running import MANAGED_BY, MANAGER
@@ -54,6 +55,35 @@ def changed(api: Api, way: GPUWay, namespace: str, name: str, body: Object) -> D
     if way.change is not ChangeCall.BIND and made.get("kind") != KINDS[PODS]:
         return DryRun(0, f"the answer is no {KINDS[PODS]}")
     return DryRun(CREATED, "", made)
+
+
+_INSTEAD = {
+    ChangeCall.UPDATE: ("update", "pods"),
+    ChangeCall.DEBUG: ("update", "pods/ephemeralcontainers"),
+    ChangeCall.BIND: ("create", "bindings"),
+}
+"""The verb and the resource of the other call that makes the same change (kubernetes
+pkg/registry/core/rest/storage_core.go has both resources of a binding). RBAC may allow only that one.
+"""
+
+
+def _by_another_call(api: Api, call: ChangeCall | None, namespace: str) -> str:
+    """Return why a user may make a change though RBAC refuses its call; empty if RBAC refuses the other call, too."""
+    verb, named = _INSTEAD[call or ChangeCall.UPDATE]
+    resource, _, subresource = named.partition("/")
+    asked = {"namespace": namespace, "verb": verb, "resource": resource, "subresource": subresource}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": _REVIEW, "spec": {"resourceAttributes": asked}}
+    try:
+        answer = client.ask(api, _REVIEWS, method="POST", body=review, silence=SILENCE)
+        allowed = mapping(answer.get("status")).get("allowed")
+    except (StatusError, client.Unreachable):
+        allowed = None
+    if allowed is False:
+        return ""
+    return f"the user {'may' if allowed else 'perhaps may'} {verb} {named}, which makes the same change"
+
+
+_REVIEW, _REVIEWS = "SelfSubjectAccessReview", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def cluster(api: Api) -> str:
@@ -122,8 +152,14 @@ class ProbeCalls:
                     raise
 
     def changed(self, way: GPUWay, namespace: str, name: str, body: Object) -> DryRun:
-        """Have the API server say whether it would change a pod."""
-        return changed(self._sender, way, namespace, name, body)
+        """Have the API server say whether it would change a pod. Only RBAC of a tenant shows anything."""
+        answer = changed(self._sender, way, namespace, name, body)
+        if not changes.forbidden(answer):
+            return answer
+        why = "--as names no tenant, and your own account lacks a right that --rights writes"
+        if self._sender is not self._api:
+            why = _by_another_call(self._sender, way.change, namespace)
+        return answer._replace(message=f"{why}: {answer.message}") if why else answer
 
     def facts(self) -> Facts:
         """Return the nodes, and the pods that are allocated GPUs, as they are now. Raises CallFailed."""

@@ -80,6 +80,16 @@ def change(policy: Policy, target: ProbeTarget, way: GPUWay, pod: Object) -> Obj
     return patch
 
 
+def gated(pod: Object) -> bool:
+    """Return whether the scheduler leaves a pod alone. Another webhook may have removed the gate."""
+    return {"name": GATE} in (pod["spec"].get("schedulingGates") or ())
+
+
+def forbidden(answer: DryRun) -> bool:
+    """Return whether the API server's authorizers refused a call, before admission."""
+    return _FORBIDDEN.match(answer.message) is not None
+
+
 def shown(ways: Iterable[GPUWay], namespace: str, send: Send, rules: Iterable[str]) -> Iterator[Shown]:
     """Send changes of a pod, one after another, and yield what each answer shows. `rules` are the ids of all rules.
 
@@ -94,6 +104,6 @@ def shown(ways: Iterable[GPUWay], namespace: str, send: Send, rules: Iterable[st
         debugs = way.change is ChangeCall.DEBUG
         admitted |= debugs and way.patched and answer.status == CREATED
         outcome, by = proof.outcome(way, answer, naming, twin=debugs and admitted)
-        if _FORBIDDEN.match(answer.message):
+        if forbidden(answer):
             outcome, by = proof.Outcome.SHUT, RBAC
         yield Shown(way, namespace, outcome, by, " ".join(answer.message.split()))

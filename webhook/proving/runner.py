@@ -229,6 +229,8 @@ class ProbeRunner:
             with self._created(running.owned(changes.held(policy, target, bare=bare), self._run, number)) as made:
                 if made.status != CREATED or made.pod is None:
                     yield from _unchanged(mine, target, f"the pod to change was not created: {made.message}")
+                elif not changes.gated(made.pod):
+                    yield from _unchanged(mine, target, "the pod to change was created without its scheduling gate")
                 else:
                     send = partial(self._change, target, made.pod)
                     yield from changes.shown(mine, target.namespace, send, self._rules)

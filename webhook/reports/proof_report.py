@@ -6,6 +6,7 @@ from typing import Any
 
 from webhook.model import Action, Finding, Result, Verdict
 from webhook.policy.model import API_VERSION, Policy
+from webhook.proving.changes import RBAC
 from webhook.proving.proof import PATCH, Outcome, ProofRun
 from webhook.proving.ways import CHANGES
 from webhook.reports import parts, report_objects
@@ -46,6 +47,8 @@ def tabled(found: Iterable[ProofRow], report: Mapping[str, Any], title: str, loo
         counted = ", ".join(f"{count} {outcome}" for outcome, count in counts(here).items() if count)
         lines += look.wrap(f"{place.title}: {counted}" if place.namespace else place.title, "")
         lines += look.wrap(_started(here), "  ") if any(row.seen for row in here) else ()
+        if barred := sum(row.by == RBAC for row in here):
+            lines += look.wrap(f"{several(barred, 'way')} shut by RBAC, for this user in this namespace only", "  ")
         for row in here:
             if row.seen or row.outcome in (Outcome.OPEN, Outcome.UNKNOWN):
                 head = f"  {look.paint(f'{row.outcome:<{_WIDTH}}', _STYLES[row.outcome])}"
