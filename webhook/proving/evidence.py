@@ -11,7 +11,7 @@ from webhook.facts.installations import is_the_plugin
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
-from webhook.text.words import line, sha256, shown
+from webhook.text.words import sha256, shown
 
 LABELS = {
     "driver": "nvidia.com/cuda.driver-version.full",
@@ -74,15 +74,18 @@ _TOOLKIT = re.compile(r"(?:^|/)container-toolkit(?:[:@]|$)")
 """The image of the GPU Operator's toolkit (gpu-operator deployments/gpu-operator/values.yaml)."""
 
 
+_REFERENCE = re.compile(r"\[?\w[\w.:/@+\[\]-]{0,998}", re.ASCII)
+"""The characters of an image's name. Other text, such as with a comma, could pass for another image in a table."""
+
+
 def software(objects: Iterable[Object]) -> tuple[SoftwareImage, ...]:
     """Return the images that DaemonSets and ClusterPolicies name, at most `MOST` of each part, without repeats."""
     found: dict[tuple[str, str], SoftwareImage] = {}
     for item in sorted(objects, key=lambda each: string(each.get("kind")), reverse=True):  # DaemonSets first
         for part, image in _images(item):
             of_part = sum(each.part == part for each in found.values())
-            if image and of_part < MOST:
-                text = line(image)
-                found.setdefault((part, text), SoftwareImage(part, text, _named(item)))
+            if _REFERENCE.fullmatch(image) and of_part < MOST:
+                found.setdefault((part, image), SoftwareImage(part, image, _named(item)))
     return tuple(found.values())
 
 
