@@ -230,7 +230,8 @@ _METHODS = {
     "of each pool has to be admitted. No pod was started. No change of a pod that exists was tried.",
     "pods": "It is shut if admission refused the pod, which then was never started; or if admission told each of its "
     "containers to see no GPU, the pod was started, and it saw none on the node on which the honest pod saw one. A "
-    "change of a pod that exists was only sent as a dry run.",
+    "change of a pod that exists was only sent as a dry run. Where it is shut by RBAC, this user may not make it in "
+    "this namespace; others may.",
 }
 """When a way is shut, by the method of the report."""
 
