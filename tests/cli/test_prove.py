@@ -228,8 +228,8 @@ class Nodes(Server):
         super().__init__(policy, facts)
         self.nodes = PretendedNodes(self.engine, with_hostnames(facts))
         self.changed_as: set[str | None] = set()
-        self.may: object = False
-        """What a review says that asks whether a user may make a call."""
+        self.may: Callable[..., object] = lambda *_: False
+        """What a review says that asks whether a user may make a call, by the verb, resource and subresource."""
         self.reviewed: set[tuple[str, ...]] = set()
         for node in self._lists["/api/v1/nodes"]:
             node["metadata"].setdefault("labels", {})[HOSTNAME] = node["metadata"]["name"]
@@ -238,8 +238,10 @@ class Nodes(Server):
         url = urlsplit(asked.path)
         if url.path == REVIEW:
             assert asked.headers.get("Impersonate-User") == "ada"
-            self.reviewed.add((*json.loads(asked.body)["spec"]["resourceAttributes"].values(),))
-            return asked.give(self.refused.get(REVIEW, 201), json.dumps({"status": {"allowed": self.may}}).encode())
+            namespace, *call = json.loads(asked.body)["spec"]["resourceAttributes"].values()
+            self.reviewed.add((namespace, *call))
+            review = {"status": {"allowed": self.may(*call)}}
+            return asked.give(self.refused.get(REVIEW, 201), json.dumps(review).encode())
         if asked.command != "GET" and "dryRun" in url.query and (change := CHANGE.fullmatch(url.path)):
             way = BY_CALL[change[3] or ""]
             assert asked.command == ("POST" if way.change is ChangeCall.BIND else "PATCH")
@@ -398,6 +400,8 @@ def test_a_change_is_shut_by_rbac_if_no_other_call_makes_it(running: Nodes, prov
     assert (status, _of_changes(out)) == (0, {("shut", "RBAC")})
     assert running.reviewed == {
         ("vision", "update", "pods", ""),
+        ("vision", "patch", "pods", "status"),
+        ("vision", "update", "pods", "status"),
         ("vision", "update", "pods", "ephemeralcontainers"),
         ("vision", "create", "bindings", ""),
     }
@@ -410,9 +414,19 @@ def test_a_change_is_not_shown_if_another_call_may_make_it(
     running: Nodes, prove: Any, may: object, answer: int
 ) -> None:
     running.nodes.changed = lambda *_: BARRED  # type: ignore[method-assign]
-    running.may, running.refused[REVIEW] = may, answer
+    running.may, running.refused[REVIEW] = lambda *_: may, answer
     status, out, _ = prove(running, *RUN, "--yes", "--as", "ada", "--format", "json")
     assert (status, _of_changes(out)) == (2, {("not shown", "")})
+
+
+@pytest.mark.parametrize("verb", ["patch", "update"])
+def test_a_status_may_change_what_a_user_may_not_patch(running: Nodes, prove: Any, verb: str) -> None:
+    running.nodes.changed = lambda *_: BARRED  # type: ignore[method-assign]
+    running.may = lambda *call: call == (verb, "pods", "status")
+    status, out, _ = prove(running, *RUN, "--yes", "--as", "ada")
+    assert status == 2
+    shown = set(re.findall("not shown +([a-z-]+): the user may ([a-z]+) pods/status", out))
+    assert shown == {(way.name, verb) for way in CHANGES if way.change is ChangeCall.UPDATE}
 
 
 def test_a_right_that_the_own_account_lacks_shuts_no_change(running: Nodes, prove: Any) -> None:

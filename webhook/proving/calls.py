@@ -58,29 +58,37 @@ def changed(api: Api, way: GPUWay, namespace: str, name: str, body: Object) -> D
 
 
 _INSTEAD = {
-    ChangeCall.UPDATE: ("update", "pods"),
-    ChangeCall.DEBUG: ("update", "pods/ephemeralcontainers"),
-    ChangeCall.BIND: ("create", "bindings"),
+    ChangeCall.UPDATE: (("update", "pods"), ("patch", "pods/status"), ("update", "pods/status")),
+    ChangeCall.DEBUG: (("update", "pods/ephemeralcontainers"),),
+    ChangeCall.BIND: (("create", "bindings"),),
 }
-"""The verb and the resource of the other call that makes the same change (kubernetes
-pkg/registry/core/rest/storage_core.go has both resources of a binding). RBAC may allow only that one.
+"""The verbs and the resources of the other calls that make the same change, or a part of it. RBAC may allow only those.
+
+A call to `pods/status` changes annotations and labels (kubernetes pkg/registry/core/pod/strategy.go). A binding has two
+resources (pkg/registry/core/rest/storage_core.go).
 """
 
 
 def _by_another_call(api: Api, call: ChangeCall | None, namespace: str) -> str:
-    """Return why a user may make a change though RBAC refuses its call; empty if RBAC refuses the other call, too."""
-    verb, named = _INSTEAD[call or ChangeCall.UPDATE]
+    """Return why a user may make a change though RBAC refuses its call; empty if RBAC refuses the others, too."""
+    for verb, resource in _INSTEAD[call or ChangeCall.UPDATE]:
+        allowed = _allowed(api, verb, resource, namespace)
+        if allowed is not False:
+            return f"the user {'may' if allowed else 'perhaps may'} {verb} {resource}, which makes such a change, too"
+    return ""
+
+
+def _allowed(api: Api, verb: str, named: str, namespace: str) -> bool | None:
+    """Return whether authorizers let a user make a call in a namespace; None if that is not known."""
     resource, _, subresource = named.partition("/")
     asked = {"namespace": namespace, "verb": verb, "resource": resource, "subresource": subresource}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": _REVIEW, "spec": {"resourceAttributes": asked}}
     try:
         answer = client.ask(api, _REVIEWS, method="POST", body=review, silence=SILENCE)
-        allowed = mapping(answer.get("status")).get("allowed")
     except (StatusError, client.Unreachable):
-        allowed = None
-    if allowed is False:
-        return ""
-    return f"the user {'may' if allowed else 'perhaps may'} {verb} {named}, which makes the same change"
+        return None
+    allowed = mapping(answer.get("status")).get("allowed")
+    return allowed if isinstance(allowed, bool) else None
 
 
 _REVIEW, _REVIEWS = "SelfSubjectAccessReview", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
