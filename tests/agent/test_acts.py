@@ -869,11 +869,34 @@ def test_a_static_pods_container_is_found_though_the_api_has_another_uid(tmp_pat
     assert CgroupFolders(tmp_path).find({ID: UID, OTHER: UID}) == {ID: static}
 
 
+def test_containers_next_to_their_pods_folder_are_found_whenever_they_start(tmp_path: Path) -> None:
+    """The kubelet has the cgroup driver `systemd`, and the runtime has not: no folder of the container is its pod's."""
+    pod = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
+    (tmp_path / "kubepods.slice" / "kubepods-burstable.slice" / pod).mkdir(parents=True)
+    folders, late = CgroupFolders(tmp_path), "ef" * 32
+    assert folders.find({ID: UID}) == {}
+    assert folders.of_pods([UID]) == {}
+    first, second, foreign = (
+        tmp_path / "system.slice" / f"{of}:cri-containerd:{each}"
+        for of, each in ((pod, ID), (pod, late), (pod.replace("11111111", "9" * 8), OTHER))
+    )
+    for folder in (first, foreign):
+        folder.mkdir(parents=True)
+    (first / "kubepods" / f"pod{UID}" / OTHER).mkdir(parents=True)
+    assert folders.find({ID: UID, OTHER: UID}) == {ID: first}
+    second.mkdir()
+    assert folders.find({ID: UID, late: UID}) == {ID: first, late: second}
+    assert folders.of_pods([UID]) == {ID: (UID, first), late: (UID, second)}
+    second.rmdir()
+    assert folders.find({ID: UID, late: UID}) == {ID: first}
+
+
 NAMES = st.tuples(st.sampled_from((UID, f"{'9' * 8}{UID[8:]}", "0f" * 16)), st.sampled_from((ID, OTHER, "ef" * 32)))
 FORMS = (
     "{above}/kubepods/burstable/pod{uid}/{id}",
     "{above}/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid_}.slice/crio-{id}.scope",
     "{above}/kubepods/pod{uid}/more/docker-{id}.scope",
+    "{above}/system.slice/kubepods-burstable-pod{uid_}.slice:cri-containerd:{id}",
     "{above}/system.slice/of-a-service",
 )
 PATHS = st.builds(

@@ -33,6 +33,7 @@ WRITTEN = {
     "another root": ("0::", f"/my.slice/my-kubepods-pod{UNDERSCORED}.slice/{SCOPE}", "", UID),
     "version 1, cgroupfs": ("11:memory:/x\n4:freezer:", f"/kubepods/burstable/pod{UID}/{ID}", "\n0::/", UID),
     "version 1, systemd": ("5:freezer:", f"/kubepods.slice/{SLICE}/{SCOPE}", "\n0::/system.slice", UID),
+    "kubelet systemd, runtime cgroupfs": ("0::", f"/system.slice/{SLICE}:cri-containerd:{ID}", "/x", UID),
     "a static pod": ("0::", f"/kubepods.slice/kubepods-burstable-pod{STATIC}.slice/{SCOPE}", "", STATIC),
     "Docker without Kubernetes": ("0::", f"/system.slice/docker-{ID}.scope", "", ""),
     "a service of the host": ("0::", "/system.slice/nvidia-persistenced.service", "", ""),
@@ -53,8 +54,8 @@ def test_each_form_names_its_pod_and_container_or_none(form: str) -> None:
     assert place(text) == expected
 
 
-def test_twenty_forms_are_tried() -> None:
-    assert len(FORMS) == 20
+def test_all_forms_are_tried() -> None:
+    assert len(FORMS) == 21
 
 
 def test_a_tenant_cannot_name_a_cgroup_within_its_own_so_that_it_counts_as_another_pods() -> None:
@@ -65,6 +66,8 @@ def test_a_tenant_cannot_name_a_cgroup_within_its_own_so_that_it_counts_as_anoth
     found = place(f"0::{before}")
     assert found is not None
     assert found.pod == UID
+    beside = f"{own}/kubepods-pod{'99999999' + UNDERSCORED[8:]}.slice:cri-containerd:{OTHER}"
+    assert place(f"0::{beside}") == ContainerCgroup(UID, ID, own, 2)
 
 
 def test_a_path_of_another_cgroup_namespace_has_ids_and_cannot_be_used() -> None:

@@ -47,8 +47,8 @@ class CgroupFolders:
         known = {each: folder for each, folder in self._known.items() if each in containers and folder.is_dir()}
         if missing := {uid for each, uid in containers.items() if each not in known}:
             own = self._of(missing)
-            static = [folders for uid, folders in self._pods.items() if places.is_static(uid)]
-            for place, folder in self._containers([*own, *static]):
+            static = (folders for uid, folders in self._pods.items() if places.is_static(uid))
+            for place, folder in [*own, *self._containers(static)]:
                 uid = containers.get(place.container)
                 if uid == place.pod or (uid is not None and places.is_static(place.pod)):
                     known.setdefault(place.container, folder)
@@ -57,32 +57,40 @@ class CgroupFolders:
 
     def of_pods(self, pods: Collection[str]) -> Mapping[str, tuple[str, Path]]:
         """Return the containers of pods by id, each with its pod's uid and its folder. The sandbox is one of them."""
-        return {place.container: (place.pod, folder) for place, folder in self._containers(self._of(pods))}
+        return {place.container: (place.pod, folder) for place, folder in self._of(pods)}
 
-    def _of(self, pods: Collection[str]) -> list[list[Path]]:
-        """Return the folders of each pod: one, unless the kubelet's cgroupRoot or driver has changed.
+    def _of(self, pods: Collection[str]) -> list[tuple[ContainerCgroup, Path]]:
+        """Return the containers of pods.
 
-        Walks the hierarchy only if a pod is not known yet.
+        Walks the hierarchy only if no container of a pod is found where the pod was, or if a pod's containers are next
+        to its folder.
         """
-        if not all(uid in self._pods and all(folder.is_dir() for folder in self._pods[uid]) for uid in pods):
-            self._pods = {}
-            left = [self._root]
-            while left:
-                for folder in _below(left.pop()):
-                    if uid := places.pod(folder.name):
-                        self._pods.setdefault(uid, []).append(folder)
-                    else:
-                        left.append(folder)
-        return [self._pods[uid] for uid in pods if uid in self._pods]
+        found = [*self._containers(self._pods[uid] for uid in pods if uid in self._pods)]
+        within = {place.pod for place, folder in found if folder not in self._pods[place.pod]}
+        if within.issuperset(pods):
+            return found
+        self._pods = {}
+        left = [self._root]
+        while left:
+            for folder in _below(left.pop()):
+                place = self._place(folder)
+                if uid := place.pod if place else places.pod(folder.name):
+                    self._pods.setdefault(uid, []).append(folder)
+                else:
+                    left.append(folder)
+        return [*self._containers(self._pods[uid] for uid in pods if uid in self._pods)]
+
+    def _place(self, folder: Path) -> ContainerCgroup | None:
+        return places.place(f"0::/{folder.relative_to(self._root)}")
 
     def _containers(self, pods: Iterable[Iterable[Path]]) -> Iterator[tuple[ContainerCgroup, Path]]:
         left = [folder for folders in pods for folder in folders]
         while left:
-            for folder in _below(left.pop()):
-                if (place := places.place(f"0::/{folder.relative_to(self._root)}")) is None:
-                    left.append(folder)
-                else:
-                    yield place, folder
+            folder = left.pop()
+            if (place := self._place(folder)) is None:
+                left += _below(folder)
+            else:
+                yield place, folder
 
 
 def _below(folder: Path) -> list[Path]:

@@ -14,6 +14,9 @@ MAX_TEXT = 64 * 1024
 _UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _POD = re.compile(rf"(?:[^/]*-)?pod(?P<uid>{_UID})(?:\.slice)?")
 _CONTAINER = re.compile(r"(?:(?:cri-containerd|crio|cri-o|docker|libpod)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
+_BOTH = re.compile(r"(?P<pod>[^/:]+\.slice):[^/:]*:(?P<id>[0-9a-f]{64})")
+"""A container's cgroup next to its pod's: the kubelet has the driver `systemd`, and the runtime has not."""
+
 _DELETED = " (deleted)"
 
 
@@ -70,6 +73,8 @@ def _places(text: str) -> Iterator[ContainerCgroup]:
 def _place(path: str, version: int) -> ContainerCgroup | None:
     uid, parts = "", path.split("/")
     for depth, part in enumerate(parts):
+        if not uid and (both := _BOTH.fullmatch(part)) and (own := pod(both["pod"])):
+            return ContainerCgroup(own, both["id"], "/".join(parts[: depth + 1]), version)
         if not uid:
             uid = pod(part)
         elif match := _CONTAINER.fullmatch(part):
