@@ -784,6 +784,33 @@ def test_a_limit_of_a_pod_that_cannot_be_set_is_no_failure_of_a_container(card: 
     one.close()
 
 
+@pytest.mark.parametrize("mounted", [True, False])
+def test_a_container_of_a_pod_without_any_cgroup_is_reported_and_counts_as_a_failure(
+    card: State, tmp_path: Path, mounted: bool
+) -> None:
+    card.set(limits=1)
+    now, logged, own = [0.0], list[Any](), known(5500, driver=True)
+    folders = CgroupFolders(tmp_path) if mounted else None
+    one = build(
+        lambda: {ID: own}, lambda: Over(), logged.append, folders=folders, watch_only=False, clock=lambda: now[0]
+    )
+    one.pods = lambda: pods(5500)
+    for _ in range(40):
+        one.round()
+        now[0] += 1
+    assert 'slicewarden_node_limits{state="failed"} 1.0' in one.metrics.text().decode()
+    why = "no cgroup was found of team/job/main" if mounted else "the root of cgroup v2 is not mounted"
+    assert logged == [{"message": "no limit by the driver", "error": why}]
+    sandbox = tmp_path / f"pod{UID}" / OTHER  # its container has ended, as between two crashes
+    sandbox.mkdir(parents=True)
+    for _ in range(3 if mounted else 0):
+        one.round()
+        now[0] += 1
+    failed = f'slicewarden_node_limits{{state="failed"}} {0.0 if mounted else 1.0}'
+    assert failed in one.metrics.text().decode()
+    one.close()
+
+
 def test_limits_agree_with_what_is_wanted_after_every_step(tmp_path: Path) -> None:
     """2,000 random steps: containers come, change and go, limits are lifted, and the driver refuses now and then."""
     rng, held_, keep = random.Random(7), dict[tuple[str, str], int](), DriverLimits()  # noqa: S311 - the same each time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from webhook.agent.actions import DONE, LIMIT, ConditionLog, NodeAction, Watcher
 from webhook.agent.limits import compare
-from webhook.agent.limits.limits import DriverLimits, LimitDifference, size
+from webhook.agent.limits.limits import AGAIN, DriverLimits, LimitDifference, size
 from webhook.agent.limits.unnamed import UnnamedContainers, named
 from webhook.agent.observe import limited
 from webhook.agent.observe.cgroups import CgroupFolders
@@ -38,19 +38,22 @@ class Limiter(Watcher):
         self._by_hook = by_hook
         self._met: Mapping[StartNeed, bool] = {}
         self._needs: Mapping[StartNeed, bool] = {}
+        self._missing: dict[str, float] = {}
+        self._lost: tuple[str, ...] = ()
 
     @property
     def counts(self) -> LimitCounts:
-        """The limits that are set or failed, and the differences."""
+        """The limits that are set or failed, and the differences. A container without a cgroup counts as a failure."""
         faults = Counter(each for found in self._limits.faults.values() for each in found)
-        return LimitCounts(len(self._limits), len(self._limits.failed), faults, self._needs)
+        return LimitCounts(len(self._limits), len(self._limits.failed) + len(self._lost), faults, self._needs)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
         """Set the limits of all containers of the node, including those that use no card yet.
 
         A container of which only the pod is known gets the widest limit of the pod's containers. Limits stay that
         NVIDIA's hook has set, and those of containers about which nothing is known any more: a pod that was deleted by
-        force runs on until its grace period ends.
+        force runs on until its grace period ends. A container is lost if neither it nor its pod's sandbox is found for
+        AGAIN seconds: the runtime names its cgroups in another way.
         """
         if seen.nvml is not self._nvml:
             self._limits.forget()
@@ -59,13 +62,18 @@ class Limiter(Watcher):
         unmet = [start.UNMET[need] for need, met in self._needs.items() if not met]
         self._conditions.set("no limit before the start", "; ".join(unmet))
         want = compare.wanted(seen.containers)
-        if not want and not seen.pods and not self._limits.containers and not self._limits.faults:
+        if not want and not seen.pods and not self._limits.containers and not self._limits.faults and not self._missing:
             return
         folders = self._folders.find({each: seen.containers[each].uid for each in want}) if self._folders else {}
         if self._watch_only:
             yield from self._compare(seen, folders)
             return
         unnamed = self._unnamed.look(seen, now, self._limits.own)
+        hidden = seen.pods.keys() - self._unnamed.pods
+        missing = [each for each in want if each not in folders and seen.containers[each].uid in hidden]
+        self._missing = {each: self._missing.get(each, now) for each in missing}
+        self._lost = tuple(each for each, since in self._missing.items() if now - since >= AGAIN)
+        lost = f"no cgroup was found of {'/'.join(seen.containers[self._lost[0]].name)}" if self._lost else ""
         names = {**seen.containers, **{each: seen.pods[uid] for each, (uid, _) in unnamed.items()}}
         wider = compare.wanted({each: names[each] for each in unnamed})
         want = {**want, **{each: own._replace(any=True) for each, own in wider.items()}}
@@ -77,7 +85,7 @@ class Limiter(Watcher):
             yield NodeAction(LIMIT, container, why, gpu=card, target=names[container], outcome=DONE)
         yield from self._report([*self._hooks(seen, want, folders), *found], names, self._limits.containers)
         why = "" if self._folders or not want else "the root of cgroup v2 is not mounted"
-        self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
+        self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), lost))
 
     def close(self) -> Iterator[NodeAction]:
         """Remove the limits, except those that containers had before the agent: NVIDIA's hook has set them."""

@@ -22,6 +22,11 @@ class UnnamedContainers:
         self._listed: Mapping[str, tuple[str, Path]] = {}
         self._late: Mapping[str, tuple[str, Path]] = {}
 
+    @property
+    def pods(self) -> frozenset[str]:
+        """The uids of the pods of which a cgroup of a container or of the sandbox was found last."""
+        return frozenset(uid for uid, _ in self._listed.values())
+
     def look(self, seen: Observation, now: float, own: Collection[str]) -> Mapping[str, tuple[str, Path]]:
         """Return the containers without a name, by id, each with its pod's uid and its cgroup.
 
