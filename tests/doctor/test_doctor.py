@@ -356,6 +356,18 @@ def test_the_agents_of_nodes_with_limits_by_the_hook_say_what_the_nodes_lack(wor
     assert ask().having("ok")["limits"] == "the agents of 2 nodes find nothing that NVIDIA's hook lacks"
 
 
+def test_a_need_that_an_agent_does_not_know_is_not_called_met(world: World, ask: Any) -> None:
+    hooked(world, "n1", "n2")
+    world.items["/api/v1/nodes"]["items"].pop()
+    agent(
+        world, "n1", 'slicewarden_node_limit_needs{need="cgroup v2"} 1\nslicewarden_node_limit_needs{need="driver"} 1\n'
+    )
+    done = ask()
+    assert "limits" not in done.having("ok")
+    says = "agents do not know whether their nodes meet the need `whole GPUs` of NVIDIA's hook: n1"
+    assert done.having("not known")["limits"] == says
+
+
 @pytest.mark.parametrize(
     ("text", "status", "why"),
     [

@@ -400,7 +400,15 @@ def limits(of: Examined) -> Iterator[Check]:
         which = f"{several(len(silent), 'node')} could not be asked, such as {shown(silent[0], quotes=False)}"
         says = f"{which}: {shown(why, quotes=False)}"
         yield Check(name, CheckState.UNKNOWN, says, "run the agent of this release on these nodes")
-    elif answers and not any(found.values()):
+    unsure = {
+        need: [shown(node, quotes=False) for node, each in answers.items() if need not in each.needs]
+        for need in start.StartNeed
+    }
+    for need, whom in unsure.items():
+        if whom:
+            says = f"agents do not know whether their nodes meet the need `{need}` of NVIDIA's hook: {listed(whom, 3)}"
+            yield Check(name, CheckState.UNKNOWN, says, "run `slicewarden agent --once --node NAME` on these nodes")
+    if answers and not silent and not any(found.values()) and not any(unsure.values()):
         yield Check(
             name, CheckState.OK, f"the agents of {several(len(answers), 'node')} find nothing that NVIDIA's hook lacks"
         )
