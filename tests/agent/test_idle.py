@@ -104,7 +104,21 @@ def test_a_pod_is_evicted_only_if_all_its_containers_are_idle(other: QuietTime, 
     assert bool(decision.evict) == (evicts and not other.holds)
 
 
-times = st.builds(QuietTime, st.integers(0, 1_200_000), st.booleans() | st.just(True))
+@pytest.mark.parametrize(("seconds", "evicts"), [(899, False), (900, True), (10_000, True)])
+def test_a_container_that_has_ended_needs_no_report_of_its_own(seconds: int, evicts: bool) -> None:
+    """It ended before it was idle for long, and holds its slice until its pod ends."""
+    ended = {"uid-p/side"}
+    times = {"uid-p/main": after(10_000), "uid-p/side": after(10)._replace(ended=True)}
+    state, decision = decide(IdleState(), 0, times, ONE, RULES, ended)
+    assert decision == IdleDecision(("uid-p/main",))
+    times = {"uid-p/main": after(10_300), "uid-p/side": after(seconds)._replace(ended=True)}
+    assert decide(state, 300, times, ONE, RULES, ended)[1].evict == (("uid-p/main",) if evicts else ())
+    times["uid-p/side"] = after(10_000)  # it has never started
+    assert decide(state, 300, times, ONE, RULES, ended)[1].evict == ()
+    assert decide(state, 300, {"uid-p/side": after(10_000)._replace(ended=True)}, (), RULES, ended)[1] == NOTHING
+
+
+times = st.builds(QuietTime, st.integers(0, 1_200_000), st.booleans() | st.just(True), st.booleans())
 looks = st.lists(
     st.tuples(st.integers(1, 400), st.dictionaries(st.sampled_from(("uid-p/main", "uid-p/side", "uid-q/main")), times)),
     max_size=20,
@@ -123,8 +137,9 @@ def test_no_pod_is_evicted_without_a_report_for_the_whole_notice(life: list[tupl
         since = {name: since.get(name, now) for name in idle}
         for each in decision.evict:
             own = [name for name in seen if name.startswith(each.partition("/")[0])]
-            assert all(now - since[name] >= 300 for name in own if seen[name].holds)
-            assert all(seen[name].ms >= 900_000 for name in own if not seen[name].holds)
+            held = {name for name in own if seen[name].holds and not seen[name].ended}
+            assert all(now - since[name] >= 300 for name in held | {each})
+            assert all(seen[name].ms >= 900_000 for name in own if name not in held)
         assert state.reported.keys() == idle
 
 
@@ -317,7 +332,8 @@ def test_a_policy_without_idle_and_an_agent_without_a_record_do_nothing() -> Non
 def test_the_account_of_an_agent_is_what_is_judged() -> None:
     """A container whose process stays on the card without work, then works for a second."""
     held = HeldSlices("uid-p", "team", "Job/j", "p", "main", 1)
-    node = NodeSlices(4, "shared", "NVIDIA-A10", (held,), True)
+    gone = held._replace(container="gone", ended=True)
+    node = NodeSlices(4, "shared", "NVIDIA-A10", (held, gone), True)
     recorder = UsageRecorder("n", lambda: node, None, lambda _: None, clock=lambda: 0.0, wall=lambda: 0.0)
     one = IdleWatch(lambda: recorder.quiet, lambda: RULES, None, lambda _: None, watch_only=True, tells=True)
 
@@ -332,4 +348,8 @@ def test_the_account_of_an_agent_is_what_is_judged() -> None:
 
     said = {second: verbs for second in range(1300) if (verbs := look(second, int(second == 650)))}
     assert said == {600: [REPORT], 1250: [REPORT]}
+    assert recorder.quiet == {
+        "uid-p/main": QuietTime(649_000, True),
+        "uid-p/gone": QuietTime(1_299_000, True, ended=True),
+    }
     recorder.close()

@@ -179,6 +179,21 @@ def test_a_pod_holds_what_its_containers_request_until_it_ends(item: Any, held: 
     assert ({each.container: each.slices for each in found.held}, found.complete) == (held, complete)
 
 
+def test_a_container_that_has_ended_still_holds_its_slices() -> None:
+    states = [{"terminated": {"exitCode": 0}}, {"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}]
+    statuses = [{"name": f"c{number}", "state": state} for number, state in enumerate(states)]
+    status = {"phase": "Running", "containerStatuses": [*statuses, "none", {"name": "c1", "state": "none"}]}
+    item = pod(1, 1, 1, 1, init=(5,), status={**status, "initContainerStatuses": [{"name": "i0", "state": states[0]}]})
+    found = held_by(item, inputs.load_sample(), Facts())
+    assert {each.container: (each.slices, each.ended) for each in found.held} == {
+        "c0": (1, True),
+        "c1": (1, False),
+        "c2": (1, False),
+        "c3": (1, False),
+        "i0": (1, True),
+    }
+
+
 @pytest.mark.parametrize(
     ("owner", "found"),
     [

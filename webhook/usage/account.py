@@ -44,7 +44,8 @@ class CardShare(NamedTuple):
 class HolderLook(NamedTuple):
     """A container that holds slices or works on a card: its names, and its share of each card.
 
-    `key` is the same in all looks at it, and no other container's: the uid of its pod, and its name.
+    `key` is the same in all looks at it, and no other container's: the uid of its pod, and its name. `ended` is whether
+    it has ended, and holds its slices until its pod ends.
     """
 
     key: str
@@ -53,6 +54,7 @@ class HolderLook(NamedTuple):
     pod: str
     container: str
     shares: tuple[CardShare, ...]
+    ended: bool = False
 
 
 class NodeLook(NamedTuple):
@@ -78,10 +80,14 @@ class HeldSince(NamedTuple):
 
 
 class QuietTime(NamedTuple):
-    """For how many milliseconds a container has surely not worked, and whether it holds slices of a shared card."""
+    """For how many milliseconds a container has surely not worked, and whether it holds slices of a shared card.
+
+    `ended` is whether it has ended.
+    """
 
     ms: int
     holds: bool
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ def quiet(state: AccountState) -> Mapping[str, QuietTime]:
                 share.elsewhere or (share.slices and shared.get(share.card, any(shared.values())))
                 for share in each.shares
             )
-            found[each.key] = QuietTime(state.at - since.idle, bool(holds))
+            found[each.key] = QuietTime(state.at - since.idle, bool(holds), each.ended)
     return found
 
 

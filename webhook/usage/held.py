@@ -22,7 +22,10 @@ UNNAMED = "(unnamed)"
 
 
 class HeldSlices(NamedTuple):
-    """How many slices a container holds, with its names. `workload` is what controls its pod, as `Job/train`."""
+    """How many slices a container holds, with its names. `workload` is what controls its pod, as `Job/train`.
+
+    `ended` is whether it has ended. The kubelet keeps its slices until its pod ends.
+    """
 
     uid: str
     namespace: str
@@ -30,6 +33,7 @@ class HeldSlices(NamedTuple):
     pod: str
     container: str
     slices: int
+    ended: bool = False
 
 
 class PodSlices(NamedTuple):
@@ -77,7 +81,14 @@ def held_by(item: Object, policy: Policy, facts: Facts) -> PodSlices:
     if first[0] > running:
         rows.append((first[1], first[0] - running))
     names = string(metadata.get("uid")), namespace, workload(metadata), string(metadata.get("name"))
-    return PodSlices(tuple(HeldSlices(*names, name, count) for name, count in rows), complete)
+    ended = _ended(mapping(item.get("status")))
+    return PodSlices(tuple(HeldSlices(*names, name, count, name in ended) for name, count in rows), complete)
+
+
+def _ended(status: Object) -> frozenset[str]:
+    """Return the names of a pod's containers that have ended and do not wait for a restart."""
+    known = (*mappings(status.get("containerStatuses")), *mappings(status.get("initContainerStatuses")))
+    return frozenset(string(each.get("name")) for each in known if "terminated" in mapping(each.get("state")))
 
 
 def _counts(review: PodReview) -> Iterable[tuple[str, int, bool]]:

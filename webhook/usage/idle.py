@@ -42,7 +42,8 @@ def decide(
     else counts, neither its CPU nor the memory that it holds. Only those in `liable` are reported. A container is
     reported once, and its pod is evicted no earlier than `rules.notice` seconds after that, when all its containers
     that hold slices have been reported for so long, and none that uses a card works. It is evicted again after as long.
-    A container in `waiting` does not run now, and holds its slices until it starts again: its report stays. If the
+    A container in `waiting` does not run now, and holds its slices until it starts again: its report stays. One that
+    has ended needs no report: its pod's other containers are reported, and must not work for as long either. If the
     rules change, all are reported again, because nobody was told of the new ones.
     """
     before = before if before.rules == rules else IdleState()
@@ -57,7 +58,7 @@ def decide(
     evicted, evict = dict[str, float](), list[str]()
     for key in reported if rules.action == EVICT else ():
         uid = _uid(key)
-        if uid in busy or uid in evicted or key not in liable:
+        if uid in busy or uid in evicted or key not in liable or now - reported[key] < rules.notice:
             continue
         last = before.evicted.get(uid)
         evicted[uid] = now if last is None or now - last >= rules.notice else last
@@ -72,6 +73,6 @@ def _uid(key: str) -> str:
 
 def _over(key: str, time: QuietTime, reported: Mapping[str, float], now: float, rules: Idle) -> bool:
     """Whether a container of a pod lets it be evicted."""
-    if time.holds:
+    if time.holds and not time.ended:
         return key in reported and now - reported[key] >= rules.notice
     return time.ms >= (rules.after + rules.notice) * 1000

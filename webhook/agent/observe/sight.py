@@ -23,6 +23,7 @@ class _Names(NamedTuple):
     pod: str
     container: str
     slices: int = 0
+    ended: bool = False
 
 
 def sight(
@@ -39,7 +40,9 @@ def sight(
     if not node.slices or not cards:
         return UNSEEN, before
     most = node.slices * sum(not card.reading.mig for card in seen.cards)
-    names = {key(each.uid, each.container): _Names(*each[1:-1], min(each.slices, most)) for each in node.held}
+    names = {
+        key(each.uid, each.container): _Names(*each[1:5], min(each.slices, most), each.ended) for each in node.held
+    }
     on: dict[str, dict[str, ContainerRow]] = {}
     counted = {card.reading.uuid for card in cards}
     for row in seen.rows:
@@ -65,7 +68,7 @@ def sight(
             for uuid, slices, elsewhere in _spread(here, each.slices, alone=len(counted) == 1)
         ] or [CardShare("", each.slices, None if any(doubts.values()) or not quiet else False, 0)]
         shares = [share._replace(cap=share.cap or _cap(admitted.get(own))) for share in shares]
-        holders.append(HolderLook(own, *each[:4], tuple(shares)))
+        holders.append(HolderLook(own, *each[:4], tuple(shares), each.ended))
     offered = tuple(SlicedCard(card.reading.uuid, node.slices, node.pool, node.product) for card in cards)
     return NodeLook(offered, tuple(holders), True, node.complete), places
 
