@@ -317,7 +317,7 @@ def test_a_deed_comes_with_the_grace_and_again_after_another() -> None:
     assert done == [(5, REPORT), (5, KILL), (10, KILL), (15, KILL)]
 
 
-@pytest.mark.parametrize("standing", [{"ending": True}, {"init": True}])
+@pytest.mark.parametrize("standing", [{"ending": True}, {"init": True}, {"alone": True}])
 def test_one_that_ends_or_starts_is_told_of_and_left_alone(standing: Any) -> None:
     since, _ = acts(OverState(), 0.0, row(9000, **standing), Over(EVICT, grace=1))
     _, found = acts(since, 2.0, row(9000, **standing), Over(EVICT, grace=1))

@@ -78,8 +78,12 @@ def _action(verb: str, row: ContainerRow, reason: str, why: str) -> NodeAction:
 
 
 def _enforces(row: ContainerRow, rules: Over) -> bool:
-    """Whether to do more than report: not for an init container or an ending pod, nor while the card has room."""
-    if rules.action == REPORT or row.container is None or row.container.admitted.ending or row.container.admitted.init:
+    """Whether to do more than report: not for an init container or a pod that ends, nor while the card has room.
+
+    Nor for a pod of a namespace that the policy leaves alone: it was never judged, so nobody has capped it.
+    """
+    admitted = row.container.admitted if row.container else None
+    if rules.action == REPORT or admitted is None or admitted.ending or admitted.init or admitted.alone:
         return False
     used, total = row.reading.used, row.reading.total
     return used is not None and total is not None and 100 * used >= rules.pressure * total
