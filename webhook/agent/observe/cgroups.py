@@ -35,7 +35,7 @@ class CgroupFolders:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root, self._above = root, len(str(root).rstrip("/"))
         self._known: dict[str, Path] = {}
         self._pods: dict[str, list[Path]] = {}
 
@@ -73,15 +73,14 @@ class CgroupFolders:
         left = [self._root]
         while left:
             for folder in _below(left.pop()):
-                place = self._place(folder)
-                if uid := place.pod if place else places.pod(folder.name):
+                if uid := places.pod(folder.name):
                     self._pods.setdefault(uid, []).append(folder)
                 else:
                     left.append(folder)
         return [*self._containers(self._pods[uid] for uid in pods if uid in self._pods)]
 
     def _place(self, folder: Path) -> ContainerCgroup | None:
-        return places.place(f"0::/{folder.relative_to(self._root)}")
+        return places.place(f"0::{str(folder)[self._above :]}")
 
     def _containers(self, pods: Iterable[Iterable[Path]]) -> Iterator[tuple[ContainerCgroup, Path]]:
         left = [folder for folders in pods for folder in folders]

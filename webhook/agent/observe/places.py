@@ -12,11 +12,10 @@ MAX_TEXT = 64 * 1024
 """Maximum number of characters read from a cgroup file. Real files have fewer than 2,000."""
 
 _UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"
-_POD = re.compile(rf"(?:[^/]*-)?pod(?P<uid>{_UID})(?:\.slice)?")
-_CONTAINER = re.compile(r"(?:(?:cri-containerd|crio|cri-o|docker|libpod)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
-_BOTH = re.compile(r"(?P<pod>[^/:]+\.slice):[^/:]*:(?P<id>[0-9a-f]{64})")
-"""A container's cgroup next to its pod's: the kubelet has the driver `systemd`, and the runtime has not."""
+_POD = re.compile(rf"(?:[^/]*-)?pod(?P<uid>{_UID})(?:\.slice(?::[^:/]*:(?P<id>[0-9a-f]{{64}}))?)?")
+"""A pod's cgroup, or with `id` a container's: it is next to the pod's if only the kubelet has the driver `systemd`."""
 
+_CONTAINER = re.compile(r"(?:(?:cri-containerd|crio|cri-o|docker|libpod)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 _DELETED = " (deleted)"
 
 
@@ -39,9 +38,9 @@ class ContainerCgroup(NamedTuple):
 
 
 def pod(name: str) -> str:
-    """Return the uid of the pod whose cgroup's folder has this name; empty if it is no pod's."""
+    """Return the uid of the pod if a folder with this name is its cgroup, or a container's next to it; else empty."""
     match = _POD.fullmatch(name)
-    return match["uid"].replace("_", "-") if match else ""
+    return _dashed(match["uid"]) if match else ""
 
 
 def is_static(uid: str) -> bool:
@@ -73,10 +72,13 @@ def _places(text: str) -> Iterator[ContainerCgroup]:
 def _place(path: str, version: int) -> ContainerCgroup | None:
     uid, parts = "", path.split("/")
     for depth, part in enumerate(parts):
-        if not uid and (both := _BOTH.fullmatch(part)) and (own := pod(both["pod"])):
-            return ContainerCgroup(own, both["id"], "/".join(parts[: depth + 1]), version)
-        if not uid:
-            uid = pod(part)
-        elif match := _CONTAINER.fullmatch(part):
-            return ContainerCgroup(uid, match["id"], "/".join(parts[: depth + 1]), version)
+        match = (_CONTAINER if uid else _POD).fullmatch(part)
+        if match is not None:
+            uid = uid or _dashed(match["uid"])
+            if match["id"]:
+                return ContainerCgroup(uid, match["id"], "/".join(parts[: depth + 1]), version)
     return None
+
+
+def _dashed(uid: str) -> str:
+    return uid.replace("_", "-")
