@@ -238,6 +238,15 @@ KEPT_PATHS = (
 )
 """Paths below DATA_PATHS that containers must not write: nodes keep files there that they start or trust."""
 
+NODE_DISKS = ("awsElasticBlockStore", "fc")
+"""Sources of volumes in which a pod names a disk, which may be one of its node's own.
+
+The kubelet mounts what `fc` names under /dev/disk/by-id, partitions too, such as
+`scsi-0Google_PersistentDisk_persistent-disk-0-part1` (kubernetes pkg/volume/fc/fc_util.go, findDiskWWIDs). Every
+container can read such a name below /sys/block. Amazon's driver mounts a partition of a disk that the node already has,
+its root among them (kubernetes csi-translation-lib plugins/aws_ebs.go; aws-ebs-csi-driver pkg/cloud/cloud.go).
+"""
+
 SHARED_MEMORY = (
     "/dev/shm",  # noqa: S108 - a path of nodes
     "/run/shm",

@@ -113,7 +113,8 @@ def _clauses(policy: Policy) -> Iterator[str]:
     yield f"{filled('pod.?spec.?tolerations')}.exists(t, {key} in {array(keys_of_taints)})"
     if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
         yield from (filled(f"pod.?spec.?{each}", "false") for each in ("hostPID", "hostIPC"))
-        yield f"{filled('pod.?spec.?volumes')}.exists(v, v.?hostPath.hasValue())"
+        sources = " || ".join(f"v.?{each}.hasValue()" for each in ("hostPath", *host_paths.NODE_DISKS))
+        yield f"{filled('pod.?spec.?volumes')}.exists(v, {sources})"
         yield filled("pod.?spec.?securityContext.?windowsOptions.?hostProcess", "false")
     lists = " + ".join(filled(f"pod.?spec.?{name}") for name in CONTAINER_LISTS)
     clauses = "\n    || ".join(_container_clauses(policy))

@@ -57,7 +57,8 @@ def _is_given(toleration: Mapping[str, Any]) -> bool:
 def _volume(volume: Mapping[str, Any], *, plugin: bool) -> dict[str, Any]:
     path = filled(mapping(volume.get("hostPath")), "path")
     source = filled(mapping(volume.get("configMap")), "name", "items") if plugin else {}
-    parts = {"name": string(volume.get("name")), "hostPath": path, "configMap": source}
+    disks = {each: mapping(volume.get(each)) for each in host_paths.NODE_DISKS}
+    parts = {"name": string(volume.get("name")), "hostPath": path, "configMap": source, **disks}
     return {key: value for key, value in parts.items() if key == "name" or value}
 
 

@@ -38,6 +38,7 @@ Way = Literal[
     "device_mounts",
     "limit_mounts",
     "host_paths",
+    "node_disks",
     "shared_memory",
     "device_annotations",
     "placements",
@@ -58,6 +59,7 @@ class Exposure:
     device_mounts: Sequence[Opening] = ()
     limit_mounts: Sequence[Opening] = ()
     host_paths: Sequence[HostPath] = ()
+    node_disks: Sequence[Opening] = ()
     shared_memory: Sequence[HostPath] = ()
     device_annotations: Sequence[Opening] = ()
     placements: Sequence[Opening] = ()
@@ -101,6 +103,9 @@ def _annotations(pod: Pod, exposure: Exposure) -> None:
 def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
     accesses: Mapping[str, Access] | None = None
     for index, volume in entries(pod.spec, "volumes", at):
+        for source in host_paths.NODE_DISKS:
+            if volume.get(source) is not None:
+                exposure.add("node_disks", Opening((*at, "volumes", index, source), source, None))
         if volume.get("hostPath") is None:
             continue
         place = (*at, "volumes", index, "hostPath")

@@ -21,6 +21,9 @@ Containers may write only to folders of data: those below /mnt, /media, /srv and
 and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path passes.
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
+A volume `fc` or `awsElasticBlockStore` in a pod names a disk, which may be one of the node's own. With it a container
+writes the node's files, so it is refused. The same disk in a PersistentVolume passes: an administrator makes it.
+
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
 (`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy. System
@@ -36,7 +39,7 @@ from webhook.catalog import host_paths
 from webhook.catalog.host_paths import Access
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.paths import IF_POSSIBLE, NESTED, READABLE, leads_to_gpu, letters, steps, table
-from webhook.cel.write import text
+from webhook.cel.write import any_of, text
 from webhook.gpu.exposure import HostPath, access_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
@@ -45,7 +48,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host_paths",)
+LOOKS_AT = ("host_paths", "node_disks")
 
 MENDS = True
 
@@ -53,7 +56,15 @@ MENDS = True
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag the hostPath volumes that lead to GPUs, in one finding, and each that `/mutate` mends in its own."""
     volumes = review.exposure.host_paths
-    if not volumes or not review.exposed:
+    if not review.exposed:
+        return
+    for disk in review.exposure.node_disks:
+        yield Finding(
+            disk.path,
+            f"{disk.name} names a disk, which may be one of the node's own, with control of the node and its GPUs; "
+            f"claim the disk by a PersistentVolumeClaim{review.agents_way}",
+        )
+    if not volumes:
         return
     found = [each for each in volumes if not review.policy.forms.let_mount(each.name, each.access)]
     mended = _mended(review.subject, found)
@@ -214,4 +225,13 @@ def fallback(policy: Policy) -> Iterator[Clause]:
                 f"variables.host_letters.transformMap(name, letters, {leads_to_gpu('letters')}, letters)",
             ),
         ),
+    )
+    disk = any_of(f"has(v.{source})" for source in host_paths.NODE_DISKS)
+    disks = f"object.spec.?volumes.orValue([]).filter(v, {disk})"
+    yield Clause(
+        f"!variables.exposed || !variables.whole || size({disks}) == 0",
+        f"a volume of {' or '.join(host_paths.NODE_DISKS)} names a disk, which may be one of the node's own; claim the "
+        "disk by a PersistentVolumeClaim",
+        places=f"'volume ' + {disks}.map(v, v.name).join(', ')",
+        asked=ANY_POD,
     )
