@@ -144,6 +144,7 @@ HOST_PATHS = (
     "/run/dbus",
     "/run/lxd*",
     "/run/multus",
+    "/run/reboot-required*",  # kured restarts a node that has this file, and `type: FileOrCreate` makes one
     "/run/api.sock",  # Bottlerocket's API, which starts containers on the host (bottlerocket-os README, API)
     "/run/incus*",
     "/run/libvirt",
