@@ -857,6 +857,66 @@ def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
     assert check({**WEB, **files}).unfollowed == 0
 
 
+def with_gpus(count: str, more: str = "") -> str:
+    """Write a pod that requests this number of GPUs."""
+    limits = f"image: i, resources: {{limits: {{nvidia.com/gpu: '{count}'}}}}"
+    return POD.replace("image: i", limits).replace("namespace: lab", f"namespace: lab{more}")
+
+
+def vars_of(count: str) -> str:
+    """Write a ConfigMap with a variable."""
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: vars}}\ndata: {{g: '{count}'}}\n"
+
+
+SHOWN, SECRET = {"kind": "ConfigMap", "name": "vars"}, {"kind": "Secret", "name": "hidden"}
+DISABLED = ", annotations: {kustomize.toolkit.fluxcd.io/substitute: disabled}"
+
+
+@pytest.mark.parametrize(
+    ("build", "files", "unfollowed"),
+    [
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": with_gpus("${g:=0}")}, 1),
+        ({"substituteFrom": [{**SECRET, "optional": True}]}, {"app/pod.yaml": with_gpus("${g:-0}")}, 1),
+        ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}")}, 1),
+        ({"substituteFrom": [SHOWN, SECRET]}, {"app/pod.yaml": with_gpus("${g}"), "vars.yaml": vars_of("0")}, 1),
+        (
+            {"substituteFrom": [SHOWN]},
+            {"app/pod.yaml": with_gpus("${g}"), "a.yaml": vars_of("0"), "b.yaml": vars_of("4")},
+            1,
+        ),
+        ({"substitute": {"g": "x0"}}, {"app/pod.yaml": with_gpus("${g#x}")}, 1),
+        ({"substitute": {"g": "0"}}, {"app/pod.yaml": with_gpus("${h:=${g}}")}, 1),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("v1\nkind: Pod", "e.x/v1\nkind: ${k:=Job}")}, 1),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("kind: Pod", "kind: ${k:=Service}")}, 1),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("image: i", "image: i, '${k:=a}': true")}, 1),
+        ({"substituteFrom": [SECRET]}, {"app/a.yaml": deploying_by("release", "values", {"gpus": "${g:=0}"})}, 1),
+        ({"substituteFrom": [SECRET, SHOWN]}, {"app/pod.yaml": with_gpus("${g:=4}"), "vars.yaml": vars_of("0")}, 0),
+        ({"substituteFrom": [SECRET], "substitute": {"g": 0}}, {"app/pod.yaml": with_gpus("${g:=4}")}, 0),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("image: i", "image: '$${i:=a}'")}, 0),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("image: i", "image: '${i}'")}, 0),
+        (
+            {"substituteFrom": [SECRET]},
+            {"app/pod.yaml": with_gpus("1", DISABLED).replace("name: c", "name: '${c:=c}'")},
+            0,
+        ),
+        ({"substituteFrom": [SECRET]}, {"app/a.yaml": vars_of("${g:=0}")}, 0),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD}, 0),
+    ],
+)
+def test_a_default_in_place_of_a_variable_that_no_file_shows_is_noted(
+    check: Check, build: Mapping[str, Any], files: dict[str, str], unfollowed: int
+) -> None:
+    report = check({**files, "deploy/one.yaml": deploying_by("flux", "postBuild", build)})
+    assert report.unfollowed == unfollowed
+    assert sum("Kustomization team (variables that no file shows" in note for note in report.notes) == unfollowed
+
+
+def test_labels_that_flux_sets_later_stop_no_substitution(check: Check) -> None:
+    one = json.loads(deploying_by("flux", "postBuild", {"substituteFrom": [SECRET]}))
+    one["spec"]["commonMetadata"] = {"labels": {"kustomize.toolkit.fluxcd.io/substitute": "disabled"}}
+    assert check({"app/pod.yaml": with_gpus("${g:=0}"), "deploy/one.yaml": json.dumps(one)}).unfollowed == 1
+
+
 def test_a_variable_of_flux_fills_in_a_key(check: Check) -> None:
     pod = POD.replace("spec: {", "spec: {'${field}': t4-shared, ")
     one = deploying_by("flux", "postBuild", {"substitute": {"field": "nodeName"}})

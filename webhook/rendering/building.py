@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence
 from webhook.model import Object
-from webhook.rendering import charts, kustomize, programs, results_cache
+from webhook.rendering import charts, deploying, kustomize, programs, results_cache
 from webhook.rendering.followed import ChartObjects, Followed, Kustomization
 from webhook.rendering.model import Options
 from webhook.rendering.tree import Tree, Unseen
@@ -43,8 +43,7 @@ class Job(NamedTuple):
     over: Kustomization | None = None
     names: tuple[str, ...] = ()
     default: str = ""
-    variables: Mapping[str, str] | None = None
-    strict: bool = False
+    variables: deploying.Variables | None = None
     built: bool = True
     of_charts: ChartObjects = MappingProxyType({})
 

@@ -7,9 +7,10 @@ source-controller api/v1 of Flux; pkg/apis/application/v1alpha1/types.go and app
 import json
 import os
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string, strings
@@ -75,22 +76,77 @@ def _image(text: str) -> Mapping[str, Any] | None:
     return {"name": name, "newName": where, "newTag": tag}
 
 
-def variables(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], bool]:
-    """Return the variables of a Kustomization of Flux, and whether it has others that no file shows.
+class Variables(NamedTuple):
+    """The variables of a Kustomization of Flux: those that files show, and what is known of the others.
 
-    `texts` are the data of ConfigMaps by their names.
+    If it is `strict`, all variables are known. If some are `hidden`, they may change all others than those that are
+    `shown`. Files that may be of different clusters disagree about those that are `unsure`.
     """
-    build = mapping(mapping(value.get("spec")).get("postBuild"))
-    found, hidden = dict[str, str](), False
+
+    known: Mapping[str, str]
+    strict: bool = False
+    hidden: bool = False
+    shown: frozenset[str] = frozenset()
+    unsure: frozenset[str] = frozenset()
+
+    def guesses(self, value: Any) -> bool:
+        """Whether Flux may fill in a placeholder of a value otherwise than `substituted` does.
+
+        It does so if a variable that no file shows takes the place of a default, or by a function, such as `${a#b}`.
+        """
+        if not (self.strict or self.hidden):
+            return False
+        for text in _texts(value):
+            followed = [*_VARIABLE.finditer(text)]
+            if any(self._is_guessed(found) for found in followed):
+                return True
+            starts = {found.start() for found in followed}
+            if any(found.start() not in starts for found in _START.finditer(text) if not found[0].startswith("$$")):
+                return True
+        return False
+
+    def _is_guessed(self, found: re.Match[str]) -> bool:
+        name, filled = found[1], bool(found[2]) or found[1] in self.known
+        if found[0].startswith("$$"):
+            return False
+        return name in self.unsure or (filled and self.hidden and name not in self.shown)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the keys and texts in a value that may have placeholders."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left += (*each, *each.values())
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, str) and "${" in each:
+            yield each
+
+
+def variables(value: Object, maps: "Maps") -> Variables:
+    """Return the variables of a Kustomization of Flux."""
+    spec = mapping(value.get("spec"))
+    build = mapping(spec.get("postBuild"))
+    found, hidden, shown, unsure = dict[str, str](), False, set[str](), set[str]()
     for each in mappings(build.get("substituteFrom")):
-        known = texts.get(string(each.get("name"))) if each.get("kind") == "ConfigMap" else None
-        hidden = hidden or known is None
-        found |= known or {}
-    found |= {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
-    return found, hidden
+        name = string(each.get("name"))
+        if each.get("kind") != "ConfigMap" or name not in maps.data:
+            hidden = True
+            shown.clear()
+            continue
+        found |= maps.data[name]
+        unsure = (unsure - maps.data[name].keys()) | maps.unlike.get(name, set())
+        shown = (shown | maps.data[name].keys()) - unsure
+    own = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
+    strict = "postBuild" in spec and not hidden
+    return Variables(found | own, strict, hidden, frozenset(shown | own.keys()), frozenset(unsure - own.keys()))
 
 
 _VARIABLE = re.compile(r"\$\$?\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[=-])([^{}]*))?\}")
+_START = re.compile(r"\$\$?\{")
+"""A placeholder, and the start of one."""
 
 
 def substituted(value: Any, known: Mapping[str, str], *, strict: bool = False) -> Any:
@@ -336,6 +392,34 @@ def _nested(name: str, value: Any, *, text: bool) -> Mapping[str, Any]:
     for key in reversed(name.split(".")):
         made = {key: made}
     return made if isinstance(made, dict) else {}
+
+
+class Maps(NamedTuple):
+    """The `data` of ConfigMaps by their names, and the keys by which those of the same name are `unlike`."""
+
+    data: Mapping[str, Mapping[str, str]]
+    unlike: Mapping[str, set[str]]
+
+
+def maps_of(objects: Iterable[Object]) -> Maps:
+    """Return ConfigMaps by their names. Of those with the same name, the last counts."""
+    found, values = dict[str, Mapping[str, str]](), defaultdict[str, defaultdict[str, list[str]]](_lists)
+    count = Counter[str]()
+    for each in objects:
+        for name, data in data_of([each]).items():
+            found[name] = data
+            count[name] += 1
+            for key, text in data.items():
+                values[name][key].append(text)
+    unlike = {
+        name: {key for key, texts in keys.items() if len(texts) < count[name] or len({*texts}) > 1}
+        for name, keys in values.items()
+    }
+    return Maps(found, unlike)
+
+
+def _lists() -> defaultdict[str, list[str]]:
+    return defaultdict(list)
 
 
 def data_of(objects: Iterable[Object]) -> dict[str, Mapping[str, str]]:

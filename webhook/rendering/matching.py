@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePath
 
-from webhook.api.lenient import mapping, string
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, string, strings
+from webhook.api.objects import CONFIG_MAP, judges
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
@@ -44,10 +46,39 @@ def finished(item: Item, job: Job, *, flux: bool) -> Item:
     """Return an object with its placeholders filled in, and in the namespace that is the default."""
     value = item.value
     if flux or job.variables is not None:
-        value = deploying.substituted(value, job.variables or {}, strict=job.strict)
+        known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
+        value = deploying.substituted(value, known, strict=strict)
     if job.default and kustomize.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
         value = patching.placed(value, job.default)
     return item if value is item.value else replace(item, value=value)
+
+
+def is_guessed(item: Item, job: Job) -> bool:
+    """Whether an object that is judged, or deploys others, has a placeholder that Flux may fill in otherwise."""
+    value, kind = item.value, group_kind(item.value)
+    if job.variables is None or _is_disabled(value, job) or not job.variables.guesses(value):
+        return False
+    if kind == CONFIG_MAP:
+        return any(_SHARES in text for text in strings(value.get("data")).values())
+    deploys = kind in (deploying.FLUX, deploying.RELEASE, deploying.APPLICATION, deploying.SET)
+    return deploys or judges(*kind) or is_whole(value) or job.variables.guesses([*kind])
+
+
+_SHARES = "sharing"
+"""A part of the text of each sharing configuration."""
+
+
+def _is_disabled(value: Object, job: Job) -> bool:
+    """Whether Flux fills in no placeholder of an object (fluxcd/pkg kustomize/kustomize_varsub.go).
+
+    Labels of its `commonMetadata` are set afterwards.
+    """
+    metadata = mapping(value.get("metadata"))
+    keys = ["annotations"] if job.over and "labels" in job.over.value else ["annotations", "labels"]
+    return any(mapping(metadata.get(key)).get(_SUBSTITUTE) == "disabled" for key in keys)
+
+
+_SUBSTITUTE = "kustomize.toolkit.fluxcd.io/substitute"
 
 
 def judged_by(job: Job, tree: Tree) -> Iterator[str]:

@@ -230,9 +230,9 @@ class Planner:
         return self._followed[folder,]
 
     @cached_property
-    def _texts(self) -> Mapping[str, Mapping[str, str]]:
-        """The data of ConfigMaps that may hold variables."""
-        return deploying.data_of(item.value for item in self._plain_maps())
+    def _maps(self) -> deploying.Maps:
+        """The ConfigMaps that may hold variables."""
+        return deploying.maps_of(item.value for item in self._plain_maps())
 
     def _plain_maps(self) -> Iterator[Item]:
         for name in self._names:
@@ -254,11 +254,11 @@ class Planner:
             self._without(string(spec.get("path")), root, plan)
             return
         over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
-        known, hidden = deploying.variables(item.value, self._texts)
-        if any("\n" in each for each in known.values()):
+        variables = deploying.variables(item.value, self._maps)
+        if any("\n" in each for each in variables.known.values()):
             plan.hidden.append(f"{root} (a variable of several lines)")
         job = self._over(root, path, over, plan)
-        plan.jobs.append(job._replace(variables=known, strict="postBuild" in spec and not hidden))
+        plan.jobs.append(job._replace(variables=variables))
 
     def _folder(self, path: str) -> str:
         """Return a folder of the repository; empty if it is none, or has a placeholder."""

@@ -148,6 +148,8 @@ class _Run:
                     self._gaps.lacking.setdefault(reason, []).append(job.root)
             if job.found.is_whole and job.built:
                 self._gaps.idle.update(dict.fromkeys(job.found.idle))
+            if any(matching.is_guessed(each, job) for each in items):
+                self._gaps.hidden.append(f"{job.root} (variables that no file shows, or functions of them)")
             output = Output(job.root, [matching.finished(each, job, flux=self._planner.is_of_flux) for each in items])
             outputs.append(output)
             self._result.outputs.append(output)
