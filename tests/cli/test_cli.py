@@ -677,7 +677,9 @@ def test_a_kind_that_is_not_judged_has_one_line(run: Any, tmp_path: Path) -> Non
     (tmp_path / "b.yaml").write_text("---\n".join([GOOD, *kinds]))
     done = run("b.yaml")
     assert done.out.count("requests nvidia.com/gpu") == 20
-    assert done.out.endswith("\nnot judged, but with containers or GPUs: 3 more kinds; --format json names them\n")
+    assert done.out.endswith(
+        "\nnot judged, but with containers, GPUs or objects that they make: 3 more kinds; --format json names them\n"
+    )
     (unjudged,) = run("a.yaml", "--format", "json").report["unjudged"]
     assert len(unjudged["places"]) == 23
 

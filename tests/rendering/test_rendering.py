@@ -911,6 +911,42 @@ def test_a_default_in_place_of_a_variable_that_no_file_shows_is_noted(
     assert sum("Kustomization team (variables that no file shows" in note for note in report.notes) == unfollowed
 
 
+MAKERS = [
+    ("helm.cattle.io/v1", "HelmChart", {"chart": "web", "valuesContent": "a: 1"}, "chart"),
+    ("helm.cattle.io/v1", "HelmChart", {"chartContent": "H4sI"}, "chartContent"),
+    ("helm.cattle.io/v1", "HelmChartConfig", {"valuesContent": "hostPID: true"}, "valuesContent"),
+    ("fluxcd.controlplane.io/v1", "ResourceSet", {"resources": [{"kind": "Pod"}]}, "resources"),
+    ("fluxcd.controlplane.io/v1", "ResourceSet", {"resourcesTemplate": "kind: Pod"}, "resourcesTemplate"),
+]
+"""Objects that make others, with the field that says which."""
+
+
+@pytest.mark.parametrize(("version", "kind", "spec", "field"), MAKERS)
+@pytest.mark.parametrize("files", [{}, {"app/kustomization.yaml": "resources: [one.yaml]\n"}])
+def test_what_is_never_rendered_counts_as_not_judged(
+    check: Check, version: str, kind: str, spec: Mapping[str, Any], field: str, files: dict[str, str]
+) -> None:
+    one = {"apiVersion": version, "kind": kind, "metadata": {"name": "team"}, "spec": spec}
+    report = check({"app/one.yaml": json.dumps(one), "pod.yaml": POD, **files})
+    assert report.unjudged_pods == 1
+    assert any(
+        note.startswith("app/one.yaml:1: ") and f"makes objects at spec.{field}; " in note for note in report.notes
+    )
+    assert cli.main(["check", ".", "--fail-on", "unjudged"]) == 1
+    assert cli.main(["check", "."]) == 0
+
+
+def test_more_objects_that_make_others_are_one_note(check: Check) -> None:
+    version, kind, spec, _ = MAKERS[0]
+    one = json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": "team"}, "spec": spec})
+    empty = json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": "none"}, "spec": {}})
+    report = check({"one.yaml": one, "two.yaml": one.replace("team", "other"), "three.yaml": empty})
+    assert report.unjudged_pods == 2
+    assert (
+        sum("; 1 more object of its kind makes objects too (other); not judged: " in note for note in report.notes) == 1
+    )
+
+
 def test_labels_that_flux_sets_later_stop_no_substitution(check: Check) -> None:
     one = json.loads(deploying_by("flux", "postBuild", {"substituteFrom": [SECRET]}))
     one["spec"]["commonMetadata"] = {"labels": {"kustomize.toolkit.fluxcd.io/substitute": "disabled"}}

@@ -47,7 +47,7 @@ from webhook.scan.results import (
     count_unjudged,
     kind_of,
 )
-from webhook.scan.unjudged import may_have_places, places, uses_gpu, within_texts
+from webhook.scan.unjudged import makes, may_have_places, places, uses_gpu, within_texts
 from webhook.text.words import listed
 
 NO_OBJECT = "no Kubernetes object in it"
@@ -523,7 +523,7 @@ def _judged(
         return [Encrypted(*sops.named(item))]
     gpus = engine.policy.gpu_resources
     texts = within_texts(item, gpus) if group_kind(item.value) == CONFIG_MAP else ()
-    return [result or PassedOver(kind_of(item), places(item, gpus)), *map(InText, texts)]
+    return [result or PassedOver(kind_of(item), places(item, gpus) or makes(item)), *map(InText, texts)]
 
 
 def _is_dump(item: Item, dumps: Collection[str]) -> bool:

@@ -136,7 +136,7 @@ class PassedOver(NamedTuple):
 class Unjudged(NamedTuple):
     """A kind that is not judged, with the number of its objects. If it looks misspelt, `meant` is the likely kind.
 
-    `places` has an entry for each object with containers or GPUs: the places where the object has them.
+    `places` has an entry for each object that has containers or GPUs, or makes other objects: the places where it does.
     """
 
     kind: GroupKind
@@ -172,6 +172,7 @@ class Unjudged(NamedTuple):
         if others:
             names = listed([shown(places[0].name, quotes=False) for places in others], _ALSO)
             does = ("uses a GPU", "use GPUs") if gpus else ("holds containers", "hold containers")
+            does = ("makes objects", "make objects") if self.kind in values.MAKES else does
             line += f"; {several(len(others), 'more object')} of its kind {does[len(others) > 1]} too ({names})"
         yield f"{line}; not judged: {self._way(some)}"
 
@@ -262,7 +263,7 @@ class Report:
         yield from named[:_KINDS]
         if more := named[_KINDS:]:
             count = several(len(more), "more kind")
-            yield f"not judged, but with containers or GPUs: {count}; --format json names them"
+            yield f"not judged, but with containers, GPUs or objects that they make: {count}; --format json names them"
         if self.encrypted:
             words = "object is" if len(self.encrypted) == 1 else "objects are"
             names = [f"{shown(one.place, quotes=False)} ({shown(one.title, quotes=False)})" for one in self.encrypted]

@@ -12,15 +12,16 @@ from webhook.documents.documents import read
 from webhook.documents.files import Item
 from webhook.model import Object, Path, dotted
 from webhook.policy.resources import GPUResources
+from webhook.scan.values import MAKES
 from webhook.text.words import shown
 
 
 class UnjudgedPlace(NamedTuple):
-    """A container, or a use of a GPU, at a path of an object that is not judged.
+    """A container, a use of a GPU, or the making of other objects, at a path of an object that is not judged.
 
     `name` is the object's namespace and name. The line is that of the path, or of the nearest parent in the file.
     `resource` is the GPU's resource, or its profile; empty for a container, and for a GPU without such a name. `use`
-    says what the object does with a GPU; empty for a container.
+    says what the object does with a GPU, or that it makes others; empty for a container.
     """
 
     file: str
@@ -76,6 +77,16 @@ def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
     return tuple(
         UnjudgedPlace(item.document.file, item.line(path), name, dotted(path), use.resource, use.text)
         for path, use in (*found[True], *found[False])[:MOST]
+    )
+
+
+def makes(item: Item) -> tuple[UnjudgedPlace, ...]:
+    """Return the first place where an object says which others it makes, if these are never rendered here."""
+    spec = mapping(item.value.get("spec"))
+    paths = [("spec", key) for key in MAKES.get(group_kind(item.value), ()) if spec.get(key)][:1]
+    return tuple(
+        UnjudgedPlace(item.document.file, item.line(path), _name(item.value), dotted(path), use="makes objects")
+        for path in paths
     )
 
 

@@ -29,6 +29,10 @@ CHARTS: Mapping[str, tuple[Path, Path]] = {
 RENDER: Mapping[tuple[str, str], str] = {
     ("helm.toolkit.fluxcd.io", "HelmRelease"): "render its chart: helm template CHART -f VALUES | slicewarden check -",
     ("helm.cattle.io", "HelmChart"): "render its chart: helm template CHART -f VALUES | slicewarden check -",
+    ("helm.cattle.io", "HelmChartConfig"): "render the chart: helm template CHART -f VALUES | slicewarden check -",
+    ("fluxcd.controlplane.io", "ResourceSet"): (
+        "render it: flux-operator build resourceset -f FILE | slicewarden check -"
+    ),
     ("argoproj.io", "Application"): "render it: argocd app manifests NAME | slicewarden check -",
     ("argoproj.io", "ApplicationSet"): "render it: argocd app manifests NAME | slicewarden check -",
     ("kustomize.config.k8s.io", "Kustomization"): (
@@ -38,6 +42,16 @@ RENDER: Mapping[tuple[str, str], str] = {
 """The kinds of objects that have values of charts, and the way to have what they make judged."""
 
 KINDS = RENDER.keys()
+
+MAKES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("helm.cattle.io", "HelmChart"): ("chart", "chartContent", "valuesContent"),
+    ("helm.cattle.io", "HelmChartConfig"): ("valuesContent",),
+    ("fluxcd.controlplane.io", "ResourceSet"): ("resources", "resourcesTemplate"),
+}
+"""The kinds whose objects make others that are never rendered here, and the fields of their spec that say which.
+
+Sources: k3s-io/helm-controller pkg/apis/helm.cattle.io/v1/types.go, flux-operator api/v1/resourceset_types.go.
+"""
 
 
 def config_maps(document: Document) -> Iterator[Item]:
