@@ -134,6 +134,17 @@ def runner(tmp_path: Path) -> Any:
     return step
 
 
+def test_no_module_of_the_repository_runs(tmp_path: Path) -> None:
+    first, *_ = STEPS["install"]["run"].splitlines()
+    (tmp_path / "venv.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@" --without-pip\n')
+    (tmp_path / "python").chmod(0o755)
+    around = {**os.environ, "PYTHON": str(tmp_path / "python"), "RUNNER_TEMP": str(tmp_path / "temp")}
+    subprocess.run(["bash", "-c", first], cwd=tmp_path, env=around, check=True)
+    assert (tmp_path / "temp/slicewarden/pyvenv.cfg").is_file()
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_denial_is_in_log_diff_summary_and_sarif_and_fails_at_the_end(runner: Any) -> None:
     status, log, outputs, summary = runner("check", {"paths": "deploy\n\nfine pods\n"})
     assert status == 0
