@@ -11,6 +11,7 @@ import termios
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from html import unescape
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,24 @@ def test_nothing_in_a_name_or_message_is_markdown(text: str) -> None:
     (row,) = [line for line in written.split("\n") if line.startswith("| 🛑")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 6
     assert not set("<>@[]") & set(markdown.plain(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["@team", "#12", "a/b#12", "https://example.com/a", "see WWW.example.com", "a@example.com"]
+)
+def test_no_text_of_strangers_becomes_a_mention_or_a_link(text: str) -> None:
+    seen = unescape(markdown.plain(text))
+    assert not re.search(r"@\w|#\w|://|www\.", seen, re.IGNORECASE)
+    assert seen.replace("\u200b", "") == text
+
+
+def test_no_number_of_notes_takes_the_place_of_findings() -> None:
+    warnings = tuple(Problem("a.yaml", number, "duplicate key @@@@") for number in range(5000))
+    text = reports.render("markdown", Report((judged(result("broken")),), warnings=warnings))
+    assert len(text) <= markdown.MAX_BODY
+    assert "broken" in text
+    (more,) = re.findall(r"And (\d+) more notes", text)
+    assert text.count("duplicate key") + int(more) == 5000
 
 
 # The table

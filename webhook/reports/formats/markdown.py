@@ -1,5 +1,6 @@
 """Writes Markdown for a comment on a pull request."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from webhook.model import Action, Result
@@ -26,8 +27,8 @@ def render(report: Report, _: Look = PLAIN) -> str:
         "",
         f"{report.count(allowed=True)} allowed, {denied} denied, {report.warned} with warnings{repaired(report)}, "
         f"{several(len(report.problems), 'error')}",
-        *(line for note in (*map(str, report.warnings), *report.notes) for line in ("", plain(note))),
-        *(("", plain(report.help)) if report.help else ()),
+        *_noted([*map(str, report.warnings), *report.notes]),
+        *(("", plain(report.help, links=True)) if report.help else ()),
     ]
     return "\n".join(_bounded(head, [_problems(report), _findings(report), _landings(report), _changes(report)])) + "\n"
 
@@ -37,12 +38,29 @@ def code(text: str) -> str:
     return f"`{line(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text else ""
 
 
-def plain(text: str) -> str:
-    """Write a text such that nothing in it becomes Markdown, HTML or a mention."""
-    return "".join(f"&#{ord(c)};" if c in _SPECIAL else c for c in line(text))
+def plain(text: str, *, links: bool = False) -> str:
+    """Write a text such that nothing in it becomes Markdown, HTML or a mention; nor a link, unless `links` may.
+
+    Hosts look for mentions and addresses in the text that a reader sees. A space without width parts these.
+    """
+    written = "".join(f"&#{ord(c)};" if c in _SPECIAL else c for c in line(text))
+    return written if links else _LINKED.sub(r"\g<0>&#8203;", written)
 
 
 _SPECIAL = frozenset("\\`*_{}[]<>&|@#~!")
+_LINKED = re.compile(r"&#(?:35|64);|:(?=//)|www(?=\.)", re.IGNORECASE)
+
+
+def _noted(notes: Sequence[str]) -> Iterator[str]:
+    """Yield the first notes, as many as leave room for the findings, and a line with the number of the others."""
+    room = MAX_BODY // 4
+    for number, note in enumerate(notes):
+        written = plain(note)
+        room -= len(written) + 2
+        if room < 0:
+            yield from ("", f"And {len(notes) - number} more notes: run `slicewarden check`.")
+            return
+        yield from ("", written)
 
 
 def _bounded(head: list[str], sections: Iterable[Iterator[str]]) -> Iterator[str]:
