@@ -130,9 +130,11 @@ def variables(value: Object, maps: "Maps") -> Variables:
     spec = mapping(value.get("spec"))
     build = mapping(spec.get("postBuild"))
     found, hidden, shown, unsure = dict[str, str](), False, set[str](), set[str]()
-    for each in mappings(build.get("substituteFrom")):
-        name = string(each.get("name"))
-        if each.get("kind") != "ConfigMap" or name not in maps.data:
+    references = [
+        (string(each.get("kind")), string(each.get("name"))) for each in mappings(build.get("substituteFrom"))
+    ]
+    for kind, name in reversed(dict.fromkeys(reversed(references))):  # of the same object, the last one counts
+        if kind != "ConfigMap" or name not in maps.data:
             hidden = True
             shown.clear()
             continue
