@@ -300,7 +300,7 @@ def test_an_exemption_of_the_policy_keeps_a_component_from_every_act(card: State
     policy = inputs.load_sample()
     card.set(limits=1)
     for exemptions in (policy.exemptions, ()):
-        own = replace(policy, exemptions=exemptions)
+        own = replace(policy, exemptions=exemptions, leave_alone=())
         found = NodeContainer(NAME, UID, admitted(item, own, Facts(), Node("n", labels))["main"])
         assert found.admitted.allowance is not None
         card.hold(container.run(), 20000)
