@@ -65,7 +65,7 @@ class Both:
         both = jsonpatch.apply(made.object, behind.patch) if behind.patch else made.object
         assert differences(plain(both), plain(wanted)) == [], "the webhook behind it makes another pod"
         sized = _pool((wanted["metadata"].get("annotations") or {}).get(KEY, "{}")) in (None, *self.capped)
-        if made.patched and sized and self._claimed(settled["object"]) and arguments(wanted) == arguments(made.object):
+        if made.patched and sized and self._claimed(settled["object"]) and alone(wanted) == alone(made.object):
             self.alike += 1
             assert differences(plain(made.object, record=False), plain(wanted, record=False)) == []
             verdict_of = self._evaluator.judge(self._fallback, {**settled, "object": made.object}, self.facts)
@@ -100,10 +100,11 @@ def _pool(record: str) -> Any:
     return said.get("pool") if isinstance(said, dict) else None
 
 
-def arguments(pod: Mapping[str, Any]) -> list[Any]:
-    """The arguments of each container, to which the engine alone appends a cap: the policies read none."""
+def alone(pod: Mapping[str, Any]) -> list[Any]:
+    """What only the engine changes in a container: it appends arguments, and makes mounts read-only."""
     spec = pod["spec"]
-    return [container.get("args") for container in [*(spec.get("initContainers") or []), *spec["containers"]]]
+    containers = [*(spec.get("initContainers") or []), *spec["containers"]]
+    return [(each.get("args"), each.get("volumeMounts")) for each in containers]
 
 
 def wrapped(request: Object) -> Object:
