@@ -43,7 +43,7 @@ ASKED = {
     "dead": ("Dead cards and their events",),
 }  # fmt: skip
 """Panels by what has to happen for them to have series: a test makes each of these, and asks for what they show."""
-MADE_UP = ("Turns: who stands still", "The fallback's policies and bindings by state")
+MADE_UP = ("Turns: who stands still", "Idle containers", "The fallback's policies and bindings by state")
 """Panels with series that are only made up (tests/monitoring): nobody waits here, or watches the fallback."""
 
 
