@@ -12,8 +12,8 @@ from webhook.catalog.workloads import WORKLOADS
 from webhook.cel.write import array, text
 from webhook.engine import conditions, filled, probe
 from webhook.engine.paths import DIGEST, MOST, MUTATE, Manner
-from webhook.engine.registration import CLUSTER_SCOPED, JUDGED, NAME, NAMESPACE, PATCHED, Asked
-from webhook.policy.model import ALONE
+from webhook.engine.registration import CLUSTER_SCOPED, JUDGED, NAME, PATCHED, Asked
+from webhook.policy.model import ALONE, NAMESPACE
 from webhook.policy.scopes import NAME_LABEL
 
 FILE = Path(__file__).resolve().parent / "controller" / "guard.yaml"

@@ -25,9 +25,9 @@ from tests.support.unusable_policies import NULLS, SMALL, unusable
 from webhook.controller.terms import POLICIES
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name, Path
-from webhook.engine.registration import API_VERSION, NAME, NAMESPACE
+from webhook.engine.registration import API_VERSION, NAME
 from webhook.policy import load, revisions
-from webhook.policy.model import Policy
+from webhook.policy.model import NAMESPACE, Policy
 
 RELEASE = "0.1.0+test"
 CONFIGURATIONS = {MUTATE: "MutatingWebhookConfiguration", VALIDATE: "ValidatingWebhookConfiguration"}

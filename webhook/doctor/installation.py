@@ -19,10 +19,9 @@ from webhook.facts.kinds.pod import RESOURCES as RUNNING_PODS
 from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
 from webhook.model import Object
-from webhook.policy.model import Policy
+from webhook.policy.model import NAMESPACE, Policy
 
 NAME = "slicewarden"
-NAMESPACE = "slicewarden-system"
 METRICS_PORT = 8080
 
 OK = 200

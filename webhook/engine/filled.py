@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from webhook.engine import probe, registration
 from webhook.engine.paths import MUTATE, Manner, Name, Path
-from webhook.engine.registration import NAME, NAMESPACE, Asked, Webhook, as_json
+from webhook.engine.registration import NAME, Asked, Webhook, as_json
 from webhook.model import Object
-from webhook.policy.model import Policy
+from webhook.policy.model import NAMESPACE, Policy
 
 POLICY_PATH = "/policy"
 """The path at which the webhook checks a policy that is being applied."""

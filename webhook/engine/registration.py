@@ -14,11 +14,8 @@ from webhook.engine import conditions
 from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
 from webhook.model import immutable
-from webhook.policy.model import ALONE, Policy, Switch
+from webhook.policy.model import ALONE, NAMESPACE, Policy, Switch
 from webhook.policy.scopes import NAME_LABEL
-
-NAMESPACE = "slicewarden-system"
-"""The namespace in which the webhook runs."""
 
 NAME = "slicewarden"
 """The name of both configurations, and of the Service."""

@@ -11,9 +11,9 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from webhook.cel.write import text
-from webhook.engine.registration import LABELS, MADE_FROM, NAMESPACE
+from webhook.engine.registration import LABELS, MADE_FROM
 from webhook.model import Object
-from webhook.policy.model import Policy
+from webhook.policy.model import NAMESPACE, Policy
 from webhook.policy.scopes import Grant, Scope
 
 KIND = {"apiVersion": "v1", "kind": "ConfigMap"}

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import covers, include
 from webhook.cel.write import all_of, any_of, array, negated, text
-from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, NAMESPACE, Webhook, webhooks
+from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, Webhook, webhooks
 from webhook.fallback import variables
 from webhook.fallback.answers import OF_BINDINGS, ValidationActions
 from webhook.fallback.params import KIND, Params
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
-from webhook.policy.model import Policy
+from webhook.policy.model import NAMESPACE, Policy
 from webhook.policy.scopes import NAME_LABEL
 from webhook.rules import Rule
 

@@ -121,7 +121,10 @@ class Idle(NamedTuple):
     notice: int = 3600
 
 
-ALONE = ("kube-system", "slicewarden-system")
+NAMESPACE = "slicewarden-system"
+"""The namespace of the webhook and its controller."""
+
+ALONE = ("kube-system", NAMESPACE)
 """Namespaces that must be able to start without the webhook."""
 
 OFF, FIRST_COME, TURNS = "Off", "FirstCome", "Turns"
