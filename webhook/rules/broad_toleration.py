@@ -40,7 +40,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: it does not know which nodes have GPUs, so a pod that names its node passes."""
+    """Weaker: the fallback does not know which nodes have GPUs, so a pod that names its node passes."""
     broad = f"variables.tolerations.exists(t, t.?key.orValue('') == '' && {tolerated('t', policy, None)})"
     yield Clause(
         f"object.spec.?nodeName.orValue('') != '' || !{broad} || {KUBELETS_OWN}",

@@ -41,7 +41,7 @@ def _said(value: object) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Exact: the fallback gives the same verdict as the webhook."""
     key = text(policy.annotation)
     yield Clause(
         f"object.metadata.?annotations[?{key}] == oldObject.metadata.?annotations[?{key}]",

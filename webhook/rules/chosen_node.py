@@ -43,7 +43,10 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Weaker: it knows no nodes. A pod passes if it requests no GPU and no variable or runtime class names one."""
+    """Weaker: the fallback knows no nodes.
+
+    A pod that names its node passes if it requests no GPU, and no variable or runtime class in it gives it one.
+    """
     yield Clause(
         f"object.spec.?nodeName.orValue('') == '' || !variables.exposed || {KUBELETS_OWN}",
         "spec.nodeName bypasses the scheduler and node taints; remove it, or use the nodeSelector "

@@ -85,7 +85,10 @@ def _stranger(requester: Requester, policy: Policy) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: it does not know which nodes have GPUs, so whoever may bind pods may bind one to such a node."""
+    """Weaker: the fallback does not know which nodes have GPUs.
+
+    So an account with the right to bind pods may bind one to a GPU node.
+    """
     annotations, labels = (f"object.?metadata.?{part}.orValue({{}})" for part in ("annotations", "labels"))
     judged = any_of((f"k in {array((policy.annotation, CODE))}", f"[k.split('/')[0]].exists(d, {device_domain('d')})"))
     yield Clause(

@@ -46,7 +46,7 @@ def check(review: Review[Labelled]) -> Iterator[Finding]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Exact: the fallback gives the same verdict as the webhook."""
     key = text(CONFIG_LABEL)
     yield Clause(
         any_of((f"variables.now[?{key}] == variables.before[?{key}]", include(policy.administrators), registers())),

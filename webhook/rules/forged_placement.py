@@ -65,7 +65,7 @@ def _lost(old: Pod, new: Pod) -> Iterator[tuple[str, str]]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Exact: the fallback gives the same verdict as the webhook."""
     annotation, label = named("k", PLACEMENT_ANNOTATIONS), named("k", PLACEMENT_LABELS)
     writer = any_of((include(policy.schedulers), include(policy.administrators)))
     yield Clause(

@@ -38,7 +38,7 @@ LOOKS_AT = ("host namespace", "shared_memory", "host_paths")
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag pods in their node's process or IPC namespace, and those that mount its shared memory."""
+    """Flag pods that join their node's process or IPC namespace, and those that mount their node's shared memory."""
     pod = review.subject
     at = pod.at("spec")
     for key, what in (("hostPID", "the processes"), ("hostIPC", "the shared memory")):
@@ -110,10 +110,10 @@ def _may_reach(review: PodReview) -> bool:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact for the namespaces, where it is certain that the pod may see a GPU. Weaker for the shared memory.
+    """Exact for the namespaces of pods that certainly may see a GPU. Weaker for the shared memory.
 
-    If a pool allows `hostIPC`, updates of pods with claims pass with it. A path of the shared memory passes if the
-    policy lists it only for reading, and so does every folder above it.
+    If a pool allows `hostIPC`, an update of a pod with claims may have it. A path of the shared memory then passes if
+    the policy lists it, even only for reading, and each folder above the shared memory passes.
     """
     pools = [pool for pool in policy.pools if pool.host_ipc]
     if not pools:

@@ -62,7 +62,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: a mount passes if its path has `..` in it, and a pod passes if several sorts of pools may take it."""
+    """Weaker: a mount passes if its path has `..` in it, and a pod passes if pools of several kinds accept it."""
     strict = [pool.name for pool in policy.pools if pool.shared and pool.sharing != "time-slicing"]
     shared = [pool.name for pool in policy.pools if pool.shared]
     place = f"path == '/etc' || {within('path', host_paths.LIMIT_MOUNTS)}"

@@ -40,7 +40,7 @@ LOOKS_AT = ("extended resource", "gpu")
 
 
 def check(review: PodReview | Review[DeviceClaim]) -> Iterator[Finding]:
-    """Flag quantities that are not whole numbers from 1, requests that are not their limit, and more than one slice."""
+    """Flag quantities that are no whole number from 1, requests that differ from their limit, and second slices."""
     yield from _of_pod(review) if isinstance(review, PodReview) else _of_claim(review)
 
 
@@ -114,7 +114,7 @@ def _differ(one: object, other: object) -> bool:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Exact for pods where unsteered-pod is denied too. Claims pass."""
+    """Exact for pods, if the policy also denies unsteered-pod. Claims pass."""
     yield Clause(
         "variables.count <= 1 || size(variables.willing) == 0 || (!variables.willing.all(p, p in variables.shared)"
         " && (variables.pools.exists(p, !(p in variables.shared))"

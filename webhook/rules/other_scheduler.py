@@ -39,7 +39,10 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact for pods that ask by resources where unsteered-pod is denied too. Pods that have only claims pass."""
+    """Exact for pods that request GPUs by resources, if the policy also denies unsteered-pod.
+
+    Pods that have only claims pass.
+    """
     wanted = {pool.name: pool.scheduler for pool in policy.pools if pool.scheduler is not None}
     named = f"[object.spec.?schedulerName.orValue('')].map(n, n == '' ? '{DEFAULT_SCHEDULER}' : n)[0]"
     if wanted:

@@ -43,7 +43,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Exact, where it is certain that the pod may see a GPU. It reads capabilities only in letters of ASCII."""
+    """Exact for pods that certainly may see a GPU. The fallback reads only capabilities in ASCII letters."""
     names = array(sorted((*CAPABILITIES, *(f"CAP_{name}" for name in CAPABILITIES))))
     one = (
         "c.?securityContext.?privileged.orValue(false)"

@@ -31,7 +31,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[Labelled]) -> Iterator[Finding]:
-    """Flag a change of a node's labels that changes its pool, or the cards of a shared one."""
+    """Flag a change of a node's labels that moves the node to another pool, or changes the cards of a shared pool."""
     item, policy = review.subject, review.policy
     requester = item.requester
     if item.kind != "Node" or requester is None or _may(requester, item, policy):
@@ -68,7 +68,7 @@ def _move(before: Pool | None, now: Pool | None) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Exact: the fallback gives the same verdict as the webhook."""
     kubelet = all_of((registers(), f"{text(KUBELETS)} in request.userInfo.?groups.orValue([])"))
     may = [include(policy.administrators), include(policy.node_labellers)]
     if policy.self_registration:

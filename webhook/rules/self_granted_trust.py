@@ -48,7 +48,7 @@ def _reason(key: str, policy: Policy) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Exact: the fallback gives the same verdict as the webhook."""
     keys = array(sorted(policy.namespace_keys))
     yield Clause(
         any_of((f"{keys}.all(k, variables.now[?k] == variables.before[?k])", include(policy.administrators))),

@@ -54,7 +54,7 @@ MENDS = True
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag containers that ask for a time-sliced GPU and are not capped at their slice of it."""
+    """Flag containers that ask for a time-sliced GPU and have no memory limit within their slice of it."""
     pod, placement = review.subject, review.placement
     if "claim" in review.traits:
         yield from _unsized(review)
@@ -151,7 +151,10 @@ def _variable(step: Step, part: ContainerPlan, planned: CapPlan) -> Iterator[Fin
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: it checks only variables that are written for every card, and reads no value or changed annotation."""
+    """Weaker: the fallback checks only variables that are written for every card.
+
+    It reads no values, and no changed annotations.
+    """
     capped = [pool.name for pool in policy.pools if pool.sharing in policy.capped_sharing and not pool.driver_limits]
     names = [
         variable.name

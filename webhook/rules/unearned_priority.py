@@ -175,7 +175,7 @@ def _one(entry: PriorityScope) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact for pods that ask by resources where unsteered-pod is denied too.
+    """Exact for pods that request GPUs by resources, if the policy also denies unsteered-pod.
 
     Pods that have only claims, pods without GPUs on the nodes of pools, and groups of pods, pass.
     """

@@ -71,7 +71,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact, where it is certain that the pod may see a GPU."""
+    """Exact for pods that certainly may see a GPU."""
     asks = "size(variables.asks[i]) > 0"
     driven = "c.?env.orValue([]).exists(e, e.name == {} && !has(e.valueFrom) && e.?value.orValue('') == {})"
     closed = all_of(

@@ -39,7 +39,10 @@ LOOKS_AT = ("claim",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag claims of pods that the policy does not let claim devices. One that is known to hold no GPU only warns."""
+    """Flag claims of pods that the policy does not let claim devices.
+
+    Only warn if the claim is known to contain no GPU.
+    """
     pod, policy = review.subject, review.policy
     places = list(_claims(review))
     if not places or not pod.namespace:  # of a cluster-scoped object: its pods are judged where they are created
@@ -134,7 +137,7 @@ def _claims(review: PodReview) -> Iterator[ClaimEntry]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: it applies only if no pool has device classes."""
+    """Weaker: the fallback applies only if no pool has device classes."""
     if policy.has_device_pools:
         return  # what a claim may hold is judged where it is written, and for which account with facts
     some = (

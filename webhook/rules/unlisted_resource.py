@@ -39,7 +39,7 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Exact: the fallback gives the same verdict as the webhook."""
     name, before = "object.spec.?extendedResourceName", "oldObject.spec.?extendedResourceName"
     yield Clause(
         "request.kind.kind != 'DeviceClass' || "

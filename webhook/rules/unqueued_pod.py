@@ -123,7 +123,7 @@ def _place(pod: Pod, queue: Queue) -> tuple[str, Path]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact for new pods that ask by resources where unsteered-pod is denied too.
+    """Exact for new pods that request GPUs by resources, if the policy also denies unsteered-pod.
 
     Pods that have only claims pass, and so do updates that remove a queue.
     """

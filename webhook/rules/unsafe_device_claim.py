@@ -204,7 +204,10 @@ def _memory(limit: Any, path: Path) -> Iterator[Said]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: it reads only the version, kind, strategy and an absent interval of the driver's configuration."""
+    """Weaker: the fallback reads only a part of the driver's configuration.
+
+    It reads the version, the kind and the strategy, and whether an interval is absent.
+    """
     of_nvidia = (
         "([one.?deviceClassName.orValue('')] + one.?selectors.orValue([]).map(s, s.?cel.?expression.orValue('')))"
         ".exists(t, t.lowerAscii().contains('nvidia'))"

@@ -310,7 +310,7 @@ def _covers(own: Object, wanted: Object) -> bool:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: any pool that takes the pod is enough, and an update may take a gated pod's steering away."""
+    """Weaker: any pool that accepts the pod will do, and an update may remove the steering of a gated pod."""
     asked, taken = "size(variables.asked) == 0", "size(variables.willing) > 0"
     yield Clause(
         f"{asked} || {taken}",

@@ -26,7 +26,7 @@ LOOKS_AT = ("variables",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag values that open something, and values that are not known before the pod runs."""
+    """Flag values that give a container devices, and values that are unknown before the pod runs."""
     for path, name, value, container in review.exposure.variables:
         variable = DEVICE_VARIABLES[name]
         asks_here = container is not None and container.path in review.gpu_containers
@@ -42,7 +42,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Exact."""
+    """Exact: the fallback gives the same verdict as the webhook."""
     opens = []
     for each in DEVICE_VARIABLES.values():
         if each.harmless is not None:
