@@ -78,9 +78,8 @@ class Allowance:
     def again(self) -> "Allowance":
         """Return a fresh allowance for the old object of an update.
 
-        So an object that could be created can also be changed.
-
-        The deadline and the spelling guesses are shared, because different guesses would make equal findings differ.
+        So any object that could be created can be changed. The deadline and the spelling guesses are shared, because
+        different guesses would make equal findings differ.
         """
         other = Allowance(self.late)
         other._guesses = self.guesses
@@ -88,7 +87,7 @@ class Allowance:
 
     @property
     def guesses(self) -> Guesses:
-        """The guesses of misspelt words."""
+        """The corrections that messages suggest for misspelt words."""
         if self._guesses is None:
             self._guesses = Guesses()
         return self._guesses
@@ -111,8 +110,9 @@ class Allowance:
     def count(self, item: Callable[[], Object], at_most: int | None = None) -> None:
         """Pay for every entry of an object before any rule sees it. Raises TooLarge and TooLate.
 
-        `at_most` is an upper bound of its cost, or None if unknown. A bound that fits is paid without counting. The
-        object is fetched and counted only if too little is left for the rest.
+        `item` returns the object. `at_most` is an upper bound of its cost in units, or None if unknown. If the bound is
+        within the units that are left, it is paid, and the entries are not counted. They are counted later only if the
+        units run out.
         """
         self._object = item
         if at_most is not None and at_most <= self._left:
@@ -200,7 +200,10 @@ class Watched(tuple[Any, ...]):
 
 
 def watched(entries: Iterable[Any], allowance: Allowance, cost: int = 0) -> tuple[Any, ...]:
-    """Return the entries as a tuple. If they are many, or `cost` much, iterating over it checks the clock."""
+    """Return the entries as a tuple.
+
+    Iterating over it checks the clock if it has many entries, or if `cost` (units) is high.
+    """
     listed = tuple(entries)
     if max(len(listed), cost) <= FEW:
         return listed
@@ -210,7 +213,7 @@ def watched(entries: Iterable[Any], allowance: Allowance, cost: int = 0) -> tupl
 
 
 def alike(watching: tuple[Any, ...], entries: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the entries as a tuple that checks the clock if another one does."""
+    """Return the entries as a tuple. Iterating over it checks the clock if iterating over `watching` does."""
     return watched(entries, watching.allowance, FEW + 1) if isinstance(watching, Watched) else tuple(entries)
 
 

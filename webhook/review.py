@@ -19,7 +19,8 @@ S_co = TypeVar("S_co", bound=Subject, covariant=True)
 class shared(Generic[V]):  # noqa: N801 - a decorator, as `property` is
     """A property of a review that is computed once, when the first rule asks for it.
 
-    It is `functools.cached_property` without its lock, which Python 3.11 takes for each: one thread makes a review.
+    It works like `functools.cached_property`, without the lock that Python 3.11 takes on every call. A review needs no
+    lock, because a single thread uses it.
     """
 
     def __init__(self, compute: Callable[[Any], V]) -> None:
@@ -45,7 +46,10 @@ class Review(Generic[S_co]):
 
     @property
     def traits(self) -> frozenset[str] | None:
-        """The traits of the subject by which rules are asked; None if all rules are."""
+        """The traits of the subject, such as that it requests a GPU. None makes every rule run.
+
+        A rule with `LOOKS_AT` runs only if the subject has one of the traits listed there.
+        """
         return None
 
     @property
@@ -69,9 +73,10 @@ class Review(Generic[S_co]):
 
     @shared
     def origin(self) -> tuple[str, Mapping[str, str] | None, str]:
-        """The values by which a scope decides: namespace, its labels (None: unknown), and service account or "".
+        """The values that a scope is compared with.
 
-        Raises Malformed for a service account that is no text.
+        They are the namespace, its labels (None if unknown), and the service account or "". Raises Malformed for a
+        service account that is no text.
         """
         namespace = self.subject.namespace
         account = self.subject.service_account if isinstance(self.subject, Pod) else ""

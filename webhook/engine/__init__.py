@@ -1,1 +1,1 @@
-"""Judges requests by the rules, and makes the registration that decides which requests arrive."""
+"""Judges requests by the rules, and makes the webhook configurations by which an API server decides what to send."""

@@ -22,18 +22,22 @@ class AuditMode:
 
     @property
     def policy(self) -> Policy:
-        """The policy of the engine."""
+        """The policy by which the wrapped engine judges."""
         return self._engine.policy
 
     def mutate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Answer `/mutate` without a patch. The patch is computed anyway, to show that it is possible."""
+        """Answer `/mutate` without a patch.
+
+        The patch is computed all the same, because the verdict says what it would have been.
+        """
         verdict = self._engine.mutate(request, facts, late)
         return Verdict(malformed=verdict.malformed, would=_would(verdict))
 
     def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Answer `/validate`, with every finding only recorded. Findings that `/mutate` would repair are marked.
+        """Answer `/validate`. Every finding is only recorded, and those that `/mutate` would repair are marked.
 
-        `/mutate` did not patch the pod, so a pod that a patch would repair is patched here and judged again.
+        In audit mode `/mutate` has not patched the pod. So if a patch would repair the pod, it is patched here and
+        judged again to compute `would`.
         """
         verdict = self._engine.validate(request, facts, late)
         would = _would(verdict)
@@ -48,7 +52,7 @@ Judge = Engine | AuditMode
 
 
 def in_manner(engine: Engine, manner: Manner) -> Judge:
-    """Return a judge that answers by an engine, in the given manner."""
+    """Return the judge that answers by an engine's policy in this manner: it enforces, only records, or is lenient."""
     if manner is Manner.AUDIT:
         return AuditMode(engine)
     return engine.lenient() if manner is Manner.LENIENT else engine

@@ -1,4 +1,4 @@
-"""The result of comparing installed objects with those that a policy needs. Commands and the webhook present it."""
+"""The result of comparing installed objects with those that a policy needs. Commands and the webhook report it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from webhook.model import Object
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A part of an installation, and its differences from what the policy needs.
+    """A part of an installation, such as the webhook configurations, and its differences from what the policy needs.
 
-    `digest` is the policy hash in the `wanted` objects. `command` with `options` makes these objects again.
-    `actions` says what the bindings of policies do; they are `mixed` if the command would lose some of them.
+    `digest` is the policy hash in the `wanted` objects. `command` with `options` makes these objects again. `actions`
+    names the `validationActions` of the installed bindings, if it is about bindings; they are `mixed` if the command
+    would lose some of them.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Writes the conditions (CEL) under which an API server sends a request.
 
-They read what tenants wrote, so every field on the path is optional, and may be null. They may let more requests
-through than the rules judge, but never fewer.
+The conditions read objects that tenants wrote, so every field on a path is optional, and may be null. The conditions
+may let more requests through than the rules judge, but never fewer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from webhook.policy.scopes import Requesters
 
 
 def pods(policy: Policy) -> str:
-    """Return the expression that matches a pod that concerns a rule, or an update that removes what no update may."""
+    """Return the expression that matches each pod a rule may object to, and each update that removes a guarded part."""
     concerned = _concerned("[object]", policy)
     return concerned if concerned == "true" else f"{concerned}|| {_lost(policy)}"
 
@@ -78,9 +78,9 @@ def _by_group(choices: list[tuple[str, list[str]]]) -> str:
 
 
 def always_asked(workload: Workload) -> bool:
-    """Return whether every object of a kind must go to the webhook.
+    """Return whether every object of a kind must go to the webhook, because no CEL condition can choose among them.
 
-    That is so if CEL would have to flatten lists of lists, parse texts, or find nested objects of any kind.
+    To choose, CEL would have to flatten lists of lists, parse texts, or find nested objects of any kind.
     """
     return workload.opaque or any(map(_deep, workload.templates))
 
@@ -164,13 +164,16 @@ def others_than(requesters: Requesters) -> str:
 
 
 def binding(policy: Policy) -> str:
-    """Return the expression that matches a binding that no scheduler sent, or one with a judged annotation."""
+    """Return the expression that matches a binding of a pod if no scheduler sent it, or if it has a judged annotation.
+
+    Rules judge annotations such as the trust annotation, and those that make a runtime add devices.
+    """
     judged = " || ".join(_judged_annotation(policy))
     return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
 
 
 def scheduled_binding(policy: Policy) -> str:
-    """Return the expression that matches a binding by a scheduler that `binding` does not send."""
+    """Return the expression that matches every other binding: a scheduler sent it, and it has no judged annotation."""
     return f"!({binding(policy).strip()})\n"
 
 
@@ -183,9 +186,9 @@ object.?spec.?priorityClassName.orValue('') != ''
 
 
 def status(policy: Policy) -> str:
-    """Return the expression that matches a status update that changes a judged annotation or label.
+    """Return the expression that matches a status update that changes an annotation or label which rules judge.
 
-    A status update may write both, but kubelets change no judged key.
+    A status update may write both, but kubelets change none of these.
     """
     parts = (("annotations", _judged_annotation(policy)), ("labels", _judged_label(policy)))
     changed = "\n  || ".join(
@@ -207,12 +210,13 @@ def changed_labels(labels: Iterable[str]) -> str:
 
 
 def config_map(policy: Policy) -> str:
-    """Return the expression that matches a ConfigMap that may be a sharing configuration, or was one.
+    """Return the expression that matches a ConfigMap that may be a sharing configuration, or was one before an update.
 
-    Its namespace decides, or its text, which then contains `timeSlicing` or `sharing`. (?i) folds case as the device
-    plugin does: (?i)s also matches U+017F. Four more characters would exceed the cost limit of an expression on an edit
-    of twice 1 MiB. Outside the sharing namespaces no plugin reads the text. There, escaped letters are ignored, because
-    JSON has many. CEL cannot read binary data, and reading very many keys would cost too much.
+    It matches every ConfigMap in the policy's sharing namespaces. Elsewhere it matches those with `timeSlicing` or
+    `sharing` in their text, with a pattern that ignores case as the device plugin does: (?i)s also matches U+017F. Four
+    more characters in the pattern would exceed the cost limit of an expression on an edit of twice 1 MiB. Outside the
+    sharing namespaces no plugin reads the text, so escaped letters are ignored there: JSON has many. CEL cannot read
+    binary data, and reading very many keys would cost too much, so a ConfigMap with either always matches.
     """
     return (
         f"request.namespace in {array(sorted(policy.sharing_namespaces))}\n"
@@ -224,7 +228,7 @@ def config_map(policy: Policy) -> str:
 
 
 def named(config_maps: Iterable[tuple[str, str]]) -> str:
-    """Return the expression that matches the ConfigMaps of these namespaces and names."""
+    """Return the expression that matches the ConfigMaps with these namespaces and names."""
     by_name = (f"request.namespace == {text(space)} && request.name == {text(name)}" for space, name in config_maps)
     return "\n|| ".join(by_name) + "\n"
 

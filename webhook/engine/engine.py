@@ -1,4 +1,4 @@
-"""Judges a request by the policy and the facts. The webhook and the command line share this one path."""
+"""Judges a request by the policy and the facts. The webhook and the command line use the same code."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -120,10 +120,12 @@ class Engine:
         return self.validate(request, facts, late, None if first else seen)._replace(patch=operations)
 
     def marked(self, request: Request, facts: Facts, verdict: Verdict, late: Late = no_deadline) -> Verdict:
-        """Mark the results of a verdict on a request that `/mutate` would repair if every rule denied.
+        """Mark those results of a verdict that `/mutate` would repair if the policy denied every finding.
 
-        These are findings that disappear when the patch is applied. Under `Warn` and `Audit` nothing is patched, and
-        running pods may never have been patched, so most such findings are not the author's fault. Raises TooLate.
+        Raises TooLate.
+
+        They are the findings that disappear when the patch is applied. Under `Warn` and `Audit` nothing is patched, and
+        running pods may never have been patched, so most such findings are not the author's fault.
         """
         if not any(map(_may_be_repaired, verdict.results)):
             return verdict
@@ -143,7 +145,10 @@ class Engine:
         return Engine(replace(self.policy, actions={}, overrides=()), self.rules)
 
     def lenient(self) -> "Engine":
-        """Return the same engine, which lets in what a replica of another release did not patch, with a warning."""
+        """Return an engine with the same policy that only warns of a pod which lacks the patch of `/mutate`.
+
+        It is used while replicas of two releases answer: a replica of the other release may not write the same patch.
+        """
         return Engine(self.policy, self.rules, lenient=True)
 
     def _before(self, request: Request, old: Object, facts: Facts, allowance: Allowance) -> "_Case | None":

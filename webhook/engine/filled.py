@@ -57,9 +57,9 @@ def policy_webhook(ca_bundle: str, *, url: str | None = None) -> Object:
 
 
 def named(configuration: Object) -> tuple[Name, ...]:
-    """Return the policies that the paths of a configuration name; none if it has no webhooks.
+    """Return the names of the policies in the webhooks' paths of a configuration; none if it has no webhooks.
 
-    Raises ValueError if a path names none, or if two paths differ.
+    Raises ValueError if a path names no policy, or if two paths differ.
     """
     found = {_path(hook) for hook in configuration.get("webhooks") or ()}
     if not found:
@@ -74,7 +74,7 @@ def named(configuration: Object) -> tuple[Name, ...]:
 
 
 def both(one: Sequence[Webhook], other: Sequence[Webhook]) -> list[Webhook]:
-    """Return webhooks for the requests that both lists ask for, in the order of the first list."""
+    """Return webhooks for the requests that both lists of webhooks ask for, in the order of the first list."""
     named = {hook.name: hook for hook in other}
     shared = (_both(hook, named[hook.name]) for hook in one if hook.name in named)
     return [hook for hook in shared if hook is not None]

@@ -15,7 +15,7 @@ MUTATE, VALIDATE = "mutate", "validate"
 
 
 class Manner(StrEnum):
-    """How a policy answers: it enforces, it only records, or it only warns of pods without the patch of `/mutate`."""
+    """How a policy answers: it enforces, only records, or only warns of pods that lack the patch of `/mutate`."""
 
     ENFORCE = ""
     AUDIT = "audit"
@@ -52,7 +52,7 @@ MOST = 2
 
 
 class Path(NamedTuple):
-    """A path with names: its half, and the policies that answer, the older one first."""
+    """A parsed path: `half` is `mutate` or `validate`; `names` are the policies that answer, the older one first."""
 
     half: str
     names: tuple[Name, ...]
@@ -62,7 +62,7 @@ class Path(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """Read a path; None if it names no policies. A path of `/mutate` names one policy."""
+        """Read a path. Returns None if the path names no policies. A path of `/mutate` names exactly one policy."""
         half, _, names = text.removeprefix("/").partition("/")
         if not text.startswith("/") or half not in (MUTATE, VALIDATE):
             return None

@@ -25,7 +25,7 @@ def account(namespace: str) -> str:
 
 
 def webhook(half: str, namespace: str, user: str) -> dict[str, Any]:
-    """Return the webhook that is called for the probe of one half. It has no clientConfig yet.
+    """Return the webhook that receives the probe for `/mutate` or `/validate` (`half`), still without its clientConfig.
 
     `user` is the name of the account that sends the probe.
     """
@@ -59,7 +59,7 @@ _WARNING = re.compile(r"slicewarden probe (?P<path>/[a-z]+/[0-9a-z.-]+) release 
 
 
 def heard(headers: Iterable[str]) -> list[Proof]:
-    """Return the answers in the `Warning` headers of an API server's response, such as `299 - "…"`."""
+    """Return the proofs in the `Warning` headers of an API server's response, such as `299 - "…"`."""
     found = (match for header in headers for match in _WARNING.finditer(header))
     read = ((Path.read(match["path"]), match["release"]) for match in found)
     return [Proof(path, release) for path, release in read if path is not None]

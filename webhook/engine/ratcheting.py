@@ -14,7 +14,10 @@ Mark = tuple[str, Path, str]
 def added(
     results: Iterable[Result], item: Object, old_results: Iterable[Result], old: Object, allowance: Allowance
 ) -> list[Result]:
-    """Return the results that have at least one part which the old object did not have. Raises TooLate."""
+    """Return the results with at least one part (see `Finding`) that the old object's results do not have.
+
+    Raises TooLate.
+    """
     known = defaultdict[Mark, int](int)
     for result in old_results:
         allowance.look()

@@ -29,10 +29,12 @@ def ours(items: Iterable[Object]) -> list[Object]:
 
 
 def differences(policy: Policy, found: Iterable[Object]) -> list[str]:
-    """Describe how the installed configurations differ from those that the policy needs; nothing if they are current.
+    """Describe how the installed configurations differ from those that the policy needs.
 
-    The parts that an installation adds may differ: labels, other annotations and the caBundle. `failurePolicy` may
-    differ if it is Ignore for all webhooks, as in audit mode.
+    Returns nothing if they are current.
+
+    Labels, other annotations and the caBundle may differ, because an installation adds them. `failurePolicy` may differ
+    if it is Ignore for all webhooks, as in audit mode.
     """
     registered = {item["kind"]: item for item in ours(found)}
     hooks = [hook for item in registered.values() for hook in _hooks(item)]

@@ -135,9 +135,9 @@ def as_json(webhook: Webhook) -> Made:
 
 
 def left_alone(policy: Policy) -> tuple[str, ...]:
-    """Return the namespaces whose pods are not sent to the webhook: ALONE, and the policy's `leaveAlone`.
+    """Return the namespaces whose pods are not sent to the webhook: those in ALONE, and the policy's `leaveAlone`.
 
-    Other components are exempted by service account, which a namespace selector cannot see.
+    Components of the system in other namespaces are exempted by service account, which a namespace selector cannot see.
     """
     return (*ALONE, *(name for name in policy.leave_alone if name not in ALONE))
 

@@ -1,1 +1,1 @@
-"""A pod's GPU requests, its exposure to GPUs, and the pool it belongs to."""
+"""Determines a pod's GPU requests, the ways in which it could reach other GPUs, and the pool that it belongs to."""

@@ -1,1 +1,1 @@
-"""The memory caps of shared GPUs: how large they are, and how they are written into a pod."""
+"""Computes the memory caps of pods on shared GPUs, and how they are written into a pod."""

@@ -1,1 +1,1 @@
-"""The policy of an organisation: its types, and the reader of its file."""
+"""Defines the types of an organisation's policy, and reads policies from files and objects."""

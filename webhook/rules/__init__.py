@@ -34,7 +34,7 @@ REVIEWS: Mapping[type[Subject], type[Review[Any]]] = {Pod: PodReview, ConfigMap:
 
 
 def review_of(subject: Subject, policy: Policy, facts: Facts, allowance: Allowance | None = None) -> Review[Any]:
-    """Make the review of a subject, which all rules that judge it are given."""
+    """Make the review of a subject. All rules that judge the subject are given this review."""
     return REVIEWS.get(type(subject), Review)(subject, policy, facts, allowance or Allowance())
 
 
@@ -42,8 +42,8 @@ def review_of(subject: Subject, policy: Policy, facts: Facts, allowance: Allowan
 class Rule:
     """A rule: its id, what it judges, the function that judges, and its page (the module's docstring).
 
-    Only a rule that `mends` is asked for fixes, and only its findings may have fixes. `since` is the release that added
-    it. It runs only on pods with at least one of the traits that it `looks_at`; None stands for every pod.
+    Only a rule that `mends` may return findings with fixes. `since` is the release that added the rule. With
+    `looks_at`, the rule runs only on pods with at least one of these traits; with None it runs on every pod.
     """
 
     id: str
@@ -64,10 +64,11 @@ def releases() -> dict[str, Release]:
 
 @cache
 def walk() -> tuple[Rule, ...]:
-    """Load every rule of this folder, sorted by id. A rule judges the subjects of the reviews that its parameter names.
+    """Load every rule of this folder, sorted by id.
 
-    One whose findings have fixes says so by `MENDS = True`. `SINCE` is the release that brings it, as `"0.1"`.
-    `LOOKS_AT` are the traits without which it finds nothing in a pod.
+    The type of the parameter of a rule's `check` says which subjects the rule judges. A rule whose findings have fixes
+    sets `MENDS = True`. `SINCE` is the release that adds the rule, such as `"0.1"`. `LOOKS_AT` names traits; in a pod
+    with none of them the rule finds nothing.
     """
     return tuple(sorted(map(_rule, (m.name for m in pkgutil.iter_modules(__path__))), key=lambda r: r.id))
 
@@ -87,7 +88,10 @@ def _rule(name: str) -> Rule:
 
 
 def asked(rules: Iterable[Rule], traits: frozenset[str] | None) -> tuple[Rule, ...]:
-    """Return the rules that may find something in a subject with these traits (None: not known)."""
+    """Return the rules that may find something in a subject with these traits.
+
+    None, for unknown traits, returns all rules.
+    """
     return tuple(
         rule for rule in rules if rule.looks_at is None or traits is None or not rule.looks_at.isdisjoint(traits)
     )

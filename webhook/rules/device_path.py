@@ -54,7 +54,7 @@ MENDS = True
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag the hostPath volumes that lead to GPUs, in one finding, and each that `/mutate` mends in its own."""
+    """Flag hostPath volumes that lead to GPUs: one finding for each that `/mutate` makes harmless, one for the rest."""
     volumes = review.exposure.host_paths
     if not review.exposed:
         return

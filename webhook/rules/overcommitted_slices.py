@@ -25,7 +25,7 @@ SINCE = "0.1"
 
 
 def check(review: ConfigMapReview | Review[Labelled]) -> Iterator[Finding]:
-    """Flag nodes on which pods have more slices than there would be."""
+    """Flag nodes where running pods use more slices than the changed configuration would leave."""
     policy, facts = review.policy, review.facts
     if isinstance(review, ConfigMapReview):
         for path, now in changed(review.subject):

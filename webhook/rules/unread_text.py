@@ -21,7 +21,7 @@ LOOKS_AT = ("unread",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag a text that cannot be judged; at most with a warning."""
+    """Flag a text that cannot be judged. The finding is never more than a warning."""
     pod = review.subject
     if pod.unread and pod.unread != PARAMETER:
         what, way = "text", "put placeholders in quotes"
