@@ -1,4 +1,4 @@
-"""The pools of device claims: a claim belongs to a pool by its device class, and has trust as a pod has."""
+"""Decides which pool a device claim belongs to, by its device class and by the trust that it has, as a pod has."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -50,15 +50,15 @@ def _applies(grant: Grant, claim: DeviceClaim, policy: Policy) -> bool:
 
 
 def of_scheduler(claim: DeviceClaim, policy: Policy) -> bool:
-    """Return whether a scheduler made a claim: for a pod that requests a class's devices as an extended resource.
+    """Return whether the scheduler itself made a claim, for a pod that requests a device class as an extended resource.
 
-    Such a pod is judged by the resource (kubernetes dynamicresources/extendeddynamicresources.go).
+    The pod of such a claim is judged by its resource (kubernetes dynamicresources/extendeddynamicresources.go).
     """
     return claim.requester is not None and policy.schedulers.include(claim.requester)
 
 
 def opens(claim: DeviceClaim, pools: Iterable[Pool], policy: Policy, facts: Facts) -> tuple[Pool | None, list[str]]:
-    """Return the first of these pools that takes a claim, or the reasons why none does."""
+    """Return the first of these pools that accepts a claim, or None and the reason why each one refuses it."""
     claimed, refusals = trust(claim, policy, facts), []
     for pool in pools:
         refusal = closed(pool, claim.namespace, claimed, facts, "claim")
@@ -69,10 +69,13 @@ def opens(claim: DeviceClaim, pools: Iterable[Pool], policy: Policy, facts: Fact
 
 
 def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) -> Mapping[str, int]:
-    """Return the maximum number of devices that some requests take of each class that a pool offers.
+    """Return how many devices of each class some requests can take at most.
 
-    The scheduler takes one alternative of each request. Requests whose devices one constraint puts on different cards
-    count as one: together they take one slice of a card. `adminAccess` takes nothing from others.
+    Only classes that a pool offers are counted.
+
+    The scheduler takes one alternative of each request. Requests of which a constraint puts each device on a different
+    card count as one in a shared pool: together they take one slice of a card. Requests with `adminAccess` are not
+    counted, because they take no device from others.
     """
     found: dict[str, dict[object, int]] = {}
     for request in requests:
@@ -87,11 +90,10 @@ def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) 
 
 
 def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Return whether the account of a pod may use every claim that its namespace is allowed to have.
+    """Return whether the service account of a pod may use every claim that its namespace is allowed to have.
 
-    A claim is judged when it is written, by the grants of its namespace; a pod has only its name. So every grant that
-    the namespace's claims may use has to cover the pod's account, unless other grants cover the account in the same
-    pools.
+    A claim is judged when it is written, by the grants of its namespace. The pod only names the claim. So the account
+    has to be trusted, by grants that cover it, in every pool where a claim of the namespace may be trusted.
     """
     labels = facts.namespaces.get(pod.namespace)
     near = policy.grants_reaching(pod.namespace, labels)
@@ -109,9 +111,9 @@ def _pools(grants: Iterable[Grant], policy: Policy) -> frozenset[str]:
 class ClaimContents:
     """The contents of a claim or a template that is among the facts.
 
-    `classes` has the class of each request, and `others` is true if all are known not to be for GPUs. `pooled` are the
-    classes that pools offer, each once. `numbers` is how many devices it takes of them (`counted`), and `memory` the
-    smallest amount that a request for the class names, in MiB.
+    `classes` has the device class of each request. `others` is true if all of them are known not to be for GPUs.
+    `pooled` has those classes that pools offer, each once. `numbers` says how many devices of each pooled class the
+    claim takes (`counted`). `memory` has the smallest amount, in MiB, that a request for a class names.
     """
 
     classes: tuple[str, ...]
@@ -122,7 +124,7 @@ class ClaimContents:
 
 
 class ClaimEntry(NamedTuple):
-    """A pod's entry for a claim. `contents` is None if the claim is unknown."""
+    """One entry of a pod's `resourceClaims`. `contents` is None if the claim is unknown."""
 
     path: Path
     entry: Object
@@ -135,9 +137,9 @@ class ClaimEntry(NamedTuple):
 
 
 def claim_entries(pod: Pod, policy: Policy, facts: Facts, allowance: Allowance) -> Iterator[ClaimEntry]:
-    """Yield the pod's entries for claims. Each known claim is paid for once, by its requests.
+    """Yield the entries of a pod's `resourceClaims`. Raises TooLarge and TooLate.
 
-    Raises TooLarge and TooLate.
+    Each known claim costs units once, by the number of its requests.
     """
     reader, paid = _reader(policy, facts), set[ClaimContents]()
     for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
@@ -191,10 +193,10 @@ def _contents(requests: tuple[ClaimedRequest, ...], policy: Policy, facts: Facts
 
 
 class ClaimUse(NamedTuple):
-    """A pod's use of a claim that is among the facts and requests devices of pools.
+    """A pod's use of a known claim that requests devices of pools.
 
-    `path` is the pod's entry for it. `kind` and `name` are those of the claim, or of the template that makes it.
-    `containers` are those that get its devices; entries of one name have the same tuple.
+    `path` is the place of the claim in the pod. `kind` and `name` are those of the claim, or of the template that makes
+    it. `containers` are those that get its devices; entries with the same name share one tuple.
     """
 
     path: Path
@@ -223,7 +225,7 @@ def free(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 
 def uses(pod: Pod, listed: Iterable[ClaimEntry]) -> Iterator[ClaimUse]:
-    """Yield the known claims of a pod for devices of pools."""
+    """Yield a pod's uses of known claims that request devices of pools."""
     using: dict[str, list[Container]] = {}
     for container in pod.containers:
         resources = section(container.spec, "resources", container.path)
@@ -238,7 +240,7 @@ def uses(pod: Pod, listed: Iterable[ClaimEntry]) -> Iterator[ClaimUse]:
 
 
 def containers_of(used: Collection[ClaimUse]) -> Mapping[Path, Container]:
-    """Return the containers that get devices by some claims, by their paths."""
+    """Return the containers that get devices by these claims, each under its path."""
     if not used:
         return {}
     different = {id(use.containers): use.containers for use in used}  # thousands of entries may have one name
@@ -246,7 +248,7 @@ def containers_of(used: Collection[ClaimUse]) -> Mapping[Path, Container]:
 
 
 def totals(used: Collection[ClaimUse]) -> Mapping[str, int]:
-    """Return how many devices some claims take of each class, by the class's implicit resource."""
+    """Return how many devices of each class these claims take. The key is the implicit resource name of the class."""
     found: dict[str, int] = {}
     for contents, times in Counter(use.contents for use in used).items() if used else ():
         for name, number in contents.numbers.items():

@@ -12,7 +12,7 @@ from webhook.policy.model import Policy
 
 
 class Class(Enum):
-    """A device class: for GPUs, for other devices, for the daemons of a driver, or unknown."""
+    """The purpose of a device class: GPUs, other devices, the daemons of a driver, or unknown."""
 
     GPU = "GPU"
     OTHER = "other"
@@ -21,7 +21,7 @@ class Class(Enum):
 
     @property
     def without_gpu(self) -> bool:
-        """Whether its devices are known to lead to no GPU."""
+        """Whether the devices of the class are known to give no GPU."""
         return self in (Class.OTHER, Class.DAEMON)
 
 
@@ -79,7 +79,7 @@ def devices_of(name: str, facts: Facts) -> tuple[Device, ...]:
 
 
 def uncounted(name: str, facts: Facts) -> bool:
-    """Return whether a claim for a class may share a device without using up any of its memory."""
+    """Return whether a claim for a class may share a device without using up any of the device's memory."""
     drivers = _drivers(facts)
     return any(drivers[driver] for driver in drivers_of(name, facts))
 

@@ -13,7 +13,7 @@ from webhook.model import Malformed, Object, Path
 
 
 class Opening(NamedTuple):
-    """A place in a pod that opens a way to a GPU: the key or variable (`name`) and its value, None if unknown."""
+    """A place in a pod that could give it a GPU: the key or variable (`name`), and its value, None if unknown."""
 
     path: Path
     name: str
@@ -50,7 +50,7 @@ The shared memory of a node is a way where MPS uses it.
 
 
 class Exposure:
-    """The ways to a GPU that a pod opens, in a list for each kind of place. Most pods open none, and have no lists."""
+    """The ways in which a pod could reach a GPU: one list for each kind of place. Most pods have none, and no lists."""
 
     variables: Sequence[Opening] = ()
     limit_variables: Sequence[Opening] = ()
@@ -65,12 +65,12 @@ class Exposure:
     placements: Sequence[Opening] = ()
 
     def add(self, way: Way, opening: Opening | HostPath) -> None:
-        """Add a place that opens a way to a GPU."""
+        """Add a place that could give the pod a GPU to the list of its kind (`way`)."""
         vars(self).setdefault(way, []).append(opening)
 
     @property
     def ways(self) -> Collection[Way]:
-        """Every way to a GPU that the pod opens."""
+        """The kinds of places in this pod that could give it a GPU."""
         return cast("Collection[Way]", vars(self).keys())
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a pod that requests no GPU may run on a node with GPUs, and whether the guard covers those nodes."""
+"""Decides whether a pod without a GPU request may run on a GPU node, and whether the guard covers those nodes."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -21,7 +21,7 @@ def node_without_gpus(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 
 def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
-    """Say in words why a node counts as one with GPUs; empty if it is known to have none."""
+    """Return the reason, in words, why a node counts as one with GPUs; empty if it is known to have none."""
     node = facts.named.get(name)
     if node is None:
         return "is not known here"
@@ -35,8 +35,8 @@ def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
 def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = None) -> bool:
     """Return whether a toleration's effect may match the pools' taint with this key, or any taint if no key is given.
 
-    The effects of a taint are those that pools tolerate and those on known nodes. If a pool names no effect, any is
-    possible.
+    The possible effects of a taint are those that pools tolerate, and those on known nodes. If a pool names no effect,
+    every effect is possible.
     """
     effect, taints = toleration.get("effect"), _taints(policy, facts)
     effects = taints.get(key, frozenset()) if key is not None else frozenset().union(*taints.values())
@@ -57,16 +57,18 @@ def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
 
 
 def names_runtime(pod: Pod, policy: Policy) -> bool:
-    """Return whether a pod names a runtime class that gives GPUs."""
+    """Return whether a pod names a runtime class that gives its containers GPUs."""
     runtime = pod.spec.get("runtimeClassName")
     return isinstance(runtime, str) and runtime in policy.forms.runtime_classes
 
 
 def kept_off(pod: Pod, named: Iterable[ResourceEntry], policy: Policy, facts: Facts) -> bool:
-    """Return whether a pod's own node, or the guard's taint, keeps it off the nodes with GPUs.
+    """Return whether a pod cannot run on a node with GPUs.
 
-    If the pod `named` a resource with the taint's name, even at quantity 0, the API server may add a toleration. Its
-    plugin ExtendedResourceToleration (kubernetes plugin/pkg/admission/extendedresourcetoleration) runs before webhooks.
+    That is so if it names a node without GPUs, or if it names no node and does not tolerate the guard's taint. If the
+    pod requests a resource with the name of the taint (one of `named`), even at quantity 0, the API server may add a
+    toleration. Its plugin ExtendedResourceToleration (kubernetes plugin/pkg/admission/extendedresourcetoleration) runs
+    before webhooks.
     """
     if pod.spec.get("nodeName"):
         return node_without_gpus(pod, policy, facts)
@@ -79,15 +81,16 @@ def kept_off(pod: Pod, named: Iterable[ResourceEntry], policy: Policy, facts: Fa
 
 
 def given(taint: str) -> Object:
-    """Return the toleration that the API server adds for a resource with this name."""
+    """Return the toleration that the API server adds to a pod which requests a resource with the name of this taint."""
     return {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
 
 
 def older(pod: Object, policy: Policy, facts: Facts) -> bool:
-    """Return whether a pod of a cluster runs on a node with the guard's taint, and no toleration may be for the taint.
+    """Return whether a running pod is older than the guard's taint: its node has the taint, which it does not tolerate.
 
-    It is older than the taint. If it shows nothing of GPUs, its debug containers are sent to no webhook. Pods that
-    request GPUs are sent, mirror pods take no debug containers, and what is exempt from all rules is not judged.
+    Debug containers of such a pod are not sent to the webhook if nothing in the pod refers to GPUs. The result is false
+    for pods that need no report: those that request GPUs are sent, mirror pods take no debug containers, and those that
+    are exempt from all rules are not judged.
     """
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     taint, node = policy.guard.taint if policy.guard else None, facts.named.get(string(spec.get("nodeName")))
@@ -107,7 +110,7 @@ def older(pod: Object, policy: Policy, facts: Facts) -> bool:
 
 
 def unguarded(policy: Policy, facts: Facts) -> str | None:
-    """Describe in one line the nodes on which a pod that names no GPU could still see one; None if there are none."""
+    """Describe in one line the nodes with GPUs where the guard does not keep off pods without a GPU; None if none."""
     if policy.guard is not None and policy.guard.taint is None:
         return None
     taint = policy.guard.taint if policy.guard else None

@@ -1,8 +1,8 @@
-"""Decides whether a container may be frozen, and for how long. Values in, values out.
+"""Decides whether a container may be frozen, and for how long.
 
-The kubelet restarts a container whose liveness or startup probe fails `failureThreshold` times in a row. A
-frozen container fails each HTTP and gRPC probe, and a TCP probe once the backlog of its socket is full. The runtime
-refuses an exec probe of a frozen container, which the kubelet does not count as a failure (kubernetes
+The kubelet restarts a container whose liveness or startup probe fails `failureThreshold` times in a row. A frozen
+container fails each HTTP and gRPC probe, and a TCP probe once the backlog of its socket is full. The runtime refuses an
+exec probe of a frozen container, which the kubelet does not count as a failure (kubernetes
 pkg/kubelet/prober/worker.go).
 """
 

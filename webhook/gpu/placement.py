@@ -1,4 +1,4 @@
-"""Finds the pool that a GPU pod belongs to, by the trust that the pod has."""
+"""Decides which pool a GPU pod belongs to, by its trust and its requests."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -25,7 +25,8 @@ from webhook.text.words import listed
 class TrustRequest(NamedTuple):
     """The trust that a pod requests (`asked`, None without the annotation), and the `pools` in which it is granted.
 
-    `level` is the pod's trust in those pools. `withheld` is true if a grant covers the pod but not its requester.
+    `level` is the pod's trust in those pools. `withheld` is true if a grant covers the pod, but not the user who sent
+    it.
     """
 
     asked: object
@@ -34,7 +35,7 @@ class TrustRequest(NamedTuple):
     withheld: bool
 
     def in_(self, pool: Pool) -> str:
-        """Return the pod's trust in a pool."""
+        """Return the pod's trust in one pool."""
         return self.level if pool.name in self.pools else UNTRUSTED
 
 
@@ -137,7 +138,10 @@ components/notebook-controller/controllers/culling_controller.go.
 
 
 class Clash(NamedTuple):
-    """A pod's own node selection that no node of a pool can satisfy, with both sides in words."""
+    """The part of a pod's own node selection that excludes every node of a pool.
+
+    `tenant` is the pod's side in words, and `pool` the pool's side.
+    """
 
     path: Path
     tenant: str
@@ -148,11 +152,11 @@ class Clash(NamedTuple):
 
 @immutable
 class Placement:
-    """The pool that a pod belongs to, and the GPUs that it requests: `totals`, by resource.
+    """The pool that a pod belongs to, and the amounts of each GPU resource that it requests (`totals`).
 
-    `pool` is None if no pool takes the pod; `refusals` then has a reason for each pool, or a common one.
-    `clash` is set if the pod's own node selection keeps it out of the pool. `waits` is true if that selection and its
-    tolerations leave no known node of the pool that offers what the pod requests.
+    If no pool accepts the pod, `pool` is None, and `refusals` has a reason for each pool, or a common one. `clash` is
+    set if the pod's own node selection excludes the pool's nodes. `waits` is true if nodes of the pool are known, and
+    none of them both offers the requested GPUs and fits the pod's node selection and tolerations.
     """
 
     totals: Mapping[str, Amount]
@@ -225,7 +229,7 @@ _LIKELY = (True, None, False)
 
 
 def unoffered(asked: Iterable[str], policy: Policy) -> list[str]:
-    """Return the resources that no pool offers."""
+    """Return those of the requested resources that no pool offers."""
     return [name for name in asked if name not in policy.exact and not any(name in wide for wide in policy.wide)]
 
 
@@ -248,10 +252,11 @@ def _willing(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount]
 
 
 def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claimed: TrustRequest) -> tuple[str, ...]:
-    """Return the values with which the label of a clash would select a pool that takes the pod.
+    """Return the values of the clashing label with which the pod would select a pool that accepts it.
 
-    If nodes of that pool are known, these are the values of those that offer what it requests, and that it tolerates. A
-    pod with more than MAX_CHOICES terms and conditions gets none.
+    The label is that of `placement.clash`. If nodes of that pool are known, only values count whose nodes offer the
+    requested GPUs and have no taint that keeps the pod off. A pod with more than MAX_CHOICES terms and conditions gets
+    none.
     """
     written = sum(1 + len(term.expressions or ()) for term in pod.node_terms or ())
     if placement.clash is None or placement.pool is None or written > MAX_CHOICES:
@@ -275,7 +280,7 @@ def choices(pod: Pod, policy: Policy, facts: Facts, placement: Placement, claime
 
 
 def without(pod: Pod, *keys: str) -> Pod:
-    """Return a pod without all that it selects by some labels."""
+    """Return a copy of a pod that does not select nodes by these labels."""
     terms = pod.node_terms and tuple(
         term._replace(expressions=term.expressions and tuple(r for r in term.expressions if r.key not in keys))
         for term in pod.node_terms
@@ -285,7 +290,7 @@ def without(pod: Pod, *keys: str) -> Pod:
 
 
 def selected(pod: Pod, policy: Policy) -> Pool | None:
-    """Return the first pool whose nodes a pod selects by a label of that pool; None if there is none."""
+    """Return the first pool whose nodes a pod selects by one of that pool's labels; None if there is no such pool."""
     return next((pool for pool in policy.pools if _chosen(pod, pool) and not _excludes(pod, pool)), None)
 
 
@@ -302,7 +307,10 @@ def _closed(pool: Pool, pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
 
 
 def closed(pool: Pool, namespace: str, claimed: TrustRequest, facts: Facts, what: str = "pod") -> str:
-    """Return why a pool takes no pods, or claims (`what`), of a namespace with this trust; empty if it takes them."""
+    """Return why a pool accepts no pods of a namespace with this trust; empty if it accepts them.
+
+    `what` is the word for the subject in the message: `pod` or `claim`.
+    """
     if pool.tenants and not pool.tenants.reaches(namespace, facts.namespaces.get(namespace)):
         return f"pool {pool.name} is shared among other namespaces"
     level = claimed.in_(pool)
@@ -314,7 +322,7 @@ def closed(pool: Pool, namespace: str, claimed: TrustRequest, facts: Facts, what
 
 
 def offers(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest) -> tuple[str, ...]:
-    """Return the resources that a pod may request: those of all pools that take such pods."""
+    """Return the GPU resources that a pod may request: those of all pools that accept its namespace and its trust."""
     open_ = (pool for pool in policy.pools if not _closed(pool, pod, claimed, facts))
     return tuple(dict.fromkeys(name for pool in open_ for name in pool.resources.patterns))
 
@@ -347,7 +355,7 @@ def _names_on_nodes(policy: Policy, facts: Facts) -> Mapping[str, tuple[str, ...
 
 
 def foreign_vendor(name: str, policy: Policy) -> str:
-    """Return the maker of a GPU by its resource or device class, if no pool has GPUs of that maker; else empty."""
+    """Return the vendor of a GPU resource or device class if no pool has GPUs of that vendor; otherwise ""."""
     maker = vendor(name)
     return "" if maker in _makers(policy) else maker
 
@@ -360,7 +368,7 @@ def _makers(policy: Policy) -> frozenset[str]:
 
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
 def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return the exact resource names of the GPUs that pools offer, and the names of the nodes' other resources."""
+    """Return the exact names of the GPU resources that pools offer, and the names of the nodes' other resources."""
     had = {name for node in facts.nodes for name in node.resources}
     said = {name for pool in policy.pools for name in pool.resources.patterns if not name.endswith("*")}
     offered = said | {name for name in had if any(name in pool.resources for pool in policy.pools)}
@@ -368,7 +376,7 @@ def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]
 
 
 def clash(pod: Pod, pool: Pool) -> Clash | None:
-    """Return the pod's own node selection if it excludes every node of a pool; None if it does not.
+    """Return the part of a pod's own node selection that excludes every node of a pool; None if there is no such part.
 
     A selection that contradicts itself is not a clash: it selects no node in any pool.
     """

@@ -1,4 +1,4 @@
-"""The GPUs that a pod requests."""
+"""Reads the GPUs that a pod requests."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ class ResourceEntry(NamedTuple):
 
     @property
     def requested(self) -> bool:
-        """Whether it is listed under `requests`. It then has no limit, or a different one."""
+        """Whether the resource is listed under `requests`. It then has no limit, or a limit that differs."""
         return self.path[-2] == "requests"
 
 
@@ -37,7 +37,7 @@ class GPURequest(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the amount is a whole number of at least 1. Kubernetes takes no other amount."""
+        """Whether the amount is a whole number of at least 1. Kubernetes accepts no other amount of GPUs."""
         return isinstance(self.amount, int) and self.amount >= 1
 
     @property
@@ -47,14 +47,18 @@ class GPURequest(NamedTuple):
 
     @property
     def counted(self) -> Amount:
-        """The amount that sums use. A quantity that is not a whole number counts as 1, so that it hides nothing."""
+        """The amount that sums use.
+
+        A quantity that is not a whole number counts as 1, so that the sum still includes the request.
+        """
         return self.amount if self.whole and self.amount is not None else 1
 
 
 def slices(requests: Iterable[GPURequest]) -> int | None:
-    """Return how many slices of GPUs one container requests by one resource; None if it has none, or for a MIG device.
+    """Return how many slices of GPUs one container requests by one resource.
 
-    Also None if an amount is not a whole number yet, as in a template.
+    Returns None if it requests none, if the resource is a MIG device, or if an amount is not a whole number, as in a
+    template with placeholders.
     """
     counts = [int(each.counted) if each.whole and "mig-" not in each.resource else None for each in requests]
     return None if not counts or None in counts else max(filter(None, counts))

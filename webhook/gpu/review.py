@@ -92,7 +92,7 @@ class PodReview(Review[Pod]):
 
     @shared
     def asks(self) -> tuple[Path, ...]:
-        """The places where the pod asks for GPUs: its requests, then its claims."""
+        """The paths of all that asks for a GPU in the pod: first its resource requests, then its claims."""
         return (*[request.path for request in self.requests], *[use.path for use in self.claims])
 
     @shared
@@ -132,7 +132,7 @@ class PodReview(Review[Pod]):
 
     @shared
     def exposed(self) -> bool:
-        """Whether the pod may see a GPU: it requests one, names one, or nothing keeps it off the nodes with GPUs."""
+        """Whether the pod may see a GPU: it requests or names one, or nothing keeps it off the nodes with GPUs."""
         return (
             bool(self.requests)
             or guard.names_runtime(self.subject, self.policy)
@@ -148,7 +148,10 @@ class PodReview(Review[Pod]):
 
     @property
     def agents_way(self) -> str:
-        """The way out for a DaemonSet, whose pods mostly are agents of their nodes; empty for other objects."""
+        """The sentence that tells the author of a DaemonSet how to get an exemption; empty for other objects.
+
+        Most pods of DaemonSets are agents of their nodes, which an administrator may exempt.
+        """
         pod = self.subject
         if not pod.daemon or not pod.namespace:
             return ""
@@ -168,7 +171,10 @@ class PodReview(Review[Pod]):
 
     @shared
     def request_way(self) -> str:
-        """The words for requesting a GPU. They also say if the pool where the pod would go has none free."""
+        """The advice to request GPUs in `resources.limits`, for messages.
+
+        It also says if the pod's pool has no free GPU.
+        """
         pod, policy, facts, trust = self.subject, self.policy, self.facts, self.trust_request
         name = next((name for name in placement.offers(pod, policy, facts, trust) if not name.endswith("*")), "")
         pool = placement.place(pod, policy, facts, {name: 1}, trust).pool if name else None
@@ -177,7 +183,7 @@ class PodReview(Review[Pod]):
 
     @property
     def whole_gpu_way(self) -> str:
-        """The change with which a pod of a shared pool gets a whole GPU; empty if no pool would give it one."""
+        """The advice on how a pod of a shared pool gets a whole GPU; empty if no pool would give it one."""
         pod, key = self.subject, self.policy.annotation
         plain = {name: value for name, value in pod.annotations.items() if name != key}
         for way, annotations in (
@@ -196,13 +202,13 @@ class PodReview(Review[Pod]):
 def pods_of(
     request: Request, item: Object, policy: Policy, facts: Facts, old: Object | None = None
 ) -> Iterator[PodReview]:
-    """Yield a review for each pod of an object that no rule judges. Raises Malformed."""
+    """Yield a review for each pod of an object, for uses other than judging: no units are paid. Raises Malformed."""
     views = unpaid(request, item, old, policy.workloads)
     return (PodReview(view, policy, facts) for view in views if isinstance(view, Pod))
 
 
 def placements_for(request: Request, policy: Policy, facts: Facts) -> Iterator[Placement]:
-    """Yield where each pod of a request goes that asks for a GPU. Raises Malformed."""
+    """Yield the placement of each pod in a request's object that asks for a GPU. Raises Malformed."""
     for review in pods_of(request, request.object or {}, policy, facts, request.old_object):
         if review.placement is not None:
             yield review.placement

@@ -1,4 +1,4 @@
-"""A pod's own selection among the nodes of a pool, and the known nodes that match it."""
+"""Reads how a pod itself chooses among the nodes of a pool, and finds the known nodes that match."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from webhook.policy.model import Pool
 
 
 class Selection(NamedTuple):
-    """A pod's own choice among the nodes of a pool: labels, and node selector terms. One of the terms must match."""
+    """A pod's own choice among the nodes of a pool: by labels, and by node selector terms, of which one must match."""
 
     labels: frozenset[tuple[str, str]] = frozenset()
     terms: frozenset[NodeSelectorTerm] | None = None
@@ -27,8 +27,8 @@ class Selection(NamedTuple):
     def of(cls, pod: Pod, pool: Pool) -> "Selection":
         """Read a pod's node selector and required affinity, without the parts that all nodes of the pool satisfy.
 
-        The result is the same before and after steering. For most pods it is empty. It is empty too for a choice that
-        is too large to be evaluated for each node, and to be kept.
+        The result is the same before and after steering. For most pods it is empty. It is also empty for a selection
+        that is too large to be kept and compared with each node.
         """
         own, common, terms = pod.node_selector.items(), pool.nodes.labels.items(), pod.node_terms or ()
         if pod.node_terms is None and own <= common:
@@ -53,12 +53,12 @@ class Selection(NamedTuple):
         return all(node.labels.get(key) == value for key, value in self.labels)
 
     def costs_too_much(self, nodes: int) -> bool:
-        """Whether evaluating it for this number of nodes takes too long."""
+        """Return whether comparing the selection with this number of nodes would take too long."""
         return len(self.conditions) * nodes > MAX_CHECKS
 
     @property
     def conditions(self) -> list[Requirement]:
-        """The conditions of its terms."""
+        """The number of conditions in the terms of the selection."""
         return [each for term in self.terms or () for part in term for each in part]
 
 
@@ -211,7 +211,7 @@ def known_nodes(pool: Pool, facts: Facts) -> Nodes:
 
 
 def taken(pool: Pool, facts: Facts) -> str:
-    """Say that running pods have all GPUs and slices that a pool's known nodes offer; empty if one may be free."""
+    """Return a sentence if running pods use all GPUs or slices on a pool's known nodes; empty if one may be free."""
     count, what = _known(facts).taken(pool), _UNITS.get(pool.sharing, "slice")
     if count == 1:
         return f"the only {what} of pool {pool.name} is in use now"
@@ -223,7 +223,10 @@ _UNITS = {"none": "GPU", "mig": "MIG device"}
 
 
 def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:
-    """Return whether a node has the requested GPUs, free or in use. A node with unknown GPUs may have them."""
+    """Return whether a node has the requested GPUs, free or in use.
+
+    A node whose GPUs are unknown counts as having them.
+    """
     counted = ((name, much) for name, much in asked if not name.startswith(IMPLICIT))
     return not node.resources or all(node.resources.get(name, 0) >= much for name, much in counted)
 
@@ -231,23 +234,24 @@ def offers(node: Node, asked: Iterable[tuple[str, Amount]]) -> bool:
 def fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> bool:
     """Return whether a pool has a known node that the pod selects and tolerates, and that offers the requested GPUs.
 
-    A pod without a selection of its own fits unless such a node has another taint, because the order of pools in the
-    policy decides. A pod whose selection is too costly to evaluate fits too.
+    If the pod selects no nodes itself, a taint on such a node is the only obstacle, because then the order of pools in
+    the policy decides. A pod whose selection is too costly to evaluate fits too.
     """
     return _fits(pod, pool, facts, asked, repelling(pod, pool, facts, asked))
 
 
 def repelled(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> tuple[str, ...]:
-    """Return the keys of taints, sorted, that alone keep a pod off the known nodes of a pool; none if it fits."""
+    """Return the keys of taints, sorted, if only these taints keep a pod off every known node of a pool; else none."""
     keys = repelling(pod, pool, facts, asked)
     alone = keys and not _fits(pod, pool, facts, asked, keys) and _fits(pod, pool, facts, asked, frozenset())
     return tuple(sorted(keys)) if alone else ()
 
 
 def repelling(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -> frozenset[str]:
-    """Return the keys of lasting taints of a pool's known nodes that neither the pool nor the pod tolerates.
+    """Return the keys of permanent taints on a pool's known nodes that neither the pool nor the pod tolerates.
 
-    A toleration of any value counts. The API server may tolerate taints that are named after a requested resource.
+    A toleration counts whatever its value. The API server may add tolerations of taints that are named after a
+    requested resource.
     """
     keys = _known(facts).taints(pool) if pool.has_nodes else frozenset[str]()
     if not keys:  # of nearly every pool
@@ -277,9 +281,11 @@ def _model(value: str) -> str:
 
 
 def assumes(pool: Pool, named: frozenset[str], facts: Facts) -> bool | None:
-    """Whether the card in a pool's `assume` is one of the named cards; the pool's first nodes will have that card.
+    """Return whether the card in a pool's `assume` is one of the named cards.
 
-    None if the pool already has a known node, if it has no `assume`, or if no card is named.
+    The pool's first nodes will have that card.
+
+    Returns None if the pool already has a known node, if it has no `assume`, or if no card is named.
     """
     assumed = model(pool.assume.product) if pool.assume and named else ""
     return assumed in named if assumed and not known_nodes(pool, facts) else None

@@ -21,20 +21,23 @@ def release(text: str) -> Release:
 
 @immutable
 class Override:
-    """Other actions for certain pods: those in a scope (None: everywhere), and in certain pools if any are named."""
+    """Other actions for the pods of a scope, and only in certain pools if any are named.
+
+    A scope of None means all pods.
+    """
 
     scope: Scope | None
     pools: frozenset[str]
     actions: Mapping[str, Action]
 
     def action(self, rule: str) -> Action | None:
-        """Return its action on the findings of a rule; None if it does not mention the rule."""
+        """Return the override's action on the findings of a rule; None if it does not mention the rule."""
         return self.actions.get(rule, self.actions.get(EVERY_RULE))
 
 
 @immutable
 class Exemption:
-    """Pods whose findings are only recorded, for certain rules or for all if none are named.
+    """An exemption: findings about certain pods are only recorded, for the named rules or, without names, for all.
 
     `until` is its last day. It is None for a component of the system, which stays exempt.
     """
@@ -45,7 +48,10 @@ class Exemption:
     until: date | None
 
     def holds(self, rule: str, today: date | None) -> bool:
-        """Return whether it applies to a rule now. If it has an end, it does not apply while the date is unknown."""
+        """Return whether the exemption applies to a rule on this day.
+
+        An exemption with a last day does not apply while the date is unknown.
+        """
         if self.rules and rule not in self.rules:
             return False
         return self.until is None or (today is not None and today <= self.until)

@@ -2,9 +2,9 @@
 
 A structural schema has no `$ref`, `const`, `uniqueItems`, `propertyNames`, `if` and no `additionalProperties: false`
 beside properties (apiextensions-apiserver pkg/apiserver/schema/structural.go). References are inlined. Other keywords
-become an API server's own ones, or rules in CEL with an error message. Defaults are left out: an API server would write
-them into the object, whose digest would no longer be that of its file. Neither a schema nor CEL detects other errors,
-such as overlapping pools. The webhook for policies and the controller report them.
+become those that an API server has, or rules in CEL with an error message. Defaults are left out: an API server would
+write them into the object, whose digest would no longer be that of its file. Neither a schema nor CEL detects other
+errors, such as overlapping pools. The webhook for policies and the controller report them.
 """
 
 import json

@@ -101,8 +101,8 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
 def written(value: Object) -> str:
     """Return the content of a policy as JSON with sorted keys: its name, and its spec without the mode.
 
-    Labels, an API server's own fields and the mode do not change it, so a file and the cluster's object made from it
-    have the same content.
+    The content leaves out labels, the mode, and fields that an API server adds. So a file and the cluster's object that
+    was made from it have the same content.
     """
     spec = {key: each for key, each in value["spec"].items() if key != "mode"}
     kept = {key: value[key] for key in ("apiVersion", "kind")}
@@ -310,7 +310,10 @@ def _contention(value: Object) -> Contention:
 
 
 def selector(value: Object) -> Selector:
-    """Read a selector of Kubernetes. The order of `matchLabels` means nothing, and API servers do not keep it."""
+    """Read a label selector.
+
+    The order of `matchLabels` is dropped, because it means nothing and API servers do not keep it.
+    """
     return Selector(
         labels=dict(sorted((value.get("matchLabels") or {}).items())),
         expressions=tuple(

@@ -24,7 +24,10 @@ _SILENT = frozenset(("$schema", "$id", "$defs", "title", "description", "example
 
 
 def fits(value: Any, schema: Any) -> bool:
-    """Return whether a value clearly fits; False may also mean that a keyword of the schema is not known here."""
+    """Return whether a value certainly fits a schema.
+
+    False may also mean that this module does not know one of its keywords.
+    """
     return _fits(value, schema, schema)
 
 

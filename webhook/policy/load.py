@@ -110,7 +110,10 @@ A file with more is likely no policy at all, and every hint takes time.
 
 
 def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Problem]:
-    """Return the errors with their places in the file, sorted by line. The search ends after MOST errors."""
+    """Return the errors of a policy with their places in the file, sorted by line.
+
+    The search ends after MOST errors.
+    """
     errors = iter(errors)
     named = [Problem(*document.where(path), f"{dotted(path)}: {text}") for path, text in islice(errors, MOST)]
     more = (

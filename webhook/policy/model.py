@@ -45,19 +45,19 @@ SHARED = ("time-slicing", "mps")
 
 
 class TorchVersion(NamedTuple):
-    """The PyTorch that pods run in certain namespaces and pools, or in all if none are named."""
+    """The release of PyTorch that pods run in certain namespaces and pools, or in all if none are named."""
 
     version: tuple[int, int]
     namespaces: frozenset[str] = frozenset()
     pools: frozenset[str] = frozenset()
 
     def holds(self, namespace: str, pool: str) -> bool:
-        """Return whether it applies to the pods of a namespace in a pool."""
+        """Return whether the entry applies to the pods of a namespace in a pool."""
         return (not self.namespaces or namespace in self.namespaces) and (not self.pools or pool in self.pools)
 
 
 class PythonPath(NamedTuple):
-    """The PYTHONPATH that some images set. Without names it applies to all namespaces, pools and images.
+    """The PYTHONPATH that certain images set. An entry without names applies to all namespaces, pools and images.
 
     `images` are the starts of image references.
     """
@@ -68,7 +68,7 @@ class PythonPath(NamedTuple):
     images: tuple[str, ...] = ()
 
     def holds(self, namespace: str, pool: str, image: str) -> bool:
-        """Return whether it applies to an image in the pods of a namespace in a pool."""
+        """Return whether the entry applies to an image in the pods of a namespace in a pool."""
         return (
             (not self.namespaces or namespace in self.namespaces)
             and (not self.pools or pool in self.pools)
@@ -94,10 +94,10 @@ REPORT, EVICT, KILL = "Report", "Evict", "Kill"
 
 
 class Over(NamedTuple):
-    """When and how a node's agent acts on a container that uses more of a card than it was admitted with.
+    """When and how a node's agent acts on a container that uses more of a card than its allowance.
 
-    It acts after `grace` seconds in which the use exceeds the allowance by more than `slack` MiB. EVICT and KILL also
-    require that `pressure` percent of the card's memory is in use.
+    The agent acts after `grace` seconds in which the use exceeds the allowance by more than `slack` MiB. EVICT and KILL
+    also require that `pressure` percent of the card's memory is in use.
     """
 
     action: str = REPORT
@@ -111,9 +111,10 @@ ONLY_REPORTED = Over()
 
 
 class Idle(NamedTuple):
-    """When and how a node's agent acts on a container that holds a slice of a shared card without work.
+    """When and how a node's agent acts on a container that has a slice of a shared card and does no work.
 
-    It is reported after `after` seconds. EVICT also evicts its pod, if it does not work for `notice` more seconds.
+    The agent reports the container after `after` seconds without work. EVICT also evicts its pod, if it does not work
+    for `notice` more seconds.
     """
 
     after: int
@@ -187,7 +188,10 @@ class Queue(NamedTuple):
 
 @immutable
 class PriorityScope:
-    """Lets certain pods with GPUs name some priority classes. Trust, scope and pools restrict the pods, if given."""
+    """Lets certain pods with GPUs name some priority classes.
+
+    Trust, scope and pools limit it to some pods, if given.
+    """
 
     classes: Names
     trust: frozenset[str] = frozenset()
@@ -197,11 +201,11 @@ class PriorityScope:
 
 @immutable
 class Pool:
-    """GPUs that are offered in the same way. With `tenants`, only pods of its namespaces may use them.
+    """A pool: GPUs that are offered in the same way. With `tenants`, only pods of its namespaces may use them.
 
-    Pods ask for them by `resources`, and by claims for `device_classes`, whose implicit names are resources too. A pool
-    with only device classes may have no `nodes`: the claim decides where a pod runs. `max_memory` is how many MiB one
-    claim may take of a shared device.
+    Pods ask for its GPUs by `resources`, and by claims for `device_classes`, whose implicit names are resources too. A
+    pool with only device classes may have no `nodes`, because the claim decides where a pod runs. `max_memory` is how
+    many MiB one claim may take of a shared device.
     """
 
     name: str
@@ -301,12 +305,12 @@ class Forms:
 
     @cached_property
     def daemon_classes(self) -> Names:
-        """The classes for the daemons of drivers, without those of `otherDeviceClasses`."""
+        """The device classes for the daemons of drivers, without those listed under `otherDeviceClasses`."""
         others = self.device_classes.other_than or ()
         return Names(name for name in gpu_requests.DAEMON_CLASSES if name not in others)
 
     def let_mount(self, path: str, access: Access) -> bool:
-        """Return whether pods with GPUs may mount a path of a node, because `host_paths` has it."""
+        """Return whether pods with GPUs may mount a path of a node, because the policy lists it under `hostPaths`."""
         if of_windows(path):
             return False
         plain, writes = normal(path), access is Access.WRITE
@@ -316,7 +320,7 @@ class Forms:
 class Guard(NamedTuple):
     """The protection of GPUs from pods that request none: the key of a taint on all nodes with GPUs.
 
-    Without a key, every pod is mutated instead.
+    Without a key, every pod is patched instead, so that its containers see no GPU.
     """
 
     taint: str | None = None
@@ -385,12 +389,12 @@ class Policy:
 
     @cached_property
     def digest(self) -> str:
-        """16 hexadecimal digits of the SHA-256 of its content."""
+        """The first 16 hexadecimal digits of the SHA-256 of the policy's content."""
         return sha256(self.written)[:16]
 
     @cached_property
     def asks_rbac(self) -> bool:
-        """Whether a grant asks for the right of trust."""
+        """Whether any grant of trust depends on a right in RBAC."""
         return any(grant.rbac for grant in self.grants)
 
     @cached_property
@@ -400,7 +404,7 @@ class Policy:
 
     @property
     def only_records(self) -> bool:
-        """Whether the file itself says that nothing is denied: by Audit or Off."""
+        """Whether the policy's mode is Audit or Off, so that nothing is denied."""
         return self.mode in (Switch.AUDIT, Switch.OFF)
 
     def action(self, rule: str) -> Action:
@@ -410,7 +414,10 @@ class Policy:
         return self.actions.get(rule, self.actions.get(EVERY_RULE, Action.DENY))
 
     def overriding(self, override: Override, rule: str) -> Action | None:
-        """Return the action of an override on the findings of a rule. `"*"` does not stand for a newer rule."""
+        """Return the action of an override on the findings of a rule.
+
+        An entry `"*"` does not apply to a rule that is newer than the policy's `rulesAsOf`.
+        """
         return override.actions.get(rule) if rule in self.newer else override.action(rule)
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
@@ -423,21 +430,21 @@ class Policy:
 
     @cached_property
     def grants_by_namespace(self) -> ByNamespace[Grant]:
-        """The grants, by the namespaces that they name."""
+        """An index of the grants by the namespaces that they name."""
         return ByNamespace(self.grants, lambda grant: grant.scope)
 
     def grants_reaching(self, namespace: str, labels: Mapping[str, str] | None) -> tuple[Grant, ...]:
-        """Return the grants that cover pods of some account in a namespace with these labels (None: unknown)."""
+        """Return the grants that cover some account of a namespace with these labels (None if unknown)."""
         return tuple([g for g in self.grants_by_namespace.near(namespace) if g.scope.reaches(namespace, labels)])
 
     @cached_property
     def exemptions_by_namespace(self) -> ByNamespace[Exemption]:
-        """The exemptions, by the namespaces that they name."""
+        """An index of the exemptions by the namespaces that they name."""
         return ByNamespace(self.exemptions, lambda exemption: exemption.scope)
 
     @cached_property
     def pools_by_namespace(self) -> ByNamespace[Pool]:
-        """The pools, by the namespaces that their tenants name."""
+        """An index of the pools by the namespaces that their tenants name."""
         return ByNamespace(self.pools, lambda pool: pool.tenants)
 
     @cached_property
@@ -452,9 +459,10 @@ class Policy:
 
     @cached_property
     def namespace_keys(self) -> frozenset[str]:
-        """The labels of namespaces that decide what a namespace may have, without the label that the API server sets.
+        """The keys of namespace labels by which the policy decides what a namespace may have.
 
-        The label that allows claims to take devices in use (`adminAccess`) is always included.
+        The label with the namespace's name, which the API server sets, is left out. The label that allows claims to
+        take devices in use (`adminAccess`) is always included.
         """
         scopes = (
             *(grant.scope for grant in self.grants),
@@ -469,16 +477,19 @@ class Policy:
         return frozenset({*selected, gpu_requests.ADMIN_ACCESS} - {NAME_LABEL})
 
     def caps(self, framework: str) -> bool:
-        """Return whether a framework is capped."""
+        """Return whether the policy caps a framework."""
         return self.frameworks is None or framework in self.frameworks
 
     @property
     def strict(self) -> bool:
-        """Whether a setting that takes a cap away is refused."""
+        """Whether the policy refuses a setting that takes a cap away."""
         return self.defeats is Action.DENY
 
     def torch(self, namespace: str, pool: str) -> tuple[int, int] | None:
-        """Return the PyTorch that pods of a namespace run in a pool, by the first entry that applies; or None."""
+        """Return the release of PyTorch that pods of a namespace run in a pool; None if the policy does not say.
+
+        The first entry that applies decides.
+        """
         return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
 
     def python_path(self, namespace: str, pool: str, image: str) -> str | None:
@@ -487,7 +498,7 @@ class Policy:
 
     @cached_property
     def wide(self) -> frozenset[ResourcePrefixes]:
-        """The sets of resources that pools offer by a name that ends in `*`."""
+        """The sets of resources that pools offer with a name that ends in `*`."""
         return frozenset(pool.resources.wide for pool in self.pools if pool.resources.wide.prefixes)
 
     @cached_property

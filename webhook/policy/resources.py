@@ -10,9 +10,8 @@ from webhook.catalog.names import Names
 class ResourceNames:
     """Names of extended resources. A name that ends in `*` matches every resource with that prefix.
 
-    Only with `shares` does it match renamed shares too: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG device, and
-    a pool of whole MIG devices does not offer it. Only with `all_cards` does it match resources that give all cards of
-    a node.
+    It matches renamed shares only with `shares`: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG device, and a pool
+    of whole MIG devices does not offer it. It matches resources that give all cards of a node only with `all_cards`.
     """
 
     def __init__(self, patterns: Iterable[str], *, shares: bool, all_cards: bool = False) -> None:
@@ -31,9 +30,9 @@ class ResourceNames:
 
 
 class ResourcePrefixes:
-    """All names with one of some prefixes, without those `left_out`, and with renamed shares only if it `shares`.
+    """A set of names: all with one of some prefixes, without those `left_out`; renamed shares only if it `shares`.
 
-    Compared by identity, which costs nothing: `ResourceNames` makes equal ones once.
+    Sets are compared by identity, which costs nothing: `ResourceNames` makes equal ones only once.
     """
 
     def __init__(self, prefixes: tuple[str, ...], shares: bool, left_out: tuple[str, ...]) -> None:

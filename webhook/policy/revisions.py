@@ -1,7 +1,8 @@
-"""Revisions: immutable ConfigMaps in which a controller keeps the policies that replicas hold, by their digests.
+"""Makes and reads revisions: immutable ConfigMaps in which a controller keeps the policies that replicas load.
 
-A replica uses a revision only if its label has the digest of its content, so no other ConfigMap can become a policy.
-One more ConfigMap with this label lists the releases whose replicas may begin to serve.
+Each has the digest of its policy. A replica uses a revision only if its label has the digest of its content, so no
+other ConfigMap can become a policy. One more ConfigMap with this label lists the releases whose replicas may begin to
+serve.
 """
 
 import json
@@ -22,12 +23,12 @@ _PART_OF = {"app.kubernetes.io/part-of": "slicewarden"}
 
 
 def name_of(digest: str) -> str:
-    """Return the name of the ConfigMap of a policy."""
+    """Return the name of the ConfigMap in which a policy is kept."""
     return f"slicewarden-policy-{digest}"
 
 
 def revision(policy: Policy, namespace: str) -> Object:
-    """Make the ConfigMap of a policy."""
+    """Make the ConfigMap in which a policy is kept."""
     return {
         **_config_map(name_of(policy.digest), namespace, policy.digest),
         "immutable": True,
@@ -52,12 +53,12 @@ def read(item: Object, rules: Iterable[str], *, frameworks: Iterable[str] = ()) 
 
 
 def label_of(item: Object) -> str:
-    """Return the value of the label; empty for another ConfigMap."""
+    """Return the value of the label that marks revisions; empty for any other ConfigMap."""
     return str((item["metadata"].get("labels") or {}).get(LABEL, ""))
 
 
 def by_label(items: Iterable[Object]) -> dict[str, Object]:
-    """Return the revisions by their digests, and the list of releases by RELEASES.
+    """Return the revisions by their digests, and the list of releases under the key RELEASES.
 
     A ConfigMap whose name does not match its label is left out, so no two revisions have the same digest.
     """
@@ -70,12 +71,12 @@ def _named(label: str) -> str:
 
 
 def releases(names: Iterable[str], namespace: str) -> Object:
-    """Make the ConfigMap of the releases whose replicas may begin to serve."""
+    """Make the ConfigMap that lists the releases whose replicas may begin to serve."""
     return {**_config_map(RELEASES_NAME, namespace, RELEASES), "data": {RELEASES: " ".join(sorted(names))}}
 
 
 def admitted(item: Object) -> frozenset[str]:
-    """Return the releases that a ConfigMap of releases names."""
+    """Return the releases that the ConfigMap of `releases` lists."""
     return frozenset(str((item.get("data") or {}).get(RELEASES, "")).split())
 
 

@@ -1,4 +1,4 @@
-"""The pods and users that a part of a policy covers: pods by namespace and account, users by name and group."""
+"""Describes which pods (by namespace and account) and users (by name and group) a part of a policy covers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -28,7 +28,10 @@ class Scope:
     everywhere: bool = False
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
-        """Return whether it covers pods of a service account in a namespace with these labels (None: unknown)."""
+        """Return whether the scope covers pods of a service account in a namespace with these labels.
+
+        `labels` is None if the labels are unknown.
+        """
         if namespace not in self.namespaces and not self.reaches(namespace, labels):
             return False  # most scopes: by their namespaces alone
         return not self.service_accounts or service_account in self._accounts
@@ -38,16 +41,16 @@ class Scope:
         return Names(self.service_accounts)
 
     def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Return whether it covers pods of some account in a namespace. Used for objects without an account."""
+        """Return whether the scope covers pods of some account in a namespace. Used for objects without an account."""
         if namespace in self.namespaces or self.everywhere:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
 
 
 class ByNamespace(Generic[T]):
-    """An index of items by the namespaces that their scopes name, to skip items for other namespaces.
+    """An index of items by the namespaces that their scopes name, with which items for other namespaces are skipped.
 
-    A None scope covers all.
+    An item whose scope is None covers all namespaces.
     """
 
     def __init__(self, things: Iterable[T], scope_of: Callable[[T], Scope | None]) -> None:
@@ -64,7 +67,7 @@ class ByNamespace(Generic[T]):
         self._for_most = self._at(self._others)
 
     def near(self, namespace: str) -> tuple[T, ...]:
-        """Return the items whose scope may cover a namespace, in their order."""
+        """Return the items whose scope may cover a namespace, in their original order."""
         naming = self._naming.get(namespace)
         return self._for_most if naming is None else self._at(sorted((*naming, *self._others)))
 
@@ -112,7 +115,7 @@ Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_po
 
 @immutable
 class Grant:
-    """Lets the pods of a scope be trusted, and only in certain pools if any are named.
+    """A grant: it lets the pods of a scope be trusted, and only in certain pools if any are named.
 
     With `requesters` it applies only if one of them sent the pod, or a controller made the pod from a judged template.
     With `rbac` it applies only if the pod's service account has the right of trust (webhook/facts/rights.py).
