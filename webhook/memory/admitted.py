@@ -1,4 +1,4 @@
-"""Computes what a container was admitted with: its request, and how much memory of a card it may use."""
+"""Computes with which GPU request a container was admitted, and how much memory of a card it may use."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -38,9 +38,9 @@ class Admitted(NamedTuple):
 
     @property
     def limit(self) -> int | None:
-        """The MiB to which the driver must limit it; None if it must not.
+        """The MiB to which the driver must limit the container; None if it must set no limit.
 
-        A container without an allowance gets no limit, because the request that it was admitted with is unknown.
+        A container without an allowance gets no limit, because the request with which it was admitted is unknown.
         """
         return self.allowance if self.driver and not self.exempt else None
 
@@ -50,7 +50,7 @@ UNKNOWN = Admitted()
 
 
 def admitted(item: Object, policy: Policy, facts: Facts, node: Node) -> Mapping[str, Admitted]:
-    """Return what each container of a pod was admitted with on a node, by name: nothing if the pod is malformed."""
+    """Return how each container of a pod was admitted on a node, by its name. Returns nothing for a malformed pod."""
     metadata = mapping(item.get("metadata"))
     namespace = string(metadata.get("namespace")) or "default"
     request = Request("", "CREATE", "", "v1", "Pod", "", namespace, "", None, False, item, None)
@@ -64,9 +64,9 @@ def admitted(item: Object, policy: Policy, facts: Facts, node: Node) -> Mapping[
 
 
 def widest(every: Iterable[Admitted]) -> Admitted:
-    """Return the widest limit of a pod's containers, for one of them that is not known: only the driver may limit it.
+    """Return the widest driver limit of a pod's containers, for a container of the pod whose name is unknown.
 
-    UNKNOWN if the driver must limit none of them.
+    Returns UNKNOWN if the driver must limit none of them.
     """
     limited = [each for each in every if each.limit is not None]
     stated = max((each.stated for each in limited if each.stated is not None), default=None)

@@ -1,4 +1,4 @@
-"""The annotation on a pod that records its cap, and the parts of the pod that have no cap."""
+"""Writes and reads the annotation on a pod that records its memory cap, and which of its parts have no cap."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -57,9 +57,10 @@ class Record:
         return json.dumps(value, separators=(",", ":"))
 
     def history(self, container: str, env: Mapping[str, str | None], whole: int = 0) -> Iterator[tuple[str, str, str]]:
-        """Yield the variables that were lowered and not changed since: entry of the record, name, and value before.
+        """Yield the variables that were lowered and have not changed since.
 
-        `whole` is the MiB of the whole slice, to which the driver's own limit is lowered.
+        Each comes with its entry in the record, its name, and its value before. `whole` is the MiB of the whole slice,
+        to which the driver's own limit is lowered.
         """
         spellings = (*self._spellings, str(whole)) if whole else self._spellings
         for entry in self.lowered:
@@ -70,7 +71,7 @@ class Record:
                     yield entry, name, old
 
     def still(self, entries: Collection[str]) -> list[str]:
-        """Return the entries of `lowered` that are among these, in their order."""
+        """Return the entries of `lowered` that are among the given ones, in the order of the record."""
         return [entry for entry in self.lowered if entry in entries or (entry == _MORE and entries)]
 
     @property
@@ -80,7 +81,7 @@ class Record:
         return tuple(filter(None, (self.fraction, percent, str(self.mib), str(self.mib * 2**20), "true")))
 
     def stands_for(self, other: "Record") -> bool:
-        """Return whether this record has the same content as another, with a cap that is no larger."""
+        """Return whether this record differs from another at most in its cap, which must not be larger."""
         return self is other or (
             self.pool == other.pool
             and self.claim == other.claim
@@ -94,12 +95,15 @@ class Record:
 
 
 def lowered(container: str, name: str, old: str) -> str:
-    """Return the entry for a lowered variable."""
+    """Return the record's entry for a variable that was lowered."""
     return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
 
 
 def of(pool: Pool, cap: Cap, **lists: Collection[str]) -> Record:
-    """Make the record of a pod from its lists of entries (LISTS). `uncapped` begins with the gaps of every pod."""
+    """Make the record of a pod from its lists of entries (LISTS).
+
+    `uncapped` begins with what no cap reaches in any pod.
+    """
     if not any(lists.values()):
         return plain(pool, cap)
     lists["uncapped"] = (*_beyond_reach(cap), *lists.get("uncapped", ()))
@@ -109,7 +113,7 @@ def of(pool: Pool, cap: Cap, **lists: Collection[str]) -> Record:
 
 @lru_cache(maxsize=64)
 def plain(pool: Pool, cap: Cap) -> Record:
-    """Make the record of a pod in which nothing was lowered and every part is capped that a cap can reach."""
+    """Make the record of a pod in which nothing was lowered, and every part that a cap can reach has one."""
     uncapped = tuple(_beyond_reach(cap))
     return Record(pool.name, _fraction(cap.budget), cap.budget.mib, (), uncapped, claim=_claim(cap.budget))
 
@@ -143,7 +147,7 @@ def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 def read(text: object) -> Record | None:
-    """Read a record; None for any other text. Anyone may have written it."""
+    """Read a record. Returns None for any other text, because anyone may have written the annotation."""
     if not isinstance(text, str) or len(text) > 8192:
         return None
     try:

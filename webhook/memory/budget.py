@@ -38,9 +38,9 @@ MAX_PROCESSES = 64
 
 
 class Wish(NamedTuple):
-    """The part of its slice that a pod requests: MiB for all its processes together, or None for the whole slice.
+    """The part of its slice that a pod requests: `memory` in MiB for all its processes together, or None for all.
 
-    A `claimed` slice is the part of a device that the pod's claim takes, whatever the replicas of the card.
+    If a claim sizes the slice, `claimed` is what the claim takes of the device, whatever the replicas of the card are.
     """
 
     memory: int | None = None
@@ -120,16 +120,17 @@ class Budget:
     """MiB that the contexts of all its processes take together."""
 
     def limit(self, slices: int) -> int:
-        """Return the MiB that all processes of a container with these slices may use on a card, contexts included.
+        """Return the MiB that all processes of a container may use on a card, CUDA contexts included.
 
-        NVIDIA's driver counts in this way. `slicewarden.dev/gpu-memory` only lowers it.
+        The container has these `slices` of the card. NVIDIA's driver counts memory in this way.
+        `slicewarden.dev/gpu-memory` can only lower the result.
         """
         most, asked = self.slice * slices, self.wish.memory
         return most if asked is None else min(most, asked + self.contexts)
 
     @property
     def enough(self) -> bool:
-        """Whether a framework can work within it."""
+        """Whether the budget is large enough for a framework to work."""
         return self.least >= MIN_BUDGET and self.permille > 0
 
     @property
@@ -149,7 +150,7 @@ class Budget:
 
     @property
     def arithmetic(self) -> str:
-        """The calculation in words."""
+        """The calculation of the cap in words."""
         whole, shares = f"({self.card.memory} MiB - {self.reserve} reserve) / ", f"{self.card.replicas} replicas"
         if self.wish.claimed is not None:
             whole, shares = "", f"{self.wish.claimed.mib} MiB by {shown(self.wish.claimed.by, quotes=False)}"
@@ -214,7 +215,7 @@ def _cards(facts: Facts, pool: Pool) -> Cards:
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
     """Return the nodes of a pool that decide the cap of a pod, with their cards.
 
-    These are not always nodes where the pod can land: the node that it waits for may not exist yet.
+    The pod need not fit on one of them now: the node that it waits for may not exist yet.
     """
     known = _computed(facts).cards(pool)
     return known if selection == ANY or selection.costs_too_much(len(known)) else _among(selection, known)

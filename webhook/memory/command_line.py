@@ -12,10 +12,10 @@ from webhook.memory.tables import ALONE, Form, Variable, VariableEffect
 class Program(NamedTuple):
     """A program that no variable can cap.
 
-    One of `commands` starts it, followed by `verb` if there is one. A Python module whose name begins with one of
-    `modules` starts it too. Its image has one of the names `images`: the last part of a reference, or the last two.
-    `flag` is the argument that takes a fraction of the card, and `without` says what happens without it. A program
-    without a flag has `advice`. It also reads `variables`.
+    It is recognised by one of `commands`, followed by `verb` if there is one; by a Python module whose name begins with
+    one of `modules`; or by its image, if the last part of the reference, or the last two parts, are in `images`. `flag`
+    is the argument that takes a fraction of the card, and `without` says what happens without the argument. A program
+    without a flag has `advice` instead. `variables` are variables that the program reads too.
     """
 
     name: str

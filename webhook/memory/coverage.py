@@ -15,7 +15,7 @@ from webhook.text.words import listed
 
 
 class By(StrEnum):
-    """How a framework is capped."""
+    """The means by which a framework is capped."""
 
     DRIVER = "driver"
     HOOK = "hook"
@@ -27,9 +27,9 @@ class By(StrEnum):
 
 
 class Capped(NamedTuple):
-    """How one framework or program is capped in one container.
+    """The way in which one framework or program is capped in one container.
 
-    If nothing caps it, `why` is the reason, and `way` is the line that turns a cap on; it may be empty.
+    If nothing caps it, `why` is the reason. `way` is the line of YAML that turns a cap on, or empty if there is none.
     """
 
     container: str

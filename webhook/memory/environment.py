@@ -92,11 +92,13 @@ def _defeats(env: Environment, framework: Framework) -> Iterator[Step]:
 
 
 def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
-    """Yield a step if a variable from `envFrom` may take a cap away. The container's own `env` overrides such a one.
+    """Yield a step if a variable from `envFrom` may take a cap away.
 
-    If an `envFrom` has a prefix with which such a name begins, the step counts the cap as taken away, because the
-    prefix hardly has another purpose. Without a prefix the names are unknown, so the step only says that this may
-    happen, and the rule unread-variables reports it.
+    The container's own `env` overrides such a variable.
+
+    If an `envFrom` has a prefix with which the name of such a variable begins, the step counts the cap as taken away,
+    because the prefix hardly has another purpose. Without a prefix the names are unknown. Then the step only says that
+    the cap may be taken away, and the rule unread-variables reports it.
     """
     names = [name for name in HIDING if name not in env]
     prefixes = sorted(prefixes, reverse=True)

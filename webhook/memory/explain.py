@@ -25,7 +25,7 @@ HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "ca
 
 
 def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
-    """Write the budget of every GPU in some pools, in MiB, and mark the one of pods that choose no card."""
+    """Write the budget of every GPU in some pools, in MiB, and mark the budget that pods get if they choose no card."""
     rows = [HEAD, *(row for pool in pools for row in _rows(pool, policy, facts))]
     lines = [*tables.columns(rows, right=range(2, len(HEAD)))]
     if any(row[-1].endswith("*") for row in rows):
@@ -105,7 +105,7 @@ class Landing(NamedTuple):
 
     @property
     def value(self) -> dict[str, Any]:
-        """The place and the reason, for programs. Only the first of many nodes are named."""
+        """The landing as an object for JSON: where the pod lands, and why. Only the first of many nodes are named."""
         return {
             "path": dotted(self.path),
             "pool": self.pool or None,
@@ -119,7 +119,7 @@ class Landing(NamedTuple):
 
     @property
     def explained(self) -> dict[str, Any]:
-        """The part that `--explain` adds to JSON: every node, and the cap. Memory is in MiB."""
+        """The fields that `--explain` adds to JSON: every node, and the cap. Memory is in MiB."""
         value: dict[str, Any] = {**self.value, "nodes": list(self.nodes)}
         if self.cap is None:
             return {**value, "why": self.uncapped}
@@ -145,9 +145,9 @@ _LISTED, _NAMED = 4, 10
 
 
 def landings(reviews: Iterable[Review[Any]], *, capped: bool = False) -> Iterator[Landing]:
-    """Yield the pool, the nodes and the cap of each reviewed pod that requests a GPU.
+    """Yield the landing of each reviewed pod that requests a GPU. Raises Malformed for an object of a wrong shape.
 
-    With `capped`, each has also how each framework is capped. Raises Malformed for an object of a wrong shape.
+    With `capped`, each landing also says how each framework is capped.
     """
     for review in reviews:
         if isinstance(review, PodReview) and review.placement is not None:

@@ -37,7 +37,7 @@ READ = frozenset({*LIMITS, OFF, PRELOAD})
 
 
 def sign(container: Container, env: Mapping[str, EnvVar], resource: str) -> str:
-    """Return the resource or the variable that shows that HAMi-core limits a container; empty if none does.
+    """Return the resource or the variable by which HAMi-core is known to limit a container; empty if there is none.
 
     `env` has the container's variables whose names are in READ. `resource` is the one of RESOURCES that the container
     requests, or empty.

@@ -45,7 +45,7 @@ class CapRefusal(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """A variable that still has the value it was lowered to, its former value, and its entry in the record."""
+    """A lowered variable that still has its new value, with its value before and its entry in the record."""
 
     entry: str
     name: str
@@ -54,7 +54,7 @@ class Lowered(NamedTuple):
 
 
 class ContainerPlan(NamedTuple):
-    """The steps for one container: `steps` for its variables, which are in `env`, and `argument` for its command."""
+    """The steps that cap one container: `steps` for its variables (`env`), and `argument` for its command."""
 
     name: str
     path: Path
@@ -77,25 +77,25 @@ class ContainerPlan(NamedTuple):
 
     @property
     def hooked(self) -> bool:
-        """Whether the hook limits the container to `limit`, as far as its image is known."""
+        """Whether NVIDIA's hook limits the container to `limit`, as far as the variables of its image are known."""
         return bool(self.limit) and not (self.image_limit is not None and self.image_limit.known)
 
     @property
     def shown(self) -> str:
-        """Its name as the record has it."""
+        """The container's name as the record writes it."""
         return _shown(self.name)
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
-        """The steps for its variables, and the one for its argument."""
+        """The steps for the container's variables, and the one for its argument."""
         return self.steps if self.argument is None else (*self.steps, self.argument)
 
 
 class CapPlan(NamedTuple):
-    """How one pod is capped in its pool.
+    """The plan of how one pod is capped in its pool.
 
     `record` is the record that the pod should have, and `before` the one that it has. `noted` is true if something was
-    lowered or is uncapped only in this pod.
+    lowered, or is uncapped only in this pod.
     """
 
     pod: Pod
@@ -127,7 +127,7 @@ class CapPlan(NamedTuple):
         )
 
     def missing(self, names: Sequence[str]) -> str:
-        """Describe the missing variables and the effect."""
+        """Return a sentence: which variables the pod lacks, and the effect."""
         may = "learns only from the driver's refusal that it has" if self.cap.driver else "may take more than its"
         return (
             f"the container does not set {listed(names, 3)}, so a process {may} {self.budget.least} MiB of a GPU in "
@@ -135,7 +135,7 @@ class CapPlan(NamedTuple):
         )
 
     def past(self, lowered: Lowered) -> str:
-        """Say that a variable was lowered earlier."""
+        """Return a sentence about a variable that was lowered earlier."""
         return f"Slicewarden lowered {lowered.name} from {lowered.old} to what a slice of pool {self.pool.name} allows"
 
     def records(self, *, changes: bool) -> bool:

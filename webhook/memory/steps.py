@@ -1,4 +1,4 @@
-"""Steps: the changes that cap a container, and the sentences that describe them."""
+"""Defines the steps: the changes that cap a container, and the sentences that describe them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ Torch = tuple[int, int] | None
 
 
 class Cap(NamedTuple):
-    """The cap of a pod, and the PyTorch in the pod.
+    """The cap of a pod, and the release of PyTorch that the pod runs.
 
-    `doubted` is true if only the pod claims to run an older PyTorch. Its claim then excuses nothing. `shim` is true if
+    `doubted` is true if only the pod claims to run an older PyTorch. The claim then excuses nothing. `shim` is true if
     every container of the pod has the shim. `driver` is true if the driver limits the pod to its slice; then the
     frameworks' variables only make errors easier to read. `limit` is the MiB to which NVIDIA's hook limits the
-    container by variables; 0 where none are written.
+    container by variables; 0 if no such variables are written.
     """
 
     budget: Budget
@@ -51,7 +51,7 @@ WRITES = frozenset({ADD, StepKind.SET, LOWER})
 
 
 class Words(NamedTuple):
-    """The message about a step, and a short `note` for the annotation. Without a note the step is not recorded.
+    """The message about a step, and a short `note` for the annotation. A step without a note is not recorded there.
 
     Fields in braces are `name`, `old`, `plain` (`old` without quotes) and `value` of the step, its details, and
     `fraction`, `percent`, `mib` and `bytes` of the budget.
@@ -62,7 +62,7 @@ class Words(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step. `name` is the variable or the program; `value` replaces `old`."""
+    """One step of capping a container. `name` is the variable or the program; `value` replaces `old`."""
 
     kind: StepKind
     name: str
@@ -139,7 +139,7 @@ def not_known(framework: str, name: str) -> Step:
 
 
 def stricter_fraction(framework: str, name: str, value: str | None, budget: Budget) -> Iterator[Step]:
-    """Keep a fraction that is no larger than the budget's. Complete, lower or refuse any other value."""
+    """Keep a fraction that is no larger than the budget's. Fill an empty one, lower a larger one, refuse other text."""
     if value is None or unknown(value):
         yield not_known(framework, name)
     elif not value.strip():

@@ -1,4 +1,4 @@
-"""The types of a framework's tables: its variables, and what takes its cap away."""
+"""Defines the types of a framework's tables: its variables, and the variables that take its cap away."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Form(StrEnum):
-    """The value of a variable, with its unit."""
+    """The form of a variable's value, with its unit."""
 
     SETTINGS = "`key:value` settings with commas between them; the cap is one of them, a fraction of the card"
     FRACTION = "a fraction of the card"

@@ -1,1 +1,1 @@
-"""Limits that NVIDIA's driver sets on the GPU memory of a container."""
+"""Handles limits on the GPU memory of a container that NVIDIA's driver enforces."""

@@ -19,17 +19,17 @@ LIST = "slicewarden facts --images"
 
 
 class ImageLimit(NamedTuple):
-    """The reason why an image may set a wider limit than a container's slice; `known` if a list of images says so."""
+    """A reason why an image may set a wider limit than a container's slice; `known` if a list of images shows it."""
 
     why: str
     known: bool
 
 
 def judge(facts: Facts, namespaces: Iterable[str], reference: str, most: int) -> ImageLimit | None:
-    """Compare what an image sets with the MiB of a container; None if a list shows that it sets nothing wider.
+    """Compare an image's limits with the MiB of a container. Returns None if a list shows that they are not wider.
 
     A tag can move to another image after the list was written. So only an image that the pod names by its digest is
-    known to set nothing wider. A value that is no number is not within the bound either.
+    known to set nothing wider. A value that is no number does not count as within the MiB either.
     """
     found = images.find(facts, namespaces, reference)
     wide = [(name, value) for name, value in found.limits or () if name in HARD and not _within(value, most)]

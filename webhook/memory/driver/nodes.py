@@ -1,9 +1,9 @@
-"""Says which nodes can set a limit by variables, so that a container with them starts there.
+"""Decides which nodes can set a limit by variables, so that a container with these variables starts there.
 
-On a driver without the call, and on cgroup v1, the hook fails, and the container does not start. No label of NVIDIA's
-gives the version of cgroup or of the toolkit. So an administrator vouches for a node with a label, and the pool must
-select its nodes by it: steering then keeps the pod off every other node, and off one that joins later until it has the
-label. A pod that is not steered gets none.
+NVIDIA's hook reads the variables. On a driver without its call, and on cgroup v1, the hook fails, and the container
+does not start. No label of NVIDIA's gives the version of cgroup or of the toolkit. So an administrator vouches for a
+node with a label, and the pool must select its nodes by that label: steering then keeps the pod off every node that
+does not have it yet. A pod that is not steered gets no variables.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ class Hindrance(NamedTuple):
 
 
 def in_the_way(review: PodReview, pool: Pool) -> str:
-    """Say why no variables may set the driver's limits of a pod in a pool, with one node; empty if they may."""
+    """Return why no variables may set the driver's limits of a pod in a pool, naming one node; empty if they may."""
     if not selected(pool):
         return f"pool {pool.name} does not select its nodes by {SELECTED}"
     if review.action(STEERING)[0] is not Action.DENY and not restricted(review.subject, pool):
@@ -53,12 +53,12 @@ def in_the_way(review: PodReview, pool: Pool) -> str:
 
 
 def selected(pool: Pool) -> bool:
-    """Return whether a pool selects only nodes with the label, so that no pod of it lands on another node."""
+    """Return whether a pool selects only nodes with the label, so that its pods cannot land on other nodes."""
     return SELECTED in pool.nodes.requirements
 
 
 def hindrances(pool: Pool, facts: Facts) -> tuple[Hindrance, ...]:
-    """Return what contradicts the label on the known nodes of a pool, in their order."""
+    """Return everything that contradicts the label on the known nodes of a pool, in the order of the nodes."""
     return _judged(facts)(pool)
 
 

@@ -18,7 +18,7 @@ NO_HOOK = "no hook"
 
 
 class StartNeed(StrEnum):
-    """Something of a node that containers with NVIDIA's variables need."""
+    """A property of a node without which containers with NVIDIA's variables do not start there."""
 
     DRIVER = "driver"
     CGROUP = "cgroup v2"
@@ -34,7 +34,7 @@ UNMET: Mapping[StartNeed, str] = {
 
 
 def needs(limits: bool | None, *, mig: bool) -> Mapping[StartNeed, bool]:
-    """Return whether each need is met; one that is not known is left out.
+    """Return whether the node meets each need. Needs of which this is unknown are left out.
 
     `limits` is whether the driver has memory limits, None if unknown, and `mig` whether a GPU has MIG devices.
     """

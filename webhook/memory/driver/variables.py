@@ -1,10 +1,10 @@
-"""NVIDIA's own limit, set by variables: judges a tenant's values, and adds ours where the hook may be used.
+"""Judges the variables by which a tenant sets NVIDIA's own memory limit, and adds ours where NVIDIA's hook may be used.
 
-A hook of NVIDIA's container toolkit gives them to the driver before a container starts: the limit is hard, the request
-soft. The container is not created if one of them is not a whole number of MiB, or if the request exceeds the limit
-(nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits; seen with the hook itself). Newer
-sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request. We do
-not know which hook a node has, so values must be valid for both, and ours take all four names: no ConfigMap that
+A hook of NVIDIA's container toolkit passes the variables to the driver before a container starts: the limit is hard,
+the request soft. The container is not created if one of them is not a whole number of MiB, or if the request exceeds
+the limit (nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits; seen with the hook itself).
+Newer sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request.
+We do not know which hook a node has, so values must be valid for both, and ours take all four names: no ConfigMap that
 `envFrom` names can then set one of them. The driver counts all processes of a container with their contexts. So the
 bound is the whole slice, not a framework's share of it.
 """
@@ -42,8 +42,8 @@ LARGER = Words("{name} is {old}, more than the slice or no limit; use {slice} or
 def merge(env: Environment, budget: Budget, limit: int = 0) -> Iterator[Step]:
     """Keep a limit within the slice, lower a larger one, and refuse values that stop the container or limit nothing.
 
-    If there is a `limit` (MiB), it is the bound, and each missing name is added: with the tenant's smallest hard limit,
-    or else with the bound. The request is then the limit, as the hook sets it where there is none.
+    `limit` (MiB), if given, is the upper bound, and every missing variable is added: with the tenant's smallest hard
+    limit, or else with the bound. The request is then the same value, which the hook uses too if there is no request.
     """
     most = limit or budget.slice
     own = {name: env[name] or "" for name in NAMES if name in env}

@@ -21,7 +21,7 @@ Merge = Callable[[Environment, Cap], Iterator[Step]]
 
 
 def nothing(*_: object) -> Iterator[Any]:
-    """Yield nothing: no cap is merged, or the cap reaches all of the framework."""
+    """Yield nothing. Used for a framework without `merge`, and for one without `uncapped`."""
     yield from ()
 
 
@@ -29,7 +29,7 @@ def nothing(*_: object) -> Iterator[Any]:
 class Framework:
     """A framework: its name in a policy, its tables, and the function that merges a cap into an environment.
 
-    `steps` is asked rather than `merge`: it knows where a framework has no cap.
+    Callers use `steps` and not `merge`, because `steps` also knows where the framework has no cap.
     """
 
     name: str
@@ -81,5 +81,5 @@ def _framework(name: str) -> Framework:
 
 
 def names() -> tuple[str, ...]:
-    """The frameworks that a policy may name."""
+    """Return the names of the frameworks that a policy may cap."""
     return tuple(framework.name for framework in walk())

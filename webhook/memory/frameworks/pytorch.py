@@ -180,7 +180,7 @@ def release(annotations: Mapping[str, object], stated: Torch, *, strict: bool) -
 
 
 def uncapped(cap: Cap) -> Iterator[str]:
-    """Name what no cap limits: older releases, unless the pod runs none of them."""
+    """Yield the releases of PyTorch that no cap limits, unless the pod is known not to run them."""
     if not cap.shim and not cap.budget.unified and (cap.torch is None or cap.torch < CAPPED_SINCE):
         yield SHIMMED
 

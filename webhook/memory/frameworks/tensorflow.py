@@ -72,6 +72,6 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
 
 
 def uncapped(cap: Cap) -> Iterator[str]:
-    """Name what no cap limits: without the shim, every release."""
+    """Yield that no cap limits any release of TensorFlow without the shim."""
     if not cap.shim:
         yield SHIMMED

@@ -66,15 +66,15 @@ def volume() -> dict[str, Any]:
 
 
 def mounts() -> list[dict[str, Any]]:
-    """The mounts of a container."""
+    """Return the mounts by which a container gets the shim."""
     return [{"name": VOLUME, "mountPath": f"{FOLDER}/{name}", "subPath": FILE, "readOnly": True} for name in NAMES]
 
 
 class Delivery(NamedTuple):
-    """How one container gets the shim: `findings` with their fixes, and a `note` if it does not get it.
+    """The way in which one container gets the shim: `findings` with fixes, or a `note` if it does not get the shim.
 
-    `given` is whether the container has the shim once the fixes are applied. `unread` is what keeps its Python from
-    reading it, as far as the pod shows that.
+    `given` is whether the container has the shim once the fixes are applied. `unread` is what prevents its Python from
+    reading the shim, as far as the pod shows that.
     """
 
     given: bool
@@ -84,7 +84,7 @@ class Delivery(NamedTuple):
 
     @property
     def caps(self) -> bool:
-        """Whether the container has the shim, and nothing in the pod shows that Python does not read it."""
+        """Whether the container has the shim, and nothing in the pod shows that its Python does not read the file."""
         return self.given and not self.unread
 
 
@@ -119,7 +119,7 @@ def image_path(pod: Pod) -> str | None:
 def deliver(
     container: Container, env: Mapping[str, EnvVar], budget: Budget, known: ImageSetting, *, strict: bool, runs: bool
 ) -> Delivery:
-    """Compare a container with one that has the shim. `known` is the PYTHONPATH that its image sets.
+    """Compare a container with what the shim needs in it. `known` is the PYTHONPATH that its image sets.
 
     `env` has the container's variables whose names are in READ. `runs` is whether the pod already exists, so that its
     containers cannot be changed.
@@ -203,7 +203,7 @@ def _mounts(container: Container, refused: list[Finding]) -> Iterator[dict[str, 
 
 
 def pod_findings(pod: Pod) -> Iterator[Finding]:
-    """Compare a pod with one that carries the shim's text and its volume."""
+    """Compare a pod with what the shim needs in it: the annotation with the text, and the volume."""
     at = pod.at("spec", "volumes")
     own = [(index, one) for index, one in entries(pod.spec, "volumes", pod.spec_path) if one.get("name") == VOLUME]
     missing: list[str] = []

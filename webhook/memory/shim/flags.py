@@ -1,4 +1,4 @@
-"""Finds in a container's command line what keeps its Python from reading the shim.
+"""Finds flags in a container's command line that prevent its Python from reading the shim.
 
 The usual wrappers are skipped: a wrapper that is not in the table hides the rest of the command line.
 """
@@ -60,7 +60,7 @@ _NESTED = 4
 
 
 def unread(words: Sequence[str]) -> str:
-    """Return what keeps the Python that a command starts from reading the shim, such as `python -I`; else empty.
+    """Return the flag that prevents the Python of a command from reading the shim, such as `python -I`; else empty.
 
     These are Python's flags -I, -E and -S, and `env -i` or `env -u PYTHONPATH` before it. If a script starts several
     commands of Python and one of them reads the shim, the others count as its helpers.
