@@ -1,4 +1,4 @@
-"""The types that a file of `kinds/` uses: its table, and where its objects are read."""
+"""Defines the types that a file of `kinds/` uses: its table of facts, and the places where its objects are read."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
@@ -13,7 +13,10 @@ V = TypeVar("V")
 
 
 class Fact(NamedTuple):
-    """The fact that one object states: its table, its key there, and the value; None if it states nothing."""
+    """The fact that one object states: its table, its key in the table, and its value.
+
+    Returns None if the object states nothing.
+    """
 
     table: str
     key: Any
@@ -59,7 +62,7 @@ Part = Mapping[str, Any]
 
 @immutable
 class Kind:
-    """A kind of facts: the resources that it reads, and its functions. All of it comes from the kind's file."""
+    """A kind of facts: the resources that it reads, and its functions. Each field comes from the kind's file."""
 
     name: str
     resources: tuple[Resource, ...]

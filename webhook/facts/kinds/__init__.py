@@ -86,7 +86,7 @@ CLUSTER_SCOPED = frozenset(
 
 
 def resources(*reaches: Reach) -> tuple[Resource, ...]:
-    """Return the resources that are read in one of these ways under some policy. Reach names the ways."""
+    """Return the resources that are read in one of these ways under some policy. `Reach` names the ways."""
     return tuple(resource for kind in walk() if kind.reach in reaches for resource in kind.resources)
 
 
@@ -116,7 +116,10 @@ def read(item: Object) -> Fact | None:
 
 
 def kept(item: Object) -> Object | None:
-    """Return the part of an object that facts need, so that ten thousand nodes fit; None if they need nothing."""
+    """Return the part of an object that facts need, so that ten thousand nodes fit into memory.
+
+    Returns None if they need nothing.
+    """
     kind = KINDS.get(group_kind(item))
     part = kind.kept(item) if kind else None
     if part is None:
@@ -133,7 +136,7 @@ def in_namespace(item: Object) -> bool:
 
 
 def slim(item: Object, policy: Policy) -> Object | None:
-    """Return the part of an object for a file in Git; None if nothing of it may be read."""
+    """Return the part of an object for a file in Git; None if no part of it may be in the file."""
     of = group_kind(item)
     kind, metadata = KINDS.get(of), mapping(item.get("metadata"))
     name = string(metadata.get("name"))

@@ -1,4 +1,4 @@
-"""ClusterPolicies of the GPU Operator: how it installs the device plugin."""
+"""Reads ClusterPolicies of the GPU Operator: how they install the device plugin."""
 
 from typing import Any
 

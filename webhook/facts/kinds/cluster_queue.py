@@ -1,4 +1,4 @@
-"""ClusterQueues of Kueue: their quotas."""
+"""Reads the quotas of Kueue's ClusterQueues."""
 
 from webhook.api.lenient import mapping
 from webhook.api.resources import Resource

@@ -1,4 +1,4 @@
-"""ComputeDomains: nodes that share memory. NVIDIA's DRA driver makes a template for the channels of each."""
+"""Reads ComputeDomains: groups of nodes that share memory. For each, NVIDIA's DRA driver makes a template of claims."""
 
 from collections.abc import Mapping
 from typing import Any

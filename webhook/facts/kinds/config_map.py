@@ -1,4 +1,4 @@
-"""ConfigMaps: sharing configurations of the device plugin, and lists of images."""
+"""Reads ConfigMaps: sharing configurations of the device plugin, and lists of images."""
 
 import base64
 import binascii
@@ -31,7 +31,7 @@ def kept(item: Object) -> Part:
 
 
 def slim(item: Object, _: Policy) -> Part:
-    """Keep the texts. Which of them a file has depends on the other objects in it."""
+    """Keep the texts. The other objects of a file decide which ConfigMaps the file has."""
     return kept(item)
 
 

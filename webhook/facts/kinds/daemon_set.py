@@ -1,6 +1,6 @@
-"""DaemonSets of the device plugin: how it is installed without the GPU Operator, or by it.
+"""Reads DaemonSets of the device plugin: how it is installed, with or without the GPU Operator.
 
-A file in Git has every DaemonSet, reduced to what rules judge, because exemptions are written from it.
+A file in Git has every DaemonSet, reduced to the parts that rules judge, because exemptions are written from them.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""DeviceClasses: their selectors, and the extended resource by which pods can request each."""
+"""Reads DeviceClasses: their selectors, and the extended resource by which pods can request each."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

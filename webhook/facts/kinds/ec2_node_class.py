@@ -1,4 +1,4 @@
-"""EC2NodeClasses of Karpenter on AWS: how Bottlerocket's own device plugin shares cards."""
+"""Reads EC2NodeClasses of Karpenter on AWS: how the device plugin of Bottlerocket shares cards."""
 
 from webhook.api.lenient import mapping, string
 from webhook.api.resources import Resource
@@ -13,12 +13,12 @@ TABLE = Table[str, NodeClassSharing]("node_classes")
 
 
 def read(item: Object, _: str, name: str) -> Fact:
-    """Read the sharing: whole cards if the user data does not set any, or is not for Bottlerocket."""
+    """Read how cards are shared: not at all if the user data says nothing about it, or is not for Bottlerocket."""
     return TABLE.row(name, _sharing(item))
 
 
 def slim(item: Object, _: Policy) -> Part:
-    """Keep the sharing, and nothing else of the user data, which may have secrets."""
+    """Keep how cards are shared, and nothing else of the user data, which may contain secrets."""
     found = _sharing(item)
     if found == WHOLE_CARDS:
         return {"spec": {}}

@@ -1,4 +1,4 @@
-"""GPUClusters of the GPU Operator, which stand in for a ClusterPolicy: their names."""
+"""Reads the names of GPUClusters of the GPU Operator, which replace its ClusterPolicy."""
 
 from webhook.api.resources import Resource
 from webhook.facts import parts

@@ -1,4 +1,4 @@
-"""LocalQueues of Kueue: the ClusterQueue to which each leads."""
+"""Reads LocalQueues of Kueue: the ClusterQueue to which each leads."""
 
 from webhook.api.lenient import mapping, string
 from webhook.api.resources import Resource

@@ -1,4 +1,4 @@
-"""MachineDeployments and MachineSets of the Cluster API and of OpenShift: nodes with GPUs that may be made."""
+"""Reads MachineDeployments and MachineSets of the Cluster API and of OpenShift: the GPU nodes that they can make."""
 
 from webhook.api.lenient import mapping, string
 from webhook.api.metadata import name_of
@@ -18,9 +18,10 @@ TABLE = Table[tuple[str, str, str], ScaledNodes]("machines")
 
 
 def read(item: Object, namespace: str, name: str) -> Fact:
-    """Read the nodes; None if they have no GPUs. OpenShift has the labels of nodes in the spec of the machine.
+    """Read the nodes that an object can make; None if they have no GPUs.
 
-    Also None for the MachineSet of a MachineDeployment, which makes the same nodes.
+    Also None for the MachineSet of a MachineDeployment, which makes the same nodes. OpenShift writes the labels of
+    nodes into the spec of the machine.
     """
     metadata = mapping(item.get("metadata"))
     template = mapping(mapping(item.get("spec")).get("template"))

@@ -1,4 +1,4 @@
-"""Namespaces: their labels."""
+"""Reads the labels of Namespaces."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Nodes: their labels, their taints, and the amounts of NVIDIA's resources that they report."""
+"""Reads Nodes: their labels, their taints, and the amounts of NVIDIA's resources that they report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Node:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether it has GPUs, by its labels or its resources."""
+        """Whether the node has GPUs, by its labels or its resources."""
         return PRESENT in self.labels or f"{VENDOR}gpu.product" in self.labels or bool(self.resources)
 
 
@@ -49,7 +49,7 @@ ORDER = 1
 
 
 def read(item: Object, _: str, name: str) -> Fact | None:
-    """Read a node; None for one without a name, which a file may have."""
+    """Read a node; None for a node without a name, which a file may have."""
     if not name:
         return None
     return TABLE.row(name, Node(name, parts.labels(item), _offered(mapping(item.get("status"))), _taints(item)))
@@ -65,7 +65,7 @@ def kept(item: Object) -> Part:
 
 
 def slim(item: Object, policy: Policy) -> Part:
-    """Keep the labels that may be read, the taints in order, and the amounts of every vendor's resources.
+    """Keep the labels that a file may contain, the taints in order, and the amounts of every vendor's resources.
 
     The condition about the network is kept too, with its reason.
     """

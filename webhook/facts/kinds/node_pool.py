@@ -1,4 +1,4 @@
-"""NodePools of Karpenter: the nodes with GPUs that it may make."""
+"""Reads NodePools of Karpenter: the GPU nodes that each can make."""
 
 from webhook.api.lenient import mapping
 from webhook.api.resources import Resource
@@ -13,7 +13,7 @@ TABLE = Table[str, ScaledNodes]("node_pools")
 
 
 def read(item: Object, _: str, name: str) -> Fact:
-    """Read the nodes; None if they have no GPUs of NVIDIA."""
+    """Read the nodes that a NodePool can make; None if they have no GPUs of NVIDIA."""
     return TABLE.row(name, scaling.of_node_pool(name, mapping(mapping(item.get("spec")).get("template"))))
 
 

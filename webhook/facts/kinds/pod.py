@@ -1,6 +1,7 @@
-"""Running pods that are allocated some of NVIDIA's resources.
+"""Reads running pods to which NVIDIA's resources are allocated.
 
-A file in Git also has pods that could reach a GPU in another way, reduced to what rules judge, for exemptions.
+A file in Git also has pods that could reach a GPU in another way, reduced to the parts that rules judge, because
+exemptions are written from them.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from webhook.policy.model import Policy
 
 
 class Holder(NamedTuple):
-    """A pod on a node that is allocated some of NVIDIA's resources; `asks` has the amounts."""
+    """A pod on a node to which some of NVIDIA's resources are allocated; `asks` has the amounts."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""PriorityClasses: their values, and whether their pods evict others."""
+"""Reads PriorityClasses: their values, and whether their pods evict others."""
 
 from typing import NamedTuple
 
@@ -30,5 +30,5 @@ def read(item: Object, _: str, name: str) -> Fact:
 
 
 def kept(item: Object) -> Part:
-    """Keep the fields that `read` reads; there is no spec."""
+    """Keep the fields that `read` reads. A PriorityClass has no spec."""
     return {key: item[key] for key in ("value", "preemptionPolicy", "globalDefault") if key in item}

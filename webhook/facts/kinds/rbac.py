@@ -1,4 +1,4 @@
-"""Roles and their bindings: which accounts may be trusted."""
+"""Reads Roles, ClusterRoles and their bindings, which decide the accounts that may be trusted."""
 
 from webhook.api.resources import Resource
 from webhook.facts import rights
@@ -21,7 +21,7 @@ def needed(policy: Policy) -> bool:
 
 
 def read(item: Object, namespace: str, name: str) -> Fact:
-    """Read a role or a binding unchanged, because one means nothing without the other."""
+    """Read a role or a binding unchanged, because roles and bindings mean something only together."""
     return TABLE.row((item["kind"], namespace, name), item)
 
 
@@ -31,5 +31,5 @@ def kept(item: Object) -> Part | None:
 
 
 def slim(item: Object, policy: Policy) -> Part | None:
-    """Keep the same, if the policy asks for rights."""
+    """Keep the same parts as `kept`, if the policy asks for rights."""
     return rights.kept(item) if policy.asks_rbac else None

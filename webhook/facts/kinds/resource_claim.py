@@ -1,4 +1,4 @@
-"""ResourceClaims and their templates: the devices that each requests."""
+"""Reads ResourceClaims and their templates: the devices that each requests."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -13,9 +13,11 @@ from webhook.model import Malformed, Object
 
 
 class ClaimedRequest(NamedTuple):
-    """The part of a `DeviceRequest` that rules read of a stored claim. `mib` is its memory; None if it names none.
+    """The part of a stored claim's `DeviceRequest` that rules read.
 
-    A claim can have a megabyte of selectors, and anybody may create many claims. So nothing else is kept of them.
+    `mib` is the memory it names, None if it names none.
+
+    Nothing else is kept, because a claim can have a megabyte of selectors, and anybody may create many claims.
     """
 
     device_class: str

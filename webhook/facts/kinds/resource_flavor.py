@@ -1,4 +1,4 @@
-"""ResourceFlavors of Kueue: labels and taints of the nodes to which a queue leads."""
+"""Reads ResourceFlavors of Kueue: labels and taints of the nodes to which a queue leads."""
 
 from webhook.api.lenient import mapping
 from webhook.api.resources import Resource

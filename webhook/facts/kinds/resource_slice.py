@@ -1,4 +1,4 @@
-"""ResourceSlices: the devices of each driver."""
+"""Reads ResourceSlices: the devices that each driver offers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from webhook.policy.model import Policy
 
 
 class Device(NamedTuple):
-    """A device in a ResourceSlice of a driver, on a node (empty for devices of several nodes).
+    """A device that a driver offers in a ResourceSlice. `node` is empty if several nodes can use it.
 
-    `memory` is in MiB, 0 if unknown. It is `shared` if several claims may have it at once, and `uncounted` if a claim
-    that does not request memory takes none of it (resource/v1 Device, CapacityRequestPolicy).
+    `memory` is in MiB, 0 if unknown. The device is `shared` if several claims may have it at once, and `uncounted` if a
+    claim that does not request memory takes none of it (resource/v1 Device, CapacityRequestPolicy).
     """
 
     driver: str
