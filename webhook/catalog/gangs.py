@@ -1,4 +1,4 @@
-"""Signs that a pod belongs to a group whose members wait for each other, so pausing one member stalls them all.
+"""Tables of the signs that a pod belongs to a group whose members wait for each other: pausing one stalls them all.
 
 Sources: kubernetes-sigs/jobset api/jobset/v1alpha2 (jobset-name), kubernetes-sigs/lws api/leaderworkerset/v1,
 kubeflow/trainer pkg/apis (job-name) and kubeflow/mpi-operator pkg/apis/kubeflow/v2beta1, ray-project/kuberay

@@ -201,5 +201,5 @@ VENDORS = {
 
 
 def vendor(name: str) -> str:
-    """Return the maker of a GPU with this resource's name or device class; empty if the name does not tell."""
+    """Return the vendor of a GPU by the name of its resource or device class; empty if the name does not show it."""
     return VENDORS.get(name.removeprefix(IMPLICIT).partition("/")[0], "")

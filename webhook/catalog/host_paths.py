@@ -392,17 +392,17 @@ DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
 
 
 def asks_for_device(path: str) -> bool:
-    """Return whether a mount at a path in normal form is a request for a device, or is at the place of one."""
+    """Return whether a mount's path in normal form begins like a folder in which each mount requests a device."""
     return path.startswith(DEVICE_MOUNTS)
 
 
 def shares_memory(path: str) -> bool:
-    """Return whether a path on a node is its shared memory, or is in it."""
+    """Return whether a path on a node is in the node's shared memory, such as /dev/shm."""
     return "shm" in path and within(normal(path), SHARED_MEMORY)
 
 
 def spellings(path: str) -> tuple[str, ...]:
-    """Return a path in normal form under each name of the shared memory of a node; only itself if it is elsewhere."""
+    """Return all names of a path in a node's shared memory, in normal form; only the path itself if it is elsewhere."""
     for place in SHARED_MEMORY:
         if within(path, (place,)):
             return tuple(each + path.removeprefix(place) for each in SHARED_MEMORY)
@@ -443,7 +443,7 @@ def of_windows(path: str) -> bool:
 
 
 def unknown(path: str) -> bool:
-    """Whether a writable path counts as leading to GPUs only because nothing names it as data."""
+    """Return whether a writable path counts as leading to GPUs only because no table lists it as a place of data."""
     plain = normal(path)
     return not _of_host(plain) and not _kept(plain) and not of_windows(path)
 
@@ -457,7 +457,7 @@ def _kept(path: str) -> bool:
 
 
 def names_devices(path: str) -> bool:
-    """Return whether a path leads to a node's GPUs through their devices, rather than through control of the node."""
+    """Return whether a path leads to a node's GPUs by their device files, and not by control over the node."""
     path = normal(path)
     return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
 
@@ -480,7 +480,7 @@ def begins(places: Iterable[str]) -> tuple[str, ...]:
 
 
 def above(places: Iterable[str]) -> frozenset[str]:
-    """Return the folders above some places, in normal form: `/` is empty."""
+    """Return all parent folders of some places, in normal form: the root folder is an empty text."""
     return frozenset("/".join(each[:depth]) for each in (p.split("/") for p in places) for depth in range(1, len(each)))
 
 

@@ -45,7 +45,7 @@ _PROFILES: Mapping[tuple[str, int], tuple[MIGProfile, ...]] = {
 
 
 def named(product: str) -> tuple[MIGProfile, ...]:
-    """Return the profiles of a product, smallest first, if its name alone tells how much memory the card has."""
+    """Return the profiles of a product, smallest first, if its name shows how much memory the card has; else none."""
     words = _words(product)
     known = {size: profiles for (name, size), profiles in _PROFILES.items() if name in words}
     if sizes := [int(word.rstrip("GB")) for word in words if re.fullmatch("[0-9]{1,4}GB?", word)]:

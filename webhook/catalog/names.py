@@ -1,4 +1,4 @@
-"""Sets of names. `NAME*` stands for every name with that prefix, and `*NAME` for every name with that suffix."""
+"""A set type for names. `NAME*` stands for every name with that prefix, and `*NAME` for every name with that suffix."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -22,7 +22,7 @@ class Names:
         return False
 
     def among(self, names: Collection[str]) -> list[str]:
-        """Return the names that are in the set, in their order."""
+        """Return those of the given names that are in the set, in their order."""
         length, starts = self.length, self.starts
         if suffixes := self.suffixes:
             return [name for name in names if (name[:length] in starts or name.endswith(suffixes)) and name in self]

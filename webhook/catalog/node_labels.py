@@ -143,7 +143,7 @@ _FAMILIES = {
 def card_type(name: str) -> CardType | None:
     """Return the card that a label's value names, such as `nvidia-tesla-t4`, `A10G` or `g4dn.xlarge`; None if unknown.
 
-    A size in the name counts: `nvidia-a100-80gb` has 80 GB.
+    A memory size in the name is used: `nvidia-a100-80gb` has 80 GB.
     """
     known = model(name)
     if known == "a100" and "80gb" in _words(name):

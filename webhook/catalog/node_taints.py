@@ -1,4 +1,4 @@
-"""The taints of nodes that come and go with a node's health, and those that last."""
+"""Lists the taints that come and go with a node's health, or have nothing to do with GPUs."""
 
 from webhook.catalog.names import Names
 

@@ -1,4 +1,7 @@
-"""Kinds whose objects contain no pod, request no GPU, and are not facts. Only their kind is read."""
+"""Lists kinds whose objects contain no pod, request no GPU, and are not facts.
+
+Of such an object only the kind is read.
+"""
 
 _BY_GROUP = {
     "": "Endpoints Event LimitRange PersistentVolume PersistentVolumeClaim ResourceQuota Secret Service ServiceAccount",

@@ -10,12 +10,12 @@ EACH_ITEM, EACH_VALUE = "[]", "{}"
 
 
 class Part(NamedTuple):
-    """A value that counts as a field of a pod or a container, but is written in another place.
+    """A value that counts as a field of a pod or a container, but is written in another place of the object.
 
-    `place` is where it is written, and `into` the keys of the field. `name` is the place of a text that, followed by
-    `suffix`, is one more key. Without such a text, the key is `unnamed`; if that is empty, the value does not count. A
-    `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map. Lists of
-    several parts are joined, and maps are merged.
+    `place` is where the value is written, and `into` the keys of the field. `name` is the place of a text that,
+    followed by `suffix`, is one more key. If there is no such text, the key is `unnamed`; if that is empty, the value
+    does not count. A `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value
+    of a map. Lists of several parts are joined, and maps are merged.
     """
 
     place: str
@@ -26,7 +26,10 @@ class Part(NamedTuple):
 
 
 def same(*fields: str) -> tuple[Part, ...]:
-    """Return parts for fields that have the same name in a pod. Each field is also the place of its value."""
+    """Return parts for fields that have the same name in the object as in a pod.
+
+    Each field is also the place of its value.
+    """
     return tuple(Part(field, (field.rpartition(".")[2],)) for field in fields)
 
 
@@ -54,7 +57,7 @@ class Template(NamedTuple):
 
     @property
     def metadata_only(self) -> bool:
-        """Whether the template has only metadata."""
+        """Whether the template has only metadata; its PodSpec is written in another place."""
         return self.spec is None and not (self.containers or self.parts or self.own or self.annotations)
 
 
@@ -80,13 +83,13 @@ class Workload(NamedTuple):
 
     @property
     def opaque(self) -> bool:
-        """Whether an API server's condition cannot read its pods."""
+        """Whether no condition of an API server can read the pods of this kind."""
         texts = self.objects or self.manifests or self.patches or self.files
         return bool(texts or any(t.parts or t.own or t.annotations for t in self.templates))
 
     @property
     def in_status(self) -> bool:
-        """Whether one of its pod templates is in its status."""
+        """Whether a pod template of this kind is in the object's status."""
         return any(template.at.startswith("status.") for template in self.templates)
 
 
@@ -95,7 +98,7 @@ Workloads = Mapping[tuple[str, str], Workload]
 
 
 def table(workloads: Sequence[Workload]) -> Workloads:
-    """Map workloads by group and kind. A later entry replaces an earlier one of the same kind."""
+    """Return a map of workloads by group and kind. A later entry replaces an earlier one of the same kind."""
     return {(workload.group, workload.kind): workload for workload in workloads}
 
 
@@ -116,7 +119,7 @@ def pod_specs(*places: str, annotations: str = "", containers: tuple[str, ...] =
 
 @cache
 def keys(place: str) -> tuple[str, ...]:
-    """Split a place into its keys."""
+    """Split a place, such as `spec.template`, into its keys."""
     parts = _DOT.split(place.removeprefix("/")) if place.strip("/") else ()
     return tuple(part.replace("\\.", ".") for part in parts)
 

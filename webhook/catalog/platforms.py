@@ -1,9 +1,9 @@
-"""The namespaces of platforms and network plugins, which have to start before any webhook.
+"""Lists the namespaces of platforms and network plugins, which have to start before any webhook.
 
 A node without its network plugin runs no other pod, not even the webhook's. If API servers asked the webhook about the
 plugin's pods, a cluster that lost all its nodes would stay down. `policy init` lists these namespaces under
-`leaveAlone`: those of platforms that exist, and those of network plugins that nodes name. Plugins in `kube-system` need
-no row: Amazon's VPC CNI, Azure CNI, Weave Net, kube-router, Kube-OVN and Multus.
+`leaveAlone`: those of platforms that the cluster runs on, and those of network plugins that nodes name. Plugins in
+`kube-system` need no row: Amazon's VPC CNI, Azure CNI, Weave Net, kube-router, Kube-OVN and Multus.
 """
 
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""The facts: an immutable snapshot of the cluster, which rules read."""
+"""Makes and keeps the facts: an immutable snapshot of the cluster, which rules read."""

@@ -1,8 +1,9 @@
-"""Knows which variables each image sets: reads the output of registry tools, and the ConfigMap that stores it.
+"""Finds which variables each image sets: reads the output of registry tools, and the ConfigMap that stores it.
 
-The variables are PYTHONPATH and the limits of NVIDIA's driver. A ConfigMap is read from files and watched in a cluster
-like those of the device plugin, so a list of images needs no further object, permission or watch. Its texts are JSON:
-image references, each with its variables, or with its PYTHONPATH alone, as lists had it before the limits were read.
+The variables are PYTHONPATH and the limits of NVIDIA's driver. A list of images is a ConfigMap, read from files and
+watched in a cluster like those of the device plugin, so it needs no further object, permission or watch. Its texts are
+JSON: image references, each with its variables, or with its PYTHONPATH only, as lists were written before the limits
+were read.
 """
 
 import json
@@ -33,7 +34,10 @@ Limits = tuple[tuple[str, str], ...]
 
 
 class ImageVariables(NamedTuple):
-    """The PYTHONPATH (`path`) that an image sets, empty for none, and the driver's limits, None if not recorded."""
+    """The PYTHONPATH (`path`) that an image sets, empty for none, and the limits of NVIDIA's driver that it sets.
+
+    `limits` is None if the list does not record them.
+    """
 
     path: str
     limits: Limits | None = None
@@ -45,7 +49,7 @@ class ImageVariables(NamedTuple):
 
 
 class ImageSetting(NamedTuple):
-    """The variables that an image sets, each None if unknown; then `why` says why the lists do not help."""
+    """The variables that an image sets. Each is None if unknown; then `why` says why the lists do not show it."""
 
     path: str | None
     why: str = ""
@@ -53,7 +57,7 @@ class ImageSetting(NamedTuple):
 
 
 def is_path(value: object) -> bool:
-    """Whether a value can be that of a variable: a printable text, which is empty if the image does not set it."""
+    """Whether a value can be that of PYTHONPATH: a printable text, empty if the image does not set the variable."""
     return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
 
 
@@ -106,9 +110,10 @@ def _key(full: str) -> str:
 
 
 def find(facts: Facts, namespaces: Iterable[str], image: str) -> ImageSetting:
-    """Find the variables that an image sets in the lists of some namespaces. `image` is its reference in a pod.
+    """Find the variables that an image sets, in the lists of some namespaces. `image` is its reference in a pod.
 
-    An unreadable list might have named the image, so then an image that no other list names is unknown.
+    If a list cannot be read, it might have named the image. So an image that no other list names then counts as
+    unknown.
     """
     full, why = reference(image), ""
     if not full:
@@ -183,8 +188,8 @@ class Unclear(ValueError):
 def printed(value: Any, named: str = "") -> Iterator[tuple[str, ImageVariables]]:
     """Yield the full references that a tool's output gives to an image, each with its variables. Raises Unclear.
 
-    `skopeo inspect` prints the name and the digest, `docker image inspect` and podman's print tags and digests; `skopeo
-    inspect --config` and `crane config` print neither, so they need the reference `named`.
+    `skopeo inspect` prints the name and the digest; `docker image inspect` and podman's command print tags and digests.
+    `skopeo inspect --config` and `crane config` print neither, so they need the reference `named`.
     """
     if isinstance(value, list):
         if named and len(value) > 1:
@@ -232,7 +237,7 @@ def _set(variables: Any) -> ImageVariables:
 def config_map(known: Iterable[tuple[str, ImageVariables]], namespace: str) -> Object:
     """Write full references and their variables as a ConfigMap. Raises Unclear if two disagree, or there are too many.
 
-    Each text is short enough for a fact, with an image on each line, so that a diff shows what changed.
+    Each text is short enough to be kept as a fact. Each image has a line of its own, so that a diff shows what changed.
     """
     listed: dict[str, ImageVariables] = {}
     said: dict[str, ImageVariables] = {}

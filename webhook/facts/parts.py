@@ -20,7 +20,7 @@ def labels(item: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def amounts(resources: Mapping[str, Any]) -> dict[str, int]:
-    """Return the amounts of NVIDIA's resources."""
+    """Return the amounts of NVIDIA's resources that a node reports."""
     return {name: count(amount) for name, amount in resources.items() if name.startswith(VENDOR)}
 
 
@@ -38,25 +38,25 @@ def extended(amounts: Any) -> dict[str, str]:
 
 
 def home(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the namespace in which the GPU Operator says that it runs."""
+    """Keep only the namespace in which the GPU Operator's status says that it runs."""
     said = string(mapping(item.get("status")).get("namespace"))
     return {"status": {"namespace": said}} if said else {}
 
 
 def variable(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep a variable. If its value comes from another object, keep only that fact."""
+    """Keep a variable of a container. If its value comes from another object, keep only the fact that it does."""
     if entry.get("valueFrom"):
         return {"name": entry["name"], "valueFrom": {"fieldRef": {}}}
     return filled(entry, "name", "value")
 
 
 def filled(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Return the entries of some keys that are not empty."""
+    """Return the entries of a map with these keys, without the empty ones."""
     return {key: value[key] for key in keys if value.get(key) not in (None, "", False, {}, [])}
 
 
 def without_config(value: Any) -> Any:
-    """Leave out the configuration of drivers, which no fact needs."""
+    """Return a spec without the configuration of drivers, which no fact needs."""
     if isinstance(value, dict):
         return {key: without_config(inner) for key, inner in value.items() if key != "config"}
     return value

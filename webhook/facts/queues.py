@@ -30,7 +30,7 @@ class Quota(NamedTuple):
 
 @immutable
 class Queues:
-    """Flavours and the quotas of ClusterQueues by name, and the namespaces whose LocalQueues lead to each."""
+    """The queues of Kueue: flavours and quotas by name, and for each ClusterQueue the namespaces that may use it."""
 
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     quotas: Mapping[str, tuple[Quota, ...]] = field(default_factory=dict)

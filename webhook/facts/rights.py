@@ -35,19 +35,19 @@ ALL_ACCOUNTS = "system:serviceaccounts"
 
 
 class Account(NamedTuple):
-    """A service account. Without a name it stands for all accounts of its namespace."""
+    """A service account. An account without a name stands for all accounts of its namespace."""
 
     namespace: str
     name: str
 
     @property
     def user(self) -> str:
-        """The name by which the API server knows it; empty for all accounts of a namespace."""
+        """The user name of the account in the API server; empty for all accounts of a namespace."""
         return f"system:serviceaccount:{self.namespace}:{self.name}" if self.name else ""
 
     @property
     def groups(self) -> tuple[str, str]:
-        """Its groups, as `authorizer.serviceAccount` has them in CEL: without `system:authenticated`.
+        """The account's groups, as `authorizer.serviceAccount` has them in CEL: without `system:authenticated`.
 
         Source: kubernetes staging/src/k8s.io/apiserver/pkg/authentication/serviceaccount/util.go, MakeGroupNames.
         """
@@ -88,17 +88,20 @@ Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go, Cl
 
 
 def shipped(objects: Iterable[Object]) -> list[Object]:
-    """Return the ClusterRole of the manifests, which is assumed to exist; nothing if the objects decide about it.
+    """Return the ClusterRole of our manifests if it must be assumed to exist, else nothing.
 
-    They do if they include a ClusterRole with its name, or `cluster-admin`: then they list all roles of a cluster, and
-    a role that is missing was deleted.
+    It is not assumed if the objects include a ClusterRole with its name, or `cluster-admin`: then they list all roles
+    of a cluster, and a role that is missing was deleted.
     """
     spoken = {("ClusterRole", "", name) for name in (ROLE, _OF_EVERY_CLUSTER)}
     return [] if any(group_kind(item) in KINDS and _name(item) in spoken for item in objects) else [SHIPPED]
 
 
 class Rights:
-    """Knows which accounts have the right of trust. The base class knows none, as in facts without bindings."""
+    """Answers which accounts have the right of trust.
+
+    This base class answers for none, as if no bindings were known.
+    """
 
     unknown = "no Role or RoleBinding is among the facts; add them to the facts, or ask the cluster with --live"
     """Why an answer is missing, and what to do, in a few words."""
@@ -108,18 +111,18 @@ class Rights:
         return None
 
     def noting(self) -> list[Account]:
-        """Return a new list, to which `held` adds the accounts without an answer that this thread asks about."""
+        """Start a list of the accounts that this thread asks `held` about without an answer, and return the list."""
         return []
 
     def ask(self, accounts: Iterable[Account]) -> None:
-        """Wait until the rights of these accounts are known, or the request has failed."""
+        """Wait until the rights of these accounts are known, or until the request for them has failed."""
 
 
 UNREAD = Rights()
 
 
 class GrantedRight(Rights):
-    """The right as Roles, ClusterRoles and their bindings give it (kubernetes pkg/registry/rbac/validation/rule.go).
+    """The right of trust as RBAC's roles and bindings grant it (kubernetes pkg/registry/rbac/validation/rule.go).
 
     A binding to a missing role grants nothing. The exception is the ClusterRole of the manifests, which is assumed to
     exist unless a cluster's roles are listed (`shipped`). An aggregated ClusterRole has the rules that are written in
@@ -161,7 +164,7 @@ class GrantedRight(Rights):
 
 
 def giving(role: Object) -> list[Mapping[str, Any]]:
-    """Return the rules of a Role or ClusterRole that give the right."""
+    """Return the rules of a Role or ClusterRole that grant the right of trust."""
     return [rule for rule in mappings(role.get("rules")) if _gives(rule)]
 
 
@@ -196,14 +199,14 @@ Named = tuple[str, str, str]
 
 
 def given_by(binding: Object) -> Named:
-    """Return the role of a binding."""
+    """Return the role to which a binding refers."""
     to = mapping(binding.get("roleRef"))
     kind = string(to.get("kind"))
     return kind, _name(binding)[1] if kind == "Role" else "", string(to.get("name"))
 
 
 def needed(objects: Iterable[Object], beside: Iterable[Object] = ()) -> list[Object]:
-    """Leave out the bindings whose role does not give the right; objects of other kinds stay.
+    """Return the objects without those bindings whose role does not grant the right of trust.
 
     Roles in `beside` are considered too, but not returned.
     """
@@ -215,7 +218,7 @@ def needed(objects: Iterable[Object], beside: Iterable[Object] = ()) -> list[Obj
 
 
 def kept(item: Object) -> Object | None:
-    """Return the part of a role or binding that is read; None if it gives nothing.
+    """Return the part of a role or binding that is read; None if it does not concern the right of trust.
 
     A ClusterRole with the name of the one in the manifests is always kept, because it replaces the assumed one.
     """

@@ -1,4 +1,4 @@
-"""The nodes that an autoscaler may make: the labels and taints that it knows before one exists, and the cards."""
+"""Describes the nodes that an autoscaler can make: the labels and taints that it knows in advance, and the cards."""
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -13,12 +13,12 @@ from webhook.facts.parts import VENDOR
 
 
 class ScaledNodes(NamedTuple):
-    """The nodes with NVIDIA GPUs that an autoscaler makes for one object, such as a NodePool.
+    """The nodes with NVIDIA GPUs that an autoscaler can make for one object, such as a NodePool.
 
-    `labels` are those of each such node, and known in advance. `products` are the known cards that it may have, by any
-    of their names; empty if none is named. `others` is whether it may have others as well. `gpus` is the most cards of
-    a node; None if unknown. `divided` is whether nodes offer other resources than whole cards, in a way that is not
-    known. `node_class` names an EC2NodeClass: classes of other kinds share no cards.
+    `labels` are the labels of each such node that are known in advance. `products` are the known cards that a node may
+    have, by any of their names; empty if none is named. `others` is whether it may have other cards as well. `gpus` is
+    the largest number of cards of a node; None if unknown. `divided` is whether nodes offer other resources than whole
+    cards, in a way that is not known. `node_class` names an EC2NodeClass: classes of other kinds share no cards.
     """
 
     maker: str
@@ -121,7 +121,7 @@ def _allowed(stated: Sequence[tuple[str, str, list[str]]]) -> dict[str, list[str
 def of_machines(
     kind: str, name: str, annotations: Mapping[str, Any], labels: Mapping[str, Any], spec: Mapping[str, Any]
 ) -> ScaledNodes | None:
-    """Return the nodes of a MachineDeployment or a MachineSet; None if they have no GPUs, or nothing tells them apart.
+    """Return the nodes of a MachineDeployment or MachineSet; None if they have no GPUs, or no labels known in advance.
 
     The annotations are those by which the cluster autoscaler scales from zero (kubernetes/autoscaler
     cluster-autoscaler/cloudprovider/clusterapi/clusterapi_utils.go; openshift/machine-api-operator).
@@ -154,7 +154,8 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 def of_accelerator(product: str) -> ScaledNodes:
     """Return the nodes that GKE Autopilot or node auto-provisioning makes for an accelerator.
 
-    They are chosen by the label (cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus), and have GKE's taint.
+    Pods choose such nodes by the accelerator's label (cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus).
+    The nodes have GKE's taint.
     """
     taint = Taint(node_labels.GPU_TAINT, "present", "NoSchedule")
     products = (product,) if node_labels.card_type(product) else ()
@@ -162,7 +163,7 @@ def of_accelerator(product: str) -> ScaledNodes:
 
 
 class NodeClassSharing(NamedTuple):
-    """How nodes of a class share their cards: each in `replicas` slices, which may be renamed."""
+    """How the nodes of a class share their cards: each card in `replicas` slices, whose resource may be renamed."""
 
     replicas: int
     renamed: bool

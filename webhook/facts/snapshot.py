@@ -80,22 +80,22 @@ class Facts:
 
     @cached_property
     def named(self) -> Mapping[str, Node]:
-        """The nodes by name."""
+        """The nodes, by their names."""
         return {node.name: node for node in self.nodes}
 
     @cached_property
     def queues(self) -> Queues:
-        """The queues of Kueue. They are read only from files, not from a live cluster."""
+        """The queues of Kueue. Only files provide them; they are never read from a live cluster."""
         flavors, quotas = self.table(resource_flavor.TABLE), self.table(cluster_queue.TABLE)
         return Queues(flavors, quotas, leading(self.table(local_queue.TABLE)))
 
     @property
     def scaled(self) -> tuple[ScaledNodes, ...]:
-        """The nodes with GPUs that autoscalers may make. They are read only from files, not from a live cluster."""
+        """The GPU nodes that autoscalers can make. Only files provide them; they are never read from a live cluster."""
         return (*self.table(node_pool.TABLE).values(), *self.table(machine_set.TABLE).values())
 
     def table(self, table: Table[K, V]) -> Mapping[K, V]:
-        """Return the facts of a kind whose table fills no field."""
+        """Return the facts of a kind whose table is no field of `Facts`."""
         return self.tables.get(table.name, {})
 
     def requested(self, kind: str, namespace: str, name: str) -> tuple[ClaimedRequest, ...] | None:
@@ -109,9 +109,9 @@ class Facts:
         return known
 
     def trusts(self, namespace: str, account: str = "") -> bool | None:
-        """Whether an account has the right of trust.
+        """Whether an account has the right of trust; None if unknown.
 
-        If the account has no name, whether all accounts of its namespace have it. None if unknown.
+        Without the name of an account: whether all accounts of the namespace have the right.
         """
         return self.rights.held(Account(namespace, account))
 
@@ -119,8 +119,8 @@ class Facts:
     def of(cls, objects: Iterable[Object]) -> "Facts":
         """Make facts from API objects, as `kubectl get -o yaml` prints them.
 
-        Objects of other kinds are skipped, and nodes without a name, which a file may have. A later object replaces an
-        earlier one with its name. A later namespace adds its labels, as `kubectl apply` does.
+        Objects of other kinds, and nodes without a name, are skipped. A later object replaces an earlier one with its
+        name. A later namespace adds its labels, as `kubectl apply` does.
         """
         return gathered(filter(None, map(kinds.read, objects)))
 

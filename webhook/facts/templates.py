@@ -11,7 +11,10 @@ from webhook.policy.model import Policy
 
 
 def slim(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *, plugin: bool) -> dict[str, Any]:
-    """Keep the parts of a pod or a template that rules read, and those by which a `plugin` finds its ConfigMap."""
+    """Keep the parts of a pod or a template that rules read.
+
+    For a device `plugin`, keep the names of its ConfigMap too.
+    """
     annotations = {
         key: value
         for key, value in mapping(metadata.get("annotations")).items()
