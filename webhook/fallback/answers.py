@@ -1,4 +1,4 @@
-"""How the fallback answers a request that a rule denies."""
+"""Defines how the fallback answers a request that breaks a rule: it denies, warns or only records."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -17,7 +17,7 @@ rules included: they reach GPUs, memory or trust that were not granted, or their
 
 
 class ValidationActions(StrEnum):
-    """The answer to a request that a rule denies. Each answer is also written to the audit log."""
+    """The answer of the fallback to a request that breaks a rule. Each answer is also written to the audit log."""
 
     DENY = "Deny"
     WARN = "Warn"
@@ -26,7 +26,7 @@ class ValidationActions(StrEnum):
     """AUDIT for the rules of RECORDED, and DENY for all others."""
 
     def to(self, rule: str) -> "ValidationActions":
-        """Return the answer to a request that this rule denies; never BY_RULE."""
+        """Return the answer to a request that breaks this rule: Deny, Warn or Audit, never ByRule."""
         if self is not ValidationActions.BY_RULE:
             return self
         return ValidationActions.AUDIT if rule in RECORDED else ValidationActions.DENY

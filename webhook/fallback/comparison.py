@@ -25,11 +25,12 @@ def compare(
     config_map: bool = False,
     facts: Facts | None = None,
 ) -> Comparison:
-    """Compare a fallback. Without a wanted answer or ConfigMap, those that the fallback was made with are used.
+    """Compare an installed fallback with the one that a policy needs.
 
-    Without a wanted answer, the actions of bindings may be anything, except in a fallback made by rule. In `audit` mode
-    the fallback must only record. The ConfigMap is compared if `config_map` says that it was read. Mutations are
-    compared if there are any, and are required with `mutate`. Their caps are computed from the cards among the facts.
+    If `answer` or `config_map` is not given, those with which the fallback was made are used. Without a wanted answer,
+    the actions of bindings may be anything, except in a fallback made by rule. In `audit` mode the fallback must only
+    record. The ConfigMap is compared if `config_map` says that it was read. Mutations are compared if there are any,
+    and are required with `mutate`. Their caps are computed from the cards among the facts.
     """
     wanted_answer = answer or current.answer_of(found)
     files, steers = static or current.of_files(found), current.steers(found)

@@ -60,7 +60,10 @@ def _named(item: Object) -> Params:
 
 
 def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
-    """Return the answers of a fallback's bindings except its guard: the strictest first, each with its bindings."""
+    """Return the answers of a fallback's bindings, the strictest first, each with the names of its bindings.
+
+    The binding that guards the fallback itself is left out.
+    """
     said: dict[ValidationActions, list[str]] = {}
     for item in ours(found):
         if item["kind"] == KINDS[1] and not _guards(item):
@@ -88,17 +91,17 @@ def answer_of(found: Iterable[Object]) -> ValidationActions:
 
 
 def steers(found: Iterable[Object]) -> bool:
-    """Whether a fallback was made with --mutate."""
+    """Whether a fallback was made with `--mutate`, so that it also patches pods."""
     return any(item["kind"] in MUTATING for item in found)
 
 
 def of_files(found: Iterable[Object]) -> bool:
-    """Whether a fallback is in the form that an API server reads from a folder."""
+    """Whether a fallback was made to be read by an API server from a folder of files."""
     return any(name_of(item).endswith(STATIC) for item in ours(found))
 
 
 def kept(found: Iterable[Object]) -> bool:
-    """Whether the controller fills a fallback: its policies are installed with the audit annotation `filled`."""
+    """Whether the controller writes the contents of a fallback. Such a policy has the audit annotation `filled`."""
     return any("filled" in _audit_annotations(item) for item in ours(found))
 
 
@@ -162,7 +165,7 @@ def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: b
 
 
 def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectState, int]:
-    """Count the policies and bindings of a fallback in each state. One whose actions are wrong counts as differing."""
+    """Count the policies and bindings of a fallback in each state. A binding with wrong actions counts as differing."""
     by_state: dict[ObjectState, set[tuple[str, str]]] = {state: set() for state in ObjectState}
     for each in differing(wanted, found, actions=True):
         by_state[each.state].add((each.kind, each.name))
@@ -172,9 +175,10 @@ def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectSt
 
 
 def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> Iterator[Drift]:
-    """Yield the parts of a fallback that differ from the ones that are needed.
+    """Yield the parts of an installed fallback that differ from the wanted one.
 
-    Defaults of the API server are accepted. Without `actions`, the actions of bindings may differ, except the guard's.
+    Defaults of the API server are no difference. Without `actions`, the actions of bindings may differ, except those of
+    the binding that guards the fallback itself.
     """
     there = {(item["kind"], name_of(item)): item for item in ours(found)}
     by_controller = kept(there.values())
@@ -198,7 +202,7 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
 
 
 def recording(made: Iterable[Object]) -> list[Object]:
-    """Turn a fallback into one that denies nothing, for audit mode."""
+    """Return a fallback that denies nothing and only records, for audit mode, made from one that denies."""
     return [
         {**each, "spec": {**each["spec"], "validationActions": [ValidationActions.AUDIT.value]}}
         if each["kind"] == KINDS[1]

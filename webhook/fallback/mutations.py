@@ -1,7 +1,7 @@
-"""Makes a MutatingAdmissionPolicy, with which the API server itself steers, guards and caps pods as /mutate does.
+"""Makes a MutatingAdmissionPolicy with which the API server itself steers, guards and caps pods as `/mutate` does.
 
-It writes only what CEL can compute exactly; `unwritten` lists the rest. The fallback denies pods that lack the rest. So
-if an expression fails for a pod, the pod is left unchanged.
+It writes only changes that CEL can compute exactly; `unwritten` lists the others. If an expression fails for a pod, the
+pod is left unchanged. That is safe, because the fallback denies pods that lack the other changes.
 """
 
 import json
@@ -57,14 +57,14 @@ class Caps(NamedTuple):
 
 
 class Capping(NamedTuple):
-    """The caps of a pool's pods, and the card that they are computed for."""
+    """The caps of a pool's pods, and the card for which they are computed."""
 
     caps: tuple[Caps, ...]
     card: Card
 
     @property
     def words(self) -> str:
-        """The card in words."""
+        """The card in words: product, memory and slices."""
         return f"{self.card.product}, {self.card.memory} MiB in {self.card.replicas} slices"
 
 
@@ -108,7 +108,7 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
 
 
 def again(policy: Policy, rules: Iterable[Rule], facts: Facts | None, found: Iterable[Object]) -> list[Made]:
-    """Make the mutations that an installed fallback should have, if it has any; else nothing.
+    """Make the mutations that an installed fallback should have now; nothing if it has no mutations.
 
     Their caps are computed from the cards among the facts. If no node is known, the cards recorded in the fallback are
     used.
@@ -364,7 +364,7 @@ def literal(path: str, value: Any) -> str:
 
 
 def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Capping]) -> Iterator[str]:
-    """Yield a sentence for each thing that a cluster with only the fallback and these mutations lacks."""
+    """Yield a sentence for each thing that is missing in a cluster with only the fallback and these mutations."""
     yield "pods with required node affinity of their own, or with claims, are not steered: they have to name their pool"
     yield "debug containers get no variables: they have to set them"
     asked = [pool for pool in policy.pools if pool.resources.patterns]  # pods with claims are named above

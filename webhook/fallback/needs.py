@@ -1,4 +1,4 @@
-"""The CEL functions that a fallback calls, and that not every API server has."""
+"""Lists the CEL functions that a fallback calls and that some API servers lack."""
 
 from webhook.engine.registration import API_VERSION
 from webhook.model import Object
@@ -25,7 +25,10 @@ INVALID = 422
 
 
 def calling(policy: Object) -> Object:
-    """Return what to apply to an installed policy, as a dry run, so that it calls the functions."""
+    """Return a patch of an installed policy that makes it call the functions.
+
+    Sent as a dry run, it shows if they exist.
+    """
     spec = {"validations": [{"expression": CALLS}]}
     return {
         "apiVersion": API_VERSION,

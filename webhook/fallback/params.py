@@ -29,14 +29,14 @@ UNBOUNDED = 2**63 - 1
 
 
 class Params(NamedTuple):
-    """The ConfigMap that a fallback reads."""
+    """A reference to the ConfigMap from which a fallback reads settings."""
 
     namespace: str
     name: str
 
     @classmethod
     def of(cls, words: str) -> "Params":
-        """Read `NAMESPACE/NAME`, or a name in the namespace of the webhook."""
+        """Read a reference such as `NAMESPACE/NAME`, or a name in the namespace of the webhook."""
         namespace, _, name = words.rpartition("/")
         return cls(namespace or NAMESPACE, name)
 
@@ -50,7 +50,7 @@ class Params(NamedTuple):
         return {**self._asdict(), "parameterNotFoundAction": "Deny"}
 
     def config_map(self, policy: Policy) -> dict[str, Any]:
-        """Make the ConfigMap of a policy."""
+        """Make the ConfigMap with the settings of a policy."""
         metadata = {**self._asdict(), "labels": LABELS, "annotations": {MADE_FROM: policy.digest}}
         return {**KIND, "metadata": metadata, "data": data(policy)}
 
@@ -68,7 +68,7 @@ def data(policy: Policy) -> dict[str, str]:
 
 
 def others(policy: Policy) -> Iterator[Grant]:
-    """Yield the grants, or parts of grants, that stay in the expressions."""
+    """Yield the grants, or parts of grants, that the ConfigMap cannot express and that stay in the CEL expressions."""
     for grant in policy.grants:
         if not _by_name(grant):
             yield grant
@@ -88,7 +88,7 @@ def _same(one: Grant | Scope, other: Grant | Scope) -> bool:
 
 
 def granted() -> str:
-    """Return the pools that the ConfigMap grants to the pod's account in its namespace."""
+    """Return the CEL expression for the pools that the ConfigMap grants to the pod's account in its namespace."""
     rows = f"params.?data[?{text(TRUST)} + variables.space].orValue('').split('\\n').filter(l, l != '')"
     mine = "r[1].split(',').exists(a, a == '*' || a == variables.account)"
     mine = f"{rows}.map(l, l.split(' ')).filter(r, {mine})"
@@ -96,5 +96,5 @@ def granted() -> str:
 
 
 def fits() -> str:
-    """Return the CEL expression that is true if pool `p`, which is not shared, allows a pod this many GPUs."""
+    """Return the CEL expression that is true if pool `p`, which is not shared, may give a pod this many GPUs."""
     return f"variables.count <= int(params.?data[?{text(MOST)} + p].orValue('{UNBOUNDED}'))"

@@ -80,10 +80,10 @@ def fallback(
 
 
 def reading(made: Made, binding: Made, params: Params, webhook: Webhook) -> None:
-    """Make a policy read a ConfigMap.
+    """Make a policy read settings from a ConfigMap. Changes `made` and `binding`.
 
-    The API server looks for it before it evaluates conditions. So namespaces that are left alone are excluded by a
-    selector: if the ConfigMap is deleted, the system keeps working.
+    The API server looks for the ConfigMap before it evaluates conditions. So a selector excludes the namespaces that
+    are left alone: if the ConfigMap is deleted, the system keeps working.
     """
     made["spec"]["paramKind"] = KIND
     binding["spec"]["paramRef"] = params.ref
@@ -121,7 +121,7 @@ Only policies in files are evaluated for requests about policies (policy/generic
 
 
 def static(made: Iterable[Made], policy: Policy) -> list[Made]:
-    """Make the files of a fallback that an API server reads from a folder, with a guard of our own objects."""
+    """Make the files of a fallback that an API server reads from a folder, and a policy that guards our objects."""
     files = []
     for each in (*made, *_guard(policy)):
         each = {**each, "metadata": {**each["metadata"], "name": each["metadata"]["name"] + STATIC}}
@@ -265,8 +265,8 @@ def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables
     """Write the condition under which the policy does not deny a rule's findings, as Review.action decides it.
 
     CEL has no clock, so an exemption with an end holds until the fallback is made again. It is not certain whether an
-    override for certain pools applies to a pod. So one that eases applies to every pod that may be in these pools, and
-    one that denies does not apply. `pools` is an expression for the pools that may be the pod's.
+    override for certain pools applies to a pod. So an override that eases a rule applies to every pod that may be in
+    these pools, and one that denies is ignored. `pools` is an expression for the pools that may be the pod's.
     """
     if policy.action(rule) is not Action.DENY:
         return "true"

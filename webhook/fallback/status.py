@@ -39,7 +39,7 @@ class FallbackStatus:
 
     @property
     def value(self) -> Object:
-        """All of it, as JSON."""
+        """The status as an object for JSON."""
         return {
             "installed": self.installed,
             "empty": self.waits,
@@ -72,9 +72,9 @@ class FallbackStatus:
 def standing(
     policy: Policy, rules: Sequence[Rule], found: Sequence[Object], facts: Facts | None = None
 ) -> FallbackStatus:
-    """Compare the fallback of a cluster with the one that a policy needs, and report what it enforces.
+    """Compare the fallback of a cluster with the one that a policy needs, and report which rules it enforces.
 
-    Mutations are compared where there are any, and their caps with the cards among the facts.
+    Mutations are compared if there are any, and their caps with the cards among the facts.
     """
     compared = compare(policy, rules, found, facts=facts)
     bindings = {name: each for each, names in current.answers(found).items() for name in names}
@@ -117,7 +117,7 @@ class Changes:
 
     @property
     def value(self) -> Object:
-        """All of it, as JSON."""
+        """The changes as an object for JSON."""
         return {
             "added": [*self.added],
             "removed": [*self.removed],

@@ -23,7 +23,7 @@ Variable = tuple[str, str]
 
 
 def of(asked: RequestKind, policy: Policy, *, reads: bool = False) -> tuple[Variable, ...]:
-    """Write the variables of one kind of requests. With `reads`, those of new pods read a ConfigMap (params)."""
+    """Return the variables for one kind of requests. With `reads`, variables for new pods read a ConfigMap (params)."""
     return (("space", namespace(asked)), *_of(asked, policy, reads))
 
 
@@ -41,7 +41,7 @@ def _of(asked: RequestKind, policy: Policy, reads: bool) -> tuple[Variable, ...]
 
 
 def namespace(asked: RequestKind) -> str:
-    """Return the request's namespace: of a Namespace its own name, and empty where there is none."""
+    """Return the expression for the request's namespace. A Namespace's own name counts; other objects may have none."""
     if asked is RequestKind.NAMESPACES:
         return "object.metadata.name"
     return "request.?namespace.orValue('')"
@@ -237,7 +237,7 @@ def _held(pool: Pool) -> str:
 
 
 def tolerates(wanted: Object) -> str:
-    """Return the CEL expression that is true if toleration `t` tolerates all that `wanted` does."""
+    """Return the CEL expression that is true if toleration `t` tolerates every taint that toleration `wanted` does."""
     key, seconds = text(wanted["key"]), wanted.get("tolerationSeconds")
     effect = one_of("t.?effect.orValue('')", ("", wanted.get("effect") or ""))
     lasts = "!has(t.tolerationSeconds)" if seconds is None else f"t.?tolerationSeconds.orValue({seconds}) == {seconds}"
