@@ -1,1 +1,1 @@
-"""Kubernetes objects: their fields, the pods in them, selectors, patches, AdmissionReviews."""
+"""Reads Kubernetes objects: their fields, the pods in them, selectors, and AdmissionReviews; writes patches."""

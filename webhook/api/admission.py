@@ -55,7 +55,7 @@ why an object could not be judged.
 
 
 class NotAReview(ValueError):
-    """The bytes are no AdmissionReview that can be judged."""
+    """The bytes of a request are not an AdmissionReview that can be judged."""
 
 
 def decode(body: bytes) -> Request:
@@ -176,9 +176,9 @@ def encoded(value: Object) -> bytes:
 
 
 def encode(request: Request, verdict: Verdict, policy: str = "", support: str = "") -> bytes:
-    """Write the AdmissionReview that answers the request.
+    """Write the AdmissionReview that answers the request with a verdict.
 
-    `policy` is the digest for the audit annotation, `support` a line that ends every denial.
+    `policy` is the policy's digest, for the audit annotation. `support` is a line that ends every denial.
     """
     allowed = verdict.allowed
     response: dict[str, Any] = {"uid": request.uid, "allowed": allowed}
@@ -204,9 +204,9 @@ def encode(request: Request, verdict: Verdict, policy: str = "", support: str = 
 
 
 def answer(request: Request, wrong: Sequence[str] = (), warnings: Sequence[str] = ()) -> bytes:
-    """Write the AdmissionReview that answers a request without a verdict.
+    """Write the AdmissionReview that answers a request for which there is no verdict.
 
-    It is denied if there are errors, one line each.
+    The request is denied if there are errors, which are written one per line.
     """
     response: dict[str, Any] = {"uid": request.uid, "allowed": not wrong}
     if wrong:
@@ -222,7 +222,7 @@ def _status(verdict: Verdict, support: str) -> dict[str, Any]:
 
 
 def message_of(verdict: Verdict, support: str = "") -> str:
-    """Write a denial for people: one finding as a line, several as a list, and where to ask for help.
+    """Write the message of a denial: one finding as a line, several as a list, then where to ask for help.
 
     The list has as many findings as fit, then the number of the others. kubectl shows every line.
     """
@@ -241,9 +241,10 @@ def _listed(texts: Sequence[str], what: str) -> Sequence[str]:
 
 
 def reasons(verdict: Verdict) -> list[str]:
-    """Return why an object is denied, one line each: what is malformed, or the denying findings without repeats.
+    """Return why an object is denied, one line each: that it is malformed, or the denying findings without repeats.
 
-    Findings about what /mutate left out come last, since no author can mend them. Each reason is given only once.
+    Findings about fields that `/mutate` left out come last, because no author can correct them. Each reason is given
+    only once.
     """
     if verdict.malformed is not None:
         return [str(verdict.malformed)]

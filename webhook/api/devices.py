@@ -33,7 +33,7 @@ _ENTRY = frozenset(("name", "resourceClaimName", "resourceClaimTemplateName"))
 
 
 def source(entry: Object) -> tuple[str, str] | None:
-    """Return the kind and the name of the object that a pod's entry for a claim names.
+    """Return the kind and the name of the claim or template to which an entry of a pod's `resourceClaims` refers.
 
     Returns None for an entry that names both, or that has any other source, which a later Kubernetes may add
     (k8s.io/api core/v1, PodResourceClaim).
@@ -50,7 +50,7 @@ class DeviceRequest(NamedTuple):
 
     `place` is the index of the request. `number` is how many devices it requests, and `everything` is true if it takes
     all. `capacity` is how much it takes of a device that several requests may share, as written. `apart` is the index
-    of a constraint that puts the devices of all requests under it on different cards; None if there is none.
+    of a constraint by which all requests under it get different cards; None if there is none.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class DeviceRequest(NamedTuple):
 
     @property
     def memory(self) -> tuple[str, object] | None:
-        """The name and the quantity of the memory that it takes; None if it names no memory.
+        """The name and the quantity of the memory that the request takes of a device; None if it names no memory.
 
         If it names several, the one without a domain counts, else the first.
         """
@@ -76,7 +76,7 @@ class DeviceRequest(NamedTuple):
 
     @property
     def mib(self) -> int | None:
-        """The memory that it takes in MiB, rounded down; None if no readable capacity gives it."""
+        """The memory that the request takes of a device, in MiB, rounded down; None if it names no readable amount."""
         if self.memory is None:
             return None
         try:
@@ -86,7 +86,7 @@ class DeviceRequest(NamedTuple):
 
 
 class DeviceConfig(NamedTuple):
-    """A driver's configuration of the devices. Only that driver knows the meaning of `parameters`."""
+    """A configuration of devices for a driver. Only that driver knows the meaning of `parameters`."""
 
     path: Path
     driver: str
@@ -118,7 +118,7 @@ class DeviceClaim:
 
 
 def device_claim(item: Object, request: Request) -> DeviceClaim:
-    """Return the DeviceClaim for a class, a claim or a template. Raises Malformed for a wrong type."""
+    """Return the view of a DeviceClass, a claim or a template. Raises Malformed for a value of a wrong type."""
     base = DEVICES[request.group, request.kind]
     metadata, devices = section(item, "metadata", ()), item
     for depth, key in enumerate(base):

@@ -1,4 +1,4 @@
-"""Durations as Go writes and reads them (go.dev time.ParseDuration)."""
+"""Reads durations as Go does (go.dev time.ParseDuration)."""
 
 import re
 
@@ -41,7 +41,10 @@ def nanoseconds(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Read a duration of zero or more, in seconds. Raises ValueError also for a negative one."""
+    """Read a duration of zero or more, in seconds.
+
+    Raises ValueError for any other text, such as a negative duration.
+    """
     read = nanoseconds(text)
     if read < 0:
         raise ValueError(REFUSAL)

@@ -83,6 +83,6 @@ def texts(holder: Object, key: str, at: Path) -> Iterator[tuple[int, str]]:
 
 
 def group_kind(item: Object) -> tuple[str, str]:
-    """Return the API group (empty for core) and kind of an object."""
+    """Return the API group and the kind of an object. The group is empty for the core API."""
     version = string(item.get("apiVersion"))
     return version.rpartition("/")[0], string(item.get("kind"))

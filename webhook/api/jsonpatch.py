@@ -18,8 +18,8 @@ def build(
 ) -> tuple[tuple[Operation, ...], Object]:
     """Return the operations that apply the fixes, and the document after them.
 
-    The given document is not changed; the result shares the parts that no operation touches. The fixes are read only
-    until there are too many operations. Raises TooLarge for too many, and TooLate.
+    The given document is not changed; the result shares the parts that no operation touches. Reading of the fixes stops
+    as soon as there are too many operations. Raises TooLarge for too many, and TooLate.
     """
     patched, operations, allowance = _Patched(document), list[Operation](), allowance or Allowance()
     for number, (path, value) in enumerate(fixes, start=1):
@@ -51,7 +51,7 @@ class _Patched:
         self._copies: dict[int, Any] = {}
 
     def merge(self, path: Path, value: Any) -> list[Operation]:
-        """Merge a value in at a path. Returns the operations that do the same."""
+        """Merge a value into the document at a path. Returns the operations that have the same effect."""
         there: Any = self._copy(self.document)
         self.document = holder = there
         for depth, key in enumerate(path, start=1):
@@ -83,7 +83,7 @@ class _Patched:
         return [_operation("replace", at, value)]
 
     def apply(self, operation: Operation) -> None:
-        """Apply an operation as an API server does."""
+        """Apply one operation to the document as an API server does."""
         *place, last = map(_unescaped, operation["path"].split("/")[1:])
         there, value = self._own(place), operation["value"]
         if type(there) is dict:

@@ -25,7 +25,10 @@ def string(value: Any) -> str:
 
 
 def strings(value: Any) -> Mapping[str, str]:
-    """Return the entries of a map that are strings; the map itself if all are, so that snapshots share it."""
+    """Return the entries of a map whose values are strings.
+
+    If all are, return the map itself, so that snapshots share it.
+    """
     found = mapping(value)
     if all(isinstance(each, str) for each in found.values()):
         return found

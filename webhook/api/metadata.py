@@ -18,7 +18,7 @@ def name_of(item: Object) -> str:
 
 
 def namespace_of(item: Object) -> str:
-    """Return an object's namespace: `default` if it names none."""
+    """Return an object's namespace; `default` if it names none."""
     return string(metadata_of(item).get("namespace")) or "default"
 
 

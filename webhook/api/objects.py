@@ -1,6 +1,6 @@
-"""Views of the objects that rules judge: ConfigMaps, claims, labels, and the pods in every kind.
+"""Makes views of the objects that rules judge: ConfigMaps, claims, labels, and the pods in objects of every kind.
 
-A view reads an object as the API server stores it. It raises Malformed for a wrong type.
+A view reads an object as the API server stores it. It raises Malformed for a value of a wrong type.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,10 @@ class ConfigMap:
 
 @immutable
 class Labelled:
-    """A Namespace or a Node (`kind`) with the labels that rules judge. `old` is None when it is created."""
+    """A Namespace or a Node (`kind`) with the labels that rules judge.
+
+    `old` is the object before an update; None when it is created.
+    """
 
     kind: str
     name: str
@@ -53,7 +56,7 @@ class Labelled:
 
     @property
     def namespace(self) -> str:
-        """The Namespace's own name; empty for a Node."""
+        """The name of the Namespace itself; empty for a Node."""
         return self.name if self.kind == "Namespace" else ""
 
 
@@ -101,7 +104,7 @@ class Revision:
 
 
 class GroupPriority(NamedTuple):
-    """The priority class of a group of pods, with its path, and what the API server wrote of it into the group.
+    """The priority class that a group of pods names, with its path, and the values that the API server wrote for it.
 
     `value` and `policy` are None if it wrote none. It writes them into PodGroups, and the policy only with the feature
     gate PodGroupPreemptionPolicy (kubernetes plugin/pkg/admission/priority). In a Workload they are its author's text.
@@ -159,7 +162,7 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
 def judged(request: Request, item: Object, workloads: Workloads) -> Object:
     """Return the part of an object that rules may read.
 
-    It has only the labels and annotations of metadata, and a status only in kinds that describe pods there.
+    Of metadata, that is only labels and annotations. The status is included only in kinds that describe pods there.
     """
     metadata, workload = item.get("metadata"), workloads.get((request.group, request.kind))
     kept = {key: metadata.get(key) for key in ("labels", "annotations")} if isinstance(metadata, dict) else metadata
@@ -170,11 +173,11 @@ def judged(request: Request, item: Object, workloads: Workloads) -> Object:
 def subjects(
     request: Request, counted: Counted, old: Counted | None, workloads: Workloads, allowance: Allowance
 ) -> Iterator[Subject]:
-    """Yield the views of an object that rules judge, after paying for it. Other kinds have none.
+    """Yield the views of an object that rules judge, after paying for it. An object of another kind has no views.
 
     A subresource whose object is a Pod is judged as a Pod, so that a new subresource cannot bypass the rules (Pod
-    Security Admission does the same). `old` is the object that it replaces. A deletion is judged only for ConfigMaps,
-    which may be in use. A walk through many parts of a pod looks at the `allowance`.
+    Security Admission does the same). `old` is the object before the update. A deletion is judged only for ConfigMaps,
+    which may be in use. Views with many entries check the clock of the `allowance` as they are read.
     """
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
         return iter(())
@@ -187,7 +190,7 @@ def subjects(
 def unpaid(
     request: Request, item: Object, old: Object | None = None, workloads: Workloads = WORKLOADS
 ) -> Iterator[Subject]:
-    """Yield the views of `subjects` without paying: for an object that no rule judges, or that was judged before."""
+    """Yield the same views as `subjects` without paying units, for objects that are not judged, or were paid before."""
     replaced = None if old is None else _found(request, old, workloads)
     return subjects(request, _found(request, item, workloads), replaced, workloads, Allowance())
 
@@ -250,7 +253,7 @@ DEAR = (*CONTAINER_LISTS, "volumes")
 
 
 def at_most(pod: Object, size: int) -> int:
-    """Return an upper bound of a pod's units from the length of its review in bytes, without counting every entry."""
+    """Return an upper bound of a pod's cost in units, computed from the length of its review in bytes."""
     bound, spec = size * PER_BYTE, pod.get("spec")
     if type(spec) is not dict:
         return bound

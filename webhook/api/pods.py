@@ -1,6 +1,6 @@
-"""A pod as rules see it: containers, variables, node selection.
+"""Makes views of pods for rules: containers, variables, node selection.
 
-A view reads an object as the API server stores it. It raises Malformed for a wrong type.
+A view reads an object as the API server stores it. It raises Malformed for a value of a wrong type.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -48,20 +48,20 @@ class Container(NamedTuple):
 
     @property
     def sidecar(self) -> bool:
-        """Whether it is a sidecar: an init container that keeps running (KEP-753)."""
+        """Whether the container is a sidecar: an init container that keeps running (KEP-753)."""
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") == "Always"
 
     @property
     def completes(self) -> bool:
-        """Whether it must end before the next container starts: true for an init container that is not a sidecar."""
+        """Whether the container must end before the next one starts: it is an init container, but not a sidecar."""
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") != "Always"
 
     @property
     def extended_resources(self) -> list[tuple[str, object, str]]:
-        """The name, the quantity and the list (`limits` or `requests`) of each extended resource.
+        """The extended resources of the container, each with its name, its quantity, and its list.
 
-        A request that equals its limit is left out. So are Kubernetes' own resources, such as cpu, whose names have
-        no slash.
+        The list is `limits` or `requests`. A request that equals its limit is left out. So are Kubernetes' own
+        resources, such as cpu, whose names have no slash.
         """
         resources = section(self.spec, "resources", self.path)
         path = (*self.path, "resources")
@@ -73,7 +73,10 @@ class Container(NamedTuple):
         return named
 
     def variables(self, names: Collection[str]) -> Mapping[str, EnvVar]:
-        """Return its variables with these names. The last of two with one name counts, as it does for the kubelet."""
+        """Return the container's variables with these names.
+
+        The last of two with one name counts, as for the kubelet.
+        """
         result, path = {}, (*self.path, "env")
         for index, entry in entries(self.spec, "env", self.path):
             name = entry.get("name")
@@ -97,10 +100,10 @@ class Container(NamedTuple):
 
     @property
     def places(self) -> Iterator[tuple[Path, str]]:
-        """Yield the place of each mount and device in the container, and of its termination message.
+        """Yield the path in the container of each mount and each device, and of the file for its termination message.
 
-        The kubelet mounts a file of its own for the message, after all other mounts, wherever the pod says (kubernetes
-        pkg/kubelet/kuberuntime kuberuntime_container.go, makeMounts).
+        The kubelet mounts a file of its own for the message, after all other mounts, at the path that the pod names
+        (kubernetes pkg/kubelet/kuberuntime kuberuntime_container.go, makeMounts).
         """
         for part, key in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
             if self.spec.get(part) is None:
@@ -115,7 +118,7 @@ class Container(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The part of the command line that is in the pod: `command`, then `args`."""
+        """The words of the command line that the pod states: `command`, then `args`."""
         words = [*items(self.spec, "command", self.path), *items(self.spec, "args", self.path)]
         if not _TEXTS.issuperset(map(type, words)):
             raise Malformed(self.path, "command and args must be lists of strings")
@@ -139,7 +142,7 @@ class Container(NamedTuple):
 
 
 class NodeAffinityTerm(NamedTuple):
-    """One term of a pod's required node affinity. A node matches if any term matches; a term, if all parts match.
+    """One term of a pod's required node affinity. A node matches if it matches all parts of any term.
 
     `expressions` are conditions on labels, and `fields` on the node's name. `expressions` is None for an empty term,
     which matches no node (component-helpers scheduling/corev1/nodeaffinity).
@@ -151,14 +154,14 @@ class NodeAffinityTerm(NamedTuple):
 
     @property
     def written(self) -> int:
-        """The size of the term: one, and the number of its conditions on labels and of their values."""
+        """The size of the term: 1, plus the number of its conditions on labels and of their values."""
         return 1 + sum(1 + len(each.values) for each in self.expressions or ())
 
 
 class PossibleTerm(NamedTuple):
-    """A term that some node could match, with the values that it still allows for each label that it names.
+    """A term of a pod's node affinity that some node could match, with the values it still allows for each label.
 
-    The conditions of the pod's node selector are added.
+    The conditions of the pod's node selector are added to those of the term.
     """
 
     term: NodeAffinityTerm
@@ -166,14 +169,20 @@ class PossibleTerm(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """The place of a part of a view in its object. If the part is a `text`, all places below it are in that text."""
+    """The real place in the object of a part that a view shows at another path.
+
+    If the part is a `text`, all places below it are inside that text.
+    """
 
     path: Path
     text: bool = False
 
 
 class Update:
-    """An object `before` and `after` an update. All pods of the object share it, so that it is compared only once."""
+    """An object `before` and `after` an update.
+
+    All pods of the object share one, so that the object is compared only once.
+    """
 
     def __init__(self, before: Object, after: Object) -> None:
         self._before, self._after = before, after
@@ -182,9 +191,9 @@ class Update:
     def counts_only(self) -> bool:
         """Whether the update changes only metadata, the number of pods, and when they run.
 
-        Status counts. An API server takes it out of an update where a kind has a status subresource (apiextensions
-        pkg/registry/customresource/strategy.go). In other kinds every author of an update writes it, and a Workflow's
-        says what runs.
+        A change of the status is taken into account. The API server takes the status out of an update where a kind has
+        a status subresource (apiextensions pkg/registry/customresource/strategy.go). In other kinds every author of an
+        update writes it, and the status of a Workflow decides what runs.
         """
         left: list[tuple[Any, Any]] = [(_described(self._before), _described(self._after))]
         while left:
@@ -215,8 +224,8 @@ def _count(key: str, *values: object) -> bool:
 class Pod:
     """A pod, or a pod template of a workload (`template`), with the paths of its metadata and spec in the object.
 
-    `node_terms` are the terms of its required node affinity; None if it has none. `old` is what an update
-    replaces, and `requester` who sent it: for most pods a controller.
+    `node_terms` are the terms of its required node affinity; None if it has none. `old` is the pod before an update.
+    `requester` is the user who sent it: for most pods a controller.
     """
 
     spec: Object
@@ -256,12 +265,12 @@ class Pod:
 
     @cached_property
     def tolerated_keys(self) -> frozenset[str]:
-        """The keys of the taints that it tolerates; an empty one stands for every taint."""
+        """The keys of the taints that the pod tolerates; an empty key stands for every taint."""
         return frozenset(string(each.get("key")) for each in self.tolerations)
 
     @cached_property
     def possible_terms(self) -> tuple[PossibleTerm, ...]:
-        """The terms of the node affinity that the pod's node selector, and the terms themselves, leave possible."""
+        """The terms of the node affinity that some node could match, given the pod's node selector."""
         found = []
         for term in self.node_terms or ():
             if term.expressions is not None:
@@ -275,15 +284,15 @@ class Pod:
 
     @cached_property
     def read_terms(self) -> tuple[NodeSelectorTerm, ...]:
-        """The terms of the node affinity as the scheduler reads them. One that it cannot read matches no node."""
+        """The terms of the node affinity as the scheduler reads them. A term that it cannot read matches no node."""
         terms = (each for each in self.node_terms or () if each.expressions is not None)
         read = (NodeSelectorTerm(each.expressions or (), each.fields) for each in terms)
         return tuple(term if term.readable else NOWHERE for term in read)
 
     def located(self, path: Path) -> tuple[Path, Path]:
-        """Return where a path of the view is in the object.
+        """Return the real place in the object of a path of the view.
 
-        If a text is there, also return the path inside the text.
+        If the place is inside a text, return the path of the text, and the path inside it.
         """
         for length in range(len(path), -1, -1) if self.elsewhere else ():
             at = self.elsewhere.get(path[:length])
@@ -292,19 +301,22 @@ class Pod:
         return path, ()
 
     def malformed(self, error: Malformed) -> Malformed:
-        """Return an error of this view with its path in the object."""
+        """Return an error about a path of this view, as an error about the path in the object."""
         path, within = self.located(error.path)
         return Malformed(path, f"{dotted(within)}: {error.message}" if within else error.message)
 
     @property
     def service_account(self) -> str:
-        """The service account; `default` if unset. `serviceAccount` is the field's old name."""
+        """The pod's service account; `default` if unset.
+
+        The field `serviceAccount` is the old name of `serviceAccountName`.
+        """
         spec, at = self.spec, self.spec_path
         return text(spec, "serviceAccountName", at) or text(spec, "serviceAccount", at) or "default"
 
     @property
     def parameter_name(self) -> str:
-        """The name of an annotation that contains a parameter, so that it may become any name; empty if there is none.
+        """The name of an annotation with a template parameter in it, which may become any name; empty if there is none.
 
         Argo fills parameters into the text of a template, names included (argo-workflows workflow/common/util.go,
         SubstituteParams). In a pod itself no name has braces.
@@ -313,26 +325,32 @@ class Pod:
 
     @property
     def mirror(self) -> bool:
-        """Whether it is annotated as a mirror pod. The kubelet runs its static pod whatever the verdict is."""
+        """Whether the pod is annotated as the mirror of a static pod. The kubelet runs the static pod in any case."""
         return MIRROR in self.annotations
 
     @property
     def kubelets_own(self) -> bool:
-        """Whether a kubelet sent this mirror pod. The annotation proves nothing by itself: anyone can write it."""
+        """Whether a kubelet sent this mirror pod.
+
+        The annotation by itself proves nothing, because anyone can write it.
+        """
         return self.mirror and self.requester is not None and KUBELETS in self.requester.groups
 
     @property
     def exchanged(self) -> bool:
-        """Whether an update changed its images or added containers. The API server allows no other change of code."""
+        """Whether an update changed the pod's images or added containers.
+
+        The API server allows no other change of its code.
+        """
         return self.old is not None and [*map(_runs, self.containers)] != [*map(_runs, self.old.containers)]
 
     @property
     def tolerations(self) -> list[Object]:
-        """The taints it tolerates."""
+        """The pod's tolerations."""
         return maps(self.spec, "tolerations", self.spec_path)
 
     def at(self, part: str, *keys: str | int) -> Path:
-        """Return the path of a place in the pod's `metadata` or `spec`, from the root of the object."""
+        """Return the path from the root of the object to a place in the pod's `metadata` or `spec`."""
         return (*(self.spec_path if part == "spec" else self.metadata_path), *keys)
 
 
@@ -357,9 +375,9 @@ def pod_of(
     template: bool = False,
     more: Iterable[Container] = (),
 ) -> Pod:
-    """Return the Pod for a pod, or for a pod `template`, from its metadata and spec and their paths in `item`.
+    """Return the view of a pod, or of a pod `template`, from its metadata and spec and their paths in `item`.
 
-    `more` has its containers that are in no list of a PodSpec.
+    `more` are containers of the pod that are in no list of a PodSpec.
     """
     selector = section(spec, "nodeSelector", spec_path)
     if not _TEXTS.issuperset(map(type, selector.values())):

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, parsed as the API server parses them."""
+"""Reads Kubernetes quantities, such as `500m` and `4Gi`, as the API server does."""
 
 import re
 from fractions import Fraction

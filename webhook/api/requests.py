@@ -1,4 +1,4 @@
-"""A pod's total requests (k8s.io/component-helpers resource/helpers.go, PodRequests).
+"""Computes a pod's total requests (k8s.io/component-helpers resource/helpers.go, PodRequests).
 
 Amounts are exact. Kubernetes rounds the sum up to a whole number when it uses it (quantity.go, Value).
 """
@@ -18,11 +18,11 @@ Entry = tuple[bool, str, Amount]
 
 
 def total(entries: Iterable[Entry]) -> dict[str, Amount]:
-    """Return what containers need together, by resource. They come in the order in which they start.
+    """Return the amounts that containers need together, by resource. The containers are in the order of their start.
 
-    Init containers come first. One that is not a sidecar completes before the next one starts, and runs next to the
-    sidecars before it. All other containers run at the same time. The API server refuses negative amounts; here they
-    count as 0.
+    Init containers come first. An init container that is not a sidecar ends before the next one starts, and runs next
+    to the sidecars before it. All other containers run at the same time. The API server refuses negative amounts; here
+    they count as 0.
     """
     running: dict[str, Amount] = {}
     peak: dict[str, Amount] = {}
@@ -40,7 +40,7 @@ def total(entries: Iterable[Entry]) -> dict[str, Amount]:
 
 
 def of_spec(spec: Mapping[str, Any], prefix: str = "", unsaid: Mapping[str, str] | None = None) -> dict[str, Amount]:
-    """Return what a PodSpec requests of the resources whose names begin with `prefix`, its overhead included.
+    """Return the amounts that a PodSpec requests of the resources whose names begin with `prefix`, with its overhead.
 
     `unsaid` has the quantities to use for a container that does not request a resource. A field of a wrong type counts
     as missing, and so does a value that is no quantity.

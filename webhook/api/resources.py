@@ -1,11 +1,11 @@
-"""The kinds of objects that an API server serves, and where it lists them."""
+"""Names kinds of objects that an API server serves, and the paths at which it lists them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object in the API, everywhere or in one namespace. `fields` and `labels` are selectors."""
+    """A kind of object in the API, in all namespaces or in one. `fields` and `labels` are selectors for a list."""
 
     group: str
     version: str
@@ -24,7 +24,7 @@ class Resource:
 
     @property
     def of(self) -> tuple[str, str]:
-        """Group and kind."""
+        """The group and the kind of the objects."""
         return self.group, self.kind
 
     @property

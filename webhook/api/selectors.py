@@ -1,4 +1,4 @@
-"""Label selectors and node selector terms: what they match, and whether several can be true together."""
+"""Evaluates label selectors and node selector terms: which objects match, and whether several can match together."""
 
 import re
 from bisect import bisect_left
@@ -34,7 +34,7 @@ class Requirement(NamedTuple):
 
     @property
     def readable(self) -> bool:
-        """Whether the scheduler can read it (apimachinery pkg/labels/selector.go, NewRequirement).
+        """Whether the scheduler can read the requirement (apimachinery pkg/labels/selector.go, NewRequirement).
 
         A term with an unreadable requirement matches no node.
         """
@@ -80,7 +80,7 @@ class NodeSelectorTerm(NamedTuple):
 
     @property
     def readable(self) -> bool:
-        """Whether the scheduler can read all of it (component-helpers scheduling/corev1/nodeaffinity)."""
+        """Whether the scheduler can read every condition (component-helpers scheduling/corev1/nodeaffinity)."""
         fields = all(len(r.values) == 1 and r.operator in ("In", "NotIn") for r in self.fields)
         return fields and all(r.readable for r in self.labels)
 
@@ -114,7 +114,7 @@ class Selector:
 
     @cached_property
     def values(self) -> "Mapping[str, Values]":
-        """The values that the same conditions allow for each label that they name."""
+        """The values that the selector allows for each label that it names."""
         return {key: Values.of(group) for key, group in by_key(self.requirements).items()}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -136,7 +136,7 @@ NOTHING = Nothing({})
 def contradiction(requirements: Iterable[Requirement]) -> str | None:
     """Return the first label key for which no value satisfies all the requirements; None if there is no such key.
 
-    Labels are independent of each other: a matching node can exist exactly if each key has a possible value, or can
+    Labels are independent of each other. So a matching node can exist exactly if each key has a possible value, or can
     be absent.
     """
     return next((key for key, group in by_key(requirements).items() if not satisfiable(group)), None)
@@ -195,13 +195,13 @@ class Values:
 
     @property
     def possible(self) -> bool:
-        """Whether a value, or the absence of the label, is left."""
+        """Whether the requirements allow any value, or the absence of the label."""
         return self.meet(_ANY)
 
     def meet(self, other: "Values") -> bool:
-        """Return whether a value, or the absence of the label, is left by both.
+        """Return whether some value, or the absence of the label, satisfies the requirements of both.
 
-        Once the integers of both are sorted, this costs only what the side with fewer values has.
+        Once the integers of both are sorted, the cost depends only on the one with fewer values.
         """
         if self.absent and other.absent:
             return True

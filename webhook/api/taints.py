@@ -1,4 +1,4 @@
-"""Taints and tolerations: of nodes and pods, and of devices and claims."""
+"""Reads and compares taints and tolerations, of nodes and pods as well as of devices and claims."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ class Taint(NamedTuple):
 
     @property
     def repels(self) -> bool:
-        """Whether it keeps off pods and claims that do not tolerate it."""
+        """Whether the taint keeps off pods and claims that do not tolerate it."""
         return self.effect in REPELLING
 
 
@@ -35,10 +35,10 @@ class Toleration(NamedTuple):
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether it tolerates a taint (k8s.io/api core/v1 toleration.go, ToleratesTaint).
+        """Whether the toleration tolerates a taint (k8s.io/api core/v1 toleration.go, ToleratesTaint).
 
-        Claims have the same function without `Lt` and `Gt` (dynamic-resource-allocation resourceclaim/
-        devicetoleration.go); the API server refuses these of a claim.
+        The function for claims differs only in having no `Lt` and `Gt` (dynamic-resource-allocation
+        resourceclaim/devicetoleration.go), which the API server refuses in a claim.
         """
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False

@@ -1,4 +1,4 @@
-"""Finds pod templates in objects: at the places of a table, in parts, in nested objects, and in texts."""
+"""Finds the pod templates in an object: at places that the catalog lists, in nested objects, and in texts."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ def found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
 
 
 def shared_cost(item: Object, template: Template) -> int:
-    """Return the cost, in units, of the parts outside a template that every pod of it gets."""
+    """Return the cost, in units, of the parts outside a template that are added to every pod of the template."""
     at = keys(template.at)
     places = (*template.metadata, template.defaults or "", *(part.place for part in (*template.parts, *template.own)))
     outside = [(keys(place), place) for place in places if place[:1] == "/"]
@@ -351,7 +351,7 @@ class _Joined:
         self.elsewhere: dict[Path, Elsewhere] = {}
 
     def fill(self, base: Path, place: str, find: Find, without: Collection[str]) -> None:
-        """Put all fields of the map at a place. A later map overrides an earlier one."""
+        """Put all fields of the map at a place into the joined map. A later map overrides an earlier one."""
         for at, value in find(place):
             for key, field in as_map(value, at).items():
                 if key not in without:

@@ -1,1 +1,1 @@
-"""HTTP/1.1 with limits, for every port that is opened: connections, requests, and the order of answers."""
+"""Serves HTTP/1.1 on every port that is opened, with limits for connections and requests, in a fair order."""
