@@ -30,14 +30,14 @@ BLANK = 64
 
 
 class Crowded(Exception):
-    """There is no room for more of a large body."""
+    """A large body was refused, because there is no memory left for it."""
 
 
 class Watch(Protocol):
-    """Counts what happens to requests."""
+    """Counts the outcomes of requests."""
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Count an answer, with the seconds since the first byte of the request."""
+        """Count an answer, and how many seconds it took since the first byte of the request."""
 
     def refused(self, status: int) -> None:
         """Count a request that was refused before its body was read."""
@@ -47,7 +47,7 @@ class Watch(Protocol):
 
 
 class ServingPort(Protocol):
-    """The parts of a port that a connection uses."""
+    """The interface of a port for its connections."""
 
     limits: ServerLimits
     watch: Watch
@@ -62,7 +62,10 @@ class ServingPort(Protocol):
     """The current time, as in the `Date` header."""
 
     def buffers(self, connection: "Connection", length: int) -> bool:
-        """Count the length of a body. Return whether there is room for the buffers that TLS keeps after it."""
+        """Count the length of a body.
+
+        Return whether there is memory for the buffers that TLS keeps after such a body.
+        """
 
     def forget(self, connection: "Connection") -> None:
         """Remove a connection that has ended."""
@@ -71,13 +74,13 @@ class ServingPort(Protocol):
         """Record that a peer has begun to send a request."""
 
     def received(self, connection: "Connection", count: int) -> bool:
-        """Count bytes of a request that is not whole. Return whether the connection is still open."""
+        """Count bytes of a request that is still incomplete. Return whether the connection is still open."""
 
     def rests(self, connection: "Connection") -> None:
         """Record that a connection is idle."""
 
     def waits_for(self, connection: "Connection") -> None:
-        """Record that a connection waits for its peer to read the answer, so it may be closed."""
+        """Record that a connection waits for its peer to read the answer, so that it may be closed."""
 
 
 def _names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
@@ -134,7 +137,7 @@ class Answer(web.StreamResponse):
         await connection.write(self._reply, request, last=self._last)
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Add nothing."""
+        """Do nothing: `prepare` has written the whole answer."""
 
 
 class ConnectionState(Enum):
@@ -149,7 +152,7 @@ class ConnectionState(Enum):
 
 
 class Connection(web.RequestHandler):
-    """One peer. Its requests are read and answered one after the other."""
+    """A connection to one peer, whose requests are read and answered one after the other."""
 
     arriving: "asyncio.Task[None] | None" = None
     """The handshake, while it lasts."""
@@ -271,7 +274,7 @@ class Connection(web.RequestHandler):
     # One request
 
     def begin(self, asked: web.BaseRequest) -> HttpRequest:
-        """Return the request of a complete head."""
+        """Make the request from a complete head, and return it."""
         if self._stage is ConnectionState.IDLE:  # its head arrived together with the previous request
             self._head()
         self._stage = ConnectionState.WAITING if asked.content.is_eof() else ConnectionState.BODY
@@ -363,12 +366,12 @@ class Connection(web.RequestHandler):
     # Ends
 
     def drain(self) -> None:
-        """Wait a short time for one more request, which may be on its way."""
+        """Let an idle connection end after a short time, in which one more request may still arrive and be answered."""
         if self._stage is ConnectionState.IDLE:
             self.until = monotonic() + self._limits.parting
 
     def out_of_time(self) -> None:
-        """End the stage that took too long."""
+        """End the stage of a request that took too long."""
         if self._stage is ConnectionState.HEAD:
             self._cut_off(HTTPStatus.REQUEST_TIMEOUT)
         elif self._stage is ConnectionState.IDLE:
@@ -382,7 +385,7 @@ class Connection(web.RequestHandler):
             self.abort()
 
     def crowd_out(self) -> None:
-        """Drop the received part of a large body.
+        """Drop the received part of a large body to free memory.
 
         The request is refused when more of it arrives, or when its time is over.
         """

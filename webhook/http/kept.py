@@ -1,4 +1,4 @@
-"""A text that takes long to make, and that all peers may share."""
+"""Keeps a text that takes long to make, such as the metrics, and that all peers may share."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -16,8 +16,8 @@ So a busy machine spends a tenth of its time on it.
 class Kept:
     """A text that is made at most once in so many seconds, however often it is asked for.
 
-    The time counts from the end of its making. A text that takes long to make is kept for longer. A text whose making
-    fails is not kept.
+    The seconds count from the end of its making. A text that takes long to make is kept for longer. If the making of a
+    text fails, nothing is kept.
     """
 
     def __init__(

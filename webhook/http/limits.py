@@ -1,11 +1,11 @@
-"""The limits of a port: times, sizes and numbers."""
+"""Defines the limits of a port: times, sizes and numbers."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Seconds, bytes and numbers. Each worker counts its own connections and requests.
+    """Limits in seconds, in bytes, or in connections and requests, which each worker counts for itself.
 
     The API server keeps an idle connection for 90 s. It does not repeat a POST if the connection closes under it
     (client-go transport/cache.go).

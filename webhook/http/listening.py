@@ -1,4 +1,4 @@
-"""Listening sockets: accepting their connections, and calling functions at intervals."""
+"""Listens on sockets and accepts their connections, and calls functions at intervals."""
 
 import asyncio
 import os
@@ -87,7 +87,7 @@ async def _readable(listener: socket.socket) -> None:
 async def every(seconds: float, act: Callable[[], None], during: asyncio.Event | None = None) -> None:
     """Call a function repeatedly, with this many seconds between calls, even if it fails.
 
-    With `during`, only while that is set: until then, nothing wakes.
+    With `during`, call it only while that event is set, and sleep until then.
     """
     while True:
         if during is not None:
@@ -100,7 +100,7 @@ async def every(seconds: float, act: Callable[[], None], during: asyncio.Event |
 
 
 class Unwatched:
-    """Counts nothing: requests to a health port are no reviews."""
+    """Counts nothing, for a port that only serves health and metrics."""
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""An HTTP request as the application sees it, and its answer."""
+"""Defines an HTTP request as an application sees it, and its answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -34,16 +34,17 @@ class Reply(NamedTuple):
 
 
 class Later(NamedTuple):
-    """The answer is not ready yet. After the wait, the application gets the request a second and last time.
+    """Says that the answer is not ready yet.
 
-    `wait` waits for it, in a separate thread.
+    `wait` is called in a separate thread, and returns when the answer is ready. Then the application gets the request
+    once more, for the last time.
     """
 
     wait: Callable[[], None]
 
 
 class Application(Protocol):
-    """Answers requests. It never raises and never waits."""
+    """Answers requests. An application never raises and never waits."""
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Return the answer to a request whose body need not be read; None if the body is needed."""

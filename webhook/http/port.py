@@ -1,7 +1,7 @@
-"""HTTP/1.1 by aiohttp, with limits, so that a slow, silent or hostile peer does not affect others.
+"""Serves HTTP/1.1 by aiohttp, with limits, so that a slow, silent or hostile peer does not affect others.
 
-aiohttp reads requests with llhttp, the parser of Node.js, and refuses ambiguous ones. This module adds what aiohttp
-leaves to its users: limits of time, size and number, and the order of answers.
+aiohttp reads requests with llhttp, the parser of Node.js, and refuses ambiguous ones. This module adds limits of time,
+size and number, and the order of answers, which aiohttp does not have.
 """
 
 import asyncio
@@ -85,10 +85,10 @@ class Port:
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         """Serve an accepted connection.
 
-        At the limit, an older connection is closed to make room: first the oldest that waits for its peer, then the one
-        that has been idle longest. So idle and slow peers cannot block others. With `waiting_yield`, the one whose
-        request has waited longest is closed before these. Without it, a connection whose request was received whole is
-        never closed; if all connections have such requests, the new one is closed.
+        At the limit, an older connection is closed to make room: first the one that has waited longest for its peer,
+        then the one that has been idle longest. So idle and slow peers cannot block others. With `waiting_yield`, the
+        connection whose request has waited longest is closed before these. Without it, a connection whose request was
+        received whole is never closed; if all connections have such requests, the new one is closed.
         """
         if len(self.connections) >= self.limits.connections and not self._make_room():
             peer.close()
@@ -137,10 +137,10 @@ class Port:
         connection.buffered = 0
 
     def buffers(self, connection: "Connection", length: int) -> bool:
-        """Count the length of a body. Return whether there is room for the buffers that TLS keeps after it.
+        """Count the length of a body. Return whether there is memory for the buffers that TLS keeps after such a body.
 
-        A connection without room ends with its answer, so that many idle peers cannot take memory with one body each.
-        Ordinary bodies do not count.
+        A connection for which there is none ends with its answer, so that many idle peers cannot take memory with one
+        body each. Ordinary bodies do not count.
         """
         if length <= ORDINARY:
             return True
@@ -157,9 +157,10 @@ class Port:
             self.unverified[connection] = None
 
     def received(self, connection: "Connection", count: int) -> bool:
-        """Count bytes of a request that is not whole; beyond the limit, close those that have been sent the longest.
+        """Count bytes of an incomplete request. Return whether this connection is still open.
 
-        Return whether this connection is still open. Large bodies have a limit of their own.
+        Beyond the limit, the connections are closed that have been sending their request for longest. Large bodies have
+        a limit of their own.
         """
         if connection in self.bodies:
             self._grow(connection, count)
@@ -183,9 +184,9 @@ class Port:
         connection.large = 0
 
     def begin_large(self, connection: "Connection", came: int) -> bool:
-        """Count the bytes that `came` of a large body among `large_bytes`. Return whether there is room.
+        """Count the bytes that `came` of a large body against the limit `large_bytes`. Return whether there is room.
 
-        Bytes count as they arrive, so an announced length takes nothing from others.
+        Bytes count as they arrive, so an announced length takes no room from others.
         """
         if connection not in self.connections:
             return True  # the caller sees that it is gone
@@ -209,7 +210,10 @@ class Port:
             last.crowd_out()
 
     def end_large(self, connection: "Connection", length: int) -> int:
-        """Return the bytes that a whole large body takes of `large_bytes`; 0 if it was crowded out."""
+        """Return how many bytes of `large_bytes` a complete large body uses.
+
+        0 if the body was dropped to free memory.
+        """
         if connection not in self.bodies:
             return 0
         self.release(connection)
@@ -217,7 +221,7 @@ class Port:
         return length
 
     def rests(self, connection: "Connection") -> None:
-        """Record that a connection may be closed to make room, until its next request begins."""
+        """Record that a connection is idle. It may be closed to make room, until its next request begins."""
         self.whole(connection)
         if connection in self.connections:
             self.idle[connection] = None

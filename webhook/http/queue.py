@@ -1,4 +1,4 @@
-"""The requests that wait for their answers: small ones are answered here in turn, large ones in a thread."""
+"""Queues requests and answers them: small ones in turn, in the event loop, and large ones in a thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MOMENT = 0.002
 
 
 class Exchange:
-    """A request in the queue, its answer, and what closes its connection."""
+    """A request in the queue, its answer, and the function that closes its connection."""
 
     __slots__ = ("abort", "large", "reply", "request", "size")
 
@@ -37,7 +37,7 @@ class Exchange:
 
 
 class RequestQueue:
-    """The requests of one port that wait. `lock` is taken while a large request is answered."""
+    """The queue of the requests of one port. `lock` is taken while a large request is answered."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RequestQueue:
         return len(self._small) + len(self._large)
 
     def at_once(self, exchange: Exchange) -> Reply | Later | None:
-        """Answer a probe immediately, and a small request if no other waits; else return None."""
+        """Answer a probe immediately, and a small request if no other waits. Otherwise return None."""
         if self._app.is_probe(exchange.request):
             return self._answer(exchange.request)
         if not self._free or exchange.large:
@@ -73,7 +73,7 @@ class RequestQueue:
         return self._answer(exchange.request)
 
     def add(self, exchange: Exchange) -> bool:
-        """Add a request. False if the queue is full."""
+        """Add a request. Returns false if the queue is full."""
         if not exchange.large:
             return self._small.add(exchange, exchange.size)
         added = self._large.add(exchange, exchange.size)
@@ -89,7 +89,7 @@ class RequestQueue:
             self.release(exchange)
 
     def give_way(self) -> bool:
-        """Close the connection of the small request that has waited longest. False if none waits."""
+        """Close the connection of the small request that has waited longest. Returns false if none waits."""
         if not self._small:
             return False
         self._small.pop_oldest().abort()

@@ -28,7 +28,10 @@ _TEXT = (("Content-Type", "text/plain"),)
 
 
 class Scraped(Protocol):
-    """The values that are served: metrics, and the seconds since the last look."""
+    """The source of the served values: metrics, and the age of the last look in seconds.
+
+    A look is one round of observation, by the agent or the controller.
+    """
 
     @property
     def age(self) -> float:
@@ -56,7 +59,7 @@ ALWAYS, USAGE_FRESH = (24, MOST_HOURS), 5.0
 
 
 class Pages:
-    """The application: /metrics, /healthz, and with `usage` also /usage."""
+    """The application that serves /metrics and /healthz, and /usage if it has a `usage`."""
 
     def __init__(self, metrics: Scraped, usage: Answered | None = None, clock: Callable[[], float] = monotonic) -> None:
         self._metrics, self._usage = metrics, usage
@@ -74,7 +77,7 @@ class Pages:
         return None
 
     def is_probe(self, request: HttpRequest) -> bool:
-        """Return whether a kubelet asks whether this process lives."""
+        """Return whether a request is a kubelet's liveness probe."""
         return request.path == "/healthz"
 
     def __call__(self, request: HttpRequest) -> Reply:
@@ -119,7 +122,7 @@ class RefusedScrapes:
         """Do nothing."""
 
     def refused(self, status: int) -> None:
-        """Log or count a refused request. A line includes the number of requests since the previous line."""
+        """Log a refused request, or only count it. A logged line has the number of requests since the previous line."""
         self._requests += 1
         if self._bucket.ready(monotonic()):
             self._bucket.take()
@@ -133,7 +136,7 @@ class RefusedScrapes:
 
 @contextmanager
 def serving(metrics: Scraped, host: str, port: int, log: Log, usage: Answered | None = None) -> Iterator[None]:
-    """Serve in a thread until the block ends. Raises OSError if the address is not available."""
+    """Serve in a thread until the `with` block ends. Raises OSError if the address is not available."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(listening.log_exception)
     with listening.listener(host, port) as listener:

@@ -1,4 +1,4 @@
-"""The order in which waiting requests are answered. Pure: no threads, no clock."""
+"""Decides the order in which waiting requests are answered. It has no threads and no clock."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -29,14 +29,14 @@ class FairQueue(Generic[Waiting]):
         return len(self._sizes)
 
     def add(self, waiting: Waiting, size: int) -> bool:
-        """Add a request. False if the queue is full."""
+        """Add a request. Returns false if the queue is full."""
         if len(self._sizes) >= self._capacity:
             return False
         self._sizes[waiting] = (size // ORDINARY).bit_length()
         return True
 
     def remove(self, waiting: Waiting) -> bool:
-        """Remove a request. False if it is not in the queue."""
+        """Remove a request. Returns false if the request is not in the queue."""
         return self._sizes.pop(waiting, None) is not None
 
     def pop_oldest(self) -> Waiting:
