@@ -1,4 +1,4 @@
-"""Keeps the policy of the agents in step, where they are installed."""
+"""Keeps the copy of the policy that the nodes' agents read up to date, in clusters where agents are installed."""
 
 from webhook.cluster import client
 from webhook.policy.model import Policy
@@ -8,7 +8,10 @@ AGENTS = "/api/v1/namespaces/slicewarden-node/configmaps/slicewarden-node-policy
 
 
 def update(api: client.Api, policy: Policy) -> bool:
-    """Write the policy for the agents, if it differs. Returns whether it was written. Raises StatusError."""
+    """Write the policy for the agents if the written one differs. Returns whether it was written.
+
+    Raises StatusError.
+    """
     try:
         known = client.ask(api, AGENTS)
     except client.StatusError as error:

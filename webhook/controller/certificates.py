@@ -1,4 +1,4 @@
-"""Issues and rotates the webhook's certificates, one change at a time, and says by which CA API servers trust it."""
+"""Issues and rotates the webhook's certificates, one change at a time, and returns the CA bundle for new webhooks."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable
@@ -17,7 +17,7 @@ CERTIFICATES_SECONDS = 3600.0
 
 
 class CertificateKeeper:
-    """Keeps the certificates of a cluster. They are looked at once an hour, and at once when this begins."""
+    """Keeps the certificates of a cluster valid. It looks at them when it starts, and once an hour."""
 
     def __init__(self, api: client.Api, terms: Terms, log: Log, clock: Callable[[], float]) -> None:
         self._api, self._terms, self._log, self._clock = api, terms, log, clock
@@ -27,7 +27,10 @@ class CertificateKeeper:
         self._at = -CERTIFICATES_SECONDS
 
     def step(self) -> str:
-        """Make one change of the certificates that is due, and return it; empty if none is."""
+        """Make one change of the certificates that is due.
+
+        Returns the change in words, or an empty text if none is due.
+        """
         if self._terms.ca_secret or self._clock() - self._at < CERTIFICATES_SECONDS:
             return ""
         stored = self._store.read()

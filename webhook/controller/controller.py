@@ -50,7 +50,7 @@ All but the first are half a second apart. So a server that was frozen in the me
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The result of a look: the write that it made, and the reason to wait. Each is empty if there is none."""
+    """The result of a look: the write that was made, and the reason to wait. Each is empty if there is none."""
 
     wrote: str = ""
     waits: str = ""
@@ -68,7 +68,12 @@ class _Observed:
 
 
 class Controller:
-    """Makes the looks. Between looks it remembers only since when nothing has changed, because some steps must wait."""
+    """Looks at the cluster and makes the next write.
+
+    Between looks it keeps only the time since which nothing has changed.
+
+    It needs this time because some steps must wait until earlier requests have ended.
+    """
 
     def __init__(
         self,
@@ -96,13 +101,16 @@ class Controller:
         self._certificates = CertificateKeeper(api, terms, log, clock)
 
     def begin(self) -> None:
-        """Begin to lead: another controller may have changed anything just before, so each pause starts now."""
+        """Begin to lead. Another controller may have changed anything just before, so all waiting times start now."""
         self._constant: tuple[object, float] = (None, self._clock())
         self._fallback_at = self._clock()
         self._answers = 0
 
     def look(self) -> Round:
-        """Make the write that is due. Raises StatusError, Unreachable, and the errors of the certificates' store."""
+        """Look at the cluster, and make the write that is due.
+
+        Raises StatusError, Unreachable, and the errors of the certificates' store.
+        """
         policies = self._listed()
         self._reader.keep(policies)
         first = policies[0] if policies else None

@@ -27,9 +27,10 @@ PLURAL, KIND = "validatingadmissionpolicies", "ValidatingAdmissionPolicy"
 
 
 def in_force(place: Place, following: Write | None) -> str:
-    """Return the digest of the policy that the fallback must enforce now; empty for none.
+    """Return the digest of the policy that the fallback must enforce now; empty if it must enforce none.
 
-    `following` is the next write, if one is due. Before that write the fallback must have no validations.
+    `following` is the next write of the registration, if one is due. The fallback must have no validations before that
+    write.
     """
     if len(place.validate) != 1 or place.mutate != place.validate or following is not None:
         return ""
@@ -38,13 +39,13 @@ def in_force(place: Place, following: Write | None) -> str:
 
 
 def made(policy: Policy) -> Mapping[str, Object]:
-    """Make the policies of the fallback, by their names."""
+    """Return the policies of the fallback as they should be, by their names."""
     some = policies.fallback(policy, rules.walk(), ValidationActions.BY_RULE)
     return {each["metadata"]["name"]: each for each in some if each["kind"] == KIND}
 
 
 def changes(installed: Iterable[Object], wanted: Mapping[str, Object]) -> Iterator[Object]:
-    """Yield the policies of the fallback that have to be applied, with the version that was read."""
+    """Yield the policies of the fallback that must be applied, each with the version that was read."""
     for each in installed:
         applied = _applied(each, wanted.get(each["metadata"]["name"]))
         if not _holds(each, applied):

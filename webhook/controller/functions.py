@@ -1,4 +1,4 @@
-"""Remembers whether the API server has the CEL functions that a fallback calls. It gets all of a fallback, or none."""
+"""Remembers whether the API server has the CEL functions that a fallback calls. Without them no fallback is written."""
 
 import math
 import time
@@ -21,12 +21,11 @@ class Functions:
         self._lacking, self._until = False, -math.inf
 
     def lacking(self, policy: Object) -> bool:
-        """Whether the API server lacks a function.
+        """Whether the API server lacks one of the functions.
 
-        The dry run adds the functions to an installed `policy` of the fallback.
-
-        Only the answer that the policy is invalid shows this. Any other refusal is not remembered: the real write gets
-        it too, and then the status of the policy names it. Raises Unreachable.
+        It is asked by a dry run, which adds the functions to an installed `policy` of the fallback. Only the answer
+        that the policy is invalid shows that a function is missing. Any other refusal is not remembered, because the
+        real write is refused too, and then the status of the policy reports it. Raises Unreachable.
         """
         if self._clock() >= self._until:
             try:

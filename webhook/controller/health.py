@@ -13,7 +13,10 @@ from webhook.controller.status import READY, Standing
 
 
 class ControllerMetrics:
-    """Keeps the last look, and counts across looks. A label's value is a digest or a fixed word."""
+    """Keeps the result of the last look, and counters over all looks.
+
+    The value of a label is a digest or a fixed word.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._at = clock, clock()
@@ -30,7 +33,7 @@ class ControllerMetrics:
         return self._clock() - self._at
 
     def looked(self, *, leads: bool) -> None:
-        """Record that a look ended, or that another controller leads."""
+        """Record that a look ended, or that another controller was seen to lead."""
         self._leads, self._at = leads, self._clock()
 
     def saw(self, standing: Standing | None, replicas: list[Replica], *, wrote: bool) -> None:

@@ -1,4 +1,7 @@
-"""The lease with which one of several controllers leads. If two lead, one of their writes is refused."""
+"""Takes and renews the lease with which one of several controllers leads.
+
+If two controllers lead all the same, one of their writes is refused.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,8 +20,8 @@ RENEW = 5.0
 class Lease:
     """A lease as one controller sees it.
 
-    The lease of another ends when this controller has seen no renewal for its duration, by its own monotonic clock. So
-    the clocks of two controllers need not agree (client-go tools/leaderelection does the same).
+    Another controller's lease counts as ended when this controller has seen no renewal for its duration, by its own
+    monotonic clock. So the clocks of two controllers need not agree (client-go tools/leaderelection does the same).
     """
 
     def __init__(self, api: client.Api, path: str, identity: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +35,8 @@ class Lease:
     def leads(self, now: datetime) -> bool:
         """Take or renew the lease. Returns whether this controller has it. Raises StatusError and Unreachable.
 
-        A renewal is one request: if the lease has changed since the last one, it is refused, and the lease is read.
+        A renewal is one request. It is refused if the lease has changed since the last renewal, and then the lease is
+        read.
         """
         mine: dict[str, Any] = {
             "holderIdentity": self._identity,

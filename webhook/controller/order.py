@@ -28,7 +28,7 @@ RELEASES = "releases"
 
 
 class Place(NamedTuple):
-    """The state of a change: the policies in both configurations, and the releases that may become ready."""
+    """The state of a change of policy: the policies in both configurations, and the releases that may become ready."""
 
     validate: Names
     mutate: Names
@@ -36,11 +36,11 @@ class Place(NamedTuple):
 
     @property
     def digests(self) -> frozenset[str]:
-        """The digests of the policies that are named."""
+        """The digests of the policies that the configurations name."""
         return frozenset(name.digest for name in (*self.validate, *self.mutate))
 
     def after(self, write: "Write") -> "Place":
-        """Return the state after a write."""
+        """Return the state after this write."""
         if write.what == RELEASES:
             return self._replace(admitted=write.admitted)
         return self._replace(validate=write.names) if write.what == VALIDATE else self._replace(mutate=write.names)
@@ -49,9 +49,10 @@ class Place(NamedTuple):
 class Seen(NamedTuple):
     """The observed state of the replicas and API servers.
 
-    `held` are the digests that every replica holds; empty if a replica does not answer, or if there is none. `releases`
-    are those of all replicas; None while one does not answer. `called`: every API server calls both configurations as
-    they are, and none that has no webhooks. `drained`: none of this has changed for as long as a request may take.
+    `held` are the digests that every replica has loaded; empty if a replica does not answer, or if there is none.
+    `releases` are those of all replicas; None while one does not answer. `called` is true if every API server calls
+    both configurations as they are, and none that has no webhooks. `drained` is true if none of this has changed for as
+    long as a request may take.
     """
 
     held: frozenset[str]
@@ -73,7 +74,7 @@ class Write(NamedTuple):
 
 
 class Wait(StrEnum):
-    """A condition for the next write, or for the end of a change."""
+    """The condition that must be met before the next write, or before a change is complete."""
 
     REPLICAS = "replicas"
     SERVERS = "API servers"
@@ -81,17 +82,23 @@ class Wait(StrEnum):
 
 
 def strict(name: Name) -> Name:
-    """Return the name of a policy for `/mutate`. Leniency concerns only `/validate`."""
+    """Return the name of a policy for `/mutate`, without leniency, which concerns only `/validate`."""
     return name._replace(manner=Manner.ENFORCE) if name.manner is Manner.LENIENT else name
 
 
 def upgrading(admitted: AbstractSet[str], releases: AbstractSet[str] | None) -> bool:
-    """Whether replicas of two releases may be asked. While one does not answer, the admitted releases decide."""
+    """Whether replicas of two releases may get requests.
+
+    While a replica does not answer, the admitted releases decide.
+    """
     return len(admitted) > 1 or bool((releases or frozenset()) - admitted)
 
 
 def aim(target: Name | None, place: Place, seen: Seen) -> Name | None:
-    """Return the target, lenient where replicas of two releases may be asked. Audit mode denies nothing anyway."""
+    """Return the target of a change, made lenient if replicas of two releases may get requests.
+
+    A target in audit mode stays as it is, because it denies nothing.
+    """
     if target and target.manner is Manner.ENFORCE and upgrading(place.admitted, seen.releases):
         return target._replace(manner=Manner.LENIENT)
     return target
@@ -128,14 +135,14 @@ def _finishes(validate: Names, target: Name | None) -> bool:
 
 
 def ahead(place: Place, target: Name | None) -> Iterator[Write]:
-    """Yield each write of the registration that leads to a target."""
+    """Yield each write of the registration that is needed to reach a target, in order."""
     while (following := step(place, target, None)) is not None:
         yield following
         place = place.after(following)
 
 
 def due(place: Place, target: Name | None, seen: Seen) -> Write | Wait | None:
-    """Return the next write, or the condition that it waits for; None if the target is fully reached."""
+    """Return the next write, or the condition for it; None if the target is reached and nothing is left to do."""
     target = aim(target, place, seen)
     following = step(place, target, seen.releases)
     if following is None and target is None:

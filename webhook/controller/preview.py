@@ -1,4 +1,4 @@
-"""Finds the objects that a waiting policy would newly deny, as `slicewarden diff --live` does.
+"""Finds the objects that a new policy would newly deny while it is waiting, as `slicewarden diff --live` does.
 
 A separate process lists the cluster and ends, so the controller never has the cluster's objects in memory. `python -m
 webhook.controller.preview` reads an inquiry from standard input, and writes an answer.
@@ -37,7 +37,7 @@ UNKNOWN: Fields = {"wouldDeny": None, "wouldDenySample": []}
 
 
 class Preview:
-    """Compares in a thread, and remembers the last answer."""
+    """Compares policies in a thread, and remembers the last answer."""
 
     def __init__(self, ask: Ask, found: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
         """Ask in this way, and call `found` when there is an answer."""
@@ -47,7 +47,10 @@ class Preview:
         self._thread: threading.Thread | None = None
 
     def of(self, old: Policy, new: Policy) -> Fields:
-        """Return the known result of a comparison, and start a new one if it is due. Only one runs at a time."""
+        """Return the known result of a comparison, and start a new comparison if one is due.
+
+        Only one runs at a time.
+        """
         key, now = (old.digest, new.digest), self._clock()
         with self._lock:
             at, fields = self._known.get(key, (now - AGAIN_SECONDS, UNKNOWN))
@@ -90,7 +93,7 @@ def _asked(kubeconfig: str | None, context: str | None, old: str, new: str) -> F
 
 
 def unknown(why: str) -> Fields:
-    """Return the fields of a comparison that was not possible."""
+    """Return the status fields for a comparison that was not possible."""
     return {"wouldDeny": None, "wouldDenySample": [f"not known: {why}"[:MOST]]}
 
 

@@ -1,4 +1,4 @@
-"""Asks every replica which policies it holds, and every API server which paths it calls."""
+"""Asks every replica which policies it has loaded, and every API server which paths it calls."""
 
 import copy
 import http.client
@@ -32,10 +32,10 @@ SERVER_NAME = "kubernetes.default.svc"
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica, by the address of its health port: its release, and the digests that it holds.
+    """The answer of a replica, by the address of its health port: its release, and the digests that it has loaded.
 
-    If it does not answer, `why` is the reason. `refused` are policies that its release cannot use. `waiting` says by
-    digest what it cannot read of the facts of a policy, such as `configmaps of team-x`.
+    If the replica does not answer, `why` is the reason. `refused` are policies that its release cannot use. `waiting`
+    has, by digest, the facts of a policy that the replica cannot read, such as `configmaps of team-x`.
     """
 
     address: str
@@ -46,7 +46,7 @@ class Replica:
     waiting: Mapping[str, str] = field(default_factory=dict)
 
     def lacks(self, wanted: AbstractSet[str]) -> str:
-        """Return the reason why it does not hold all these policies; empty if it does."""
+        """Return the reason why the replica has not loaded all these policies; empty if it has."""
         if self.why:
             return self.why
         missing = sorted(wanted - self.held)
@@ -127,7 +127,7 @@ def _read(address: str, said: Any) -> Replica:
 
 
 def addresses(slices: Iterable[Object], port: int) -> tuple[str, ...]:
-    """Return HOST:PORT of each pod in the EndpointSlices of a Service, even if it is unready or terminating."""
+    """Return HOST:PORT of each pod in the EndpointSlices of a Service, including unready and terminating pods."""
     found = {
         address
         for each in slices
@@ -147,7 +147,7 @@ def servers(item: Object) -> tuple[str, ...]:
 
 
 def connected(api: client.Api, url: str) -> client.Api:
-    """Make a connection to one API server, by the same credentials, which verifies the name of the Service."""
+    """Make a connection to one API server. It uses the same credentials, and verifies the Service's name."""
     api.configuration.auth_settings()  # reads a token again that was renewed
     settings = copy.copy(api.configuration)
     settings.host, settings.tls_server_name, settings.refresh_api_key_hook = url, SERVER_NAME, None
@@ -157,7 +157,7 @@ def connected(api: client.Api, url: str) -> client.Api:
 def called(api: client.Api, urls: Sequence[str], lease: str, place: Place) -> Iterator[str]:
     """Yield each API server that does not call the registered paths, with the reason.
 
-    Each is asked over its own connection, so that no other server answers for it.
+    Each server is asked over its own connection, so that no other one answers in its place.
     """
     for url in urls:
         one = connected(api, url)

@@ -1,4 +1,4 @@
-"""Reads the object of a policy, and makes the fields of its status. Pure, except that it reads the date."""
+"""Reads the object of a policy, and makes the fields of its status. Its only input besides the object is the date."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class PolicyRead:
-    """The object of a policy, read: the policy and its mode, or the problems; and the fields of the status."""
+    """The result of reading a policy object: the policy and its mode or the problems, and the fields of its status."""
 
     policy: Policy | None
     mode: Switch | None
@@ -61,7 +61,10 @@ class PolicyReader:
         self._known: dict[str, tuple[object, PolicyRead]] = {}
 
     def read(self, item: Object) -> PolicyRead:
-        """Read the object of a policy, once for each day and each change of it. Lints compare dates with the day."""
+        """Read the object of a policy.
+
+        The result is cached until the object or the day changes; lints look at the day.
+        """
         metadata = {key: value for key, value in item["metadata"].items() if key not in UNREAD}
         of = datetime.now(UTC).date(), item.get("apiVersion"), item.get("kind"), metadata, item.get("spec")
         known, read = self._known.get(metadata["name"], (None, None))

@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Run looks until `ended` is set. `changed` is set when a watched object changes.
 
-    A look that fails is logged, whatever the error, and is repeated: soon at first, later after longer pauses.
+    A look that fails is logged, whatever the error is. It is repeated soon at first, and later after longer pauses.
     """
     said, due, again, wrote, failures, led = "", 0.0, 0, 0, 0, False
     while not ended.is_set():
@@ -96,7 +96,7 @@ def _wait(changed: threading.Event, ended: threading.Event, seconds: float) -> N
 
 
 def leader(api: client.Api, leases: str, identity: str) -> Callable[[], bool]:
-    """Return a function that tells whether this controller leads. It renews the lease after a third of its time."""
+    """Return a function that says whether this controller leads. It renews the lease after a third of its duration."""
     last = [-lease.RENEW, False]
     own = lease.Lease(api, f"{leases}/slicewarden-controller", identity)
 

@@ -44,7 +44,7 @@ CLEARED: Mapping[str, Any] = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The standing of a policy: why it is ready or not, in a sentence, and other fields of its status (None: none)."""
+    """The parts of a policy's status: why it is ready or not, in a sentence, and other fields (None: none)."""
 
     reason: Reason
     message: str
@@ -89,5 +89,5 @@ def status(before: Object, standing: Standing, now: datetime) -> Object:
 
 
 def changes(before: Object, patch: Mapping[str, Any]) -> bool:
-    """Whether a merge patch changes a status; None takes a field away."""
+    """Whether a merge patch changes a status. A value of None removes the field."""
     return any(before.get(key) != value for key, value in patch.items())

@@ -1,4 +1,4 @@
-"""The settings of a controller: where its objects are, and how long requests take."""
+"""Defines the settings of a controller: where its objects are, and how long requests take."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ MANAGER = "slicewarden-controller"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a controller works: where the webhook is, and how long requests take.
+    """The settings of a controller: where the webhook is, and how long requests take.
 
     `servers` are URLs that replace those in EndpointSlice `default/kubernetes`; `replicas` are HOST:PORT of health
-    ports that replace those in the Service's EndpointSlices. `url` is the origin of a webhook outside of the cluster.
-    `drain` is in seconds. With `ca_secret` the CA is in `ca.crt` of that Secret, and nothing is issued.
+    ports that replace those in the Service's EndpointSlices. `url` is the origin of a webhook outside the cluster.
+    `drain` is in seconds. With `ca_secret` the CA is in `ca.crt` of that Secret, and no certificate is issued.
     """
 
     namespace: str = "slicewarden-system"
@@ -35,22 +35,22 @@ class Terms:
 
     @property
     def lease(self) -> str:
-        """The path of the leases of the namespace."""
+        """The path of the namespace's leases."""
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
     @property
     def config_maps(self) -> str:
-        """The path of the ConfigMaps of the namespace."""
+        """The path of the namespace's ConfigMaps."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps"
 
     @property
     def slices(self) -> str:
-        """The path of the EndpointSlices of the namespace."""
+        """The path of the namespace's EndpointSlices."""
         return f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices"
 
     @property
     def watched(self) -> tuple[tuple[str, str], ...]:
-        """The paths whose changes call for a look, each with a field selector."""
+        """The paths to watch, each with a field selector. A change under one of them starts a look."""
         own = f"metadata.name={NAME}"
         return (
             (POLICIES, ""),

@@ -23,7 +23,7 @@ Wanted = tuple[str, Object]
 
 
 class Trial:
-    """Remembers the refused writes of the change to one target."""
+    """Tries the writes of the change to one target as dry runs, and remembers those that were refused."""
 
     def __init__(self, apply: Callable[[str, Object], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`apply` applies an object for show."""
@@ -32,9 +32,9 @@ class Trial:
         self._why, self._until = "", 0.0
 
     def refusal(self, target: Name, writes: Callable[[], Iterable[Wanted]]) -> str:
-        """Return an API server's refusal of a write to a target; empty if it accepts all of them.
+        """Return the message with which an API server refuses a write to a target; empty if it accepts all of them.
 
-        The API server is asked once for a target. After a refusal it is asked again every few seconds. Raises
+        The API server is asked once for each target. After a refusal it is asked again every few seconds. Raises
         Unreachable, and StatusError for an error that is no refusal.
         """
         if self._target != target or (self._why and self._clock() >= self._until):
@@ -44,7 +44,7 @@ class Trial:
         return self._why
 
     def forget(self) -> None:
-        """Forget the refused writes: if the same target comes again, somebody has decided so again."""
+        """Forget the refused writes. If the same target is chosen again, its writes are tried again."""
         self._target, self._why = None, ""
 
     def refused(self, target: Name, error: client.StatusError) -> None:
