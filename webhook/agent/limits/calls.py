@@ -19,7 +19,7 @@ class ApiCalls:
 
     @property
     def pending(self) -> tuple[NodeAction, ...]:
-        """The actions that have no outcome yet."""
+        """The actions whose calls have not finished."""
         return tuple(action for action, future in self._calls if not future.done())
 
     def finished(self) -> Iterator[NodeAction]:
@@ -32,7 +32,7 @@ class ApiCalls:
                 self._calls.append((action, future))
 
     def close(self) -> Iterator[NodeAction]:
-        """Cancel the calls that have not begun, and yield the actions that are done."""
+        """Cancel the calls that have not begun, and yield the actions whose calls have finished."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._calls = [(action, future) for action, future in self._calls if not future.cancelled()]
         return self.finished()

@@ -1,4 +1,4 @@
-"""Compares the driver's limits of a node's containers with what they were admitted with. Changes nothing."""
+"""Compares the driver's limits of a node's containers with the allowances of their admission. Changes nothing."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

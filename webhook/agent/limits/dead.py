@@ -1,4 +1,4 @@
-"""Decides which cards are dead, from NVML's events or because they have fallen off the bus. Values in, values out."""
+"""Decides which cards are dead: by events of NVML, or because they no longer answer on the bus. Has no side effects."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ REASON = "GPUDead"
 
 
 class DeadCards(NamedTuple):
-    """The dead cards by UUID, each with the first cause; `new` are those that died since the last look."""
+    """The dead cards by UUID, each with its first cause. `new` are the cards that died since the last look."""
 
     cards: Mapping[str, str]
     new: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ def update(before: DeadCards, readings: Iterable[CardReading], events: Iterable[
 
     A lost card is dead until it answers again. After a fatal event a card may still answer, so it stays dead until the
     agent is restarted: nothing in NVML proves that it was repaired. A lost card that NVML cannot open has no UUID. It
-    counts as one of the dead cards that NVML does not show, if there is one, else under its index.
+    is taken for one of the dead cards that NVML does not show. If there is none, its index is its name.
     """
     seen = [*readings]
     lost = {each.parent or each.uuid for each in seen if each.lost and each.opened}

@@ -13,7 +13,7 @@ from webhook.policy.model import REPORT, TAINT
 
 
 class CardHealth(Watcher):
-    """Follows which cards are dead. Without an `api` the node is not tainted."""
+    """Finds out which cards are dead. Without an `api` the node is not tainted."""
 
     def __init__(self, node: str, api: Api | None, node_taint: NodeTaint) -> None:
         self._node, self._api, self._taint = node, api, node_taint
@@ -26,7 +26,7 @@ class CardHealth(Watcher):
 
     @property
     def restart_nvml(self) -> bool:
-        """Whether a card is lost."""
+        """Whether a card is lost, so that NVML must be restarted."""
         return dead.LOST in self._dead.cards.values()
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
@@ -46,7 +46,7 @@ class CardHealth(Watcher):
             self.calls.submit(action, lambda: enforce.patch_node(api, self._node, patch))
 
     def close(self) -> Iterator[NodeAction]:
-        """Drop the patches that have not been sent."""
+        """Drop the patches of the node that have not been sent."""
         return self.calls.close()
 
     def _report(self, card: str, why: str, seen: Observation) -> Iterator[NodeAction]:

@@ -1,4 +1,4 @@
-"""Reports containers that hold a slice without work, and evicts their pods if the policy says so."""
+"""Reports containers that have a slice and do no work, and evicts their pods if the policy says so."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -22,10 +22,10 @@ UNCOUNTED, UNTOLD = "idle containers are not looked for", "idle pods are not evi
 
 
 class IdleWatch(Watcher):
-    """Carries out the decisions of `idle`. With `watch_only` it only reports, and so if it writes no Events (`tells`).
+    """Carries out the decisions of `idle`. It only reports with `watch_only`, and if no Events are written (`tells`).
 
-    `quiet` returns for how long each container has not worked at this look; None if nobody counts that. `rules` returns
-    the policy of the node's pool; None if it says nothing.
+    `quiet` returns for how long each container has not worked at this look; None if this is not recorded. `rules`
+    returns the policy of the node's pool on idle containers; None if there is none.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class IdleWatch(Watcher):
         """The containers that have been reported and have not worked since."""
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
-        """Report, and evict. An eviction has its outcome at a later look."""
+        """Report idle containers, and evict their pods. The outcome of an eviction is returned at a later look."""
         yield from self.calls.finished()
         rules = self._rules()
         lacking = rules is not None and self._quiet is None
@@ -72,7 +72,7 @@ class IdleWatch(Watcher):
             self._evict(_action(EVICT, *liable[each], _why(rules)))
 
     def blind(self, now: float) -> Iterator[NodeAction]:  # noqa: ARG002 - of the interface
-        """Forget what was idle: nobody knows who works."""
+        """Forget which containers were idle, because without NVML it is unknown which ones work."""
         self._forget()
         return self.calls.finished()
 

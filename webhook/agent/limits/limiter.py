@@ -25,8 +25,8 @@ REASON = "GPULimitDiffers"
 class Limiter(Watcher):
     """Sets the driver's limits. `folders` finds the cgroups of containers; None if the node has no cgroup v2.
 
-    With `watch_only` it only reads them, and reports what differs. `by_hook` is whether the policy has NVIDIA's hook
-    set limits on this node.
+    With `watch_only` it only reads the limits, and reports those that differ. `by_hook` is whether the policy has
+    NVIDIA's hook set limits on this node.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class Limiter(Watcher):
 
     @property
     def counts(self) -> LimitCounts:
-        """The limits that are set or failed, and the differences. A container without a cgroup counts as a failure."""
+        """The numbers of limits, failures and differences. A container without a cgroup counts as a failure."""
         faults = Counter(each for found in self._limits.faults.values() for each in found)
         return LimitCounts(len(self._limits), len(self._limits.failed) + len(self._lost), faults, self._needs)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
         """Set the limits of all containers of the node, including those that use no card yet.
 
-        A container of which only the pod is known gets the widest limit of the pod's containers. Limits stay that
-        NVIDIA's hook has set, and those of containers about which nothing is known any more: a pod that was deleted by
-        force runs on until its grace period ends. A container is lost if neither it nor its pod's sandbox is found for
-        AGAIN seconds: the runtime names its cgroups in another way.
+        If only the pod of a container is known, the container gets the widest limit of the pod's containers. Limits
+        that NVIDIA's hook has set are kept. So are those of containers about which nothing is known any more, because a
+        pod that was deleted by force runs on until its grace period ends. A container counts as lost if neither its
+        cgroup nor its pod's sandbox is found for AGAIN seconds: then the runtime names cgroups in an unknown way.
         """
         if seen.nvml is not self._nvml:
             self._limits.forget()
@@ -88,7 +88,7 @@ class Limiter(Watcher):
         self._conditions.set("no limit by the driver", why or next(iter(self._limits.failed.values()), lost))
 
     def close(self) -> Iterator[NodeAction]:
-        """Remove the limits, except those that containers had before the agent: NVIDIA's hook has set them."""
+        """Remove the limits, except those that containers had before the agent started, which NVIDIA's hook has set."""
         if self._nvml is not None:
             self._limits.close(self._nvml)
         yield from ()

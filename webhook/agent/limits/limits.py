@@ -1,4 +1,4 @@
-"""Keeps the driver's limits of cgroups in step with the wanted ones, and finds which somebody has changed."""
+"""Keeps the driver's limits of cgroups equal to the wanted ones, and finds limits that another program has changed."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class _CardLimit:
 
 
 class LimitDifference(NamedTuple):
-    """A difference that was found: the container's id, a card's UUID (empty if it is not of one card), what and why."""
+    """A wrong limit: the container's id, the card's UUID (empty if of no single card), the fault and the reason."""
 
     container: str
     card: str
@@ -47,10 +47,10 @@ class LimitDifference(NamedTuple):
 
 @dataclass
 class DriverLimits:
-    """Keeps the driver's limits in step with the wanted ones.
+    """Keeps the driver's limits equal to the wanted ones.
 
-    `failed` has the failures of the last step, and `faults` the differences that were found of running containers, by
-    id.
+    `failed` has the failures of the last step. `faults` has the differences that were found in running containers, by
+    their ids.
     """
 
     failed: Mapping[Key, str] = field(default_factory=dict)
@@ -66,12 +66,12 @@ class DriverLimits:
 
     @property
     def own(self) -> frozenset[str]:
-        """The containers that have limits of their own, by id."""
+        """The ids of the containers that have limits of their own."""
         return frozenset(each.container for each in self._limits.values() if not each.want.any)
 
     @property
     def containers(self) -> frozenset[str]:
-        """The containers that have limits, by id."""
+        """The ids of the containers that have limits."""
         return frozenset(each.container for each in self._limits.values())
 
     def keep(
@@ -82,13 +82,13 @@ class DriverLimits:
         nvml: Cards,
         unknown: Collection[str] = (),
     ) -> tuple[tuple[tuple[str, str], ...], tuple[LimitDifference, ...]]:
-        """Set the limits that are missing, wider or have changed, and remove those that are not wanted any more.
+        """Set the limits that are missing, too wide or changed, and remove those that are no longer wanted.
 
-        A limit for any container of a pod only replaces a wider one, and a failure to set it is not counted, because it
-        may be that of the pod's sandbox. Limits stay that NVIDIA's hook has set, and those of `unknown` containers.
-        Returns each pair of a container and a card whose limit was set, and the differences that were found. Limits are
-        set on every card of the node, because a container's card is unknown until its first process uses one. The
-        driver forgets the limits of a removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
+        A limit for any container of a pod only replaces a wider one. A failure to set it is not counted, because the
+        cgroup may be that of the pod's sandbox. Limits that NVIDIA's hook has set, and those of `unknown` containers,
+        are kept. Returns each pair of a container and a card whose limit was set, and the differences that were found.
+        Limits are set on every card of the node, because a container's card is unknown until its first process uses
+        one. The driver forgets the limits of a removed cgroup (nvml.h 13.5, nvmlSetMemoryLimits_v1_t).
         """
         want = {
             (card, str(folders[each])): (each, own)
@@ -130,7 +130,7 @@ class DriverLimits:
         return {card: limit.first for card, limit in known.items() if limit is not None}
 
     def news(self, found: Collection[LimitDifference]) -> Iterator[LimitDifference]:
-        """Record differences, and yield those that are the first of their kind of a container."""
+        """Record differences, and yield those of a kind that was not recorded for their container before."""
         for each in found:
             before = self.faults.setdefault(each.container, set())
             if each.fault not in before:
@@ -138,9 +138,9 @@ class DriverLimits:
                 yield each
 
     def forget(self) -> None:
-        """Forget which limits are set, so that all are set again: NVML or the driver has been restarted.
+        """Forget which limits are set, so that all are set again. Called after NVML or the driver has been restarted.
 
-        What was found before the first one is kept.
+        The limits that containers had before the agent's first one are remembered.
         """
         self._limits = {key: each for key, each in self._limits.items() if each.want.stated is not None}
         for each in self._limits.values():
@@ -195,5 +195,5 @@ def _lifted(key: Key, limit: _CardLimit, nvml: Cards) -> Iterator[LimitDifferenc
 
 
 def size(mib: int) -> str:
-    """Return the words for a limit in MiB."""
+    """Write a limit in MiB in words."""
     return f"a limit of {mib} MiB" if mib < UNLIMITED else "no limit"

@@ -1,4 +1,4 @@
-"""Decides what to do about a container that uses more of a card than it was admitted with. Values in, values out."""
+"""Decides what to do about a container that uses more of a card than its allowance. Has no side effects."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ QUIET = 600.0
 
 @dataclass(frozen=True)
 class OverState:
-    """The state between looks: when each container went over, and the times of its last action and of its reports."""
+    """The state between looks: since when each container is over its allowance, and its last action and reports."""
 
     over: Mapping[Key, float] = field(default_factory=dict)
     acted: Mapping[Key, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Decides whether a node is tainted because of a dead card, if the policy asks for a taint. Values in, values out.
+"""Decides whether a node must be tainted because of a dead card, if the policy asks for a taint. Has no side effects.
 
 The state is stored on the node, so the agent may end at any moment. An annotation next to the taint names the dead
 cards, the causes, and the boot in which they died. Both are written at once, and only over the version of the node that
@@ -21,7 +21,7 @@ AGAIN, HOLD = 10.0, 60.0
 
 
 class TaintNote(NamedTuple):
-    """The agent's annotation of a node: the dead cards with their causes, the boot, and whether the node is tainted."""
+    """The agent's annotation on a node: the dead cards with their causes, the boot, and whether the node is tainted."""
 
     cards: Mapping[str, str]
     boot: str
@@ -65,7 +65,7 @@ class NodeTaint:
     """Keeps a node's taint in step with its dead cards.
 
     `node` returns the node as it was last seen, or None. `on` is whether the policy asks for the taint. `boot` is the
-    id of this boot. By default nothing is tainted.
+    id of this boot. With the defaults no node is tainted.
     """
 
     def __init__(

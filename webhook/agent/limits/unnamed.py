@@ -1,4 +1,4 @@
-"""Finds the containers of which only the pod is known, by its uid in the path of their cgroups."""
+"""Finds containers whose names are unknown, by their cgroups: the path of a cgroup has the uid of the pod."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -24,13 +24,13 @@ class UnnamedContainers:
 
     @property
     def pods(self) -> frozenset[str]:
-        """The uids of the pods of which a cgroup of a container or of the sandbox was found last."""
+        """The uids of the pods for which the last look found a cgroup, of a container or of the sandbox."""
         return frozenset(uid for uid, _ in self._listed.values())
 
     def look(self, seen: Observation, now: float, own: Collection[str]) -> Mapping[str, tuple[str, Path]]:
-        """Return the containers without a name, by id, each with its pod's uid and its cgroup.
+        """Return the containers whose names are unknown, by id, each with its pod's uid and its cgroup.
 
-        Those that have limits of their `own` are left out. `now` is in seconds of a monotonic clock.
+        Containers in `own`, which have limits of their own, are left out. `now` is in seconds of a monotonic clock.
         """
         if self._folders and now >= self._due:
             before, self._due = self._listed, now + LATE
@@ -44,6 +44,6 @@ class UnnamedContainers:
 
 
 def named(seen: Observation, container: str) -> bool:
-    """Whether it is known what a container was admitted with."""
+    """Whether the admission of a container is known."""
     known = seen.containers.get(container)
     return known is not None and known.admitted != UNKNOWN

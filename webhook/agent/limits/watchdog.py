@@ -1,4 +1,4 @@
-"""The watchdog: reports containers that use more than they were admitted with, and evicts or kills them."""
+"""The watchdog: reports containers that use more than their allowance, and evicts or kills them."""
 
 from collections.abc import Iterator
 
@@ -21,11 +21,11 @@ class Watchdog(Watcher):
 
     @property
     def reported(self) -> frozenset[Key]:
-        """The reported containers and cards: those without a request until they end, others for at least 10 minutes."""
+        """The reported pairs of container and card: without a request until its end, others for at least 10 minutes."""
         return frozenset(key for key, _ in self._state.reported)
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
-        """Report, evict and kill. An eviction has its outcome at a later look."""
+        """Report, evict and kill. The outcome of an eviction is returned at a later look."""
         yield from self.calls.finished()
         rules = seen.rules._replace(action=REPORT) if self._watch_only else seen.rules
         self._state, actions = over.decide(self._state, now, seen.rows, rules, seen.containers.keys())

@@ -49,7 +49,7 @@ class Freezer:
         return failed
 
     def thaw(self, path: str) -> str:
-        """Thaw a container. Returns why that failed, or an empty text, as for a container that is gone."""
+        """Thaw a container. Returns why that failed, or an empty text; a container that is gone is no failure."""
         why = self._write(path, b"0")
         return "" if why == GONE else why
 
@@ -59,7 +59,7 @@ class Freezer:
         return None if text is None else b"frozen 1" in text.splitlines()
 
     def requested(self, path: str) -> bool | None:
-        """Whether any program has requested a freeze of this container itself; None if it is gone."""
+        """Whether any program has asked the kernel to freeze this container itself; None if the container is gone."""
         text = self._read(path, "cgroup.freeze")
         return None if text is None else text.strip() == b"1"
 

@@ -1,7 +1,7 @@
-"""The ledger: a file that lists the containers that may be frozen, written before the freeze and read to thaw them.
+"""Keeps the ledger: a file that lists the containers that may be frozen, written before the freeze, read to thaw them.
 
-It is in memory (/run), so a restart of the node ends it together with all freezes. The agent locks a second file while
-it runs, and touches that file at each look: this shows the thawer whether the agent is dead or silent.
+The file is in memory (/run), so a restart of the node ends it together with all freezes. The agent locks a second file
+while it runs, and touches that file at each look: this shows the thawer whether the agent is dead or silent.
 
 Nothing is frozen if another user can write to the folder. If another program writes there nevertheless, it can make a
 container run but cannot keep it frozen: no link is followed, no device is opened, and no entry can prolong a freeze.
@@ -44,7 +44,7 @@ class Entries(NamedTuple):
 
 
 class Ledger:
-    """The ledger in a folder, and its lock. The methods never raise; they return why they failed."""
+    """The ledger in a folder, and its lock. Its methods never raise; they return the reason of a failure."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Ledger:
         return self._lock is not None
 
     def take(self, tries: int = TRIES) -> str:
-        """Take the lock, which only one process of a node can have. Returns why that failed, or an empty text.
+        """Take the lock, which only one process on a node can have. Returns why that failed, or an empty text.
 
         If others may read the folder, as when the kubelet has made it, its mode is changed to 0700 first.
         """
@@ -85,13 +85,13 @@ class Ledger:
         return "another agent runs on this node"
 
     def leave(self) -> None:
-        """Release the lock."""
+        """Release the lock, so that another process can take it."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def beat(self) -> None:
-        """Record that the agent is looking."""
+        """Record that the agent is alive and has begun a look."""
         if self._lock is not None:
             try:
                 os.utime(self._lock)
@@ -111,7 +111,7 @@ class Ledger:
 
     @property
     def missing(self) -> bool:
-        """Whether no agent has ever written here. False if that cannot be determined."""
+        """Whether no agent has ever written a ledger in this folder. False if that cannot be determined."""
         for file in (FILE, LOCK):
             try:
                 (self.folder / file).lstat()

@@ -1,10 +1,10 @@
-"""Plans which containers run on a contended card, and which are frozen until their turn. Values in, values out.
+"""Plans which containers run on a contended card, and which are frozen until their turn. Has no side effects.
 
-It is based on a study's contention manager (Algorithm 2) and closes its gaps; tests/agent/literal.py implements the
-algorithm as published. The first container in the queue runs. The next one may run as well when every running container
-has been seen to use the card, and the card has still been idle for a while. The wait is needed because NVML reports the
-use of a card up to a second late, and because a program that reads its input does not use the card. A frozen container
-keeps its memory, and kernels that it has launched run to their end.
+The plan is based on a study's contention manager (Algorithm 2) and closes its gaps; tests/agent/literal.py implements
+the algorithm as published. The first container in the queue runs. The next one may run as well when every running
+container has been seen to use the card, and the card has still been idle for a while. The wait is needed because NVML
+reports the use of a card up to a second late, and because a program that reads its input does not use the card. A
+frozen container keeps its memory, and kernels that it has launched run to their end.
 
 Cards that share a container share one queue, so two containers never wait for each other.
 """
@@ -36,8 +36,8 @@ class CardLoad(NamedTuple):
 class Candidate(NamedTuple):
     """A container that has processes on cards and may be frozen. `first` is the start time of its oldest process.
 
-    `sm` is its percent of the SMs' time. It may be frozen for at most `longest` seconds, and must then run for at least
-    `rest` seconds before it is frozen again.
+    `sm` is its percent of the SMs' time. The container may be frozen for at most `longest` seconds, and must then run
+    for at least `rest` seconds before it is frozen again.
     """
 
     key: str
@@ -50,9 +50,9 @@ class Candidate(NamedTuple):
 
 
 class PlanInput(NamedTuple):
-    """A look at all cards. `now` is in seconds of a monotonic clock.
+    """The input of the plan: a look at all cards. `now` is in seconds of a monotonic clock.
 
-    `containers` are the ones that may be frozen. `thawed` are the ones that the plan froze and another program thawed.
+    `containers` are those that may be frozen. `thawed` are those that the plan had frozen and another program thawed.
     """
 
     now: float
@@ -71,7 +71,7 @@ class Frozen(NamedTuple):
 
 @dataclass(frozen=True)
 class TurnState:
-    """The state between looks. It has sets and times but no counts, so a container that ends leaves nothing behind."""
+    """The state between looks. It has sets and times, but no counts, so a container that ends leaves no trace."""
 
     queue: tuple[str, ...] = ()
     """All candidates, in the order of their arrival or of the end of their last turn."""
@@ -94,7 +94,7 @@ class TurnState:
 
 
 def plan(before: TurnState, seen: PlanInput, rules: Contention) -> tuple[TurnState, tuple[NodeAction, ...]]:
-    """Return the next state and the actions. Thaws come first."""
+    """Return the next state and the actions. The actions that thaw containers come first."""
     if rules.mode == OFF:
         return release(before, seen.now, GONE)
     draft = _Draft(before, seen, rules)
@@ -104,14 +104,14 @@ def plan(before: TurnState, seen: PlanInput, rules: Contention) -> tuple[TurnSta
 
 
 def release(before: TurnState, now: float, why: str) -> tuple[TurnState, tuple[NodeAction, ...]]:
-    """Thaw all containers, at the end or when nothing can be seen. Only the resting containers are remembered."""
+    """Thaw all containers, as the agent ends or cannot see the cards. Only the resting containers are remembered."""
     resting = {key: until for key, until in before.resting.items() if until > now}
     resting |= {key: now + each.rest for key, each in before.frozen.items()}
     return TurnState(resting=resting), tuple(NodeAction(THAW, key, why) for key in before.frozen)
 
 
 def failed(state: TurnState, key: str, until: float) -> TurnState:
-    """Return the state after a container could not be frozen: it runs, and is not frozen again before `until`."""
+    """Return the state after a container could not be frozen: it runs on, and is not frozen again before `until`."""
     frozen = {each: value for each, value in state.frozen.items() if each != key}
     return replace(state, frozen=frozen, resting={**state.resting, key: until})
 

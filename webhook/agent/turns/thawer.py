@@ -27,7 +27,7 @@ UNSAFE = "the ledger's folder is not the agent's own"
 
 
 class Thawer:
-    """Thaws containers in place of a dead or silent agent. `silence` is in seconds."""
+    """Thaws containers if the agent is dead or silent. The agent is silent after `silence` seconds without a look."""
 
     def __init__(
         self, ledger: Ledger, freezer: Freezer, silence: float = SILENCE, clock: Callable[[], float] = time.monotonic
@@ -39,7 +39,7 @@ class Thawer:
         """Whether the agent was dead at the last look."""
 
     def look(self) -> tuple[dict[str, str], str]:
-        """Thaw the containers that are due. Returns why each thaw failed, or an empty text, by path; and the cause."""
+        """Thaw the containers that are due. Returns each thaw's failure, or an empty text, by path; and the cause."""
         now, beaten = self._clock(), self._ledger.beaten
         if beaten != self._beaten:
             self._beaten, self._since = beaten, now
@@ -74,9 +74,9 @@ def _passed(deadline: float, now: float) -> bool:
 
 
 def thaw(ledger: Ledger, freezer: Freezer) -> dict[str, str]:
-    """Thaw all containers in the ledger. Returns why each thaw failed, or an empty text, by path.
+    """Thaw all containers in the ledger. Returns the failure of each thaw, or an empty text, by path.
 
-    Only the process with the lock empties the ledger: a running agent keeps its own entries.
+    Only the process with the lock empties the ledger, because a running agent keeps its own entries.
     """
     done = {path: freezer.thaw(path) for path in ledger.read().until}
     if ledger.locked:

@@ -1,4 +1,4 @@
-"""Carries out the plan of turns: gives each look to the plan, and passes the plan's actions to the kernel.
+"""Carries out the plan of turns: passes each look to the plan, and the plan's actions to the kernel.
 
 If anything is unknown, or cannot be read or written, all containers run.
 """
@@ -82,7 +82,7 @@ class FrozenTime(NamedTuple):
 
 
 class CardTurns(Watcher):
-    """Freezes and thaws the containers of a node. If `freezer` is None, `lacks` says why.
+    """Freezes and thaws the containers of a node. If `freezer` is None, `lacks` is the reason.
 
     `contention` returns the policy of the node's pool.
     """
@@ -112,11 +112,11 @@ class CardTurns(Watcher):
 
     @property
     def period(self) -> float:
-        """Seconds until the next look: fewer while several candidates are on one card."""
+        """The seconds until the next look: fewer while several candidates are on one card."""
         return QUICK if self.contended else PERIOD
 
     def look(self, seen: Observation, now: float) -> Iterator[NodeAction]:
-        """Plan by a look, and freeze and thaw."""
+        """Plan the turns from a look, and freeze and thaw containers accordingly."""
         if now - self._now > SILENCE:
             yield from self._release(now, STALE)
         self._now, rules = now, self._contention()
