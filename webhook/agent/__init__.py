@@ -1,1 +1,1 @@
-"""The agent on a GPU node: compares each container's use of a card with the request that its pod was admitted with."""
+"""The agent on a GPU node: compares how much of a card each container uses with the request it was admitted with."""

@@ -1,4 +1,4 @@
-"""The agent's actions, and the interface of the parts that carry them out."""
+"""Defines the agent's actions, and the interface of the parts that carry them out."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ PERIOD = 1.0
 class NodeAction(NamedTuple):
     """One action on a container, or on the node if `container` is empty, and the reason for it.
 
-    `container` is an id. `why` has no numbers that change between looks, so repeated Events are counted as one.
-    `reason` is the reason of the Event that reports the action; without one there is no Event. `target` has the
+    `container` is an id. `why` has no numbers that change between looks, so that repeated Events are counted as one.
+    `reason` is the reason of the Event that reports the action; if it is empty, there is no Event. `target` has the
     container's names, if known. `details` are more fields of the log line. `outcome` is empty until the action has been
     carried out.
     """
@@ -37,24 +37,24 @@ class NodeAction(NamedTuple):
 
 
 class Watcher(ABC):
-    """A part of the agent that carries out actions. Every method returns the actions that have an outcome."""
+    """The interface of a part of the agent that carries out actions. Every method returns the finished actions."""
 
     @property
     def period(self) -> float:
-        """Seconds until this part needs the next look."""
+        """The number of seconds after which this part needs the next look."""
         return PERIOD
 
     @property
     def restart_nvml(self) -> bool:
-        """Whether NVML must be restarted: a card is lost, and only then does NVML show it again."""
+        """Whether NVML must be restarted because a card is lost: NVML shows the card again only after a restart."""
         return False
 
     @abstractmethod
     def look(self, seen: Observation, now: float) -> Iterable[NodeAction]:
-        """Act on one look. `now` is in seconds of a monotonic clock."""
+        """Act on the observation of one look. `now` is in seconds of a monotonic clock."""
 
     def blind(self, now: float) -> Iterable[NodeAction]:  # noqa: ARG002 - of the interface
-        """Act when NVML has failed, so there are no readings."""
+        """Act when NVML has failed, so that there are no readings of the cards."""
         return ()
 
     def close(self) -> Iterable[NodeAction]:
@@ -74,7 +74,7 @@ class ConditionLog:
         return bool(self._causes.get(condition))
 
     def set(self, condition: str, cause: str) -> None:
-        """Set a condition's cause; an empty text ends it."""
+        """Set the cause of the condition. An empty text ends the condition."""
         if cause != self._causes.get(condition, ""):
             self._causes[condition] = cause
             self._log({"message": condition, "error": cause} if cause else {"message": condition, "over": True})

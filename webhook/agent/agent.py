@@ -1,4 +1,4 @@
-"""The loop of the agent: look at the cards, join them with the pods, let each part act, and record its actions."""
+"""Runs the loop of the agent: it reads the cards, finds their pods, lets each part act, and records the actions."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

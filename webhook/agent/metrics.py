@@ -43,11 +43,11 @@ class LastLook:
 
 @dataclass(eq=False)
 class AgentMetrics:
-    """Keeps the last look, and counts across looks.
+    """Keeps the result of the last look, and counters over all looks.
 
     `dead` returns the UUIDs of the dead cards, `reported` the ids and cards of the containers whose use the watchdog
-    has reported, `limits` counts the driver's limits, and `pauses` returns how long containers have been frozen.
-    `usage` returns the counts, None if nothing is counted. All are called at each look, in the thread of the look.
+    has reported, `limits` the counts of the driver's limits, and `pauses` how long containers have been frozen. `usage`
+    returns the counts of use, or None if nothing is counted. All of them are called at each look, in the same thread.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -92,7 +92,7 @@ class AgentMetrics:
 
     @property
     def age(self) -> float:
-        """Seconds since the last look began; infinite before the first."""
+        """The seconds since the last look began; infinite before the first look."""
         return self.clock() - self._seen.at
 
     def text(self) -> bytes:
@@ -100,7 +100,7 @@ class AgentMetrics:
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Name no metrics in advance (prometheus_client registry.py)."""
+        """Return no metrics: prometheus_client asks for names in advance (registry.py), and none are known."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Keeps the usage record of the node: counts at each look, saves once a minute, and answers who used what."""
+"""Keeps the usage record of the node: it counts at each look, saves once a minute, and answers who used what."""
 
 import threading
 import time
@@ -29,13 +29,12 @@ BUSY = f"{FILE}: it is being written, so only what is not saved yet is shown"
 
 
 class UsageRecorder(Watcher):
-    """Counts what each container holds and uses.
+    """Counts the slices that each container has, and how much of the cards it uses.
 
-    `slices` returns which containers hold slices, and `frozen` those that the agent has frozen. Without a `store` it
-    counts in memory, for as long as the agent runs. `boot` identifies the node's boot, and `wall` is the time of day in
-    seconds. `usage` may be called by another thread.
-
-    `saver` saves in the background, because no look may wait for a disk.
+    `slices` returns which containers have slices, and `frozen` those that the agent has frozen. Without a `store` the
+    counts are only in memory, for as long as the agent runs. `boot` identifies the node's boot, and `wall` is the time
+    of day in seconds. `usage` may be called by another thread. `saver` saves in the background, because no look may
+    wait for a disk.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class UsageRecorder(Watcher):
         self._state = self._resumed(round(self._saved * 1000), round(wall() * 1000))
 
     def look(self, seen: Observation, now: float) -> Iterable[NodeAction]:
-        """Count the time since the last look."""
+        """Count the time since the last look by what this look shows."""
         picture, self._places = sight(seen, self._slices(), self._places, self._frozen())
         self._advance(picture, now)
         return ()
@@ -77,7 +76,7 @@ class UsageRecorder(Watcher):
         return ()
 
     def close(self) -> Iterable[NodeAction]:
-        """Save, after a save that has begun."""
+        """Save the counts, after any save that has already begun."""
         self._ended()
         self._begin()
         self._ended()
@@ -85,7 +84,7 @@ class UsageRecorder(Watcher):
         return ()
 
     def usage(self, hours: int) -> NodeUsage:
-        """Return the usage of the last hours: what was saved, and what was not yet."""
+        """Return the usage of the last hours: the saved counts, and those not saved yet."""
         free = self._file.acquire(timeout=WAIT)  # else what is saved meanwhile would count twice, or not at all
         try:
             with self._swap:
@@ -105,7 +104,7 @@ class UsageRecorder(Watcher):
 
     @property
     def totals(self) -> NodeTotals:
-        """What the metrics show: the counts since the agent began, and the containers of the last look."""
+        """The values for the metrics: the counts since the agent began, and the containers of the last look."""
         totals = self._totals
         return NodeTotals(
             self._node, self._began, totals.containers, totals.cards, present(self._state), bool(self.failed)
@@ -113,7 +112,7 @@ class UsageRecorder(Watcher):
 
     @property
     def quiet(self) -> Mapping[str, QuietTime]:
-        """Return for how long each container has surely not worked, at the last look."""
+        """Return for how long each container has certainly not worked, in seconds, as of the last look."""
         return quiet(self._state)
 
     def _advance(self, look: NodeLook, now: float) -> None:

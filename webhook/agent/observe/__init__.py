@@ -1,1 +1,1 @@
-"""Observes the GPUs of a node: which container uses how much of each card, and what it was admitted with."""
+"""Observes the GPUs of a node: how much of each card each container uses, and how the container was admitted."""

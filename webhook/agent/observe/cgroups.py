@@ -29,9 +29,9 @@ def mount(mounts: Path = MOUNTS) -> Path | None:
 
 
 class CgroupFolders:
-    """Finds the cgroup folders of containers by their pods, and remembers the ones that still exist.
+    """Finds the cgroup folders of containers by their pods, and remembers those that still exist.
 
-    Neither the folders of other pods are read nor those of containers: a tenant may create folders there.
+    No folder of another pod or inside a container's folder is read, because a tenant may create folders there.
     """
 
     def __init__(self, root: Path) -> None:
@@ -42,7 +42,7 @@ class CgroupFolders:
     def find(self, containers: Mapping[str, str]) -> Mapping[str, Path]:
         """Return the folder of each container that has one. `containers` are ids, each with the uid of its pod.
 
-        A static pod has another uid in the API than its folder's name, so the folders of all static pods are read.
+        The API shows another uid for a static pod than its folder, so the folders of all static pods are read.
         """
         known = {each: folder for each, folder in self._known.items() if each in containers and folder.is_dir()}
         if missing := {uid for each, uid in containers.items() if each not in known}:

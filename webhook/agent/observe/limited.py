@@ -1,4 +1,4 @@
-"""Compares the driver's limits of a container with what it was admitted with. Values in, values out."""
+"""Compares the driver's limits of a container with its allowance. Has no side effects."""
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
@@ -15,7 +15,7 @@ ROUNDING = 64
 
 
 class LimitFault(StrEnum):
-    """How the driver's limits of a container differ from what it was admitted with."""
+    """The kind of difference between a container's limits by the driver and its allowance."""
 
     NO_HOOK = start.NO_HOOK
     """NVIDIA's hook should have set a limit before the start, and the agent found none at its first look."""
@@ -26,10 +26,10 @@ class LimitFault(StrEnum):
 
 
 class LimitCounts(NamedTuple):
-    """How many limits are set and how many failed, one for each container and card.
+    """The numbers of limits that are set and that failed. A limit is counted for each container and card.
 
-    `faults` counts the running containers of which each difference was found. `needs` says which needs of NVIDIA's hook
-    the node meets; empty where the policy has no variables written for it.
+    `faults` has the number of running containers for each kind of difference. `needs` says which needs of NVIDIA's hook
+    the node meets; empty if the policy has no variables written for it.
     """
 
     set: int = 0
@@ -39,10 +39,10 @@ class LimitCounts(NamedTuple):
 
 
 class WantedLimit(NamedTuple):
-    """The limit of a container in MiB, and the one that NVIDIA's hook sets before its start, by its variables.
+    """The limit of a container in MiB, and the limit that NVIDIA's hook sets by its variables before it starts.
 
-    `stated` is None without these variables. It is more than `mib` if the card got more replicas since. `any` is
-    whether only the pod is known, so that the limits are those of any of its containers.
+    `stated` is None without these variables. It is more than `mib` if the card got more replicas since. `any` is true
+    if only the pod is known, so that the limits may be those of any of its containers.
     """
 
     mib: int
@@ -60,10 +60,11 @@ def used(cards: Iterable[CardUse]) -> Mapping[str, frozenset[str]]:
 
 
 def fault(most: int, limits: Mapping[str, int | None], using: Collection[str]) -> LimitFault | None:
-    """Compare a container's limits (MiB), by card, with the most that it may use; None if nothing is known to differ.
+    """Compare a container's limits (MiB), by card, with its allowance. Returns None if no difference is known.
 
     NVIDIA's hook limits only the container's own cards, so one limit is enough until the container uses a card without
-    one. `using` has the cards that it uses. A limit that cannot be read is None, and one is wider only above ROUNDING.
+    one. `using` has the cards that it uses. A limit that cannot be read is None. A limit may exceed the allowance by
+    ROUNDING.
     """
     known = {card: limit for card, limit in limits.items() if limit is not None}
     own = {card: limit for card, limit in known.items() if limit < UNLIMITED}
@@ -77,7 +78,7 @@ def fault(most: int, limits: Mapping[str, int | None], using: Collection[str]) -
 class LimitedContainer(NamedTuple):
     """A container that the driver must limit to `most` MiB: its limits (MiB) by card, and how they differ.
 
-    `id` is its own, and `uid` its pod's. A limit is UNLIMITED if the card has none, and None if it cannot be read.
+    `id` is the container's, `uid` its pod's. A limit is UNLIMITED if there is none, and None if it cannot be read.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Joins the readings of the cards with the containers that their processes belong to."""
+"""Finds the containers of the processes that use the cards of a node."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,9 +9,10 @@ from webhook.agent.observe.processes import Process, Processes
 
 
 class ProcessUse(NamedTuple):
-    """A process on a card, and what it uses: memory in MiB and percent of the SMs' time, each None if unknown.
+    """A process on a card, and its use: memory in MiB, and percent of the SMs' time. Each is None if unknown.
 
-    `mps` is whether it is a client of MPS. `other` is whether it used something else of the card; None if unknown.
+    `mps` is whether the process is a client of MPS. `other` is whether it used the card's memory, or its video encoder
+    or decoder; None if unknown.
     """
 
     process: Process
@@ -29,7 +30,7 @@ class ContainerUse(NamedTuple):
 
     @property
     def mib(self) -> int:
-        """MiB of all processes. A process whose memory the driver does not report counts as 0."""
+        """The MiB of all processes together. A process whose memory the driver does not report counts as 0."""
         return sum(each.mib or 0 for each in self.processes)
 
     @property
@@ -52,7 +53,7 @@ class ContainerUse(NamedTuple):
 
 
 class CardUse(NamedTuple):
-    """One look at a card: its reading, the containers on it, and the processes outside any container."""
+    """A card at one look: its reading, the containers on it, and its processes outside any container."""
 
     reading: CardReading
     uses: tuple[ContainerUse, ...]
@@ -76,7 +77,7 @@ def look(cards: Cards, processes: Processes) -> tuple[CardUse, ...]:
 
 
 def join(reading: CardReading, processes: Mapping[int, Process]) -> CardUse:
-    """Group the processes of a card by container. A PID without a process has ended meanwhile, and is left out."""
+    """Group the processes of a card by container. A process that has ended since it was read is left out."""
     places: dict[ContainerCgroup | None, list[ProcessUse]] = {}
     for each in reading.processes:
         process = processes.get(each.pid)

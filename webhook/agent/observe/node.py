@@ -37,7 +37,7 @@ DEAD_CARDS = "slicewarden.dev/dead-gpus"
 
 
 def read(node: str) -> tuple[Resource, ...]:
-    """Return the resources that a node's agent reads: all that its ClusterRole in manifests/components/agent allows."""
+    """Return the API resources that a node's agent reads: those of its ClusterRole in manifests/components/agent."""
     return (
         Resource("", "v1", "pods", "Pod", fields=f"spec.nodeName={node}"),
         Resource("", "v1", "nodes", "Node", fields=f"metadata.name={node}"),
@@ -88,7 +88,7 @@ def by_logs(folder: Path = LOGS) -> Mapping[str, ContainerName]:
 
 
 def links(folder: Path, names: Mapping[str, ContainerName]) -> Mapping[str, str]:
-    """Return where the kubelet's links to these containers' logs point to, by id, as far as they can be read."""
+    """Return the targets of the kubelet's links to these containers' logs, by id, if they can be read."""
     found = dict[str, str]()
     for container, (namespace, pod, name) in names.items():
         with suppress(OSError):
@@ -102,7 +102,7 @@ def named_by_logs() -> Mapping[str, NodeContainer]:
 
 
 class NodeWatch:
-    """Follows the containers of one node. While the API server cannot be reached, the last known ones are used."""
+    """Follows the containers of one node. While the API server cannot be reached, the last known state is used."""
 
     def __init__(self, name: str, api: Api, policy: Policy, log: Log, logs: Path = LOGS) -> None:
         self.name, self._policy, self._logs = name, policy, logs
@@ -119,28 +119,28 @@ class NodeWatch:
         self._cluster.stop()
 
     def use(self, policy: Policy) -> None:
-        """Replace the policy."""
+        """Follow another policy from now on."""
         self._policy = policy
         self._admitted, self._held = {}, {}
 
     def settled(self, seconds: float) -> bool:
-        """Wait until everything has been listed once, for at most so many seconds. Returns whether it has."""
+        """Wait until every resource has been listed once, for at most so many seconds. Returns whether all have."""
         end = time.monotonic() + seconds
         while self._cluster.facts() is None and time.monotonic() < end:
             time.sleep(STEP)
         return self._cluster.facts() is not None
 
     def over(self) -> Over:
-        """Return the policy of this node's pool for containers above their allowance.
+        """Return the policy of this node's pool on containers above their allowance.
 
-        A policy that only records evicts and kills nobody.
+        If the policy only records, no container is evicted or killed.
         """
         pool = self._pool()
         rules = pool.over if pool else Over()
         return rules._replace(action=REPORT) if self._policy.only_records else rules
 
     def idle(self) -> Idle | None:
-        """Return the policy of this node's pool for containers that do not work, as `over`; None if it says nothing."""
+        """Return the pool's policy on containers that do no work; None if there is none. Audit mode only reports."""
         pool = self._pool()
         rules = pool.idle if pool else None
         return rules._replace(action=REPORT) if rules and self._policy.only_records else rules
@@ -163,22 +163,22 @@ class NodeWatch:
     def seen(self) -> Object | None:
         """Return the last known state of the node, with the fields that the taint needs.
 
-        None until `taint_dead` is known, so that an agent that has just started removes no taint.
+        Returns None until `taint_dead` is known, so that an agent that has just started removes no taint.
         """
         facts = self._cluster.facts()
         return next(iter(self._cluster.objects("Node")), None) if facts and self.name in facts.named else None
 
     def contention(self) -> Contention:
-        """Return how containers take turns in this node's pool. While the pool is unknown, they take none."""
+        """Return how containers of this node's pool take turns on a card. While the pool is unknown, they do not."""
         pool = self._pool()
         return pool.contention if pool else Contention()
 
     def slices(self) -> NodeSlices:
-        """Return which containers hold slices of this node's cards.
+        """Return which containers have slices of this node's cards.
 
-        Nothing is known before everything has been listed, and a node of no pool, or whose labels do not give the
-        number of slices, has no slices. While the API server has been silent for SILENT seconds, a new pod may hold
-        slices without being known, so the answer is not complete.
+        Nothing is known before every resource has been listed. A node has no slices if it is in no pool, or if its
+        labels do not give the number of slices. While the API server has been silent for SILENT seconds, a new pod may
+        have slices without being known, so the answer is marked as not complete.
         """
         facts, pool = self._cluster.facts(), self._pool()
         node = facts.named.get(self.name) if facts else None
@@ -206,9 +206,9 @@ class NodeWatch:
         return self._policy.pool_of(node.labels) if node else None
 
     def containers(self) -> Mapping[str, NodeContainer]:
-        """Return the node's containers by id. One that is known only by its log file has only its names.
+        """Return the node's containers by id. A container that is known only by its log file has only its names.
 
-        One that its pod's status does not have yet is not frozen: the kubelet may be running its postStart hook.
+        A container that is not yet in its pod's status is never frozen: the kubelet may be running its postStart hook.
         """
         names, known = by_logs(self._logs), self._cluster.objects("Pod")
         found = {container: NodeContainer(name) for container, name in names.items()}
@@ -225,7 +225,7 @@ class NodeWatch:
     def pods(self) -> Mapping[str, NodeContainer]:
         """Return the running pods with containers that the driver must limit, by uid.
 
-        Each is shown as a container that may be any of the pod's: it has the widest limit, and no name.
+        Each pod is represented by a container without a name, with the widest limit of the pod's containers.
         """
         known = self._cluster.objects("Pod")
         own = {uid: (pod, widest(self._admitted_of(pod).values())) for uid, pod in pods.running(known).items()}

@@ -1,7 +1,7 @@
-"""Reads the cards of this node through NVIDIA's management library, NVML. Any answer may be missing.
+"""Reads the cards of this node through NVIDIA's management library, NVML. Any part of an answer may be missing.
 
-Source of every call: nvml.h 13, and NVIDIA's binding nvidia-ml-py. `GetUtilizationRates` reports the part of a
-period in which any kernel ran; it does not report how many of the card's cores were used.
+Source of every call: nvml.h 13, and NVIDIA's binding nvidia-ml-py. `GetUtilizationRates` reports the part of a period
+in which any kernel ran; it does not report how many of the card's cores were used.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ class Unavailable(Exception):
 class NvmlProcess(NamedTuple):
     """A process on a card: its memory in MiB, None if the driver does not report it, and percent of the SMs' time.
 
-    `sm` is None if the card reports no utilization per process, as under MIG. `mps` is whether it is a client of MPS.
-    `other` is whether it used the card's memory, or its video encoder or decoder; None if a sample is not possible.
+    `sm` is None if the card reports no utilization per process, as under MIG. `mps` is whether the process is a client
+    of MPS. `other` is whether it used the card's memory, or its video encoder or decoder; None without samples.
     """
 
     pid: int
@@ -65,7 +65,7 @@ class CardReading(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Whether the card has fallen off the bus."""
+        """Whether the card no longer answers on the bus."""
         return any(error.endswith(LOST) for error in self.errors)
 
 
@@ -76,7 +76,7 @@ INDEX = "index "
 
 
 class NvmlEvent(NamedTuple):
-    """An event of a card: the card's UUID, and what happened, such as `XID 79`.
+    """An event of a card: the card's UUID, and the event in words, such as `XID 79`.
 
     It is `fatal` unless it is an XID that applications cause.
     """
@@ -117,15 +117,14 @@ class _Samples(NamedTuple):
 
 
 def nvmlDeviceGetMemoryInfo_v2(handle: Any) -> Any:  # noqa: N802 - NVML's name
-    """Ask for a card's memory with what the driver keeps (R510 and newer). Raises NVMLError."""
+    """Ask for a card's memory and the driver's own part of it (R510 and newer). Raises NVMLError."""
     return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
 
 
 class Cards:
     """A session of NVML with the cards of this node. Raises Unavailable if NVML cannot be used.
 
-    `missing` has the functions of NVML that this driver lacks, as far as they were needed. The answers to them are
-    missing; all others are used.
+    `missing` has the functions of NVML that were called and that this driver lacks. Only their answers are missing.
     """
 
     def __init__(self) -> None:
@@ -158,7 +157,7 @@ class Cards:
 
     @property
     def stale(self) -> bool:
-        """Whether NVML has other cards or MIG devices now than at the start of the session."""
+        """Whether the cards or MIG devices of the node have changed since the start of the session."""
         try:
             return [(each.number, each.uuid) for each in _found()] != [(each.number, each.uuid) for each in self._cards]
         except pynvml.NVMLError:
@@ -210,8 +209,8 @@ class Cards:
     def limit(self, uuid: str, cgroup: str, mib: int | None) -> str:
         """Limit the memory of a card that all processes of a cgroup may use together, in MiB; None removes the limit.
 
-        `cgroup` is the full path of the cgroup's folder. Needs root and driver R615 (nvml.h 13.5,
-        nvmlDeviceSetMemoryLimits_v1). Returns why it failed, or an empty text.
+        Returns why it failed, or an empty text. `cgroup` is the full path of the cgroup's folder. The call needs root
+        and driver R615 (nvml.h 13.5, nvmlDeviceSetMemoryLimits_v1).
         """
         handles = [card.handle for card in self._cards if card.uuid == uuid and not card.mig]
         if not handles or not hasattr(pynvml, "nvmlDeviceSetMemoryLimits_v1"):

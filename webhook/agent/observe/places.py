@@ -1,4 +1,4 @@
-"""Reads from a process's cgroup file to which container of which pod it belongs.
+"""Finds the pod and the container of a process from the text of its cgroup file.
 
 Sources of the formats: kubernetes pkg/kubelet/cm/cgroup_manager_linux.go, containerd internal/cri/server/podsandbox
 (getCgroupsPath), cri-o internal/config/cgmgr, cri-dockerd core/convert.go.
@@ -33,12 +33,12 @@ class ContainerCgroup(NamedTuple):
 
     @property
     def reachable(self) -> bool:
-        """Whether the path can be used. A path outside this process's cgroup namespace contains `..`."""
+        """Whether this process can use the path. A path outside its cgroup namespace contains `..`."""
         return ".." not in self.path.split("/")
 
 
 def pod(name: str) -> str:
-    """Return the uid of the pod if a folder with this name is its cgroup, or a container's next to it; else empty."""
+    """Return a pod's uid by the name of its cgroup's folder, or of a container's next to it; else empty."""
     match = _POD.fullmatch(name)
     return _dashed(match["uid"]) if match else ""
 

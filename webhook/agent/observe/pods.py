@@ -43,9 +43,9 @@ def unreported(
     """Return the started containers that are not in their pods' status yet, by id, each with its pod.
 
     The kubelet reports a container only when its postStart hook has ended and the pod's other containers have started,
-    however long that takes. Its log is there before (kubernetes pkg/kubelet/kuberuntime/kuberuntime_container.go,
-    startContainer): `links` has its place by id, `/var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log` (helpers.go).
-    Only a container's newest log counts.
+    however long that takes. The container's log exists before that (kubernetes
+    pkg/kubelet/kuberuntime/kuberuntime_container.go, startContainer). `links` has the log's path by id,
+    `/var/log/pods/NAMESPACE_POD_UID/CONTAINER/RESTARTS.log` (helpers.go). Only a container's newest log counts.
     """
     alive = running(pods)
     newest: dict[tuple[str, str], tuple[int, str]] = {}

@@ -36,7 +36,7 @@ class Process(NamedTuple):
 
 
 class Processes:
-    """Finds processes, and remembers the running ones, so most looks read only one file for each."""
+    """Finds processes and remembers those that run, so that most looks read only one file for each."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = str(proc)  # text, because joining 50 paths with pathlib would be the slowest part of a look
@@ -46,7 +46,8 @@ class Processes:
     def find(self, pids: Iterable[int]) -> Mapping[int, Process]:
         """Return the processes with these PIDs that have not ended. Forgets all other processes.
 
-        A process outside any container is read at each look, because who starts one there often moves it into one.
+        A process outside any container is read again at each look, because the program that starts it often moves it
+        into a container later.
         """
         self._looks += 1
         found: dict[int, Process] = {}

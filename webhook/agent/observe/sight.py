@@ -1,4 +1,4 @@
-"""Joins a look at the cards with the containers that hold slices, for the usage record. Values in, values out."""
+"""Combines a look at the cards with the containers that have slices, for the usage record. Has no side effects."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -29,12 +29,12 @@ class _Names(NamedTuple):
 def sight(
     seen: Observation, node: NodeSlices, before: Places, frozen: Collection[ContainerName] = ()
 ) -> tuple[NodeLook, Places]:
-    """Return what a look shows of the slices of a node, and on which cards each container has been seen so far.
+    """Return the use of a node's slices at one look, and the cards on which each container has been seen so far.
 
-    The kubelet's choice of a card is not known. So a container is on the card on which its processes were seen, or on
-    the only one of the node. Until then its card is unknown, and it may work on a card that NVML cannot open. MIG
-    devices are not counted. A pod may request any number of slices, such as one that a tenant has bound to the node; it
-    counts as at most all of them.
+    The kubelet's choice of a card is not known. So a container counts as being on the card on which its processes were
+    seen, or on the only card of the node. Until then its card is unknown, and it may work on a card that NVML cannot
+    open. MIG devices are not counted. A pod may request any number of slices, for example a pod that a tenant has bound
+    to the node; it counts as having at most all of them.
     """
     cards = [card for card in seen.cards if card.reading.opened and not card.reading.mig]
     if not node.slices or not cards:
@@ -74,7 +74,7 @@ def sight(
 
 
 def key(uid: str, container: str) -> str:
-    """Return the key of a container among those of all pods."""
+    """Return a key for a container that no other container of any pod has."""
     return f"{uid}/{container}"
 
 

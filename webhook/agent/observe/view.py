@@ -1,4 +1,4 @@
-"""Joins the use of the cards with the containers of the node: a row for each container on each card."""
+"""Combines the use of the cards with the containers of the node: one row for each container on each card."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -12,7 +12,7 @@ from webhook.policy.model import Over
 
 
 class UseState(StrEnum):
-    """A container's use of a card, compared with what it was admitted with."""
+    """How a container's use of a card compares with its allowance."""
 
     WITHIN = "within"
     OVER = "over"
@@ -24,7 +24,7 @@ class UseState(StrEnum):
 
 
 class NodeContainer(NamedTuple):
-    """A container of the node: its names, its pod's uid (empty if unknown), and what it was admitted with."""
+    """A container of the node: its names, its pod's uid (empty if unknown), and how it was admitted."""
 
     name: ContainerName
     uid: str = ""
@@ -32,7 +32,7 @@ class NodeContainer(NamedTuple):
 
 
 class ContainerRow(NamedTuple):
-    """One container's use of one card. `container` is None if not even the container's names are known."""
+    """The use of one card by one container. `container` is None if not even the container's names are known."""
 
     reading: CardReading
     use: ContainerUse
@@ -44,11 +44,11 @@ class ContainerRow(NamedTuple):
         return self.container.admitted.allowance if self.container else None
 
     def over(self, slack: int) -> bool:
-        """Whether it uses more than its allowance and `slack` MiB."""
+        """Return whether the container uses more than its allowance plus `slack` MiB."""
         return self.allowance is not None and self.use.mib > self.allowance + slack
 
     def state(self, slack: int = 0) -> UseState:
-        """Compare its use with what it was admitted with."""
+        """Compare the container's use of the card with its allowance."""
         admitted = self.container.admitted if self.container else UNKNOWN
         if admitted.requests is None:
             return UseState.UNKNOWN
@@ -64,8 +64,9 @@ class ContainerRow(NamedTuple):
 class Observation(NamedTuple):
     """One look at a node: its cards, its containers by id, a row for each container on each card, and NVML's events.
 
-    `nvml` is the session that was asked. `rules` is the policy of the node's pool for containers above their allowance.
-    `pods` are those with containers that the driver must limit, by uid, each as a container that may be any of them.
+    `nvml` is the session that was asked. `rules` is the policy of the node's pool on containers above their allowance.
+    `pods` has the pods with containers that the driver must limit, by uid, each represented by a container without a
+    name.
     """
 
     nvml: Cards
