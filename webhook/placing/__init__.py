@@ -1,1 +1,1 @@
-"""Predicts on which nodes pods would land, by simulating kube-scheduler's rules on the cluster's objects."""
+"""Predicts on which nodes pods would run, by simulating kube-scheduler's rules on the cluster's objects."""

@@ -1,4 +1,4 @@
-"""Compares kinds of sharing: what would become of the same workloads on the same GPUs."""
+"""Compares kinds of sharing: how many of the same workloads would run on the same GPUs under each."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ class NodeCards:
 
 @dataclass(frozen=True)
 class SharingOption:
-    """A way to divide all cards: the kind of sharing and the name of the devices."""
+    """A way to divide all cards: the kind of sharing, and the name of the resulting devices."""
 
     sharing: str
     name: str
@@ -63,11 +63,11 @@ class SharingOption:
 
 @dataclass(frozen=True)
 class OptionResult:
-    """The result of a division: all devices, how many of them are `whole` GPUs, and the fate of the pods.
+    """The result of one way to divide the cards: all devices, how many are `whole` GPUs, and what became of the pods.
 
     `memory` is the MiB of the smallest device; if there are MIG devices, only these count. `many` counts the pods that
-    ask for more whole GPUs than any node has, and `large` those that ask for more memory than any device has; both are
-    refused. The others land or wait.
+    request more whole GPUs than any node has, and `large` those that request more memory than any device has; both are
+    refused. The others find a node or wait.
     """
 
     division: SharingOption
@@ -81,9 +81,9 @@ class OptionResult:
 
 
 def to_place(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items; pods that run lose their node and status.
+    """Yield the items to simulate. Running pods are yielded without their node and status.
 
-    Pods that ended are left out, and so are pods of a workload among the items.
+    Pods that have ended are left out, and so are pods of a workload that is among the items.
     """
     items = list(items)
     there = {(namespace_of(item.value), string(item.value.get("kind")), name_of(item.value)) for item in items}
@@ -159,7 +159,7 @@ class _Cut:
 
     @property
     def whole(self) -> bool:
-        """Whether its devices are whole cards."""
+        """Whether the devices of this division are whole cards."""
         return self.devices == self.card.count
 
 
@@ -232,7 +232,7 @@ def _pod(player: Player) -> PodInfo:
 
 
 def table(rows: Sequence[OptionResult]) -> str:
-    """Write the comparison and what it assumes."""
+    """Write the comparison as a table, and the assumptions below it."""
     if not rows:
         return "No GPU is offered as a resource: devices of claims are not compared.\n"
     cells: list[tuple[str, ...]] = [("sharing", "devices", "whole", "memory", "land", "wait", "refused")]

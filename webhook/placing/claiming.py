@@ -1,4 +1,4 @@
-"""Finds the claims of pods for a simulation: existing claims, and claims made from templates."""
+"""Finds the claims of pods for a simulation: claims that exist, and claims to be made from templates."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ NO_READER = f"install the extra that reads the selectors of device classes: pip 
 class Claims:
     """The claims of a simulation by namespace and name, the templates, and the devices.
 
-    `unplayed` says why claims are not simulated; empty if they are. `by_resource` names the class that stands for a
-    resource.
+    If claims are not simulated, `unplayed` is the reason. `by_resource` has the device class that is offered under the
+    name of a resource.
     """
 
     stock: Stock
@@ -34,7 +34,10 @@ class Claims:
     by_resource: dict[str, str] = field(default_factory=dict)
 
     def of(self, spec: Mapping[str, Any], namespace: str, pod: str) -> tuple[tuple[ResourceClaim, ...], str]:
-        """Return the claims of a new pod, and why no node can take it. The reason is empty if all claims exist."""
+        """Return the claims of a new pod, and the reason why no node can run it.
+
+        The reason is empty if all its claims exist.
+        """
         found, missing = list[ResourceClaim](), ""
         for entry in mappings(spec.get("resourceClaims")):
             name, template = string(entry.get("resourceClaimName")), string(entry.get("resourceClaimTemplateName"))
@@ -58,7 +61,7 @@ class Claims:
         return claim_of(item, f"template {template}, for {pod}") if item is not None else None
 
     def held_by(self, pod: Object, namespace: str) -> tuple[ResourceClaim, ...]:
-        """Return the claims through which a running pod has devices."""
+        """Return the claims whose devices a running pod has."""
         status, spec = mapping(pod.get("status")), mapping(pod.get("spec"))
         names = [string(each.get("resourceClaimName")) for each in mappings(status.get("resourceClaimStatuses"))]
         names += [string(each.get("resourceClaimName")) for each in mappings(spec.get("resourceClaims"))]
@@ -67,7 +70,7 @@ class Claims:
         return tuple(claim for claim in found if claim is not None and claim.held is not None)
 
     def classes_for(self, asks: Iterable[str]) -> Mapping[str, str]:
-        """Return the classes that stand for the resources that a pod asks for, by the resource."""
+        """Return the device classes that are offered under the names of the resources a pod requests, by resource."""
         return {name: self.by_resource[name] for name in asks if name in self.by_resource}
 
 

@@ -1,4 +1,4 @@
-"""Simulates the pods of manifests on a cluster's nodes: where each lands, with whom it shares, what can harm it."""
+"""Simulates the pods of manifests on a cluster's nodes: where each would run, and which pods share a GPU with it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,9 +30,10 @@ SYSTEM: Priorities = {"system-cluster-critical": (2_000_000_000, True), "system-
 
 @dataclass(frozen=True)
 class PodPlacement:
-    """The result for a player: the outcome, the pool of what it has, and the pods it may share a GPU with there.
+    """The result for a pod: its outcome, the pool of its GPU, and the pods that may share a GPU with it.
 
-    `held` are the devices that its claims got. With these, `shares` are the pods that have one of them too.
+    `held` are the devices that its claims got. If it has such devices, `shares` are only the pods that have one of them
+    too.
     """
 
     player: Player
@@ -59,7 +60,7 @@ RISKS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Left:
-    """The free amount of a resource on the nodes of a pool: `largest` is the most on one node."""
+    """The free amount of a resource on the nodes of a pool. `largest` is the largest free amount of one node."""
 
     pool: str
     resource: str
@@ -70,7 +71,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Placing:
-    """The result of a simulation: each pod in the order of the files, the free devices, and the parts not counted."""
+    """The result of a simulation: each pod in the order of the files, the free devices, and what was ignored."""
 
     places: tuple[PodPlacement, ...]
     left: tuple[Left, ...]
@@ -102,7 +103,7 @@ def placing(
 ) -> Placing:
     """Admit the pods of the items, and simulate them on the nodes of a cluster next to its pods.
 
-    In the order of the items, or `at_once` by priority.
+    They are scheduled in the order of the items or, with `at_once`, by priority.
     """
     known = {identity(item) for item in cluster if group_kind(item) == POD}
     arriving = [item for item in items if not _runs(item.value, known)]

@@ -1,4 +1,4 @@
-"""Makes the pods of a simulation: those that manifests create, as the webhook admits them."""
+"""Makes the pods of a simulation: the pods that manifests create, after the webhook has admitted them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +38,9 @@ Denied = Mapping[tuple[str, str, str], tuple[str, ...]]
 class Player:
     """A pod in the simulation: as admitted (`info`) and as written (`bare`).
 
-    `memory` is the MiB of a GPU that it asks for by annotation, or None. `refused` says why admission denies it; it is
-    then not simulated. `unplayed` lists parts of it that the scheduler considers and this simulation does not.
+    `memory` is the MiB of a GPU that it requests by annotation, or None. If admission denies it, `refused` is the
+    reason, and it is not simulated. `unplayed` lists parts of it that the scheduler considers and this simulation does
+    not.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Player:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether it asks for GPUs, or has claims for devices."""
+        """Whether the pod requests GPUs, or has claims for devices."""
         return bool(self.gpus or self.info.claims or self.unplayed)
 
 
@@ -61,9 +62,8 @@ class Player:
 class World:
     """The objects that all pods of a simulation have in common.
 
-    `services` are the namespaces and selectors of Services.
-
-    `denied` are the claims and templates of the files that admission denies, each with the reasons.
+    `services` are the namespaces and selectors of Services. `denied` has the claims and templates of the files that
+    admission denies, each with the reasons.
     """
 
     facts: Facts
@@ -73,11 +73,11 @@ class World:
     denied: Denied = field(default_factory=dict)
 
     def info(self, item: Object, name: str, peers: Selector = NOTHING) -> PodInfo:
-        """Read a pod."""
+        """Return what the scheduler reads of a pod."""
         return pod_info(item, name, self.priorities, self.facts.namespaces, peers)
 
     def peers(self, pod: Object, owner: Object) -> Selector:
-        """Return what selects the pods of a pod's services and of its workload (plugins/helper/spread.go)."""
+        """Return a selector of the pods of a pod's services and workload (plugins/helper/spread.go)."""
         labels, namespace = labels_of(pod), string(metadata_of(pod).get("namespace"))
         wanted: dict[str, str] = {}
         for place, selector in self.services:
@@ -102,7 +102,7 @@ def identity(item: Object) -> tuple[str, str]:
 def players_of(
     items: Iterable[Item], engine: Engine, world: World, nodes: Sequence[NodeInfo]
 ) -> tuple[list[Player], list[Problem]]:
-    """Return the pods that items make, and the problems of items that cannot be simulated."""
+    """Return the pods that items create, and the problems of items that cannot be simulated."""
     players, problems = list[Player](), list[Problem]()
     for item in items:
         if not judges(*group_kind(item.value), engine.policy.workloads):
@@ -228,7 +228,7 @@ def _refused(item: Item, engine: Engine, facts: Facts) -> tuple[str, ...] | Prob
 
 
 def denied_claims(items: Iterable[Item], engine: Engine, facts: Facts) -> tuple[Denied, list[Problem]]:
-    """Judge the claims and templates among the files."""
+    """Judge the claims and templates among the files, and return those that are denied with the reasons."""
     denied, problems = dict[tuple[str, str, str], tuple[str, ...]](), list[Problem]()
     for item in items:
         group, kind = group_kind(item.value)

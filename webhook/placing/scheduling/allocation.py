@@ -36,9 +36,9 @@ STEPS = 20_000
 
 
 class AllocationError(Exception):
-    """A selector cannot be evaluated, a search does not end, or a constraint refuses one of "all" devices.
+    """The allocator gave up a pod: a selector failed, a search did not end, or a device of "all" breaks a constraint.
 
-    The scheduler then gives up the pod, whatever other nodes have (allocator_incubating.go, errors of Allocate).
+    The scheduler then tries no other node for the pod (allocator_incubating.go, errors of Allocate).
     """
 
 
@@ -48,7 +48,7 @@ Allocation = tuple[tuple[AllocatedDevice, ...], ...]
 
 @dataclass(eq=False)
 class Stock:
-    """The devices of a cluster, the selectors of its device classes, and what is taken."""
+    """The devices of a cluster, the selectors of its device classes, and the devices that are taken."""
 
     pools: tuple[DevicePool, ...] = ()
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -84,14 +84,14 @@ class Stock:
         claim.held, claim.where = None, Where(everywhere=True)
 
     def is_full(self, device: AllocatableDevice) -> bool:
-        """Whether nothing is left of a device."""
+        """Whether no part of a device is free."""
         beside = self.shares.get(device.id, Counter())
         return device.id in self.taken or any(
             capacity.value and beside[name] >= capacity.value for name, capacity in device.capacity.items()
         )
 
     def selects(self, request: DeviceRequest, device: AllocatableDevice) -> bool:
-        """Whether the class of a request, and the request, select a device."""
+        """Whether a device fits the selectors of a request and of its class."""
         return all(self._matches(each, device) for each in (*self.classes[request.device_class], *request.selectors))
 
     def _matches(self, expression: str, device: AllocatableDevice) -> bool:
@@ -114,7 +114,7 @@ def held_at(held: Sequence[AllocatedDevice], node: NodeInfo) -> Where:
 
 
 def score(allocation: Allocation) -> int:
-    """Score what claims get by their alternatives: the first of a request is the best (computeScore)."""
+    """Return the score of an allocation. A request's first alternative gives the highest score (computeScore)."""
     ranks = {
         (number, one.request): one.rank for number, held in enumerate(allocation) for one in held if "/" in one.request
     }

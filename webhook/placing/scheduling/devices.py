@@ -1,4 +1,4 @@
-"""Devices that drivers publish, and claims for them, as kube-scheduler counts both.
+"""Reads the devices that drivers publish, and the claims for them, as kube-scheduler counts both.
 
 Source: k8s.io/api resource/v1 types.go, and k8s.io/dynamic-resource-allocation structured/internal/incubating.
 """
@@ -25,13 +25,13 @@ DeviceID = tuple[str, str, str]
 
 
 class Version(str):
-    """The value of an attribute that is a semantic version."""
+    """A semantic version, as the value of a device's attribute."""
 
     __slots__ = ()
 
 
 class Capacity(NamedTuple):
-    """A capacity of a device, and which amounts of it a claim may take of a shared one (CapacityRequestPolicy)."""
+    """A capacity of a device, and the amounts of it that claims may take of a shared device (CapacityRequestPolicy)."""
 
     value: Amount
     default: Amount | None = None
@@ -41,7 +41,10 @@ class Capacity(NamedTuple):
     values: tuple[Amount, ...] = ()
 
     def taken(self, asked: Amount | None) -> Amount | None:
-        """Return what a request takes of it; None if the policy has no such amount (consumable_capacity.go)."""
+        """Return the amount that a request takes of the capacity; None if the policy does not allow such an amount.
+
+        Source: consumable_capacity.go.
+        """
         if asked is None:
             return self.value if self.default is None else self.default
         amount = asked
@@ -58,14 +61,14 @@ class Capacity(NamedTuple):
 
 
 class Where(NamedTuple):
-    """The nodes from which devices can be used: one by name, all, or those of a node selector."""
+    """The nodes that can use some devices: one node by its name, all nodes, or those of a node selector."""
 
     node: str = ""
     everywhere: bool = False
     choices: tuple[NodeSelectorTerm, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node is one of them."""
+        """Whether a node can use the devices."""
         if self.node:
             return self.node == name
         return self.everywhere or any(each.matches(name, labels) for each in self.choices)
@@ -94,13 +97,13 @@ class AllocatableDevice:
 
     @property
     def driver(self) -> str:
-        """The name of its driver."""
+        """The name of the device's driver."""
         return self.id[0]
 
     def attribute(self, name: str) -> object:
-        """Return the value of an attribute by its whole name; None if there is none.
+        """Return the value of an attribute by its full name, `DOMAIN/NAME`; None if the device does not have it.
 
-        A driver may leave out its own domain.
+        A driver may leave out the domain if it is its own.
         """
         domain, _, last = name.rpartition("/")
         value = self.attributes.get(name)
@@ -111,7 +114,7 @@ class AllocatableDevice:
 class DevicePool:
     """The devices of one pool of a driver, in the order in which they are handed out, and its counters.
 
-    A pool that its driver is still writing is not `whole`: nothing is taken of it.
+    `whole` is false while the driver is still writing the pool. Then no device of it is taken.
     """
 
     driver: str
@@ -122,19 +125,22 @@ class DevicePool:
 
 
 class Constraint(NamedTuple):
-    """A constraint of a claim on an attribute: the same for all devices of some requests, or a `distinct` one each."""
+    """A constraint of a claim on the devices of some requests: an attribute has the same value in all of them.
+
+    If it is `distinct`, all values differ.
+    """
 
     attribute: str
     distinct: bool
     requests: frozenset[str]
 
     def concerns(self, request: DeviceRequest) -> bool:
-        """Whether it applies to a request. Without names it applies to all."""
+        """Whether the constraint applies to a request. A constraint that names no requests applies to all."""
         return not self.requests or not self.requests.isdisjoint((request.name, request.name.partition("/")[0]))
 
 
 class AllocatedDevice(NamedTuple):
-    """A device of a claim: for which request, how much of it, and whether others may have it too (`adminAccess`)."""
+    """A device that a claim got: its request, the amount taken, and whether others may have it too (`adminAccess`)."""
 
     device: AllocatableDevice
     request: str = ""
@@ -146,9 +152,9 @@ class AllocatedDevice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ResourceClaim:
-    """A claim: each of its requests with its alternatives and, once it is allocated, its devices and their nodes.
+    """A claim: its requests with their alternatives and, once allocated, its devices and the nodes that can use them.
 
-    `users` are the names of the pods that have it.
+    `users` are the names of the pods that use the claim.
     """
 
     name: str
@@ -268,9 +274,9 @@ def _constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:
 def allocated(
     item: Object, known: Mapping[DeviceID, AllocatableDevice]
 ) -> tuple[tuple[AllocatedDevice, ...], Where] | None:
-    """Read from a ResourceClaim's status its devices, and the nodes where it can be used; None if not allocated.
+    """Read the devices of a ResourceClaim from its status, and the nodes that can use them; None if not allocated.
 
-    Devices that are not known count for nothing.
+    Devices that are not known are left out.
     """
     allocation = mapping(mapping(item.get("status")).get("allocation"))
     if not allocation:

@@ -1,4 +1,4 @@
-"""Says why a pod does not fit a node, in the scheduler's own words."""
+"""Finds the reasons why a pod does not fit a node, in the scheduler's own words."""
 
 from collections.abc import Iterator
 
@@ -15,9 +15,9 @@ _NOT_THERE, _NOT_MET = "resourceclaim not available on the node", "cannot alloca
 
 
 def obstacle(pod: PodInfo, node: NodeInfo) -> str:
-    """Say why a node can never take a pod, whatever runs there; empty if it can.
+    """Return the reason why a node can never run a pod, whichever pods are evicted; empty if it can.
 
-    These are the filters whose refusal no eviction can lift, in their order (plugins/registry.go): the node is
+    These are the filters whose refusal no eviction can remove, in their order (plugins/registry.go): the node is
     cordoned, the pod names another node, a taint, node affinity.
     """
     if node.unschedulable and not any(each.tolerates(UNSCHEDULABLE) for each in pod.tolerations):
@@ -32,7 +32,7 @@ def obstacle(pod: PodInfo, node: NodeInfo) -> str:
 
 
 class Filters:
-    """Filters one pod against the current state, and records what its claims would get on each node."""
+    """Checks whether one pod fits each node now, and records which devices its claims would get there."""
 
     def __init__(self, pod: PodInfo, stage: ClusterState) -> None:
         self.pod, self._stage = pod, stage
@@ -53,9 +53,9 @@ class Filters:
         )
 
     def reasons(self, node: NodeInfo) -> Iterator[str]:
-        """Yield why the pod does not fit a node: by the first filter that refuses it.
+        """Yield the reasons why the pod does not fit a node, from the first filter that refuses it.
 
-        Source of the words for resources: plugins/noderesources/fit.go. Raises Unreadable where a selector fails.
+        Source of the words for resources: plugins/noderesources/fit.go. Raises Unreadable if a selector fails.
         """
         if self.pod.missing:
             yield self.pod.missing
@@ -79,5 +79,5 @@ class Filters:
                 self.allocations[node.name] = allocation
 
     def rank(self, node: NodeInfo) -> int:
-        """Score what the claims get on a node that the pod fits."""
+        """Return the score of the devices that the claims would get on a node that the pod fits."""
         return score(self.allocations.get(node.name, ()))

@@ -1,4 +1,4 @@
-"""Pods and nodes as kube-scheduler counts them (kubernetes pkg/scheduler/framework/types.go: PodInfo, NodeInfo)."""
+"""Reads pods and nodes as kube-scheduler counts them (kubernetes pkg/scheduler/framework/types.go)."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,8 +31,8 @@ UNSAID = {CPU: "100m", MEMORY: "200Mi"}
 class PodAffinityTerm:
     """A term of affinity between pods: the pods that it selects, and the node label that groups nodes.
 
-    It selects pods in `namespaces`, and in namespaces whose labels `of` matches. `weight` is used in scores, and is
-    negative for anti-affinity.
+    The selected pods are in `namespaces`, or in namespaces whose labels `of` matches. `weight` is used in scores, and
+    is negative for anti-affinity.
     """
 
     key: str
@@ -42,7 +42,7 @@ class PodAffinityTerm:
     weight: int = 0
 
     def matches(self, pod: "PodInfo") -> bool:
-        """Whether it selects a pod."""
+        """Whether the term selects a pod."""
         there = pod.namespace in self.namespaces or self.of.matches(pod.namespace_labels)
         return there and self.selector.matches(pod.labels)
 
@@ -51,8 +51,8 @@ class PodAffinityTerm:
 class Spread:
     """A constraint on the spread of pods over the values of a node's label; a `hard` one excludes nodes.
 
-    Nodes that the pod does not select count if `everywhere`; those with taints that it does not tolerate, unless
-    `tolerated`.
+    With `everywhere`, nodes that the pod does not select count too. Without `tolerated`, nodes count even if the pod
+    does not tolerate their taints.
     """
 
     key: str
@@ -70,12 +70,12 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodInfo:
-    """The needs of a pod.
+    """The requirements of a pod.
 
-    `asks` are its requests, with overhead; `weighs` are its cpu and memory for scores, where a container without a
-    request has one. A node has to fit `selector` and, unless `terms` is None, one of the terms. `preferred` are terms
-    with their weights. It has to be `together` with certain pods and `apart` from others; `liked` are those that it
-    prefers to be together with or apart from.
+    `asks` are its requests, with overhead. `weighs` are its cpu and memory for scores, with a default for containers
+    without a request. A node has to fit `selector` and, unless `terms` is None, one of the terms. `preferred` are terms
+    with their weights. The pod has to be `together` with certain pods and `apart` from others; `liked` are those that
+    it prefers to be together with or apart from.
     """
 
     name: str
@@ -108,7 +108,7 @@ class PodInfo:
 
     @property
     def bound(self) -> bool:
-        """Whether its placement depends on where other pods are."""
+        """Whether the pod's placement depends on where other pods are."""
         return bool(self.together or self.apart or self.liked)
 
     def selects(self, node: "NodeInfo") -> bool:
@@ -130,7 +130,10 @@ class PodInfo:
 
 @dataclass(slots=True, eq=False)
 class NodeInfo:
-    """A node with its pods. It has enough of an unlisted resource such as cpu, and no unlisted extended resource."""
+    """A node with its pods.
+
+    An unlisted resource such as cpu is never short; an unlisted extended resource is absent.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -152,7 +155,7 @@ class NodeInfo:
         self.weight.update(pod.weighs)
 
     def remove(self, pod: PodInfo) -> None:
-        """Take a pod off the node."""
+        """Remove a pod from the node."""
         self.pods.remove(pod)
         if pod.bound:
             self.bound.remove(pod)
@@ -160,7 +163,7 @@ class NodeInfo:
         self.weight.subtract(pod.weighs)
 
     def lacks(self, pod: PodInfo) -> Iterator[str]:
-        """Yield the resources that a pod asks for and the node has too little of."""
+        """Yield the resources of which the node has less than the pod requests."""
         for name, amount in pod.asks.items():
             bound = self.allocatable.get(name)
             if not bound and name in pod.by_class:
@@ -286,7 +289,7 @@ def _spread_by_default(peers: Selector) -> tuple[Spread, ...]:
 
 
 def asked(spec: Mapping[str, Any], unsaid: Mapping[str, str]) -> dict[str, int]:
-    """Return a pod's total request. A container that requests none of a resource counts with that of `unsaid`."""
+    """Return a pod's total request. `unsaid` has the amounts for a container that does not request a resource."""
     return _counted(requests.of_spec(spec, unsaid=unsaid))
 
 

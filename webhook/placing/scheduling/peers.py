@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 
 
 class Peers:
-    """How the pods that are on nodes now affect one pod."""
+    """How the pods on the nodes affect where one pod can run."""
 
     def __init__(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> None:
         self.pod = pod
@@ -58,7 +58,7 @@ class Peers:
                     counts[value] = counts.get(value, 0) + _matching(spread, node, pod)
 
     def refusal(self, node: NodeInfo) -> str:
-        """Say why other pods keep the pod off a node; empty if they do not."""
+        """Return the reason why other pods keep the pod off a node; empty if they do not."""
         for spread, counts in zip(self._spreads, self._counts, strict=True):
             if spread.key not in node.labels:
                 return _NO_LABEL

@@ -1,4 +1,4 @@
-"""Simulates scheduling a queue of pods on nodes: each lands, waits, or evicts pods of a lower priority."""
+"""Simulates scheduling a queue of pods: each gets a node, waits, or evicts pods of a lower priority."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from webhook.placing.scheduling.stage import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class SchedulingResult:
-    """The result for a pod: the node it landed on, or why it waits.
+    """The result for a pod: the node that it got, or why it waits.
 
     `others` are equally good nodes, among which the scheduler chooses at random. `evicted` are the pods evicted for it.
-    `reasons` counts the nodes by why they did not take it. `evictor` is the pod that evicted this one.
+    `reasons` has the number of nodes for each reason why they were refused. `evictor` is the pod that evicted this one.
     """
 
     pod: PodInfo
@@ -29,7 +29,7 @@ class SchedulingResult:
 
 
 def queued(pods: Iterable[PodInfo]) -> list[PodInfo]:
-    """Order pods that arrive at once: by priority, then as given (plugins/queuesort)."""
+    """Sort pods that arrive at once: by priority, then in the given order (plugins/queuesort)."""
     return sorted(pods, key=lambda pod: -pod.priority)
 
 
@@ -111,10 +111,10 @@ def victims_on(pod: PodInfo, node: NodeInfo, stage: ClusterState) -> list[PodInf
 
 
 def cheapest(candidates: Sequence[tuple[NodeInfo, list[PodInfo]]]) -> list[tuple[NodeInfo, list[PodInfo]]]:
-    """Return the nodes with the cheapest victims, in their order.
+    """Return the nodes whose victims cost least, in the given order.
 
-    Source: framework/preemption/preemption.go, pickOneNodeForPreemption. Among these the scheduler takes the node
-    whose most important victims started last, which is not known here.
+    Source: framework/preemption/preemption.go, pickOneNodeForPreemption. Among these the scheduler takes the node whose
+    most important victims started last, which is not known here.
     """
     least = min(_cost(victims) for _, victims in candidates)
     return [(node, victims) for node, victims in candidates if _cost(victims) == least]

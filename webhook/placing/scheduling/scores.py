@@ -21,14 +21,14 @@ The others have a weight of 1.
 
 
 class Strategy(StrEnum):
-    """How NodeResourcesFit scores: the scheduler's default, or `MostAllocated` for the GPUs that a pod asks for."""
+    """How NodeResourcesFit scores a node: the scheduler's default, or `MostAllocated` for requested GPUs."""
 
     SPREAD = "spread"
     PACK = "pack"
 
 
 def best(filters: Filters, nodes: Sequence[NodeInfo], every: Sequence[NodeInfo], strategy: Strategy) -> list[NodeInfo]:
-    """Return the nodes with the highest score, in their order. The scheduler takes one of them by chance.
+    """Return the nodes with the highest score, in their order. The scheduler chooses one of them at random.
 
     `nodes` are those that the pod fits, and `every` are all.
     """

@@ -1,4 +1,4 @@
-"""Reads the selectors of device classes and claims: CEL over one device, by Google's own implementation.
+"""Evaluates the selectors of device classes and claims: CEL over one device, with Google's own implementation.
 
 Sources of the functions: k8s.io/dynamic-resource-allocation cel/compile.go, k8s.io/apiserver cel/library.
 """
@@ -25,9 +25,9 @@ _SEMVER = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\
 
 
 def reader() -> Callable[[str, AllocatableDevice], bool] | None:
-    """Return the matcher of selectors and devices; None where the library for CEL is not installed.
+    """Return a function that matches a selector with a device; None if the library for CEL is not installed.
 
-    It raises Unreadable for a selector that cannot be compiled or evaluated.
+    The function raises Unreadable for a selector that cannot be compiled or evaluated.
     """
     try:
         from cel_expr_python import cel

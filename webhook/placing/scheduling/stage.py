@@ -1,4 +1,4 @@
-"""The state of a simulation: nodes with their pods, and devices with their claims."""
+"""Keeps the state of a simulation: nodes with their pods, and devices with their claims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class ClusterState:
     """The claims that the scheduler itself made for pods, by the identity of the pod."""
 
     def put(self, pod: PodInfo, node: NodeInfo, allocation: Allocation = ()) -> None:
-        """Put a pod on a node, with what its claims get there."""
+        """Put a pod on a node, and allocate the devices that its claims get there."""
         node.add(pod)
         waiting = unallocated(pod, node)
         for claim, held in zip(waiting, allocation, strict=True):
@@ -31,7 +31,7 @@ class ClusterState:
             claim.users.append(pod.name)
 
     def remove(self, pod: PodInfo, node: NodeInfo) -> None:
-        """Take a pod off a node. A claim that no pod uses any more gives its devices back."""
+        """Remove a pod from a node. A claim that no other pod uses releases its devices."""
         node.remove(pod)
         for claim in self.claims(pod):
             claim.users.remove(pod.name)
@@ -40,14 +40,15 @@ class ClusterState:
         self._made.pop(id(pod), None)
 
     def claims(self, pod: PodInfo) -> list[ResourceClaim]:
-        """Return the claims of a pod, with those that the scheduler made for it."""
+        """Return the claims of a pod, including those that the scheduler made for it."""
         return [*pod.claims, *self._made.get(id(pod), ())]
 
 
 def unallocated(pod: PodInfo, node: NodeInfo) -> list[ResourceClaim]:
-    """Return the claims that a pod needs allocated on a node, with one for the resources that stand for classes.
+    """Return the claims of a pod that must still be allocated, if it runs on this node.
 
-    Where a node's device plugin has the resource, the node counts it (dynamicresources/extendeddynamicresources.go).
+    If the pod requests resources that device classes offer, one more claim stands for them. A resource that the node's
+    device plugin offers is not among them, because the node counts it (dynamicresources/extendeddynamicresources.go).
     """
     waiting = [claim for claim in pod.claims if claim.held is None]
     requests = [

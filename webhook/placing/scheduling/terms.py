@@ -15,7 +15,7 @@ def label_selector(value: Any) -> Selector:
 
 
 def choice(term: Mapping[str, Any]) -> NodeSelectorTerm:
-    """Read a term of a node selector."""
+    """Read one term of a node selector."""
     return NodeSelectorTerm(
         tuple(requirements(term.get("matchExpressions"))),
         tuple(requirements(term.get("matchFields"))),
@@ -23,7 +23,7 @@ def choice(term: Mapping[str, Any]) -> NodeSelectorTerm:
 
 
 def requirements(expressions: Any) -> Iterator[Requirement]:
-    """Read `matchExpressions`, or the fields of a node selector term."""
+    """Read `matchExpressions` of a selector, or `matchFields` of a node selector term."""
     for each in mappings(expressions):
         values = frozenset(value for value in sequence(each.get("values")) if isinstance(value, str))
         yield Requirement(string(each.get("key")), string(each.get("operator")), values)
