@@ -1,1 +1,1 @@
-"""Examines an installation: checks that everything it needs is there and works."""
+"""Examines an installation: checks that all its parts exist and work."""

@@ -1,4 +1,4 @@
-"""The checks of an installation where the policy is a Kubernetes object, and a controller applies its changes."""
+"""Checks an installation whose policy is a Kubernetes object, and whose controller applies changes of the policy."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,7 +25,7 @@ CONTROLLER_LOGS = "see `kubectl logs --namespace slicewarden-system deployment/s
 
 
 def controller(of: Examined) -> Iterator[Check]:
-    """Whether a controller runs, which its lease shows."""
+    """Check that a controller runs, by its lease."""
     name, read = "controller", _read(of)
     for each in (read.controller, read.lease):
         if isinstance(each, ReadFailure):
@@ -46,7 +46,7 @@ def controller(of: Examined) -> Iterator[Check]:
 
 
 def guard(of: Examined) -> Iterator[Check]:
-    """Whether an admission policy limits what the controller's account may register."""
+    """Check that an admission policy limits what the controller's account may register."""
     name = "rights"
     for each in _read(of).guard:
         if isinstance(each, ReadFailure):
@@ -62,7 +62,7 @@ def guard(of: Examined) -> Iterator[Check]:
 
 
 def policy(of: Examined) -> Iterator[Check]:
-    """Whether the oldest policy is in force by its status, and equals the local one."""
+    """Check that the oldest policy is in force, by its status, and equals the local one."""
     name, read = "policy", _read(of)
     if isinstance(read.policies, ReadFailure):
         yield _missing(name, read.policies, "the definition of GPUSharingPolicy is not installed")
@@ -107,7 +107,7 @@ def _standing(item: Object, about: str) -> Check:
 
 
 def registration(of: Examined) -> Iterator[Check]:
-    """Whether the webhook configurations exist, and name the policy that is in force."""
+    """Check that the webhook configurations exist, and name the policy that is in force."""
     name, named = "registration", dict[str, tuple[Name, ...]]()
     for half, each in zip(("mutating", "validating"), of.read.configurations, strict=True):
         if isinstance(each, ReadFailure):
@@ -137,7 +137,7 @@ def registration(of: Examined) -> Iterator[Check]:
 
 
 def replicas_hold(of: Examined) -> Iterator[Check]:
-    """Whether all replicas hold the policy, by its status."""
+    """Check that all replicas have loaded the policy, by its status."""
     items = _read(of).items
     status = items[0].get("status") or {} if items else {}
     have, _, wanted = (status.get("replicas") or "").partition("/")
@@ -148,7 +148,10 @@ def replicas_hold(of: Examined) -> Iterator[Check]:
 
 
 def fallback(of: Examined) -> Iterator[Check]:
-    """Whether the fallback is installed, and enforces a policy in mode Enforce. The controller writes it."""
+    """Check that the fallback is installed, and enforces a policy in mode Enforce.
+
+    The controller writes the fallback.
+    """
     name = "fallback"
     for each in of.read.fallback:
         if isinstance(each, ReadFailure) and not each.absent:

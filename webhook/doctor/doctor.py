@@ -1,4 +1,4 @@
-"""Checks an installation that has been read from a cluster. Each failed check says how to fix it."""
+"""Checks an installation that has been read from a cluster. Each failed check says how to correct it."""
 
 import re
 from base64 import b64decode
@@ -39,7 +39,7 @@ LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden`
 
 
 class CheckState(StrEnum):
-    """The result of a check. UNKNOWN: an object that it needs could not be read."""
+    """The result of a check. It is UNKNOWN if an object that the check needs could not be read."""
 
     OK = "ok"
     WARNING = "warning"
@@ -48,7 +48,7 @@ class CheckState(StrEnum):
 
 
 class Check(NamedTuple):
-    """A check: its name, its outcome, one line about it, and the way out if it failed."""
+    """The result of a check: its name, its state, one line about it, and the way out if it failed."""
 
     name: str
     state: CheckState
@@ -58,10 +58,11 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Examined:
-    """The input of the checks. `policy` is the installed one; None if it cannot be used, for the reason `why`.
+    """The input of the checks. `policy` is the installed one; None if it cannot be used, and then `why` is the reason.
 
     `findings` come from the policy's lints: whether each is an error, its lint and its message. `facts` is None if they
-    could not be read. `hooked` has what the agents say of the nodes where NVIDIA's hook limits containers, by name.
+    could not be read. `hooked` has the answers of the agents, by node, for the nodes where NVIDIA's hook limits
+    containers.
     """
 
     read: Installation
@@ -76,7 +77,7 @@ class Examined:
 
 
 def examine(of: Examined, checks: "Sequence[Checker]" = ()) -> list[Check]:
-    """Run these checks; default: those of an installation whose policy is a file."""
+    """Run these checks. By default they are those of an installation whose policy is a file."""
     return [check for each in checks or CHECKS for check in each(of)]
 
 
@@ -88,7 +89,7 @@ def mode(deployment: Object | ReadFailure) -> Mode | None:
 
 
 def ready(pods: Object | ReadFailure) -> list[Object]:
-    """Choose the pods that are ready and are not being deleted."""
+    """Return the pods that are ready and are not being deleted."""
     if isinstance(pods, ReadFailure):
         return []
     return [each for each in pods.get("items") or () if _is_ready(each)]
@@ -98,7 +99,7 @@ def ready(pods: Object | ReadFailure) -> list[Object]:
 
 
 def replicas(of: Examined) -> Iterator[Check]:
-    """Whether pods of the webhook are ready, and on several nodes."""
+    """Check that pods of the webhook are ready, and on several nodes."""
     name, deployment, pods = "replicas", of.read.deployment, of.read.pods
     if isinstance(deployment, ReadFailure):
         yield _unread(name, deployment, "the Deployment slicewarden does not exist", "apply an overlay of manifests/")
@@ -120,7 +121,7 @@ def replicas(of: Examined) -> Iterator[Check]:
 
 
 def in_mode(of: Examined) -> Iterator[Check]:
-    """Whether the webhook and its registration have the same mode."""
+    """Check that the webhook and its registration have the same mode."""
     running, hooks = mode(of.read.deployment), [*_hooks(of.read)]
     if running is None or not hooks:
         return
@@ -139,7 +140,7 @@ def in_mode(of: Examined) -> Iterator[Check]:
 
 
 def policy(of: Examined) -> Iterator[Check]:
-    """Whether the installed policy is usable, is the same as the local one, and is the one that the replicas use."""
+    """Check that the installed policy is usable, equals the local one, and is the one that the replicas use."""
     if of.policy is None:
         if isinstance(of.read.policy, ReadFailure) and not of.read.policy.absent:
             yield not_known("policy", of.read.policy)
@@ -171,7 +172,7 @@ def lints(of: Examined) -> Iterator[Check]:
 
 
 def registration(of: Examined) -> Iterator[Check]:
-    """Whether the webhook configurations exist, and are the ones that the policy needs."""
+    """Check that the webhook configurations exist, and are the ones that the policy needs."""
     found = [each for each in of.read.configurations if not isinstance(each, ReadFailure)]
     for each in of.read.configurations:
         if isinstance(each, ReadFailure) and not each.absent:
@@ -189,7 +190,7 @@ def registration(of: Examined) -> Iterator[Check]:
 
 
 def fallback(of: Examined) -> Iterator[Check]:
-    """Whether the fallback is installed, is the one that the policy needs, and is as strict as it should be."""
+    """Check that the fallback is installed, is the one that the policy needs, and is as strict as it should be."""
     name, lists = "fallback", of.read.fallback
     for each in lists:
         if isinstance(each, ReadFailure) and not each.absent:
@@ -258,7 +259,7 @@ def _watched(deployment: Object | ReadFailure) -> ValidationActions | None:
 
 
 def certificate(of: Examined) -> Iterator[Check]:
-    """Whether the serving certificate has the right names, is valid now, and is signed by a CA of every caBundle."""
+    """Check the serving certificate: its names, its dates, and that a CA of every caBundle signed it."""
     serving = of.read.serving
     if isinstance(serving, ReadFailure):
         if isinstance(of.read.deployment, ReadFailure):
@@ -299,7 +300,7 @@ def _leaf(leaf: Certificate, now: datetime) -> Check:
 
 
 def endpoints(of: Examined) -> Iterator[Check]:
-    """Whether the Service has endpoints that are ready."""
+    """Check that the Service has endpoints that are ready."""
     name, slices = "endpoints", of.read.endpoints
     if isinstance(slices, ReadFailure):
         yield not_known(name, slices)
@@ -313,7 +314,7 @@ def endpoints(of: Examined) -> Iterator[Check]:
 
 
 def facts_age(of: Examined) -> Iterator[Check]:
-    """Whether every replica has facts, and how old they are."""
+    """Check that every replica has facts, and that they are not too old."""
     name = "facts"
     if isinstance(of.read.pods, ReadFailure) or not ready(of.read.pods):
         return
@@ -337,7 +338,7 @@ def facts_age(of: Examined) -> Iterator[Check]:
 
 
 def guarded(of: Examined) -> Iterator[Check]:
-    """Whether all nodes with GPUs have the taint of the policy's guard."""
+    """Check that all nodes with GPUs have the taint of the policy's guard."""
     if of.policy is None:
         return
     if of.facts is None:
@@ -350,7 +351,7 @@ def guarded(of: Examined) -> Iterator[Check]:
 
 
 def older_pods(of: Examined) -> Iterator[Check]:
-    """Whether pods are older than the guard's taint on their node, so that their debug containers are not judged."""
+    """Check that no pod is older than the guard's taint on its node. Debug containers of such pods are not judged."""
     name, found = "older pods", of.asked.older
     if isinstance(found, ReadFailure):
         yield not_known(name, found)
@@ -363,7 +364,7 @@ def older_pods(of: Examined) -> Iterator[Check]:
 
 
 def permissions(of: Examined) -> Iterator[Check]:
-    """Whether the service account may read the objects that facts are made from."""
+    """Check that the service account may read the objects that facts are made from."""
     name, powers = "permissions", of.asked.permissions
     if not powers:
         return
@@ -379,7 +380,7 @@ def permissions(of: Examined) -> Iterator[Check]:
 
 
 def limits(of: Examined) -> Iterator[Check]:
-    """Whether the nodes where NVIDIA's hook limits containers can do so, by their agents."""
+    """Check, by asking agents, that NVIDIA's hook can limit containers on the nodes where the policy needs that."""
     name, label = "limits", f"remove the label {nodes.LABEL} from such a node until it can"
     answers = {node: each for node, each in of.hooked.items() if not isinstance(each, ReadFailure) and each.needs}
     found = {
@@ -419,7 +420,7 @@ _COUNT = 'slicewarden_review_duration_seconds_count{endpoint="/validate"}'
 
 
 def reached(of: Examined) -> Iterator[Check]:
-    """Whether the API server calls the webhook: a pod that the policy denies is created as a dry run."""
+    """Check that the API server calls the webhook, by a dry run that creates a pod which the policy denies."""
     name, answer = "calls", of.asked.probe
     if of.policy is None or isinstance(of.read.deployment, ReadFailure):
         return
@@ -477,7 +478,7 @@ CHECKS: tuple[Checker, ...] = (
 
 
 def not_known(name: str, unread: ReadFailure) -> Check:
-    """Return the check for an object that could not be read."""
+    """Return the result of a check that needs an object which could not be read."""
     return Check(
         name, CheckState.UNKNOWN, f"could not be asked: {shown(unread.why, quotes=False)}", "ask as an administrator"
     )

@@ -44,7 +44,7 @@ class ReadFailure(NamedTuple):
 
     @property
     def absent(self) -> bool:
-        """Whether it does not exist."""
+        """Whether the object could not be read because it does not exist."""
         return self.status == NOT_FOUND
 
 
@@ -60,7 +60,7 @@ OBJECTS = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
 
 @dataclass(frozen=True)
 class ByObject:
-    """The objects that only an installation with a GPUSharingPolicy has: the policies, and those of the controller.
+    """The objects that exist only where the policy is a GPUSharingPolicy: the policies, and those of the controller.
 
     `guard` has the ValidatingAdmissionPolicy that limits what the controller may register, and its binding.
     """
@@ -72,17 +72,17 @@ class ByObject:
 
     @property
     def items(self) -> list[Object]:
-        """The policies. The one that is in force, or will be next, comes first."""
+        """The policies. The first one is in force, or will be next."""
         found: list[Object] = [] if isinstance(self.policies, ReadFailure) else self.policies.get("items") or []
         return sorted(found, key=lambda each: (each["metadata"].get("creationTimestamp"), each["metadata"]["name"]))
 
 
 @dataclass(frozen=True)
 class Installation:
-    """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`).
+    """The objects of an installation. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`).
 
     `fallback` has the lists of admission policies and of their bindings, in the order of `registered.POLICIES`.
-    `by_object` is None where the policy is a file.
+    `by_object` is None if the policy is a file.
     """
 
     configurations: tuple[Answer, ...]

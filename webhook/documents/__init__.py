@@ -1,1 +1,1 @@
-"""Reads YAML and JSON documents as Kubernetes does, with their line numbers."""
+"""Reads YAML and JSON documents as Kubernetes does, and knows the line of each value."""

@@ -1,4 +1,4 @@
-"""Splits texts of YAML or JSON into documents, with the line numbers of their places."""
+"""Splits texts of YAML or JSON into documents, and finds the line where each value starts."""
 
 import json
 import math
@@ -24,7 +24,7 @@ Texts that people write may have anchors and inline lists.
 
 
 class Source:
-    """The text of a document, or of an item in one, from which its marks are parsed on first use.
+    """The text of a document, or of an item in one. Its marks (see `Mark`) are parsed when they are first needed.
 
     Marks take many times the memory of the text. So a pickled copy has none, and parses them again.
     """
@@ -43,17 +43,17 @@ class Source:
 
     @property
     def start(self) -> int:
-        """The first line of the text."""
+        """The number of the first line of the text."""
         return self._first_line
 
     @property
     def end(self) -> int:
-        """The line after the last one of the text."""
+        """The number of the line after the last line of the text."""
         return self._first_line + self._text.count("\n") + (not self._text.endswith("\n"))
 
     @cached_property
     def mark(self) -> Mark:
-        """The marks of the value."""
+        """The mark of the document's whole value."""
         return Mark(self._first_line)
 
     @cached_property
@@ -109,9 +109,9 @@ class Document:
 
 
 def read(text: str, file: str, first_line: int = 1) -> tuple[list[Document], list[Problem]]:
-    """Read every document of a text. An unreadable one, or one with repeated keys, becomes a problem.
+    """Read every document of a text. A document that is unreadable, or has repeated keys, becomes a problem.
 
-    A text within a file begins in its `first_line`.
+    `first_line` is the line of the file in which the text begins.
     """
     results = [whole(result) for result in stream(text, file, first_line=first_line)]
     documents = [result for result in results if isinstance(result, Document)]
@@ -119,7 +119,7 @@ def read(text: str, file: str, first_line: int = 1) -> tuple[list[Document], lis
 
 
 def whole(result: Document | Problem) -> Document | Problem:
-    """Return a document if no map in it repeats a key, else the problem."""
+    """Return a document if no map in it repeats a key; otherwise return the problem."""
     if isinstance(result, Document) and result.repeats:
         return Problem(result.file, result.repeats[0].line, result.repeats[0].text)
     return result
@@ -130,7 +130,7 @@ Skips = Callable[[str, str, str], bool]
 
 
 def unskipped(_: str, __: str, ___: str) -> bool:
-    """Return False: every document is read in full."""
+    """Return False, so that every document is read in full. The default of `skips`."""
     return False
 
 
@@ -218,7 +218,7 @@ class _Yaml(Source):
 
     @cached_property
     def outline(self) -> Mark:
-        """The mark of the value, with those of the keys of a map and of the entries of its lists."""
+        """The mark of the document's value, with the marks of a map's keys, and of the entries of its lists."""
         return self.read([])[1]
 
     @cached_property
@@ -227,9 +227,9 @@ class _Yaml(Source):
 
     @cached_property
     def items(self) -> Sequence[Source]:
-        """The sources of the items if they are written as kubectl does, with a line for each key.
+        """The sources of the items of a List that is written as kubectl writes it, with a line for each key.
 
-        An item in any other form, or with aliases into the rest, has a mark of only its first line.
+        An item in any other form, or with an alias for something outside it, has only the mark of its first line.
         """
         if len(self._text) <= SMALL:
             return ()

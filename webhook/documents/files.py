@@ -24,8 +24,8 @@ KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 class Item:
     """One Kubernetes object: a document, or the item at `base` of a List in it.
 
-    For an object that another object would create, the document has only the part `under` a path, at `base`. An object
-    that was rendered has the `root` that made it, such as a kustomization's folder.
+    If another object would create the object, the document has only the part `under` a path, at `base`. A rendered
+    object has the `root` that it was rendered from, such as a kustomization's folder.
     """
 
     document: Document
@@ -36,7 +36,7 @@ class Item:
 
     @property
     def source(self) -> str:
-        """The file's name; for an object from a cluster, its kind, namespace and name."""
+        """The name of the file. For an object from a cluster: its kind, namespace and name."""
         if self.document.file:
             return self.document.file
         metadata = self.value["metadata"]
@@ -57,7 +57,7 @@ class Item:
 
 
 def alone(value: Object) -> Item:
-    """Return an item for an object without a file, such as one from a cluster. Its lines are 0."""
+    """Return an item for an object without a file, such as one from a cluster. All its lines are 0."""
     return Item(Document("", 0, value, 0, Source("", 0)), (), value)
 
 
@@ -81,8 +81,8 @@ def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
 def find(paths: Iterable[str]) -> Iterator[str | Problem]:
     """Yield the files of some paths, in order and without repeats.
 
-    A path is a file; a folder, for all YAML and JSON files and kustomizations below it that are not hidden, sorted by
-    name; a pattern with `*`, `?`, `[…]` or `**`; or `-`, standard input.
+    A path is a file; a pattern with `*`, `?`, `[…]` or `**`; or `-` for standard input. A folder stands for all YAML
+    and JSON files and kustomizations below it that are not hidden, sorted by name.
     """
     names: set[str] = set()
     for path in paths:
@@ -132,9 +132,10 @@ def _is_read(file: FilePath) -> bool:
 
 
 def hidden(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the files below some folders that kubectl reads and `find` does not, if they may have an object.
+    """Yield the hidden files below some folders that may have an object. kubectl reads them, and `find` does not.
 
-    These are hidden files, and files in hidden folders (cli-runtime pkg/resource/visitor.go, ignoreFile).
+    A file is hidden if its name, or that of a folder above it, begins with a dot (cli-runtime pkg/resource/visitor.go,
+    ignoreFile).
     """
     for place in chain.from_iterable(map(_places, paths)):
         for folder, folders, names in os.walk(place):
@@ -234,7 +235,7 @@ def is_template(name: str) -> bool:
 
 
 def may_hold_objects(name: str) -> bool:
-    """Return whether kubectl may find an object in a file that we cannot read: whether any key in it can be `kind`.
+    """Return whether kubectl may find an object in a file that could not be read here: whether any key can be `kind`.
 
     Only the word itself, an escape in quotes or a base64 tag can produce that key. A broken link has no objects.
     """
@@ -253,7 +254,7 @@ _TAG = re.compile(rb"binary|%")  # the tag `!!binary`, whose letters may be esca
 
 
 class Unfit(ValueError):
-    """The file is too large, or not a regular file."""
+    """The file cannot be read, because it is too large or not a regular file."""
 
 
 _STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -281,7 +282,7 @@ def _limited(file: IO[bytes]) -> bytes:
 
 
 def is_typed(value: Any) -> bool:
-    """Return whether a value has an apiVersion and a kind, as every Kubernetes object."""
+    """Return whether a value has an apiVersion and a kind, as every Kubernetes object has."""
     return isinstance(value, dict) and all(
         isinstance(value.get(key), str) and value[key] for key in ("apiVersion", "kind")
     )

@@ -18,11 +18,10 @@ from webhook.text.words import shown
 
 
 def load(path: str, inside: Sequence[str] | None) -> list[Document]:
-    """Read the file REV:PATH, or the files directly in that folder. `inside` is what `names` returns for it.
+    """Read the file REV:PATH, or the files directly in that folder. Raises Unusable.
 
-    PATH starts at the root of the repository, `./PATH` and `../PATH` at the working folder.
-
-    Raises Unusable even if only one document is unreadable, because a policy cannot be used in part.
+    It raises even if only one document is unreadable, because a policy cannot be used in part. `inside` is the result
+    of `names` for the path. PATH starts at the root of the repository, `./PATH` and `../PATH` at the working folder.
     """
     visible = (name for name in inside or () if not name.startswith(".") and name.lower().endswith(SUFFIXES))
     files = [path] if inside is None else [f"{path.rstrip('/')}/{name}" for name in visible]
@@ -56,11 +55,11 @@ MAX_NAMES = 64 * 2**20
 
 @contextmanager
 def written(path: str, kustomizations: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Write the manifests of a revision, and all that its kustomizations may read: what is in their folders and below.
+    """Write the manifests of a revision to a temporary folder, with all files that its kustomizations may read.
 
-    Yields a temporary folder with these files, and the folder in it that REV:PATH names. Both are deleted when the
-    context ends. The temporary folder counts as a Git repository. `kustomizations` are the names of files that make a
-    folder a kustomization. Raises Unusable.
+    Yields the temporary folder, and the folder in it that REV:PATH names. Both are deleted when the context ends. Each
+    kustomization gets all files in its folder and below. The temporary folder counts as a Git repository.
+    `kustomizations` are the names of files that make a folder a kustomization. Raises Unusable.
     """
     revision, _, inside = path.partition(":")
     if inside.startswith(("./", "../")):

@@ -30,8 +30,8 @@ def parse(
 ) -> tuple[Any, Mark]:
     """Read the first YAML document of a text. Returns its JSON value, None if it is empty, and its marks.
 
-    Raises Unreadable. A repeated key in a map also raises it, unless the last one is to win, or `repeats` collects
-    them. With `alone`, so does content after the first document.
+    Raises Unreadable. A repeated key in a map raises it too, unless the caller lets the last one win, or collects them
+    in `repeats`. With `alone`, content after the first document raises it.
     """
     if "\ufeff" in text and (mark_within := _BOM_WITHIN.search(text)):
         raise UnsupportedText(

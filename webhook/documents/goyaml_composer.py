@@ -1,4 +1,4 @@
-"""Builds the value of a document from the events of libyaml, as go-yaml v2 would from its own.
+"""Builds the value of a document from the events of libyaml, as go-yaml v2 would build it.
 
 Sources: decode.go and resolve.go of go-yaml v2, and yaml.go of sigs.k8s.io/yaml for the conversion to JSON.
 """
@@ -65,7 +65,7 @@ def refuse(repeat: Repeat) -> None:
 
 
 class Composer:
-    """Builds a document from the events of libyaml, as go-yaml v2 would from its own.
+    """Builds a document from the events of libyaml, as go-yaml v2 would build it.
 
     The text is that of the loader. Marks count lines from `offset` + 1.
     """

@@ -1,6 +1,6 @@
-"""Reads YAML without go-yaml's peculiarities, as most manifests are, in half the time of `goyaml.parse`.
+"""Reads YAML without unusual features in half the time of `goyaml.parse`. Most manifests have none.
 
-It keeps few marks, and gives up on any unusual text. `goyaml.parse` then reads the text from its start, and reports any
+It keeps few marks, and gives up on any unusual text. Then `goyaml.parse` reads the text from its start, and reports any
 error.
 """
 
@@ -19,7 +19,10 @@ Following = Callable[[], Any]
 
 
 class Peculiar(Exception):
-    """The text has an anchor, a tag, a merge, a repeated key or one that is no string, an infinity, or an error."""
+    """The text needs `goyaml.parse`: it has an anchor, a tag, a merge, an unusual key, an infinity, or an error.
+
+    A key is unusual if it is repeated, or is no string.
+    """
 
 
 def parse(text: str, first_line: int) -> tuple[dict[str, Any], Mark]:

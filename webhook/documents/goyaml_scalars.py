@@ -15,7 +15,7 @@ _WORDS: dict[str, Any] = {
 
 
 def plain(text: str) -> Any:
-    """Resolve a plain scalar (resolve.go); a string by default."""
+    """Return the value of a plain scalar (resolve.go): a string, unless it has the form of another type."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -14,7 +14,8 @@ from webhook.text.words import quelled
 def write(value: Any) -> str:
     """Write a JSON value as YAML. Keys keep their order, and texts of several lines become block scalars.
 
-    A build server finds no commands in it. A text that has one is written in double quotes, with escapes.
+    No line of the output can be a command for a build server: a text that has such a line is written in double quotes,
+    with escapes.
     """
     return quelled(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1000))
 

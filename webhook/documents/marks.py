@@ -1,4 +1,4 @@
-"""The lines of a document's values in its text, and the errors for texts that cannot be read."""
+"""Defines marks, which are the lines of a document's values, and the errors for texts that cannot be read."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple

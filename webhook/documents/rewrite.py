@@ -10,10 +10,10 @@ from webhook.model import Problem
 
 
 def rewrite(text: str, file: str, values: Mapping[int, Any]) -> str:
-    """Return the text with these values in place of the old ones. They are given by the number of their document.
+    """Return the text with new values in place of those of some documents. `values` has them by the document's number.
 
-    The other documents of a YAML text stay as their author wrote them. So do the comments before and after a document
-    that is replaced; those in it are lost. A JSON text stays JSON.
+    The other documents of a YAML text stay as their author wrote them. So do the comments before and after a replaced
+    document; comments inside it are lost. A JSON text stays JSON.
     """
     documents = [document for document in stream(text, file) if not isinstance(document, Problem)]
     if documents and documents[0].source.json:
