@@ -1,1 +1,1 @@
-"""Proves on a cluster that each way to a GPU is shut: a table of ways, and a probe for each."""
+"""Proves on a cluster that no known way to a GPU is open: a table of ways, and a test pod (a probe) for each."""

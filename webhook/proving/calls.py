@@ -27,7 +27,7 @@ SILENCE = 15.0
 
 
 def created(api: Api, item: Object, plural: str = PODS, *, dry: bool = False) -> DryRun:
-    """Create an object, or have the API server only say whether it would."""
+    """Create an object. In a dry run, only ask the API server whether it would create the object."""
     path = f"/api/v1/namespaces/{item['metadata']['namespace']}/{plural}"
     try:
         made = client.ask(api, path, {"dryRun": "All"} if dry else {}, method="POST", body=item)
@@ -40,7 +40,7 @@ def created(api: Api, item: Object, plural: str = PODS, *, dry: bool = False) ->
 
 
 def changed(api: Api, way: GPUWay, namespace: str, name: str, body: Object) -> DryRun:
-    """Have the API server say whether it would change a pod. The answer of one that would is that of a creation."""
+    """Ask the API server by a dry run whether it would change a pod. A yes has the status of a creation."""
     path, method = f"/api/v1/namespaces/{namespace}/pods/{name}", "PATCH"
     if way.change is not ChangeCall.UPDATE:
         path += f"/{way.change}".removeprefix("/pods")
@@ -95,7 +95,7 @@ _REVIEW, _REVIEWS = "SelfSubjectAccessReview", "/apis/authorization.k8s.io/v1/se
 
 
 def cluster(api: Api) -> str:
-    """Return the UID of the namespace kube-system, which stands for its cluster; empty if it may not be listed."""
+    """Return the UID of the namespace kube-system, which identifies its cluster; empty if it may not be read."""
     try:
         page = client.ask(api, "/api/v1/namespaces", {"fieldSelector": f"metadata.name={SYSTEM}"})
     except (StatusError, client.Unreachable):
@@ -105,7 +105,7 @@ def cluster(api: Api) -> str:
 
 
 def software(api: Api, policy: Policy) -> Iterator[Object]:
-    """Yield the ClusterPolicies, and the DaemonSets in the namespaces of sharing configurations, that may be listed."""
+    """Yield the ClusterPolicies, and the DaemonSets in the sharing namespaces, as far as they may be listed."""
     within = watch.inside(watch.namespaces(policy))
     for of in (*cluster_policy.RESOURCES, *(each for each in within if each.of == daemon_set.RESOURCES[0].of)):
         with suppress(StatusError, client.Unreachable):
@@ -114,7 +114,10 @@ def software(api: Api, policy: Policy) -> Iterator[Object]:
 
 
 class ProbeCalls:
-    """The calls of a run. The `sender` creates the pods, as the tenant that it may act for, and `api` does the rest."""
+    """The calls of a run to the API server.
+
+    `sender` creates the pods, maybe in the name of a tenant; `api` does the rest.
+    """
 
     def __init__(self, api: Api, sender: Api) -> None:
         self._api, self._sender = api, sender
@@ -146,9 +149,10 @@ class ProbeCalls:
             self._ask(plural, namespace, name, "PATCH", {"metadata": {"annotations": annotations}})
 
     def delete(self, plural: str, namespace: str, name: str, uid: str = "") -> None:
-        """Delete an object and what it owns, but no other one than that with the uid. Raises CallFailed.
+        """Delete an object and the objects that it owns, but only if it has this uid. Raises CallFailed.
 
-        The kubelet gets a second to end a pod: without any, its slice would count as free while it still runs.
+        The kubelet gets a second to end a pod. Without that second, its slice would count as free while the pod still
+        runs.
         """
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         only = {"preconditions": {"uid": uid}} if uid else {}
@@ -160,7 +164,10 @@ class ProbeCalls:
                     raise
 
     def changed(self, way: GPUWay, namespace: str, name: str, body: Object) -> DryRun:
-        """Have the API server say whether it would change a pod. Only RBAC of a tenant shows anything."""
+        """Ask the API server by a dry run whether it would change a pod.
+
+        A refusal by RBAC shows something only for a tenant. For any other account it becomes an explained failure.
+        """
         answer = changed(self._sender, way, namespace, name, body)
         if not changes.forbidden(answer):
             return answer

@@ -1,7 +1,8 @@
-"""The memory that `slicewarden prove --run --memory` asks for, and what it shows of a cap.
+"""Computes how much memory `slicewarden prove --run --memory` requests, and what the result shows about a cap.
 
-A container asks for a little more than its slice of a card. If it gets more, nothing stops it. A refusal alone does not
-show a limit: the neighbours may have taken the memory. So it counts as one only if the card had more at that moment.
+A container requests a little more than its slice of a card. If it gets more than its slice, the cap is not enforced. A
+refusal alone does not show a limit: the neighbours may have taken the memory. So it counts only if the card had more
+free memory at that moment.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,19 +24,22 @@ LIMITS: Object = {"cpu": "1", "memory": "4Gi"}
 
 
 class MemoryCap(NamedTuple):
-    """The MiB of a card that all processes of a container with one slice may take with their contexts, and by what."""
+    """The MiB of a card that all processes of a container with one slice may use, and what limits them.
+
+    The contexts of the processes are included.
+    """
 
     mib: int
     by: str
 
     @property
     def asked(self) -> int:
-        """The MiB that a probe asks for."""
+        """The MiB that a probe requests."""
         return self.mib + STEP
 
 
 def cap(policy: Policy, pool: Pool, node: Node) -> MemoryCap | None:
-    """Return the cap of a container with one slice on a node; None if its card is not known, or has no cap."""
+    """Return the cap of a container with one slice on a node; None if the card is not known, or has no cap."""
     card = card_of(node)
     if card is None or "-MIG-" in node.labels.get(PRODUCT, ""):  # a part of a card that is shared once more
         return None
@@ -51,21 +55,24 @@ def cap(policy: Policy, pool: Pool, node: Node) -> MemoryCap | None:
 
 
 def most(policy: Policy, target: ProbeTarget, facts: Facts) -> int:
-    """Return the most MiB that a probe of a target asks for; 0 if no node has a cap."""
+    """Return the largest number of MiB that a probe of a target requests; 0 if no node has a cap."""
     nodes = (node for node in facts.nodes if target.pool.has_nodes and target.pool.nodes.matches(node.labels))
     return max((found.asked for node in nodes if (found := cap(policy, target.pool, node))), default=0)
 
 
 def options(cap: MemoryCap, seconds: int) -> tuple[str, ...]:
-    """Return the options of the probe that measures a cap, in a pod that may run for so many seconds.
+    """Return the options of the probe that measures a cap, in a pod that may run for this number of seconds.
 
-    Half of them are left for the pull of the image, and for the start.
+    Half of the seconds are left for pulling the image and starting the container.
     """
     return ("--memory", str(cap.asked), "--framework", "all", "--seconds", str(seconds // 2))
 
 
 def measured(cap: MemoryCap, seen: Sighting | str) -> str:
-    """Say how much memory a pod got, or why this was not measured. If `seen` is a text, it is the reason."""
+    """Return a sentence on how much memory a pod got, or on why this was not measured.
+
+    If `seen` is a text, it is the reason.
+    """
     if isinstance(seen, str):
         return f"cap of {cap.mib} MiB: not measured: {seen}"
     if seen.memory is None or seen.memory.asked != cap.asked:

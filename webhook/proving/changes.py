@@ -1,6 +1,6 @@
-"""Plans the ways by which a pod that exists is changed: the pods to change, the changes, and what their answers show.
+"""Plans the ways that change an existing pod: the pods to change, the changes, and what the answers show.
 
-The pods are a run's own, and never start: a scheduling gate keeps the scheduler from them. The changes are dry runs.
+The pods belong to a run, and never start: a scheduling gate keeps the scheduler from them. The changes are dry runs.
 """
 
 import re
@@ -43,7 +43,10 @@ def changes(policy: Policy, target: ProbeTarget) -> Iterator[GPUWay]:
 
 
 def held(policy: Policy, target: ProbeTarget, *, bare: bool) -> Object:
-    """Return a pod that never starts, and requests no GPU. It may run where the honest pod may, unless it is `bare`."""
+    """Return a pod that never starts, and requests no GPU.
+
+    It may run on the same nodes as the honest pod, unless it is `bare`: then it has no tolerations and no trust.
+    """
     made = probe(policy, target, PLAIN)
     spec: dict[str, Any] = {**made["spec"], "schedulingGates": [{"name": GATE}]}
     metadata: dict[str, Any] = {**made["metadata"]}
@@ -60,9 +63,9 @@ def _past_the_guard(policy: Policy, target: ProbeTarget) -> list[Any]:
 
 
 def change(policy: Policy, target: ProbeTarget, way: GPUWay, pod: Object) -> Object:
-    """Return what the way's call sends for a pod as it was created: a merge patch, or a Binding.
+    """Return the body of the way's call for a created pod: a merge patch, or a Binding.
 
-    The uid makes the API server refuse it for any other pod.
+    The body has the pod's uid, so the API server refuses it for any other pod.
     """
     named, uid = pod["metadata"]["name"], {"uid": pod["metadata"]["uid"]}
     if way.change is ChangeCall.BIND:
@@ -81,7 +84,7 @@ def change(policy: Policy, target: ProbeTarget, way: GPUWay, pod: Object) -> Obj
 
 
 def gated(pod: Object) -> bool:
-    """Return whether the scheduler leaves a pod alone. Another webhook may have removed the gate."""
+    """Return whether a pod still has its scheduling gate. Another webhook may have removed the gate."""
     return {"name": GATE} in (pod["spec"].get("schedulingGates") or ())
 
 
@@ -93,8 +96,8 @@ def forbidden(answer: DryRun) -> bool:
 def shown(ways: Iterable[GPUWay], namespace: str, send: Send, rules: Iterable[str]) -> Iterator[Shown]:
     """Send changes of a pod, one after another, and yield what each answer shows. `rules` are the ids of all rules.
 
-    The debug container that is only patched is the twin of the others: where it was admitted, any refusal of
-    another one is for its way.
+    The debug container that is only patched is the harmless twin of the others. If it was admitted, the refusal of
+    another one is because of its way.
     """
     naming, admitted = proof.naming(rules), False
     for way in ways:

@@ -1,4 +1,4 @@
-"""Asks cosign whether the signature of a bundle is that of a key or of an identity."""
+"""Asks cosign whether a key or an identity has signed a bundle."""
 
 import subprocess
 import tempfile
@@ -21,10 +21,10 @@ class Unverified(Exception):
 
 
 class Signer(NamedTuple):
-    """Who has to have signed: a key (a file or the address of a key service), or an identity with its issuer.
+    """The key or the identity that must have signed: a key is a file or the address of a key service.
 
-    `trusted_root` is a file with the roots of trust; empty for Sigstore's own. With `unlogged`, no entry in a
-    transparency log is asked for.
+    An identity comes with its issuer. `trusted_root` is a file with the roots of trust; empty for Sigstore's own. With
+    `unlogged`, no entry in a transparency log is required.
     """
 
     key: str = ""
@@ -35,7 +35,7 @@ class Signer(NamedTuple):
 
     @property
     def options(self) -> Iterable[str]:
-        """The options of cosign. Each value stands in one word with its option, so none can become another option."""
+        """The options of cosign. Each option and its value are one word, so no value can become another option."""
         named = {
             "key": self.key,
             "certificate-identity": self.identity,
@@ -48,10 +48,12 @@ class Signer(NamedTuple):
 
 
 def verify(bundle: bytes, predicate: str, digest: str, signer: Signer) -> None:
-    """Check the signature of a Sigstore bundle with an in-toto statement. Raises Unverified, also without cosign.
+    """Check the signature of a Sigstore bundle with an in-toto statement.
 
-    `digest` is the SHA-256 of a subject of it. cosign gets a copy of the bundle, so that what was verified is what was
-    read, whoever may write to the file.
+    Raises Unverified, also if there is no cosign.
+
+    `digest` is the SHA-256 of one of the statement's subjects. cosign gets a copy of the bundle. So the verified bytes
+    are the bytes that were read, even if somebody writes to the file meanwhile.
     """
     program = programs.found("cosign")
     if not program:

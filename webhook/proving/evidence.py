@@ -1,4 +1,7 @@
-"""Gathers what a proof says of the cluster: the registration's digest, and the software that labels and images name."""
+"""Gathers what a proof states about a cluster: the registration's digest, and the versions of NVIDIA's software.
+
+The versions come from labels of nodes and from images.
+"""
 
 import json
 import re
@@ -26,7 +29,7 @@ MOST = 20
 
 
 class PoolNodes(NamedTuple):
-    """The nodes of a pool: how many, and for each of `LABELS` its values and how many nodes have each.
+    """The nodes of a pool: their number, and for each of `LABELS` its values and how many nodes have each.
 
     A label that no node has is left out.
     """
@@ -37,12 +40,12 @@ class PoolNodes(NamedTuple):
 
     @property
     def value(self) -> dict[str, Any]:
-        """The nodes as JSON."""
+        """The counts as an object for JSON."""
         return {"pool": self.pool, "nodes": self.nodes, "labels": {key: {**row} for key, row in self.labels.items()}}
 
 
 def nodes(policy: Policy, facts: Facts) -> tuple[PoolNodes, ...]:
-    """Return what the labels of each pool's nodes say, for the pools that select nodes."""
+    """Count the nodes of each pool that selects nodes, and the values of their labels."""
     by_pool: dict[str, list[Mapping[str, str]]] = {pool.name: [] for pool in policy.pools if pool.has_nodes}
     for node in facts.nodes:
         if (pool := policy.pool_of(node.labels)) is not None and pool.name in by_pool:
@@ -60,7 +63,7 @@ def _values(found: Iterable[Mapping[str, str]]) -> dict[str, dict[str, int]]:
 
 
 class SoftwareImage(NamedTuple):
-    """The image of a part of NVIDIA's software, and the object that names it. What runs on a node may be older."""
+    """The image of a part of NVIDIA's software, and the object that names it. A node may still run an older image."""
 
     part: str
     image: str

@@ -1,4 +1,7 @@
-"""Plans the probes of a cluster: for each pool and level of trust, a pod for each way, and one that is honest."""
+"""Plans the probes of a cluster: for each pool and level of trust, one pod for each way to a GPU, and an honest one.
+
+The honest pod only requests a GPU.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -38,9 +41,9 @@ MOST = 32
 
 
 class ProbeTarget(NamedTuple):
-    """A place where ways are tried: a pool, a level of trust, and a namespace whose pods have it.
+    """A target for probes: a pool, a level of trust, and a namespace whose pods have that trust.
 
-    `resource` is what the pool offers, and `node` one of its nodes; each is empty if it is not known.
+    `resource` is a resource that the pool offers, and `node` one of its nodes; each is empty if it is not known.
     """
 
     pool: Pool
@@ -57,14 +60,17 @@ class ProbeTarget(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A pod to send, and the way to a GPU that it tries. `way` is None for the honest pod, which only requests one."""
+    """A pod to send, and the way to a GPU that it tries.
+
+    `way` is None for the honest pod, which only requests a GPU.
+    """
 
     way: GPUWay | None
     pod: Object
 
 
 class Untried(NamedTuple):
-    """A pool and a level of trust that no probe reaches, and why."""
+    """A pool and a level of trust for which no probe can be made, and the reason."""
 
     pool: Pool
     trust: str
@@ -72,10 +78,11 @@ class Untried(NamedTuple):
 
 
 def targets(engine: Engine, facts: Facts, namespace: str | None = None) -> Iterator[ProbeTarget | Untried]:
-    """Yield where to try the ways: each pool of the policy, with each of its levels of trust.
+    """Yield the targets of the probes: each pool of the policy, with each of its levels of trust.
 
-    A namespace is chosen by the engine: its honest pod comes into the pool, and a pod with a way is denied. So a
-    namespace is skipped that is exempt, is never judged, or has no grant. With `namespace`, only that one is looked at.
+    The engine judges which namespace is suitable: its honest pod belongs to the pool, and a pod with a way is denied.
+    So a namespace is skipped that is exempt, is never judged, or has no grant. With `namespace`, only this one is
+    considered.
     """
     policy, alone = engine.policy, frozenset(registration.left_alone(engine.policy))
     known = sorted(facts.namespaces) if namespace is None else [namespace]
@@ -115,7 +122,10 @@ def probes(policy: Policy, target: ProbeTarget) -> Iterator[Probe]:
 
 
 def probe(policy: Policy, target: ProbeTarget, way: GPUWay | None) -> Object:
-    """Return a pod that may run on the nodes of the target's pool, and tries a way; without one, the honest pod."""
+    """Return a pod that may run on the nodes of the target's pool and tries a way to a GPU.
+
+    Without a way it is the honest pod.
+    """
     pool, gpus = target.pool, target.gpus if way is None or way.gpus == 1 else way.gpus
     container: dict[str, Any] = {"name": "probe", "image": IMAGE}
     if gpus:

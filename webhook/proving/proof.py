@@ -1,4 +1,4 @@
-"""Sends the probes, and reads from each answer whether its way is shut."""
+"""Sends the probes, and reads from each answer whether the way to a GPU is shut."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ DOMAIN = r"\.slicewarden\.dev"
 class DryRun(NamedTuple):
     """The API server's answer to a dry run: the HTTP status, the message of a refusal, and the pod as admitted.
 
-    The status is 0 if there was no answer. A pod that is really created is answered in the same way.
+    The status is 0 if there was no answer. The answer to a real creation has the same form.
     """
 
     status: int
@@ -42,7 +42,7 @@ Ask = Callable[[Object], DryRun]
 
 
 class Outcome(StrEnum):
-    """The result of a probe: the honest pod was admitted; a way is shut, or open; or the probe showed none of these."""
+    """The result of a probe: the honest pod was admitted, a way is shut, a way is open, or the probe shows nothing."""
 
     ADMITTED = "admitted"
     SHUT = "shut"
@@ -51,9 +51,9 @@ class Outcome(StrEnum):
 
 
 class Shown(NamedTuple):
-    """The outcome of a probe. `by` names what shut the way, and `message` is the API server's, in one line.
+    """What a probe showed. `by` names the part that shut the way, and `message` is the API server's, in one line.
 
-    `seen` is what the probe's pod saw, if one was started; then `message` says it in words.
+    If the pod was started, `seen` is what it saw, and `message` says it in words.
     """
 
     way: GPUWay | None
@@ -65,7 +65,7 @@ class Shown(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """All probes of a target, the honest one first."""
+    """A target with the results of all its probes, the honest pod's first."""
 
     target: ProbeTarget
     shown: tuple[Shown, ...]
@@ -73,13 +73,13 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class ProofRun:
-    """All that was tried on a cluster, and the release of Kubernetes that answered.
+    """All results on a cluster, and the release of Kubernetes that answered.
 
-    `installed` is the digest of the policy that the registration was made from; empty if it is not known.
-    `registration` is the SHA-256 of the registration itself, also empty if it is not known. `nodes` are what the nodes
-    of each pool say of their software, `software` are the images of the rest, and `release` is that of Slicewarden.
-    `cluster` is the UID of the namespace kube-system, and `user` the one who sent the pods, as the API server names it;
-    both empty if they are not known. `image` is that of the pods that were started.
+    `installed` is the digest of the policy from which the registration was made; empty if unknown. `registration` is
+    the SHA-256 of the registration itself, also empty if unknown. `nodes` are the counts of each pool's nodes,
+    `software` are the images of other parts, and `release` is that of Slicewarden. `cluster` is the UID of the
+    namespace kube-system, and `user` the sender of the pods, as the API server names them; both are empty if unknown.
+    `image` is that of the pods that were started.
     """
 
     policy: Policy
@@ -120,7 +120,7 @@ def prove(policy: Policy, target: ProbeTarget, ask: Ask, rules: Iterable[str]) -
 
 
 def naming(rules: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds the rules that a denial names. `rules` are the ids of all rules."""
+    """Return a pattern that finds the names of rules in the message of a denial. `rules` are the ids of all rules."""
     return re.compile(rf"(?:^|^\d+ findings: - | - )({'|'.join(rules)}): ")
 
 
@@ -140,10 +140,10 @@ _POD_SECURITY = re.compile(r'pods "[^"]*" is forbidden: violates PodSecurity "')
 
 
 def outcome(way: GPUWay | None, answer: DryRun, naming: re.Pattern[str], *, twin: bool) -> tuple[Outcome, str]:
-    """Return the outcome of a probe, and what shut its way.
+    """Return the outcome of a probe, and the name of the part that shut its way.
 
-    A denial by the way's own rule shuts it. Another denial does only if the same pod without the way (its `twin`) was
-    admitted: otherwise it may be for something that an author can mend, and the way is not its reason.
+    A denial by the way's own rule shuts the way. Any other denial does so only if the same pod without the way (its
+    `twin`) was admitted. Otherwise it may be about something that an author can correct, and not about the way.
     """
     if way is None:  # the honest pod
         return (Outcome.ADMITTED if answer.status == CREATED else Outcome.UNKNOWN), ""

@@ -17,7 +17,7 @@ ROLE = "slicewarden-prove"
 
 
 class ProbeRight(NamedTuple):
-    """The verbs that a run needs on a resource: in a namespace, or in the whole cluster if that is empty."""
+    """The verbs that a run needs on a resource, in a namespace. An empty namespace is the whole cluster."""
 
     resource: str
     verbs: tuple[str, ...]

@@ -42,7 +42,7 @@ class RunInProgress(Exception):
 
 
 class ProbeApi(Protocol):
-    """Whatever a run asks of the API server. All but `create` raise CallFailed."""
+    """The calls of a run to the API server. All but `create` and `changed` raise CallFailed."""
 
     def create(self, plural: str, item: Object) -> DryRun:
         """Create an object."""
@@ -57,7 +57,10 @@ class ProbeApi(Protocol):
         """Set annotations of an object."""
 
     def delete(self, plural: str, namespace: str, name: str, uid: str = "") -> None:
-        """Delete an object and what it owns. One that does not exist, or has another uid than a given one, is gone."""
+        """Delete an object and the objects that it owns, but only if it has the given uid.
+
+        It is no failure if the object does not exist.
+        """
 
     def changed(self, way: GPUWay, namespace: str, name: str, body: Object) -> DryRun:
         """Send a way's change of a pod as a dry run. Raises nothing."""
@@ -72,7 +75,7 @@ def _now() -> datetime:
 
 @contextmanager
 def opened(api: ProbeApi, run: ProbeRun, now: Callable[[], datetime] = _now) -> Iterator[ProbeRun]:
-    """Create the object of a run, remove what earlier runs left, and delete the object when the block ends.
+    """Create the object of a run, delete objects that earlier runs left, and delete the object when the block ends.
 
     Yields the run with the uid of its object. Raises RunInProgress and CallFailed.
     """
@@ -100,7 +103,7 @@ def _refuse_another(api: ProbeApi, run: ProbeRun, now: datetime) -> None:
 
 
 def swept(api: ProbeApi, run: ProbeRun) -> int:
-    """Delete what other runs left in the namespace, pods first; return how many objects these were.
+    """Delete the objects that other runs left in the namespace, pods first. Returns the number of objects.
 
     Only an object with the label and the name of a run is deleted. Raises CallFailed.
     """
@@ -121,7 +124,7 @@ def _deleted(api: ProbeApi, plural: str, run: ProbeRun, name: str, uid: str = ""
 
 
 class ProbeRunner:
-    """Starts the pods of targets. The numbers of a run's pods go on from target to target."""
+    """Starts the pods of targets. The pods of a run are numbered across all targets."""
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class ProbeRunner:
     def run(self, tried: Tried) -> Tried:
         """Start the pods of a target that admission let in, and return the outcomes with what the pods saw.
 
-        Then try the ways of a pod that exists.
+        Then try the ways that change an existing pod.
         """
         return Tried(tried.target, (*self._ran(tried).shown, *self._changes(tried)))
 

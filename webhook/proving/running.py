@@ -1,4 +1,4 @@
-"""Plans the pods that `slicewarden prove --run` starts: which probes, with which fields, and on which node."""
+"""Plans the pods that `slicewarden prove --run` starts: for which probes, with which fields, and on which node."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,7 +52,7 @@ class ProbeRun(NamedTuple):
     """A run of pods in a namespace: its id, the image of the pods, and the seconds that each may run.
 
     `uid` is that of the run's object, which owns the pods. Without a `priority_class` they have the cluster's default.
-    `memory` is the most MiB that a pod may take of a card; with 0 none takes any.
+    `memory` is the most MiB that a pod may take of a card; 0 means that no pod takes any.
     """
 
     id: str
@@ -70,16 +70,16 @@ class ProbeRun(NamedTuple):
 
     @property
     def patience(self) -> int:
-        """The seconds after which a pod is deleted that has not ended."""
+        """The seconds after which a pod is deleted if it has not ended."""
         return self.seconds + SLACK
 
     def until(self, now: datetime) -> str:
-        """Return the time by which the run has ended, unless it renews it before the next pod."""
+        """Return the time at which the run counts as ended, unless it writes a later one before its next pod."""
         return (now + timedelta(seconds=self.patience + MARGIN)).isoformat(timespec="seconds")
 
 
 def in_progress(item: Object, now: datetime) -> bool:
-    """Return whether the run of an object may still be in progress."""
+    """Return whether the run that an object stands for may still be in progress."""
     text = string(mapping(mapping(item.get("metadata")).get("annotations")).get(UNTIL))
     try:
         left = datetime.fromisoformat(text) - now
@@ -89,7 +89,7 @@ def in_progress(item: Object, now: datetime) -> bool:
 
 
 def is_of_a_run(item: Object) -> bool:
-    """Return whether an object is a run's: its label and its name both say so."""
+    """Return whether an object belongs to a run, by both its label and its name."""
     metadata = mapping(item.get("metadata"))
     labelled = mapping(metadata.get("labels")).get(MANAGED_BY) == MANAGER
     return labelled and string(metadata.get("name")).startswith(f"{NAME}-")
@@ -115,7 +115,7 @@ def _labels(run: ProbeRun) -> Object:
 
 
 def unrun(way: GPUWay) -> str:
-    """Return why a way's pod is never started, though admission let it in; empty if it may be started."""
+    """Return the reason why a way's pod is not started although admission let it in; empty if it may be started."""
     if way.unearned:
         return "its pod is in another namespace"
     if NODE in way.spec.values():
@@ -128,7 +128,7 @@ def unrun(way: GPUWay) -> str:
 
 
 def let_in(tried: Tried) -> Iterator[GPUWay]:
-    """Yield the ways of a target whose pods are started: admission let them in, as they were or patched.
+    """Yield the ways of a target whose pods must be started, because admission let them in, as sent or patched.
 
     There are none if the honest pod was not admitted.
     """
@@ -142,12 +142,12 @@ def admitted(shown: Shown) -> bool:
 
 
 def most(proof: Iterable[Tried], honest: int = 1) -> int:
-    """Return how many pods a run starts at most: the `honest` ones of each target, and those of the ways let in."""
+    """Return how many pods a run starts at most: the `honest` pods of each target, and those that were let in."""
     return sum(honest + sum(1 for _ in let_in(each)) for each in proof if _tried(each))
 
 
 def most_held(proof: Iterable[Tried]) -> int:
-    """Return how many pods a run creates at most that never start: two of each target, to change them by dry runs."""
+    """Return how many pods a run creates at most that never start: two for each target, to try changes on."""
     return 2 * sum(map(_tried, proof))
 
 
@@ -156,10 +156,10 @@ def _tried(tried: Tried) -> bool:
 
 
 def roomy(policy: Policy, target: ProbeTarget, facts: Facts, name: str = "") -> Node | None:
-    """Return the node of a pool that has the most of its resource free, and enough for an honest pod.
+    """Return the node of a pool with the most of its resource free, if that is enough for an honest pod.
 
-    None if there is none. A node with a taint that the pool's pods do not tolerate is passed over, such as a cordoned
-    one. With the `name` of a node, only that one is looked at.
+    Returns None if there is no such node. A node with a taint that the pool's pods do not tolerate is left out, such as
+    a cordoned node. With a `name`, only the node with this name is considered.
     """
     used = Counter[str]()
     for holder in facts.holders:
@@ -186,9 +186,9 @@ def started(
     number: int,
     cap: MemoryCap | None = None,
 ) -> Object:
-    """Return the pod of a probe that is really created: the dry run's, with a program, on a node, and bounded.
+    """Return the pod of a probe to be really created: the pod of the dry run with a program, a node, and time limits.
 
-    With a `cap`, it measures that one.
+    With a `cap`, the program measures that cap.
     """
     pod = probe(policy, target, way)
     there = {"nodeSelector": {**pod["spec"].get("nodeSelector", {}), HOSTNAME: node.labels[HOSTNAME]}}
@@ -196,7 +196,7 @@ def started(
 
 
 def owned(pod: Object, run: ProbeRun, number: int, cap: MemoryCap | None = None) -> Object:
-    """Return a pod as one of a run: with its name, owner, program and bounds."""
+    """Return a pod as one of a run: with the run's name, owner, program and time limits."""
     spec: dict[str, Any] = {**pod["spec"]}
     spec |= {
         "activeDeadlineSeconds": run.seconds,
@@ -241,9 +241,9 @@ def _of_the_run(value: Any, name: str) -> Any:
 
 
 class Ending(NamedTuple):
-    """How the containers of a pod ended: the termination message of each, or why one of them has none.
+    """The end of a pod's containers: the termination message of each, or the reason why a container has none.
 
-    `node` is the one on which the pod was.
+    `node` is the node on which the pod ran.
     """
 
     node: str
@@ -252,11 +252,11 @@ class Ending(NamedTuple):
 
 
 def meddled(made: Object, found: Object) -> str:
-    """Return what somebody changed in a pod after it was created, so that its report does not count; else "".
+    """Return what somebody changed in a pod after its creation, so that its report does not count; else an empty text.
 
-    Whoever may change pods in the namespace can put another one in its place, or change its images, and change them
-    back: the kubelet starts a container again whose image changed, though the pod's policy is never to restart it. A
-    debug container can write the report of another container.
+    A user who may change pods in the namespace can put another one in its place. They can also change its images, and
+    change them back: the kubelet starts a container again if its image changed, even in a pod that is never restarted.
+    A debug container can write the report of another container.
     """
     if found["metadata"].get("uid") != made["metadata"].get("uid"):
         return "somebody put another pod in the place of its own"
@@ -274,14 +274,14 @@ def _images(pod: Object) -> list[str]:
 
 
 def ended(pod: Object) -> bool:
-    """Return whether every container of the probe has ended, or the pod has."""
+    """Return whether every container of the probe, or the whole pod, has ended."""
     if mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
         return True
     return all(_terminated(pod, name) is not None for name in _names(pod))
 
 
 def ending(pod: Object) -> Ending:
-    """Read the ending of a pod."""
+    """Read how the containers of a pod ended."""
     node = string(mapping(pod.get("spec")).get("nodeName"))
     found = [_terminated(pod, name) for name in _names(pod)]
     texts = tuple(string(each.get("message")) for each in found if each is not None)

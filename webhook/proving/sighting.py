@@ -1,4 +1,4 @@
-"""Reads the report of a probe (probe.py), which has run in a container. Nothing in the report is trusted."""
+"""Reads the report of a probe that has run in a container (probe.py). Nothing in the report is trusted."""
 
 import json
 import re
@@ -22,7 +22,10 @@ LARGEST = 2**40
 
 @dataclass(frozen=True, slots=True)
 class SeenFiles:
-    """Device files of GPUs. The `usable` ones can be opened. Another user might open the `unclear` ones."""
+    """The device files of GPUs that a probe saw. It could open the `usable` ones.
+
+    Another user might open the `unclear` ones.
+    """
 
     count: int
     usable: int
@@ -31,7 +34,7 @@ class SeenFiles:
 
 
 class SeenDevice(NamedTuple):
-    """A card or MIG device as NVML names it. `mib` is 0 if NVML does not say."""
+    """A card or MIG device as NVML names it. `mib` is its memory; 0 if NVML does not report it."""
 
     uuid: str
     name: str
@@ -40,7 +43,10 @@ class SeenDevice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenCards:
-    """NVML's cards and MIG devices, `mig` of which are MIG devices. If there are none, `why` is the reason."""
+    """The cards and MIG devices that NVML named; `mig` is the number of MIG devices.
+
+    If there are none, `why` is the reason.
+    """
 
     count: int
     mig: int
@@ -50,7 +56,10 @@ class SeenCards:
 
 @dataclass(frozen=True, slots=True)
 class SeenCuda:
-    """CUDA's devices, whose UUIDs have no prefix. `context` is empty if none was asked for, `made`, or an error."""
+    """The devices that CUDA named, by UUIDs without a prefix.
+
+    `context` is the result of making a context: `made`, an error, or empty if none was requested.
+    """
 
     count: int
     uuids: tuple[str, ...]
@@ -59,10 +68,10 @@ class SeenCuda:
 
 
 class TakenMemory(NamedTuple):
-    """MiB that a process was given, of those that it asked for; `stopped` is the reason if these are fewer.
+    """The MiB that a process got, and those that it requested. If it got fewer, `stopped` is the reason.
 
-    `version` is that of the framework that asked, and empty for the driver. `free` are the MiB of the card that NVML
-    called free at that moment; None if it did not say.
+    `version` is that of the framework that requested the memory, and empty for the driver. `free` is the free memory of
+    the card at that moment in MiB, according to NVML; None if NVML did not report it.
     """
 
     asked: int
@@ -74,7 +83,7 @@ class TakenMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """All that a probe saw. A text in place of a look is the reason why the probe could not look."""
+    """Everything that a probe saw. A text in place of a look is the reason why the probe could not look."""
 
     files: SeenFiles | str
     nvml: SeenCards | str
@@ -101,7 +110,7 @@ class _Malformed(Exception):
 
 
 def sighting(text: str) -> Sighting | None:
-    """Return what a report says; None for a text that is no report: malformed, of another version, or too long."""
+    """Read a report. Returns None for a text that is malformed, of another version, or too long."""
     if len(text) > LONGEST or len(text.encode("utf-8", "surrogatepass")) > LONGEST:
         return None
     try:

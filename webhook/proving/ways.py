@@ -1,6 +1,6 @@
-"""The ways to a GPU, one row each: those of a new pod, and those by which a pod that exists is changed.
+"""Lists the ways to a GPU, one row each: those of a new pod, and those that change an existing pod.
 
-docs/prove.md, the tests and the probes have these tables. docs/evidence/ways-to-a-gpu.md has the source of each way.
+docs/prove.md, the tests and the probes use these tables. docs/evidence/ways-to-a-gpu.md has the source of each way.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ NOTHING: Object = {}
 
 
 class ChangeCall(StrEnum):
-    """The call that changes a pod which exists, by the resource that it goes to."""
+    """The call that changes an existing pod, by the resource of the API to which it is sent."""
 
     UPDATE = "pods"
     DEBUG = "pods/ephemeralcontainers"
@@ -34,15 +34,15 @@ class ChangeCall(StrEnum):
 
 
 class GPUWay(NamedTuple):
-    """A change of a pod by which it may reach a GPU that it was not given, and the rule that shuts it.
+    """A change of a pod by which it may reach a GPU that it did not get, and the rule that prevents it.
 
-    `spec`, `container`, `annotations` and `labels` are added to a probe, which requests so many `gpus`. A way that is
-    `patched` is shut by what `/mutate` writes, and any other by a denial. One that is only tried in `shared` pools is
-    harmless in others. An `unearned` one is tried without a grant, in pools that demand trust: with a request it does
-    not ask for trust, and without one it does.
+    `spec`, `container`, `annotations` and `labels` are added to a probe, which requests this number of `gpus`. A way
+    that is `patched` is shut by the patch of `/mutate`, and any other by a denial. A way that is only tried in `shared`
+    pools is harmless in others. An `unearned` way is tried without a grant, in pools that require trust: if it requests
+    a GPU it does not ask for trust, and otherwise it does.
 
-    A way with a `change` adds the same to a pod that exists. It may run where the honest one may. A `bare` one may not:
-    it has neither trust nor tolerations.
+    A way with a `change` adds the same to an existing pod, which may run on the same nodes as the honest one. If the
+    way is `bare`, the pod may not: it has neither trust nor tolerations.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Finds the pods of a cluster that a policy would refuse, and the agents for GPUs among them."""
+"""Finds the pods of a cluster that a policy would refuse, and those among them that are agents for GPUs."""
 
 import json
 import re
@@ -23,7 +23,10 @@ from webhook.text.words import shown
 
 
 class AgentWorkload(NamedTuple):
-    """The workloads of a service account in a namespace, and the rules that would refuse them; none stand for all."""
+    """The workloads of a service account in a namespace, and the rules that would refuse them.
+
+    No rules stand for all.
+    """
 
     namespace: str
     account: str
@@ -34,7 +37,7 @@ class AgentWorkload(NamedTuple):
 def agents_of(
     objects: Iterable[Object], engine: Engine, facts: Facts
 ) -> tuple[tuple[AgentWorkload, ...], tuple[AgentWorkload, ...]]:
-    """Return the agents that rules would refuse, or would keep from their GPUs; and other pods that would be refused.
+    """Return the agents that rules would refuse or keep off GPU nodes, and the other pods that would be refused.
 
     An agent is a DaemonSet, or a pod without a GPU in a namespace that has such a DaemonSet.
     """
@@ -90,7 +93,7 @@ def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
 
 
 class Fates(NamedTuple):
-    """The pods with a GPU to which something happens if they are created again, each as a line for people.
+    """The GPU pods for which something changes when they are created again, each as a line for people.
 
     The policy refuses the `refused`, each with its rules. The `waiting` fit no known node of their pool. The `moved`
     have a whole GPU and get a slice, and the `elsewhere` go to another pool.

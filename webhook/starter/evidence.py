@@ -16,7 +16,7 @@ from webhook.starter import inventory
 
 
 class Sources(NamedTuple):
-    """The objects of a cluster: `firm` ones, which no tenant can have written, and all others."""
+    """The objects of a cluster: the `firm` ones, which no tenant can have written, and the `doubtful` others."""
 
     firm: list[Object]
     doubtful: list[Object]
@@ -37,8 +37,8 @@ def administered(objects: Sequence[Object]) -> Iterator[str]:
     """Yield the namespaces in which only administrators write.
 
     They are kube-system, the GPU Operator's, and those of the platform and of the network plugin that nodes name. No
-    label of a namespace says so: pods of a tenant may need privileges, and Pod Security lets them have these by
-    `enforce: privileged`.
+    label of a namespace shows that tenants cannot write there. `enforce: privileged` of Pod Security does not, because
+    pods of a tenant may need privileges too.
     """
     yield "kube-system"
     yield from inventory.operators(objects)

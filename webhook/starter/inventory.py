@@ -1,4 +1,4 @@
-"""Reads from facts which GPUs a cluster has, how nodes offer them, and which labels distinguish these nodes."""
+"""Reads from facts which GPUs a cluster has, how nodes offer them, and which labels distinguish the nodes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,10 +34,10 @@ MOST_OF_A_NODE = 8
 
 @dataclass(frozen=True, slots=True)
 class GPUNode:
-    """A node with GPUs of NVIDIA: its labels about its cards, how it hands them out, and its lasting taints.
+    """A node with NVIDIA GPUs: the labels about its cards, how it hands the cards out, and its permanent taints.
 
-    `card` is None where its memory is not known, and has a MIG device's memory where a label names its profile.
-    `replicas` is 1 where cards are not shared.
+    `card` is None if its memory is not known. If a label names a MIG profile, `card` has the memory of such a device.
+    `replicas` is 1 if cards are not shared.
     """
 
     node: Node
@@ -51,13 +51,13 @@ class GPUNode:
 
     @property
     def resources(self) -> dict[str, int]:
-        """The GPU resources of which it offers at least one."""
+        """The GPU resources of which the node offers at least one."""
         return cards.offered(self.node)
 
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes that offer their GPUs in the same way, and requirements that only these nodes meet."""
+    """Nodes that offer their GPUs in the same way, and label requirements that only these nodes meet."""
 
     nodes: tuple[GPUNode, ...]
     requirements: tuple[Requirement, ...] = ()
@@ -93,45 +93,45 @@ class NodeGroup:
 
     @property
     def largest(self) -> int:
-        """The largest number of GPUs of one node, over all its resources, or of one that Karpenter may make."""
+        """The largest number of GPUs of one node, over all its resources. A node that Karpenter can make counts too."""
         most = max((sum(each.resources.values()) for each in self.nodes), default=0) or 1
         return max(most, MOST_OF_A_NODE) if self.grows else most
 
     @property
     def grows(self) -> bool:
-        """Whether Karpenter may make a node with more whole cards: it chooses a node's size by the pods that wait."""
+        """Whether Karpenter can make a node with more whole cards. It chooses a node's size by the pods that wait."""
         return self.sharing == WHOLE and any(node_labels.KARPENTER in each.node.labels for each in self.nodes)
 
     @property
     def maker(self) -> str:
-        """The object by which an autoscaler makes the nodes, of which none exists; empty where some do."""
+        """The object by which an autoscaler makes the nodes, if none of them exists yet; otherwise empty."""
         return self.nodes[0].maker
 
     @property
     def total(self) -> int:
-        """All GPUs of all nodes."""
+        """The number of GPUs of all nodes together."""
         return sum(sum(each.resources.values()) for each in self.nodes)
 
     @property
     def card(self) -> CardType | None:
-        """The smallest card; None where none is known."""
+        """The card with the least memory; None if no card is known."""
         return min((each.card for each in self.nodes if each.card), key=lambda card: card.memory, default=None)
 
     @property
     def uncapped(self) -> bool:
-        """Whether pods get no cap, because nothing says how much memory their slice has."""
+        """Whether pods get no memory cap, because the memory of their slice is unknown."""
         return self.sharing == TIME_SLICING and self.card is None
 
     @property
     def late(self) -> list[str]:
-        """The labels that the nodes must have, and that the autoscaler which may make more does not know in advance."""
+        """The labels that the nodes must have, but that an autoscaler does not know before it has made a node."""
         grows = not self.maker and _may_grow(_values(self))
         keys = {each.key for each in self.requirements if each.operator == "In"} if grows else set[str]()
         return sorted(key for key in keys if key.startswith(VENDOR) or key == _HOST)
 
     @property
     def taints(self) -> frozenset[Taint]:
-        """The taints that all nodes have."""
+        """The taints that every node of the group has."""
         return frozenset.intersection(*(each.taints for each in self.nodes))
 
 
@@ -139,7 +139,7 @@ class NodeGroup:
 
 
 def gpu_nodes(objects: Iterable[Object]) -> list[GPUNode]:
-    """Return the nodes with GPUs of NVIDIA, by their resources or by what their labels say, sorted by name."""
+    """Return the nodes with NVIDIA GPUs, according to their resources or labels, sorted by name."""
     objects = list(objects)
     facts = Facts.of(objects)
     taints = {name: frozenset(_taints(item)) for name, item in _nodes(objects)}
@@ -156,11 +156,11 @@ def homes(objects: Iterable[Object]) -> list[str]:
 
 
 def operators(objects: Iterable[Object]) -> Iterator[str]:
-    """Yield the namespaces in which the GPU Operator says that it runs.
+    """Yield the namespaces in which the GPU Operator runs according to its own status.
 
-    It writes its own into the status of its ClusterPolicy or GPUCluster, which are objects of the cluster (gpu-operator
-    api/nvidia/v1/clusterpolicy_types.go, api/nvidia/v1alpha1). If a file has no status, the namespace is one of those
-    in NVIDIA's installation guides.
+    It writes its namespace into the status of its ClusterPolicy or GPUCluster, which are cluster-scoped objects
+    (gpu-operator api/nvidia/v1/clusterpolicy_types.go, api/nvidia/v1alpha1). If a file has no status, the namespaces in
+    NVIDIA's installation guides are used, where they exist.
     """
     objects = list(objects)
     usual = [name for name in _USUAL if name in Facts.of(objects).namespaces]
@@ -175,7 +175,7 @@ _USUAL = ("gpu-operator", "nvidia-gpu-operator")
 
 
 def systems(objects: Iterable[Object], plugins: Iterable[NetworkPlugin] = NETWORK_PLUGINS) -> list[str]:
-    """Return the namespaces that exist of the platform and of some network plugins.
+    """Return the existing namespaces of the cluster's platform and of some network plugins.
 
     A platform is known by labels of nodes, and a network plugin by its DaemonSet in the namespace of its name. Tenants
     may create such a DaemonSet, so either the objects or the plugins have to be firm (see `evidence`).
@@ -198,7 +198,7 @@ def systems(objects: Iterable[Object], plugins: Iterable[NetworkPlugin] = NETWOR
 
 
 def networks(objects: Iterable[Object]) -> Iterator[NetworkPlugin]:
-    """Yield the network plugins that nodes name, and that do not run in `kube-system`.
+    """Yield the network plugins that the status of nodes names, and that do not run in `kube-system`.
 
     The condition NetworkUnavailable of a node names its plugin. No tenant writes a node, or anything in `kube-system`.
     """
@@ -223,9 +223,9 @@ def _daemon_sets(objects: Iterable[Object]) -> Iterator[tuple[str, str]]:
 
 
 def rivals(objects: Iterable[Object], nodes: Iterable[GPUNode]) -> list[str]:
-    """Return the DaemonSets of NVIDIA's device plugin that seem to run on one node: one undoes what the other shares.
+    """Return the DaemonSets of NVIDIA's device plugin that seem to run on one node, where they disturb each other.
 
-    A DaemonSet with an affinity counts as running elsewhere.
+    One undoes what the other shares. A DaemonSet with an affinity counts as running elsewhere.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for item in objects:
@@ -270,17 +270,17 @@ def _taints(item: Object) -> Iterator[Taint]:
 
 
 def lasts(taint: Taint) -> bool:
-    """Whether a taint keeps pods off a node for as long as it exists."""
+    """Whether a taint is permanent: it does not come and go with a node's health."""
     return bool(taint.key) and taint.key not in TRANSIENT and taint.repels
 
 
 def reading(places: Iterable[str]) -> Policy:
-    """Return a policy by which sharing configurations are read in these namespaces."""
+    """Return a policy whose sharing namespaces are these, so that sharing configurations are read in them."""
     return Policy("", (), limits=SharingLimits(namespaces=tuple(places)))
 
 
 def read(node: Node, facts: Facts, places: Iterable[str], taints: frozenset[Taint]) -> GPUNode:
-    """Return what is known of a node with GPUs; `places` are the namespaces of device plugins."""
+    """Return what is known about a node with GPUs. `places` are the namespaces of device plugins."""
     readers = reading(places)
     said = cards.product(node)
     machine = next((node.labels[key] for key in node_labels.INSTANCE_TYPES if node.labels.get(key)), "")
@@ -334,9 +334,9 @@ def _configured(node: Node, facts: Facts, readers: Policy) -> Iterator[tuple[usa
 def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> list[NodeGroup]:
     """Group nodes by product, sharing, slices and taints, and find labels that distinguish the groups.
 
-    Without `by_product` cards of all products are one group. `guard` is the key of a taint whose value counts. The
-    order is that in which pools are tried: shared cards, whole ones, MIG devices; in each those without taints of their
-    own first, then those with the most GPUs.
+    Without `by_product`, cards of all products are one group. `guard` is the key of a taint whose value matters. The
+    groups are in the order in which pools are tried: shared cards, whole ones, MIG devices. Within each kind, nodes
+    without taints of their own come first, then those with the most GPUs.
     """
     parts: dict[tuple[Any, ...], list[GPUNode]] = {}
     nodes = list(nodes)

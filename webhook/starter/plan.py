@@ -25,7 +25,7 @@ TRUST_LABEL, ANNOTATION = "slicewarden.dev/trust", "slicewarden.dev/trust"
 
 @dataclass(frozen=True)
 class StarterPlan:
-    """The content of the policy, before exemptions. It is made only of firm objects."""
+    """The content of the new policy, before exemptions. It is based only on objects that no tenant can have written."""
 
     name: str
     groups: tuple[NodeGroup, ...]
@@ -55,7 +55,7 @@ class Doubts(NamedTuple):
 
 
 def doubts_of(objects: Sequence[Object], plan: StarterPlan) -> Doubts:
-    """Return the findings in all objects that go beyond the plan, which uses only firm objects."""
+    """Return the findings that are not in the plan, because only objects that a tenant may have written show them."""
     shared = {each.node.name for group in plan.groups if group.shared for each in group.nodes}
     facts = Facts.of(objects)
     here = {holder.namespace for holder in facts.holders if holder.node in shared}
@@ -67,7 +67,7 @@ def doubts_of(objects: Sequence[Object], plan: StarterPlan) -> Doubts:
 
 
 def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, by_product: bool) -> StarterPlan:
-    """Plan a policy of this name from firm objects of facts, with a pool for each product if `by_product`."""
+    """Plan a policy of this name from the firm objects of facts. With `by_product` each product gets a pool."""
     guard = _guard(nodes)
     groups = inventory.groups(nodes, guard.key if guard else "", by_product=by_product)
     homes = inventory.homes(objects)

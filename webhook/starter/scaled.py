@@ -1,4 +1,4 @@
-"""The nodes with GPUs that an autoscaler may make and that no pool has yet, as nodes that a policy can be made for."""
+"""Describes the GPU nodes that an autoscaler can make and that no pool has yet, as if they existed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ MIG_CONFIG = "nvidia.com/mig.config"
 
 
 class NodesToCome(NamedTuple):
-    """Nodes that may be made, and notes on the makers of nodes that get no pool."""
+    """The nodes that can be made, and notes on makers whose nodes get no pool."""
 
     nodes: tuple[GPUNode, ...]
     notes: tuple[str, ...]
@@ -36,7 +36,7 @@ class _Remainder(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name for a note."""
+        """The name of the object in a note."""
         return f"other cards of {self.scaled.maker}" if self.made else self.scaled.maker
 
     @property
@@ -57,7 +57,7 @@ class _Remainder(NamedTuple):
 def to_come(
     facts: Facts, accelerators: Iterable[str], existing: Sequence[GPUNode], places: Sequence[str], *, by_product: bool
 ) -> NodesToCome:
-    """Return the nodes that may be made and whose labels no existing node has. MIG devices are not known in advance.
+    """Return the nodes that can be made and whose labels no existing node has. MIG devices are not known in advance.
 
     With `by_product`, a NodePool that has a node also counts, for the cards that none of its nodes has. `places` are
     the namespaces of device plugins.

@@ -1,4 +1,7 @@
-"""Makes a policy that fits a cluster. Lists the running pods that it would refuse, and the decisions left."""
+"""Makes a policy that fits a cluster.
+
+Also lists the running pods that it would refuse, and the decisions that are left.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,10 +54,9 @@ def make(
 ) -> Starter:
     """Make a policy from the objects of facts; `no_tenants` are namespaces where no tenant may write.
 
-    `accelerators` are those that GKE may make nodes for, and pools without nodes come from NodePools and machine sets.
-
-    Only comments and notes have text that tenants may have written. Raises Unusable if no node has GPUs of NVIDIA, and
-    where there is no such namespace; `source` is named.
+    `accelerators` are those for which GKE may make nodes. Pools without nodes come from NodePools and machine sets.
+    Text that tenants may have written is used only in comments and notes. Raises Unusable if no node has NVIDIA GPUs,
+    or if one of `no_tenants` does not exist; the message names `source`.
     """
     objects = list(objects)
     firm, doubtful = evidence.sources(objects, no_tenants)

@@ -30,7 +30,7 @@ MAX_NAMED = 10
 
 
 class Said(NamedTuple):
-    """Text that the policy has only in comments.
+    """The texts that the policy has only in its comments.
 
     `seeming` are agents whose DaemonSets tenants may have written, and `strangers` are all other refused pods. The
     policy would refuse both. `fates` are of pods with GPUs.
@@ -70,7 +70,7 @@ class _Pool(NamedTuple):
 
 
 def text_of(plan: StarterPlan, agents: Sequence[AgentWorkload] = (), said: Said = Said()) -> str:  # noqa: B008 - it is immutable
-    """Write the policy of a plan, with exemptions for agents, and comments on all else that was found."""
+    """Write the policy of a plan, with exemptions for agents, and with comments on everything else that was found."""
     pools = [_pool(group, name, plan) for group, name in zip(plan.groups, plan.names, strict=True)]
     strangers = (*said.seeming, *said.strangers)
     major, minor = max(rule.since for rule in rules.walk())
@@ -137,10 +137,10 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> _Pool:
 
 
 def taint_command(plan: StarterPlan) -> str:
-    """Return the command or the edit that gives the suggested taint to the nodes with GPUs that lack its key.
+    """Return the command or the edit that taints the GPU nodes which lack the suggested taint.
 
-    An autoscaler's nodes are gone tomorrow, so the taint belongs in the object that makes them. `kubectl taint` refuses
-    a node that has another value under the key.
+    The nodes of an autoscaler may be gone tomorrow, so their taint belongs in the object that makes them. `kubectl
+    taint` refuses a node that has another value under the key.
     """
     every = [each for group in plan.groups for each in group.nodes]
     bare = [each for each in every if not any(taint.key == SUGGESTED.key for taint in each.taints)]
