@@ -1,11 +1,14 @@
-"""A clause: a CEL expression for the requests that a rule allows. The API server evaluates it without the webhook."""
+"""Defines clauses: CEL expressions for the requests that a rule allows, which the API server itself evaluates."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class RequestKind(StrEnum):
-    """The kind of requests that a clause judges. Each kind has its own variables (webhook/fallback/variables.py)."""
+    """The kind of requests to which a clause applies.
+
+    Each kind has its own variables (webhook/fallback/variables.py).
+    """
 
     PODS = "pods"
     """Pods that are created."""

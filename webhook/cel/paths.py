@@ -21,7 +21,10 @@ def steps(path: str) -> str:
 
 
 def joined(steps_: str) -> str:
-    """Return the path of some steps. Unlike host_paths.normal, it writes the root as `/` and not as an empty string."""
+    """Return the expression for the path made of some steps.
+
+    The root is `/`, unlike in host_paths.normal, where it is empty.
+    """
     return f"('/' + {steps_}.join('/'))"
 
 
@@ -42,7 +45,7 @@ folder of data. The node keeps something in, below or above it.
 
 
 def letters_of(policy: Policy) -> dict[str, str]:
-    """Return the letters of all places that the tables and a policy name."""
+    """Return a letter for each place that the tables and a policy name. The letter states what may be done there."""
     letters: dict[str, str] = {}
     for letter, places in (
         (BELOW, (place for place in host_paths.HOST_PATHS if not place.endswith("*"))),
@@ -60,12 +63,12 @@ def letters_of(policy: Policy) -> dict[str, str]:
 
 
 def table(policy: Policy) -> str:
-    """Write the map of all places to their letters."""
+    """Write a CEL map of all places to their letters (`letters_of`)."""
     return strings(dict(sorted(letters_of(policy).items())))
 
 
 def letters(steps_: str, table_: str, policy: Policy) -> str:
-    """Return the letters of a path, by its steps and the name of the map that `table` writes.
+    """Return the expression for the letters of a path, from its steps and the name of the map that `table` writes.
 
     A pod may have thousands of paths, so each beginning of the path is looked up in a map: the cost does not depend on
     the table's length. Patterns cost most, so they are read only if the table does not decide, and `matches` reads two
@@ -96,7 +99,7 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
 def leads_to_gpu(letters_: str) -> str:
     """Return the CEL expression that is true if writing to a path may reach the GPUs of its node.
 
-    host_paths.leads_to_gpu decides the same.
+    It decides as host_paths.leads_to_gpu does.
     """
     leads = any_of(
         (*(f"{letters_}.contains('{each}')" for each in (BELOW, ABOVE, KEPT)), f"!{letters_}.contains('{DATA}')")
@@ -105,10 +108,11 @@ def leads_to_gpu(letters_: str) -> str:
 
 
 def mounts(container: str, part: str, predicate: str, *, message: bool) -> str:
-    """Return the CEL expression that is true if `predicate` is, for the path `m` of a mount or device of a container.
+    """Return the CEL expression that is true if `predicate` is true for a mount or a device of a container.
 
-    With `message`, the path of its termination message is tried too. All paths for which the predicate is true contain
-    the text `part`, so most others are excluded quickly. A path with `..` never counts.
+    The predicate reads the path as `m`. With `message`, the path of the container's termination message is tried too.
+    All paths for which the predicate is true contain the text `part`, so most others are excluded quickly. A path with
+    `..` never counts.
     """
 
     def exists(listed: str, place: str) -> str:

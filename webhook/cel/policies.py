@@ -1,4 +1,4 @@
-"""Writes a policy's conditions on namespaces, accounts, users, labels and resources."""
+"""Writes CEL expressions for a policy's conditions on namespaces, accounts, users, labels and resources."""
 
 from collections.abc import Iterator
 
@@ -91,7 +91,7 @@ def _includes(requesters: Requesters) -> Iterator[str]:
 
 
 def pool_of(labels: str, policy: Policy) -> str:
-    """Return the name of the pool of a node with these labels, empty for none, as Policy.pool_of does."""
+    """Return the expression for the pool of a node with these labels, empty for none, as Policy.pool_of decides."""
     return "".join(f"{selects(labels, pool.nodes)} ? {text(pool.name)} : " for pool in policy.pools) + "''"
 
 
@@ -184,5 +184,5 @@ def device_domain(domain: str) -> str:
 
 
 def registers() -> str:
-    """Return the CEL expression that is true if a kubelet creates its own node."""
+    """Return the CEL expression that is true if a kubelet creates its own node object."""
     return "(request.operation == 'CREATE' && request.userInfo.username == 'system:node:' + object.metadata.name)"

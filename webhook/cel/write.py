@@ -1,4 +1,4 @@
-"""Writes literals, and joins and compares expressions. Everything here takes text and returns text."""
+"""Writes CEL literals, and joins and compares expressions. Every function takes texts and returns a text."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,31 +10,35 @@ NO_TEXTS = "[''].filter(x, false)"
 
 
 def text(value: str) -> str:
-    """Write a string. A literal of one line has no line breaks, so control characters are written by their numbers."""
+    """Write a string as a CEL literal.
+
+    A literal has no line breaks, so control characters are written by their numbers.
+    """
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"
 
 
 def array(values: Iterable[str]) -> str:
-    """Write a list of strings."""
+    """Write a list of strings as a CEL literal."""
     return f"[{', '.join(map(text, values))}]"
 
 
 def strings(values: Mapping[str, str]) -> str:
-    """Write a map of strings to strings."""
+    """Write a map of strings to strings as a CEL literal."""
     return "{" + ", ".join(f"{text(key)}: {text(value)}" for key, value in values.items()) + "}"
 
 
 def filled(optional: str, default: str = "[]") -> str:
-    """Write the value of an optional, or an empty `default` where there is none or it is null.
+    """Write the value of an optional, or an empty `default` if it is absent or null.
 
-    `.?` finds nothing in null, but `orValue` returns a null that is there, and every macro and function fails on it.
+    `.?` finds nothing in a null value, but `orValue` returns a null that is present, and every macro and function fails
+    on it.
     """
     return f"optional.ofNonZeroValue({optional}.orValue(null)).orValue({default})"
 
 
 def any_of(expressions: Iterable[str]) -> str:
-    """Join expressions by `||`; without any it is `false`."""
+    """Join expressions by `||`. The result for no expressions is `false`."""
     some = [each for each in dict.fromkeys(expressions) if each != "false"]
     if "true" in some:
         return "true"
@@ -42,7 +46,7 @@ def any_of(expressions: Iterable[str]) -> str:
 
 
 def all_of(expressions: Iterable[str]) -> str:
-    """Join expressions by `&&`; without any it is `true`."""
+    """Join expressions by `&&`. The result for no expressions is `true`."""
     some = [each for each in dict.fromkeys(expressions) if each != "true"]
     if "false" in some:
         return "false"
@@ -55,7 +59,7 @@ def negated(expression: str) -> str:
 
 
 def one_of(variable: str, values: Iterable[str]) -> str:
-    """Compare a variable with strings."""
+    """Write the comparison of a variable with several strings."""
     some = [*dict.fromkeys(values)]
     return f"{variable} in {array(some)}" if some else "false"
 
@@ -80,7 +84,8 @@ def matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
 def begins(variable: str, prefixes: Iterable[str]) -> str:
     """Return the CEL expression that is true if a variable, or a value, begins with one of some strings.
 
-    A macro makes a frame for each string, which costs more than the comparison. So the comparisons are written out.
+    The comparisons are written one by one. A macro would make a stack frame for each string, which costs more than a
+    comparison.
     """
     some = [*dict.fromkeys(prefixes)]
     if re.fullmatch(r"\w+", variable):

@@ -9,9 +9,9 @@ from webhook.facts.kinds.node import Node
 
 
 def count(node: Node) -> int | None:
-    """Return the number of a node's cards, by a label of its cloud or GPU Feature Discovery; None if no label has it.
+    """Return the number of a node's cards, by a label of its cloud or of GPU Feature Discovery; None without a label.
 
-    A label with more cards than a machine can have is not believed.
+    A label with more cards than a machine can have is ignored.
     """
     read = (integer(node.labels.get(key, "")) for key in node_labels.COUNTS)
     return next((n for n in read if n and 0 < n <= MOST), None)
@@ -31,7 +31,7 @@ NO_GPUS = Names(OTHER_RESOURCES)
 
 
 def product(node: Node) -> str:
-    """Return the product of a node's cards, from the most exact label; empty if no label has it."""
+    """Return the product name of a node's cards, from the most exact label; empty if no label has it."""
     return next((said for key in node_labels.PRODUCTS if (said := node.labels.get(key))), "")
 
 
@@ -41,10 +41,10 @@ def divided(node: Node) -> bool:
 
 
 def slices(node: Node) -> int:
-    """Return the slices of one card, which show when a node offers more GPUs than it has cards.
+    """Return the number of slices of one card, computed from how many more GPUs a node offers than it has cards.
 
-    Returns 1 if it does not, if the number of cards is unknown, and if the GPUs are MIG devices. Bottlerocket's device
-    plugin has no ConfigMap, because it is a part of the system: only this count shows that it shares cards.
+    Returns 1 if it offers no more, if the number of cards is unknown, and if the GPUs are MIG devices. The device
+    plugin of Bottlerocket is a part of the system and has no ConfigMap: only this number shows that it shares cards.
     """
     known = count(node)
     offered = node.resources.get(GPU, 0) + node.resources.get(GPU + SHARED, 0)

@@ -1,8 +1,8 @@
 """Decodes a configuration as NVIDIA's device plugin does, and finds the faults that keep the plugin from starting.
 
 The plugin decodes YAML through JSON into Go structs (k8s-device-plugin v0.20.0 api/config/v1, sigs.k8s.io/yaml,
-encoding/json). Go matches a struct's key in any case. It reads every spelling of a key, in byte order, and each one
-updates the value that the previous one left. The keys within a section match only as written. Then flags get their
+encoding/json). Go ignores the case of a struct's key. It reads every spelling of a key, in byte order, and each
+spelling updates the value of the previous one. The keys within a section match only as written. Then flags get their
 defaults and are validated (cmd/nvidia-device-plugin/main.go).
 
 The node is assumed to be as the Helm chart and the GPU Operator set it up: it has a GPU, and MPS_ROOT is set. Other
@@ -34,10 +34,10 @@ from webhook.text.words import shown
 
 @dataclass(slots=True)
 class Plugin:
-    """The configuration as the plugin decodes it, without defaults.
+    """A sharing configuration as the plugin decodes it, without defaults.
 
-    `given` are the values outside the sections, by the path of their names as the plugin spells them:
-    `("flags", "plugin", "deviceListStrategy")`. A null value is absent.
+    `given` has the values outside the sections, by the path of their names as the plugin spells them: `("flags",
+    "plugin", "deviceListStrategy")`. A null value is absent.
     """
 
     given: dict[Path, Decoded] = field(default_factory=dict)
@@ -46,29 +46,32 @@ class Plugin:
 
     @property
     def strategy(self) -> str:
-        """The strategy: `mps`, `time-slicing` or `none`. MPS takes precedence (api/config/v1/sharing.go)."""
+        """The sharing strategy: `mps`, `time-slicing` or `none`. MPS takes precedence (api/config/v1/sharing.go)."""
         if self.mps and self.mps.replicated:
             return "mps"
         return "time-slicing" if self.time_slicing and self.time_slicing.replicated else "none"
 
     @property
     def section(self) -> Section | None:
-        """The section in force; None if nothing is shared."""
+        """The section `timeSlicing` or `mps` that is in force; None if nothing is shared."""
         return {"mps": self.mps, "time-slicing": self.time_slicing}.get(self.strategy)
 
     @property
     def mig_strategy(self) -> Decoded:
-        """The flag `migStrategy`, by default `none`."""
+        """The value of the flag `migStrategy`; `none` by default."""
         return self.flag("migStrategy", "none")
 
     def flag(self, name: str, default: Any) -> Decoded:
-        """Return a flag's value and place: `migStrategy`, `plugin.deviceListStrategy`."""
+        """Return the value and the place of a flag, such as `migStrategy` or `plugin.deviceListStrategy`."""
         path = ("flags", *name.split("."))
         return self.given.get(path, Decoded(default, path))
 
 
 def decode(value: Any) -> tuple[Plugin, list[Fault]]:
-    """Decode a configuration as the plugin does. Returns its values, and the faults that keep it from starting."""
+    """Decode a configuration as the plugin does.
+
+    Returns its values, and the faults for which the plugin would not start.
+    """
     plugin = Plugin()
     plugin.given.update(_emptied(value))
     faults = list(_struct(value, (), (), SCHEMA, plugin))
@@ -77,7 +80,10 @@ def decode(value: Any) -> tuple[Plugin, list[Fault]]:
 
 
 def folded(key: str) -> str:
-    """Fold a key as Go does to find a struct's field (foldName). Two letters outside ASCII fold to ASCII."""
+    """Return the form of a key that Go compares to find a struct's field (foldName).
+
+    Two non-ASCII letters become ASCII.
+    """
     return key.replace("\u017f", "s").replace("\u212a", "k").translate(_LOWER)
 
 
@@ -136,7 +142,7 @@ def _emptied_in(value: Any, path: Path, names: Path, schema: "Schema") -> Iterat
 
 
 def members(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield every spelling of a struct's key with its value, in decoding order."""
+    """Yield every spelling of a struct's key with its value, in the order in which Go decodes them."""
     if isinstance(value, dict):
         for key in sorted(value):
             if folded(key) == name.lower():

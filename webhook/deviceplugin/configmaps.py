@@ -22,10 +22,11 @@ from webhook.text.words import sha256
 
 @immutable
 class Config:
-    """One key of a ConfigMap, read as the plugin reads it. `error` is the reason if it cannot be read.
+    """One key of a ConfigMap, read as the plugin reads it. If it cannot be read, `error` is the reason.
 
-    It is `certain` to be a configuration if the policy or an installation names the ConfigMap, or if a sharing section
-    of the text has `resources` or `replicas`. Lines count within the text, from 1; they are 0 for `binaryData`.
+    `certain` is true if the key is known to be a configuration: the policy or an installation names the ConfigMap, or a
+    sharing section of the text has `resources` or `replicas`. Lines count within the text, from 1; they are 0 for
+    `binaryData`.
     """
 
     path: Path
@@ -41,14 +42,14 @@ class Config:
 
     @property
     def key(self) -> str:
-        """Its key in the ConfigMap."""
+        """The name of the key in the ConfigMap."""
         return str(self.path[-1])
 
     def finding(self, inner: Path, message: str, *, advice: bool = False) -> Finding:
         """Make a finding about a place in the configuration.
 
-        `parts` has a digest of the whole text, so any edit makes the finding new: an old configuration may stay, and an
-        edited one must be right.
+        `parts` has a digest of the whole text, so that any edit makes the finding new. So an old configuration with a
+        fault may stay, but an edited one must be correct.
         """
         where = f"{dotted(inner)}: " if inner else ""
         if not self.certain:
@@ -66,7 +67,7 @@ class Config:
         return self.finding((), message)._replace(text_line=line if self.path[0] == "data" else 0)
 
     def written(self, inner: Path) -> str:
-        """Return a plain scalar as it is written after its key; empty if it is not on the key's line."""
+        """Return a plain scalar as it is written after its key; empty if it is on another line than the key."""
         rows = self._rows[self.mark.at(inner).line - 1 :][:1]
         _, key, rest = "".join(rows).partition(str(inner[-1]))
         return rest.lstrip("\"': ").partition("#")[0].strip(" ,]}\t") if key else ""
@@ -197,7 +198,7 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
 
 
 def held(text: str) -> Plugin:
-    """Decode a text as the plugin does; an empty configuration if it cannot be read."""
+    """Decode a text as the plugin does. Returns an empty configuration if the text cannot be read."""
     config, _ = _read((), text, True, False, MAX_VALUES, Allowance())
     return config.plugin if config else Plugin()
 
@@ -276,7 +277,7 @@ def repeated(config: Config) -> tuple[int, str] | None:
 
 
 def later(config: Config) -> int:
-    """Return the line of a second, non-empty document, or 0."""
+    """Return the first line of a second, non-empty document in a text; 0 if there is none."""
     if not _MARKER.search(config.text):
         return 0
     try:

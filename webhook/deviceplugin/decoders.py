@@ -39,7 +39,7 @@ def _key(path: Path) -> str:
 
 
 def must(path: Path, value: Any, what: str) -> str:
-    """Return the message for a wrong value: what it must be (`what`), and what it is."""
+    """Return the message for a wrong value: the kind of value that it must be (`what`), and the actual one."""
     digits = isinstance(value, str) and value.isdecimal() and "number" in what
     return f"{_key(path)} must be {what}, not {shown(value)}{'; remove the quotes' if digits else ''}"
 
@@ -53,7 +53,7 @@ def text(value: Any, path: Path, _: Decoded | None) -> Decoding:
 
 
 def truth(value: Any, path: Path, _: Decoded | None) -> Decoding:
-    """Decode a `*bool`."""
+    """Decode a `*bool`. Any other type is a fault."""
     if value is not None and not isinstance(value, bool):
         yield Fault(path, must(path, value, "true or false"))
         return None
@@ -61,7 +61,10 @@ def truth(value: Any, path: Path, _: Decoded | None) -> Decoding:
 
 
 def version(value: Any, path: Path, previous: Decoded | None) -> Decoding:
-    """Decode the version. sigs.k8s.io/yaml turns a number or a boolean into text, and null changes nothing."""
+    """Decode the version. sigs.k8s.io/yaml turns a number or a boolean into text.
+
+    A null leaves the version unchanged.
+    """
     if isinstance(value, (dict, list)):
         yield Fault(path, must(path, value, "text"))
         return previous
@@ -69,7 +72,7 @@ def version(value: Any, path: Path, previous: Decoded | None) -> Decoding:
 
 
 def required(value: Any, path: Path, previous: Decoded | None) -> Decoding:
-    """Decode a `bool`, which null does not change."""
+    """Decode a `bool`. A null leaves the value unchanged."""
     boolean = yield from truth(value, path, None)
     return boolean or previous
 
@@ -87,7 +90,7 @@ def strategies(value: Any, path: Path, _: Decoded | None) -> Decoding:
 
 
 def channels(value: Any, path: Path, previous: Decoded | None) -> Decoding:
-    """Decode a list of integers. A null item keeps the number of an earlier spelling."""
+    """Decode a list of integers. A null item keeps the number that an earlier spelling of the key has there."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -106,7 +109,7 @@ def channels(value: Any, path: Path, previous: Decoded | None) -> Decoding:
 
 
 class Channels(NamedTuple):
-    """A Go slice of numbers. A later spelling may expose the numbers up to its `capacity` again (encoding/json)."""
+    """A Go slice of numbers. A later spelling of the key may show numbers again, up to `capacity` (encoding/json)."""
 
     numbers: tuple[int, ...]
     capacity: tuple[int, ...]
@@ -131,7 +134,10 @@ def duration(value: Any, path: Path, previous: Decoded | None) -> Decoding:
 
 
 def resources(value: Any, path: Path, _: Decoded | None) -> Decoding:
-    """Decode a list of patterns and names. The plugin checks but does not use it (api/config/v1/resources.go)."""
+    """Decode a list of patterns and names.
+
+    The plugin checks the list but does not use it (api/config/v1/resources.go).
+    """
     if value is None:
         return None
     if not isinstance(value, list):
@@ -186,7 +192,10 @@ def qualified(name: str) -> str:
 
 
 def integer(value: Any) -> int | None:
-    """Return a 64-bit int, or None. A whole float counts, since JSON writes both alike."""
+    """Return a 64-bit int, or None for any other value.
+
+    A float without a fraction counts, because JSON writes both alike.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Decodes `devices` of an entry in a sharing configuration: all, a count, or a list of indices and UUIDs."""
+"""Decodes the key `devices` of an entry in a sharing configuration: `all`, a count, or a list of indices and UUIDs."""
 
 import re
 from typing import Any

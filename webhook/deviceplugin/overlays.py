@@ -1,4 +1,4 @@
-"""Writes NodeOverlays, which say how many GPUs a node of Karpenter offers if that is not its machine's number.
+"""Writes NodeOverlays, which tell Karpenter how many GPUs a node offers if it offers more or fewer than its cards.
 
 Karpenter knows the cards of a machine, and neither slices nor MIG devices: for four pods with a slice each it makes
 four nodes, and for a MIG device none (kubernetes-sigs/karpenter pkg/apis/v1alpha1/nodeoverlay.go; issues 729, 2140).
@@ -22,7 +22,7 @@ from webhook.text.words import listed
 
 
 class MachineKind(NamedTuple):
-    """The nodes that a NodePool makes of one type of machine. All of them should offer the same."""
+    """The nodes that a NodePool makes from one type of machine. All of them should offer the same GPUs."""
 
     node_pool: str
     machine: str

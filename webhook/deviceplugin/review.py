@@ -1,4 +1,4 @@
-"""The review of a ConfigMap, with values that several rules need."""
+"""Defines the review of a ConfigMap, with values that several rules need."""
 
 from collections.abc import Mapping
 
@@ -25,6 +25,6 @@ class ConfigMapReview(Review[ConfigMap]):
 
     @shared
     def users(self) -> Mapping[str, list[Node]]:
-        """The nodes that use each key, whether or not the ConfigMap has it."""
+        """The nodes that use each key. The ConfigMap may lack such a key."""
         keys = (*self.subject.data, *self.subject.binary_data)
         return usage.users(self.readers, keys, self.facts)

@@ -25,7 +25,10 @@ class ReplicatedResource(NamedTuple):
 
 @dataclass(slots=True)
 class Section:
-    """The map `sharing.timeSlicing` or `sharing.mps`. `path` is the path of the spelling that was read last."""
+    """The map `sharing.timeSlicing` or `sharing.mps`.
+
+    `path` is the path of the spelling of its key that was read last.
+    """
 
     path: Path
     rename_by_default: Decoded | None = None
@@ -44,7 +47,10 @@ class Section:
 def decode_section(
     value: Any, path: Path, previous: Section | None, *, pointer: bool
 ) -> Generator[Fault, None, Section | None]:
-    """Decode a section over that of an earlier spelling. Null empties it only behind a `pointer`."""
+    """Decode a section, on top of the one from an earlier spelling of its key.
+
+    A null removes it only for a `pointer`.
+    """
     if value is None and pointer:  # null sets the pointer to nil
         return None
     if value is not None and not isinstance(value, dict):

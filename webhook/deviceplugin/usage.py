@@ -1,4 +1,4 @@
-"""The use of a sharing configuration: the installations that read it, the nodes of each key, and its effect on them."""
+"""Finds out which installations and nodes use a sharing configuration, and its effect on the nodes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -25,7 +25,7 @@ TIME_SLICING, MPS = "time-slicing", "mps"
 
 
 def homes(installation: PluginInstallation, policy: Policy) -> tuple[str, ...]:
-    """Return the namespaces that may contain an installation's ConfigMap."""
+    """Return the namespaces in which an installation's ConfigMap may be."""
     return (installation.namespace,) if installation.namespace else policy.limits.namespaces
 
 
@@ -39,7 +39,7 @@ def readers(namespace: str, name: str, policy: Policy, facts: Facts) -> tuple[Pl
 
 
 def daemon_sets(installations: Iterable[PluginInstallation], policy: Policy) -> list[tuple[str, str]]:
-    """Return the namespace and name of the DaemonSets to restart.
+    """Return the namespaces and names of the DaemonSets to restart after a change of the configuration.
 
     The GPU Operator's DaemonSet has a fixed name, so a ClusterPolicy is enough to know it.
     """
@@ -59,7 +59,7 @@ def reaches(installation: PluginInstallation, node: Node) -> bool:
 
 
 def key_of(installation: PluginInstallation, label: str | None, keys: Iterable[str]) -> str:
-    """Return the key that a node with this label uses; empty if none (cmd/config-manager/main.go)."""
+    """Return the key that a node with this label uses; empty if it uses none (cmd/config-manager/main.go)."""
     if not installation.chosen:
         return installation.key
     if label:
@@ -78,7 +78,7 @@ def key_of(installation: PluginInstallation, label: str | None, keys: Iterable[s
 
 
 def users(installations: Sequence[PluginInstallation], keys: Iterable[str], facts: Facts) -> Mapping[str, list[Node]]:
-    """Return the nodes by the key of a ConfigMap that they use. The ConfigMap may lack the key."""
+    """Return the nodes that use each key of a ConfigMap. The ConfigMap may lack such a key."""
     keys = sorted(keys)
     users: dict[str, dict[str, Node]] = {}
     for node in facts.nodes:
@@ -101,7 +101,7 @@ def config_of(
 
 
 def some(nodes: Iterable[Node]) -> str:
-    """Describe some nodes, as in `5 nodes (a, b, c and 2 more)`."""
+    """Describe some nodes in words, as in `5 nodes (a, b, c and 2 more)`."""
     names = [shown(name, quotes=False) for name in sorted(node.name for node in nodes)]
     return f"{several(len(names), 'node')} ({listed(names, 3)})"
 
@@ -122,14 +122,14 @@ class SharedResource(NamedTuple):
 
     @property
     def mig(self) -> bool:
-        """Whether it is a MIG profile's own resource."""
+        """Whether the resource is that of a MIG profile."""
         return self.resource.startswith(MIG)
 
 
 def entries(section: Section | None) -> dict[str, tuple[ReplicatedResource, int]]:
-    """Return the entry in force for each resource, with its replicas: the largest (internal/rm/device_map.go).
+    """Return the effective entry for each resource, the one with the most replicas (internal/rm/device_map.go).
 
-    Entries without a name or a number are left out: the plugin would not start on them.
+    Entries without a name or a number are left out: the plugin would not start with them.
     """
     largest: dict[str, tuple[ReplicatedResource, int]] = {}
     for entry in section.entries if section else ():
@@ -148,7 +148,7 @@ def shares(plugin: Plugin, node: Node) -> Iterator[SharedResource]:
 
 
 def has_resource(node: Node, resource: str) -> bool:
-    """Whether a node has devices that the plugin advertises under this name if it renames none."""
+    """Whether a node has devices that the plugin would advertise under this name if it renamed none."""
     if node.resources:
         return resource in node.resources or resource + SHARED in node.resources
     return f"{resource}.count" in node.labels or f"{resource}.product" in node.labels
@@ -182,7 +182,7 @@ def after(node: Node, plugin: Plugin) -> Mapping[str, str]:
 def partitioned(node: Node) -> bool:
     """Whether a node's GPUs are in MIG mode: it has 0 replicas, or labels or resources of MIG profiles.
 
-    An amount of 0 says nothing, because a kubelet keeps reporting 0 of a resource that is gone.
+    An amount of 0 shows nothing, because a kubelet keeps reporting 0 of a resource that no longer exists.
     """
     offered = (name for name, count in node.resources.items() if count > 0)
     return node.labels.get(f"{GPU}.replicas") == "0" or any(name.startswith(MIG) for name in (*node.labels, *offered))
@@ -203,7 +203,7 @@ _GFD_LABELS = {f"{GPU}.{key}" for key in ("product", "count", "memory", "replica
 
 
 def pool_after(node: Node, plugin: Plugin, policy: Policy) -> Pool | None:
-    """Return the pool that a node would be in under a configuration; None if none."""
+    """Return the pool in which a node would be under a given configuration; None if in none."""
     labels = after(node, plugin)
     return next((pool for pool in policy.pools if pool.nodes.matches(labels)), None)
 
@@ -218,6 +218,9 @@ def holders(facts: Facts) -> Mapping[str, list[Holder]]:
 
 
 def mig_strategies(plugin: Plugin, installations: Iterable[PluginInstallation]) -> set[str | None]:
-    """Return the MIG strategies in force, None for an unknown one. The environment overrides the text."""
+    """Return the MIG strategies in force; None stands for an unknown one.
+
+    The environment overrides the configuration.
+    """
     strategy = plugin.mig_strategy.value
     return {installation.env.get("MIG_STRATEGY", strategy) for installation in installations} or {strategy}
