@@ -1,1 +1,1 @@
-"""A live cluster: watches and lists it, and writes Events and certificates into it."""
+"""Connects to a live cluster: watches and lists it, and writes Events and certificates into it."""

@@ -42,7 +42,10 @@ class ObjectNames:
 
 
 class ClusterStore:
-    """A `certs.Store` in a cluster. Raises ValueError for errors that an administrator has to correct."""
+    """A store of certificates (`certs.Store`) in a cluster.
+
+    Raises ValueError for errors that an administrator must correct.
+    """
 
     def __init__(self, api: client.Api, names: ObjectNames, say: Callable[[str], None]) -> None:
         self._api, self._names, self._say = api, names, say
@@ -51,7 +54,7 @@ class ClusterStore:
         self._missed: set[str] = set()
 
     def read(self) -> certs.Stored:
-        """Read the bundles, then the Secrets, so that no bundle is compared with older Secrets."""
+        """Read the CA bundles and then the Secrets, so that no bundle is compared with a Secret that is older."""
         bundles = {key: value for kind in HALVES for key, value in self._bundles(kind).items()}
         stored = self._secret(self._names.ca_secret)
         try:
@@ -66,7 +69,10 @@ class ClusterStore:
         return self._before
 
     def write(self, after: certs.Stored) -> None:
-        """Write the differences from the objects that were read, one request per object. Raises `certs.Changed`."""
+        """Write the objects that differ from those that were read, with one request per object.
+
+        Raises `certs.Changed`.
+        """
         before = self._before
         if after.authorities != before.authorities:
             self._change(self._names.ca_secret, certs.written(before.authorities), certs.written(after.authorities))

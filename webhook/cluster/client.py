@@ -61,9 +61,9 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
 
 
 def of_server(url: str, authorization: str, tls: Mapping[str, str | None], *, direct: bool = False) -> client.ApiClient:
-    """Make a client of another server than an API server, whose certificate is verified. Sends nothing.
+    """Make a client of a server that is no API server. Its certificate is verified. Sends nothing.
 
-    `authorization` is the value of that header, and `tls` has values of the client's configuration by their names.
+    `authorization` is the value of the HTTP header, and `tls` has values of the client's configuration by their names.
     `direct` is whether no proxy is used, whatever the environment says.
     """
     settings = client.Configuration()
@@ -144,7 +144,7 @@ def beginning(
 ) -> tuple[int, bytes]:
     """Read the first bytes of an answer: the HTTP status, and at most `most` bytes. Raises Unreachable.
 
-    `longest` is in seconds, for the whole answer: whoever answers may send a byte now and then without an end.
+    `longest` is in seconds, for the whole answer, because a server may send single bytes without an end.
     """
     end = time.monotonic() + longest
     data = bytearray()
@@ -177,7 +177,7 @@ def send(
 ) -> urllib3.BaseHTTPResponse:
     """Send a request and return the response, whatever its final status.
 
-    `connect` and `silence` are seconds, to connect and to read.
+    `connect` and `silence` are timeouts in seconds, to connect and to wait for the next bytes.
     """
     headers = {**api.default_headers, "Accept": "application/json"}
     for setting in api.configuration.auth_settings().values():
@@ -203,9 +203,9 @@ def send(
 def warnings(
     api: Api, path: str, body: Any, query: Mapping[str, Any], *, patience: float = CONNECT_SECONDS
 ) -> tuple[int, list[str]]:
-    """Send a merge patch. Returns the HTTP status and the `Warning` headers.
+    """Send a merge patch. Returns the HTTP status and the `Warning` headers of the response. Raises Unreachable.
 
-    `patience` is in seconds, to connect and to read. Raises Unreachable.
+    `patience` is the timeout in seconds, to connect and to read.
     """
     try:
         response = send(api, "PATCH", path, query, body, patch=MERGE, connect=patience, silence=patience)

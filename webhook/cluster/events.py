@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events for denied pods of controllers, because no user sees those denials.
+"""Writes Kubernetes Events for denied pods of controllers, because no user sees the denials that a controller gets.
 
 The Event is about the controller, so that its owner finds it with `kubectl get events`. A thread writes the Events: a
 review only queues a denial, and never waits.
@@ -39,7 +39,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 10
 
 
 class Owner(NamedTuple):
-    """The controller that tried to create an object."""
+    """The controller that tried to create a denied object."""
 
     api_version: str
     kind: str
@@ -49,9 +49,9 @@ class Owner(NamedTuple):
 
 
 class EventNote(NamedTuple):
-    """The content of an Event, with its object: a denial, or an observation by the agent of a node.
+    """The content of an Event, with the object that it is about: a denial, or an observation by a node's agent.
 
-    Its text is the same on every retry, which makes one Event. `kind` is `Warning` or `Normal`.
+    The text is the same on every retry, so that all retries make one Event. `kind` is `Warning` or `Normal`.
     """
 
     owner: Owner
@@ -63,16 +63,16 @@ class EventNote(NamedTuple):
 
     @property
     def event(self) -> str:
-        """The name of its Event, which is the same in every replica."""
+        """The name of the Event in the API, which is the same in every replica."""
         words = self[:2] if self.reason == REASON else self  # an older replica gives a denial the same name
         hashed = hashlib.sha256(json.dumps(words).encode()).hexdigest()
         return f"{self.owner.name[:200]}.{hashed[:16]}"
 
 
 def denial(request: Request, verdict: Verdict, support: str = "") -> EventNote | None:
-    """Return the denial of a controller's object; None if nothing was denied, and for a dry run.
+    """Return the note about the denial of a controller's object; None if nothing was denied, and for a dry run.
 
-    Its note is one line, and ends with the text on where to ask for help (`support`).
+    The note is one line, and ends with the text on where to ask for help (`support`).
     """
     if verdict.allowed or request.dry_run or request.operation != CREATE or not request.namespace:
         return None
@@ -104,7 +104,10 @@ def _cut(text: str, limit: int) -> str:
 
 
 class Backlog:
-    """A queue of denials that are to be written. Equal denials are counted, and each owner has a rate limit."""
+    """A queue of denials for which Events must be written.
+
+    Equal denials are counted, and each owner has a rate limit.
+    """
 
     def __init__(self, now: float) -> None:
         self._counts: OrderedDict[EventNote, int] = OrderedDict()

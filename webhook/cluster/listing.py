@@ -126,7 +126,7 @@ def _patiently(api: Api, path: str, query: Mapping[str, Any]) -> Any:
 
 
 def unread(resource: Resource, error: Exception) -> Problem:
-    """Return the problem that a kind cannot be listed."""
+    """Return the problem to report for a kind that could not be listed."""
     what = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
     where = f" in namespace {resource.namespace}" if resource.namespace else ""
     forbidden = isinstance(error, StatusError) and error.status == FORBIDDEN

@@ -8,7 +8,7 @@ from webhook.policy.model import Policy
 
 
 class WatchedNeeds:
-    """Makes a watch read the facts that policies need, and reports those that are missing."""
+    """Has a watch read the facts that policies need, and reports those that have not been read."""
 
     def __init__(self, watched: watch.Cluster) -> None:
         self._watched = watched

@@ -1,4 +1,4 @@
-"""Asks a Prometheus, or a server with its HTTP API. It reads the settings of Prometheus' own clients."""
+"""Sends queries to a Prometheus, or to a server with its HTTP API. It reads the settings of Prometheus' own clients."""
 
 import base64
 import ipaddress
@@ -26,7 +26,7 @@ SILENCE, LONGEST = 130.0, 150.0
 
 
 class Settings:
-    """The settings of a client in a file. Paths are relative to its folder. Raises Unusable."""
+    """The settings of a client, read from a file. Paths in it are relative to its folder. Raises Unusable."""
 
     def __init__(self, file: str | None) -> None:
         self._file = file or ""
@@ -62,7 +62,7 @@ class Settings:
 
     @property
     def authorization(self) -> str:
-        """The value of the header; empty without one."""
+        """The value of the `Authorization` header; empty if the settings have none."""
         if basic := self._value.get("basic_auth"):
             user, password = self._text(basic, "username"), self._text(basic, "password")
             if ":" in user:
@@ -95,7 +95,7 @@ class Settings:
         return str(Path(self._file).parent / name) if name else None
 
     def tls(self) -> dict[str, str | None]:
-        """Return what a client needs for TLS."""
+        """Return the client's settings for TLS."""
         given = self._value.get("tls_config", {})
         if ("cert_file" in given) != ("key_file" in given):
             raise self._wrong("tls_config needs both cert_file and key_file")
@@ -112,7 +112,7 @@ class Settings:
 def connect(url: str, file: str | None = None) -> client.Api:
     """Make a client of a server with the settings in a file. Sends nothing. Raises Unusable.
 
-    A proxy never reads what is for this machine.
+    Requests to this machine never go through a proxy.
     """
     settings = Settings(file)
     authorization, tls = settings.authorization, settings.tls()
@@ -123,7 +123,7 @@ def connect(url: str, file: str | None = None) -> client.Api:
 
 
 def fault(url: str) -> str:
-    """Return why a text is no URL of a server; empty if it is one."""
+    """Return the reason why a text is no URL of a server; empty if it is one."""
     try:
         parts = urlsplit(url)
         named = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -145,7 +145,7 @@ def _is_loopback(url: str) -> bool:
 
 
 def ask(api: client.Api, query: str, at: int | None, most: int) -> tuple[int, bytes]:
-    """Ask for the values of a query at a time, in seconds from 1970 in UTC; None is the server's own time.
+    """Ask for the values of a query at a time, in seconds from 1970 in UTC; None is the server's current time.
 
     Returns the HTTP status, and at most `most` bytes of the answer. A redirect is not followed. Raises Unreachable.
     """

@@ -37,10 +37,10 @@ POLICIES = {
 
 
 def refused(api: Api, made: Iterable[Object]) -> dict[str, str]:
-    """Apply the objects of a fallback as dry runs; return the API server's messages about those that it refuses.
+    """Apply the objects of a fallback as dry runs. Return the API server's messages about those that it refuses.
 
-    The keys name the objects. A server that does not serve a kind refuses its objects too. Raises Unusable if it cannot
-    be asked, or fails.
+    The keys are the names of the objects. A server that does not serve a kind refuses its objects too. Raises Unusable
+    if the server cannot be asked, or fails.
     """
     plurals = {kind: plural for plural, kind in POLICIES.items()}
     found: dict[str, str] = {}

@@ -1,7 +1,8 @@
-"""Responses of the API server, which may carry what a pod sends: only a final one, and by a deadline.
+"""Makes connections accept only final responses of the API server, and only within a deadline.
 
-The API server passes on the 1xx responses of a pod that it is a proxy to. Python takes all but 100 for the answer, and
-the next request on the connection then reads the answer that was still owed, another pod's.
+A pod's response may come through the API server, which also passes on the 1xx responses of a pod. Python takes all of
+these but 100 for the answer. The next request on the connection would then read the answer that was still to come,
+which is another pod's.
 """
 
 import http.client
@@ -22,7 +23,7 @@ _END = ContextVar("_END", default=math.inf)
 
 @contextmanager
 def until(end: float) -> Iterator[None]:
-    """Let each response in the block time out at `end`, by time.monotonic(), from its first byte to its last one."""
+    """Let each response in the `with` block time out at `end`, a value of time.monotonic(), even while bytes arrive."""
     token = _END.set(end)
     try:
         yield
@@ -55,7 +56,7 @@ class _TimedFile(io.RawIOBase):
 
 
 class FinalResponse(http.client.HTTPResponse):
-    """A response that is not followed by another one. A 1xx is an error: nothing here sends Expect or Upgrade."""
+    """A response that refuses the status 1xx, because no request here sends `Expect` or `Upgrade`."""
 
     def __init__(self, sock: socket.socket, *settings: Any, **more: Any) -> None:
         """Read from a socket, as http.client does."""
@@ -70,7 +71,7 @@ class FinalResponse(http.client.HTTPResponse):
 
 
 def apply(manager: urllib3.PoolManager) -> None:
-    """Let the connections that a manager makes from now on, also those through a proxy, give only final responses."""
+    """Make all connections that a manager opens from now on, also through a proxy, use `FinalResponse`."""
     manager.pool_classes_by_scheme = {scheme: _final(pool) for scheme, pool in manager.pool_classes_by_scheme.items()}
 
 

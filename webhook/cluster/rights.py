@@ -43,18 +43,19 @@ LONGEST = 2.0
 
 
 class CachedAnswer(NamedTuple):
-    """An answer, None for a failure, and when it was given (`time.monotonic`)."""
+    """An answer (None for a failure), and the time at which it was given (`time.monotonic`)."""
 
     held: bool | None
     at: float
 
 
 class AskedRights(Rights):
-    """The rights of a live cluster. A review uses cached answers; missing ones are requested afterwards.
+    """Answers which accounts have the right of trust, by asking a live cluster.
 
-    `held` never waits. If an account has no answer yet, `held` adds it to a list of the thread, which `noting` created.
-    `ask` then waits for the answers, and the review is repeated with them. A yes stays cached as long as reviews use
-    it, because a thread renews it before it expires. A failure is an answer too: the account is not trusted.
+    A review uses cached answers; missing ones are requested afterwards. `held` never waits. If an account has no answer
+    yet, `held` adds it to a list of the thread, which `noting` created. `ask` then waits for the answers, and the
+    review is repeated with them. A yes stays cached as long as reviews use it, because a thread renews it before it
+    expires. A failure is an answer too: the account is not trusted.
     """
 
     unknown = "the API server did not answer, or refused to be asked; try again, or see the webhook's log"
@@ -77,7 +78,7 @@ class AskedRights(Rights):
         threading.Thread(target=self._keep, daemon=True, name="rights").start()
 
     def noting(self) -> list[Account]:
-        """Return a new list, to which `held` adds the accounts without an answer that this thread asks about."""
+        """Start a list of the accounts that this thread asks `held` about without an answer, and return the list."""
         noted: list[Account] = []
         self._thread.noted = noted
         return noted
@@ -131,7 +132,7 @@ class AskedRights(Rights):
             self.renew(account)
 
     def renew(self, account: Account) -> None:
-        """Ask again about an account whose answer is no longer fresh. A failure leaves the answer that is known."""
+        """Ask again about an account whose answer is about to expire. If that fails, the known answer is kept."""
         known, age = self._recall(account)
         if known is None or age <= FRESH:
             return

@@ -1,4 +1,4 @@
-"""Wakes a thread that waits for a change of objects. It watches them, and reads only that they changed."""
+"""Wakes a thread when objects change. It watches the objects, and reads nothing but the fact that they changed."""
 
 import json
 import threading

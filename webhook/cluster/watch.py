@@ -1,4 +1,4 @@
-"""Follows the facts of a live cluster: lists them, then watches. A review only reads the newest snapshot."""
+"""Follows the facts of a live cluster: lists them once, then watches them. Reviews read the newest snapshot."""
 
 import json
 import math
@@ -68,7 +68,7 @@ Keep = Callable[[Object], Object | None]
 
 
 class CachedObject(NamedTuple):
-    """The cached form of one object: its fact, which was read once, and the part of it that is kept.
+    """The cached form of one object: its fact, which was read once, and the part of the object that is kept.
 
     `version` is the resourceVersion that was read, which no other state of an object of this kind has.
     """
@@ -79,7 +79,10 @@ class CachedObject(NamedTuple):
 
     @property
     def said(self) -> tuple[Fact | None, Object | None]:
-        """Everything except the version. Unchanged parts are the same Python object, so they compare at no cost."""
+        """The fact and the kept part, without the version.
+
+        Unchanged parts are the same Python object, so comparing is cheap.
+        """
         return self.fact, self.part
 
 
@@ -93,7 +96,7 @@ def resources(policy: Policy) -> tuple[Resource, ...]:
 
 
 def namespaces(policy: Policy) -> tuple[str, ...]:
-    """Return the namespaces that may hold sharing configurations."""
+    """Return the namespaces where sharing configurations may be."""
     return tuple(sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)}))
 
 
@@ -155,13 +158,16 @@ class Cluster:
         return self._facts
 
     def objects(self, kind: str) -> tuple[Object, ...]:
-        """Return the kept parts of all known objects of a kind. Newer than `facts`. Never waits for the network."""
+        """Return the kept parts of all known objects of a kind. Never waits for the network.
+
+        They may be newer than the snapshot that `facts` returns.
+        """
         with self._lock:
             known = [one for each, some in self._known.items() if each.kind == kind for one in some.values()]
         return tuple(one.part for one in known if one.part is not None)
 
     def age(self) -> float:
-        """Return the seconds since the last message of the API server, for the resource with the oldest one.
+        """Return the seconds since the last message of the API server, for the resource with the oldest message.
 
         A message arrives at least every WATCH_SECONDS, even when nothing has changed. The age is infinite until every
         resource has been listed once. Never waits.
@@ -178,9 +184,9 @@ class Cluster:
         threading.Thread(target=self._publish, daemon=True, name="facts").start()
 
     def follow(self, resources: Iterable[Resource]) -> None:
-        """Read these resources in addition, and stop reading others that were added earlier. Never waits.
+        """Read these resources too, and stop reading any others that were added earlier. Never waits.
 
-        A snapshot does not wait for them. It has their facts as soon as they have been listed.
+        Snapshots are made without their facts until they have been listed.
         """
         wanted = [resource for resource in dict.fromkeys(resources) if resource not in self._read]
         with self._lock:

@@ -1,1 +1,1 @@
-"""The webhook: processes, TLS, and the application that answers reviews."""
+"""Runs the webhook: its processes, TLS, and the application that answers reviews."""

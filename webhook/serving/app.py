@@ -1,6 +1,7 @@
-"""The webhook over HTTP: `/mutate` and `/validate`, `/policy`, `/healthz` and `/readyz`.
+"""Answers the webhook's requests over HTTP: `/mutate` and `/validate`, `/policy`, `/healthz` and `/readyz`.
 
-Flask answers what anyone may ask: routes, metrics, policies. Reviews and probes are answered here, without it.
+Flask answers requests that anyone may send: metrics, policies, and unknown paths. Reviews and probes are answered here,
+without Flask.
 """
 
 import traceback
@@ -67,7 +68,7 @@ Report = Callable[[], Mapping[str, Any]]
 
 
 class WorkerParts(NamedTuple):
-    """The parts that each worker has for itself: the source of facts, the receiver of verdicts, and the policies."""
+    """The parts that each worker has for itself, such as the source of facts, the receiver of verdicts, its judge."""
 
     facts: Source
     receiver: VerdictReceiver | None
@@ -81,7 +82,7 @@ class WorkerParts(NamedTuple):
 class Health:
     """The application without the review paths, for a port that anyone may reach.
 
-    It is ready if there are facts (`loaded`) and all conditions hold.
+    The process is ready if there are facts (`loaded`) and all conditions are met.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Health:
         return None
 
     def is_probe(self, request: HttpRequest) -> bool:
-        """Return whether a kubelet asks whether this process lives, or is ready."""
+        """Return whether a request is a kubelet's liveness or readiness probe."""
         return request.path in PROBES
 
     def __call__(self, request: HttpRequest) -> Reply:
@@ -144,7 +145,7 @@ def _pages(metrics: "Metrics | None", report: Report | None) -> Flask:
 
 
 class ReviewApplication:
-    """The complete application, with the review paths. It counts decisions if it has metrics."""
+    """The complete application, with the review paths. It counts decisions if it has `metrics`."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class ReviewApplication:
         return self.health.refusal(request)
 
     def is_probe(self, request: HttpRequest) -> bool:
-        """Return whether a kubelet asks whether this process lives, or is ready."""
+        """Return whether a request is a kubelet's liveness or readiness probe."""
         return self.health.is_probe(request)
 
     def __call__(self, request: HttpRequest) -> Reply | Later:

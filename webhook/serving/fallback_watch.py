@@ -1,4 +1,4 @@
-"""Watches the fallback of a live cluster, and reports by metrics whether it is the one that the policy needs."""
+"""Watches the fallback of a live cluster, and reports by metrics whether it is as the policy needs it."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ Heard = Callable[[], Sequence[Object] | None]
 
 
 def kept(item: Object) -> Object | None:
-    """Return the needed part of Slicewarden's own policies and bindings; None for any other object."""
+    """Return the needed part of one of Slicewarden's own admission policies and bindings; None for any other object."""
     if not current.ours([item]):
         return None
     metadata = {key: item["metadata"].get(key) for key in ("name", "labels", "annotations")}

@@ -22,8 +22,8 @@ _Half = Callable[[Request, Facts, Late], Verdict]
 class Answering(NamedTuple):
     """The policies that answer at a path, in the order of its names. A request is allowed if any of them allows it.
 
-    If none does, the denial is that of the last policy. `endpoint` is one of PATHS. `path` is None for the one policy
-    of a file.
+    If none of them allows it, the denial is that of the last policy. `endpoint` is one of PATHS. `path` is None if the
+    policy comes from a file.
     """
 
     endpoint: str
@@ -43,7 +43,7 @@ class Answering(NamedTuple):
 
 
 class Judges(ABC):
-    """Finds the policies that answer at a path."""
+    """The interface of a part that finds the policies that answer at a path."""
 
     @abstractmethod
     def review_path(self, path: str) -> bool:
@@ -55,7 +55,7 @@ class Judges(ABC):
 
 
 class OnePolicy(Judges):
-    """The policy of a file. It answers at the paths without names, as long as the process runs."""
+    """The policy from a file. It answers at the paths without names, for as long as the process runs."""
 
     def __init__(self, judge: Judge) -> None:
         mutate, validate = PATHS
@@ -69,5 +69,5 @@ class OnePolicy(Judges):
         return path in self._answering
 
     def at(self, path: str) -> Answering | Reply:
-        """Return the half of the policy (mutate or validate) that the path asks for."""
+        """Return the policy as the judge for the call (mutate or validate) that the path names."""
         return self._answering.get(path) or Reply(HTTPStatus.NOT_FOUND)

@@ -60,7 +60,7 @@ It runs once; its result is used in every worker.
 
 
 def serve(listen: Listen, load: Load) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight are answered first. A worker that dies is replaced.
+    """Serve until SIGTERM or SIGINT. Requests in flight are answered first. A worker that dies is replaced.
 
     Raises OSError, which names the file that cannot be used or the address that is not available.
     """
@@ -117,10 +117,10 @@ def _say(listen: Listen, says: Mapping[str, str]) -> None:
 
 
 def settle() -> None:
-    """Make garbage collection rare once everything is loaded.
+    """Make garbage collection rare. Called once everything is loaded.
 
-    Reviews make no cycles. Objects that live as long as the process need not be walked by every collection, which would
-    also copy the memory that workers share.
+    Reviews make no reference cycles. A collection would only walk objects that live as long as the process, and copy
+    the memory that workers share.
     """
     gc.collect()
     gc.freeze()

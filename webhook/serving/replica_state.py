@@ -1,4 +1,4 @@
-"""Memory that the workers of a replica share: the policies that each one has loaded, and whether the replica may serve.
+"""Keeps the state that a replica's workers share: the policies of each worker, and whether the replica may serve.
 
 Any worker may answer on the health port, so each of them must know the state of all.
 """
@@ -27,14 +27,14 @@ class ReplicaState:
         return self._workers
 
     def write(self, place: int, digests: frozenset[str]) -> None:
-        """Set the policies of one worker: at most MOST digests of 16 hexadecimal digits."""
+        """Set the policies that one worker has loaded: at most MOST digests of 16 hexadecimal digits."""
         numbers = [int(each, 16) for each in sorted(digests)]
         numbers += [0] * (MOST - len(numbers))
         for index, number in enumerate(numbers):
             self._numbers[1 + place * MOST + index] = number
 
     def everywhere(self) -> list[str]:
-        """Return the sorted digests of the policies that every worker holds."""
+        """Return the sorted digests of the policies that every worker has loaded."""
         places = (self._numbers[1 + place * MOST : 1 + (place + 1) * MOST] for place in range(self._workers))
         shared = frozenset.intersection(*map(frozenset, places)) - {0}
         return sorted(f"{number:016x}" for number in shared)

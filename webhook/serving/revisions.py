@@ -69,7 +69,7 @@ def kept(item: Object) -> Object | None:
 
 
 def named(configurations: Iterable[Object]) -> frozenset[str]:
-    """Return the digests that kept configurations name."""
+    """Return the digests of the policies that webhook configurations name. They come from `kept`."""
     return frozenset(digest for each in configurations for digest in each["names"])
 
 
@@ -77,7 +77,7 @@ def by_need(found: Mapping[str, Object], names: Container[str]) -> list[str]:
     """Return the digests of revisions in the order in which a replica loads them.
 
     The digests that the registration names come first, then the others, newest first. An API server writes all times in
-    the same format, so they can be sorted as text.
+    the same format, so they are sorted as text.
     """
     digests = sorted(digest for digest in found if DIGEST.fullmatch(digest))
     digests.sort(key=lambda digest: found[digest]["metadata"].get("creationTimestamp") or "", reverse=True)
@@ -85,7 +85,7 @@ def by_need(found: Mapping[str, Object], names: Container[str]) -> list[str]:
 
 
 class Needs(Protocol):
-    """Reads the facts that policies need from a cluster."""
+    """The interface of a part that reads the facts that policies need from a cluster."""
 
     def follow(self, wanted: Sequence[Policy]) -> None:
         """Read the facts that these policies need, and stop reading all others. Never waits."""
@@ -95,7 +95,7 @@ class Needs(Protocol):
 
 
 class Revisions(Judges):
-    """The policies that a worker holds, by their digests."""
+    """The policies that a worker has loaded, by their digests."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Revisions(Judges):
             self._state.begin()
 
     def condition(self) -> tuple[bool, str]:
-        """Return whether the replica may serve, and one line that says what it is waiting for."""
+        """Return whether the replica may serve, and one line that names the missing parts."""
         if self._state.may_serve:
             return True, ""
         if not self._admitted:
@@ -200,7 +200,7 @@ class Revisions(Judges):
         return False, f"policies are not loaded yet: {', '.join(says) or 'the revisions are not listed'}"
 
     def report(self) -> dict[str, Any]:
-        """Return the report that a controller reads on the health port."""
+        """Return the report for the controller, which reads it on the health port."""
         return {
             "release": self.release,
             "workers": self._state.workers,
@@ -217,7 +217,10 @@ class Revisions(Judges):
         return path in self._answering or path.startswith(_BEGINNINGS)
 
     def at(self, path: str) -> Answering | Reply:
-        """Return the policies that a path names. Returns 404 if it names none, and 503 if one of them is not held."""
+        """Return the policies that a path names.
+
+        Refuses a path that names none with 404, and one not loaded with 503.
+        """
         if (known := self._answering.get(path)) is not None:
             return known
         if (named := Path.read(path)) is None:

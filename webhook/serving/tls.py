@@ -1,4 +1,4 @@
-"""The serving certificate: read from files, tested before use, and reloaded when the files change."""
+"""Keeps the serving certificate: reads it from files, tests it before use, and reads it again when the files change."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of the certificate, its key and the callers' CA, if any, and the oldest version of TLS."""
+    """The files of the certificate, its key and the CA of callers (if any), and the oldest version of TLS to accept."""
 
     certificate: Path
     key: Path
@@ -31,8 +31,8 @@ class Files:
 class Certificates:
     """The certificate for new connections.
 
-    Raises OSError with the files if the first pair cannot be used. A later pair that cannot be used, or that has
-    expired, is logged once, and the previous one stays in use.
+    Raises OSError with the files if the first certificate and key cannot be used. If later ones cannot be used, or have
+    expired, that is logged once, and the previous ones stay in use.
     """
 
     def __init__(self, files: Files, log: Log) -> None:
@@ -72,7 +72,7 @@ class Certificates:
             self._log({"message": "certificate not replaced", "worker": os.getpid(), "problem": problem})
 
     def condition(self) -> tuple[bool, str]:
-        """Return whether the certificate in use is still valid, and a line about it."""
+        """Return whether the certificate in use is still valid, and a line that says so."""
         left = self.not_after - datetime.now(UTC)
         day = f"{self.not_after:%Y-%m-%d %H:%M} UTC"
         if left <= timedelta(0):

@@ -1,4 +1,4 @@
-"""A worker process: one event loop that accepts, answers, reloads the certificate, and drains at its end."""
+"""Runs a worker process: one event loop that accepts, answers, reloads the certificate, and drains at its end."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,10 @@ NAMES = 8
 
 
 class ConnectionShare:
-    """One worker's share of the connections. Each worker's number is in memory that all workers share."""
+    """The number of this worker's connections, in memory that all workers share.
+
+    A worker with fewer connections than others takes more of the new ones.
+    """
 
     def __init__(self, numbers: "memoryview[int]", place: int) -> None:
         self._numbers = numbers
@@ -58,7 +61,7 @@ class ConnectionShare:
         self._numbers[self.place] = connections
 
     def of(self, waiting: int) -> int:
-        """Return how many of the waiting connections this worker takes: workers with fewer connections take more."""
+        """Return how many of the waiting connections this worker takes. Workers with fewer connections take more."""
         own, taken = self._numbers[self.place], 0
         while sum(max(0, own + taken - number) for number in self._numbers) < waiting:
             taken += 1
@@ -66,7 +69,7 @@ class ConnectionShare:
 
 
 class Loaded:
-    """Reports whether a replica has facts to answer with. Each worker's state is in memory that all workers share."""
+    """Keeps whether a replica has facts to answer with. Each worker's state is in memory that all workers share."""
 
     def __init__(self, states: "memoryview[int]", place: int) -> None:
         self._states = states
@@ -120,7 +123,7 @@ class Duty:
 
 
 def run(duty: Duty) -> None:
-    """Serve while the main process holds the lifeline; then drain."""
+    """Serve as long as the main process keeps its end of the pipe (`lifeline`) open; then drain."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sys.setswitchinterval(SWITCH)

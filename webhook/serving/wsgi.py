@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def called(app: "App", request: HttpRequest) -> Reply:
-    """Return the complete answer; an empty 500 if the application raises."""
+    """Call the application and return its complete answer. If it raises, the answer is an empty 500."""
     started: list[tuple[str, list[tuple[str, str]]]] = []
     chunks: list[bytes] = []
 
