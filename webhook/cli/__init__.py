@@ -1,1 +1,1 @@
-"""The command `slicewarden`: a module for each subcommand, and the code that they share."""
+"""The command line, `slicewarden`: one module for each subcommand, and the code that they share."""

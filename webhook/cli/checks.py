@@ -1,4 +1,4 @@
-"""`--check FILE` and `--check --live`: compares the objects made from a policy with those that are installed."""
+"""Implements `--check FILE` and `--check --live`: compares the objects made from a policy with the installed ones."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ Command = Callable[..., Any]
 
 
 def shared(asks: str = "with --check: ask the cluster") -> Callable[[Command], Command]:
-    """Add FILE, `--check` and `--live`, whose help is given. `given` reads them."""
+    """Add the argument FILE and the options `--check` and `--live`, with these help texts. `given` reads them."""
     file = click.argument(
         "file", required=False, type=options.PATH, metavar="[FILE]", help="manifests to compare; - is standard input"
     )
@@ -42,7 +42,7 @@ def shared(asks: str = "with --check: ask the cluster") -> Callable[[Command], C
 
 
 def given(file: str | None, *, check: bool, live: bool) -> None:
-    """Refuse FILE, `--check` and `--live` that do not fit together. Raises UsageError."""
+    """Refuse combinations of FILE, `--check` and `--live` that make no sense. Raises UsageError."""
     if check and (file is None) is not live:
         raise click.UsageError("--check needs either FILE or --live")
     if not check and (file is not None or live):
@@ -51,7 +51,7 @@ def given(file: str | None, *, check: bool, live: bool) -> None:
 
 @dataclass(frozen=True)
 class Registration:
-    """The webhook configurations that a policy needs."""
+    """Reads and compares the webhook configurations, against those that a policy needs."""
 
     policy: Policy
 
@@ -59,7 +59,7 @@ class Registration:
     file, apply = "registration.yaml", "apply it with your overlay"
 
     def ours(self, items: Iterable[Object]) -> list[Object]:
-        """Choose the configurations among the objects of a file."""
+        """Return Slicewarden's webhook configurations among the objects of a file."""
         return registered.ours(items)
 
     def read(self, api: "Api") -> list[Object]:
@@ -69,13 +69,16 @@ class Registration:
         return cluster.configurations(api, NAME)
 
     def compare(self, found: Sequence[Object]) -> Comparison:
-        """Compare what was found with what the policy needs."""
+        """Compare the configurations that were found with those that the policy needs."""
         return registered.compare(self.policy, found)
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """The fallback that a policy needs: in the form that the options name, or else in the form that is installed."""
+    """Reads and compares a fallback, against the one that a policy needs.
+
+    The needed one is made in the form that the options name, or else in the form of the installed one.
+    """
 
     policy: Policy
     answer: ValidationActions | None = None
@@ -89,7 +92,7 @@ class Fallback:
     file, apply = "fallback.yaml", "apply it"
 
     def ours(self, items: Iterable[Object]) -> list[Object]:
-        """Choose the policies and bindings among the objects of a file, and the ConfigMap that they read."""
+        """Return Slicewarden's policies and bindings among the objects of a file, and the ConfigMap that they read."""
         return current.ours(items)
 
     def read(self, api: "Api") -> list[Object]:
@@ -101,7 +104,7 @@ class Fallback:
         return [*found, *(cluster.config_map(api, *read) if found and read else ())]
 
     def compare(self, found: Sequence[Object]) -> Comparison:
-        """Compare what was found with what the policy needs.
+        """Compare the fallback that was found with the one that the policy needs.
 
         The static form has neither mutations nor a ConfigMap. Raises UsageError if the options ask for one.
         """
@@ -122,9 +125,9 @@ class Fallback:
 
 
 def accepted(made: Sequence[Object], target: inputs.Target) -> None:
-    """Ask the API server of a cluster by dry runs whether it accepts all of a fallback.
+    """Ask the API server of a cluster by dry runs whether it accepts every object of a fallback.
 
-    Part of a fallback must not be applied. Raises Unusable, with one sentence about what is refused.
+    If it refuses one, none may be applied: raises Unusable, with one sentence about the refused objects.
     """
     from webhook.cluster import listing  # brings the client, which only a live cluster needs
     from webhook.cluster import registered as cluster
@@ -141,10 +144,10 @@ def accepted(made: Sequence[Object], target: inputs.Target) -> None:
 def run(
     part: Registration | Fallback, file: str | None, source: str | None, target: inputs.Target, *more: Fallback
 ) -> int:
-    """Compare, and print the differences and the command that corrects them. Without a file, read the cluster.
+    """Compare, and print the differences and the command that corrects them. Returns the exit status. Raises Unusable.
 
-    `source` is how the command line names the policy. The `more` parts are also compared, if any of them is installed.
-    Returns the exit status. Raises Unusable.
+    Without a file, the cluster is read. `source` is the policy as the command line names it. The parts in `more` are
+    compared too, if any object of them is installed.
     """
     if file is None:
         from webhook.cluster import listing  # brings the client, which only a live cluster needs

@@ -1,4 +1,4 @@
-"""Reads nodes for `usage` and `idle` from Prometheus, if an option names one, or else as `usages` does."""
+"""Reads the usage of nodes for `usage` and `idle`: from Prometheus if an option names one, else as `usages` does."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ SHORTEST = 60
 
 
 class UsageSource(NamedTuple):
-    """Where the usage is read: from copies, from Prometheus, or from the agents of a cluster."""
+    """Where the usage is read: from files with copies of it, from Prometheus, or from the agents of a cluster."""
 
     files: Sequence[str]
     kubeconfig: str | None
@@ -81,7 +81,10 @@ _OPTIONS = options.all_of(
 
 
 def source(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that name a Prometheus. The command gets a UsageSource instead of them and those of `usages`."""
+    """Add the options that name a Prometheus.
+
+    The command receives one UsageSource for these options and those of `usages`.
+    """
 
     @wraps(function)
     def call(
@@ -158,7 +161,7 @@ class _AskedPrometheus:
             raise self.wrong(f"its answer cannot be used: {error}") from error
 
     def now(self) -> int:
-        """Return the server's time, in seconds from 1970 in UTC."""
+        """Return the server's current time, in seconds from 1970 in UTC."""
         found = self._asked("vector(time())", None)
         if len(found) != 1 or not 3600 * KEPT_HOURS < found[0].value < LAST:
             raise self.wrong("it does not say what time it is")

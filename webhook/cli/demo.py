@@ -1,4 +1,4 @@
-"""A tour: starts the real webhook on loopback, and sends it one object after another as an API server would."""
+"""Runs a tour: starts the real webhook on loopback, and sends it one object after another as an API server would."""
 
 import base64
 import difflib
@@ -28,7 +28,7 @@ START_TIMEOUT = 30
 
 
 def run() -> int:
-    """Show every object of the tour with its decision; 0 when the webhook started, answered and stopped."""
+    """Show every object of the tour with its decision. Returns 0 if the webhook started, answered and stopped."""
     with resources.as_file(resources.files("webhook").joinpath("sample")) as sample:
         policy, facts = sample / "policy.yaml", sample / "facts.yaml"
         with (
@@ -42,7 +42,7 @@ def run() -> int:
 
 
 class Client:
-    """A persistent connection to a webhook, such as the API server uses."""
+    """A persistent connection to a webhook, like that of an API server."""
 
     def __init__(self, port: int, ca: Path) -> None:
         context = ssl.create_default_context(cafile=ca)
@@ -77,7 +77,7 @@ class Client:
 
 @contextmanager
 def webhook(policy: Path, facts: Path, folder: Path) -> Iterator[Client]:
-    """Run the webhook with certificates of its own until the block ends; its log goes to `folder`/log."""
+    """Run the webhook, with certificates of its own, until the `with` block ends. Its log is the file `folder`/log."""
     ca, certificate, key, log = (folder / name for name in ("ca.crt", "tls.crt", "tls.key", "log"))
     now = datetime.now(UTC)  # the same for both: a certificate may not outlive its CA by a second
     authority = certs.issue_ca("Slicewarden demo", now, days=1)
@@ -126,7 +126,7 @@ def _show(file: Path, client: Client) -> None:
 
 
 def review_by(client: Client, path: str, item: Object) -> Object:
-    """Have one half of the webhook review the creation of an object."""
+    """Have the webhook review the creation of an object at one path, such as `/mutate`."""
     return client.post(path, admission.wrap(item))
 
 

@@ -1,4 +1,4 @@
-"""Pages for readers, made from docstrings of rules, schemas of our files, and the help of commands."""
+"""Writes pages for readers from the docstrings of rules, the schemas of our files, and the help of commands."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -115,7 +115,7 @@ HEAD = ("key", "type", "default", "meaning")
 
 
 def schema(value: Mapping[str, Any]) -> str:
-    """Write the page of a kind: each of its keys by its whole path, with type, default and meaning."""
+    """Write the page about a kind of file: each of its keys by its full path, with type, default and meaning."""
     kind = value["title"]
     lines = [
         f"# {kind}, key by key",

@@ -1,4 +1,4 @@
-"""The option `--cluster`: the clusters of a fleet, each judged by its own policy, objects and facts."""
+"""Implements the option `--cluster`: the clusters of a fleet, each judged by its own policy, objects and facts."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,13 +20,13 @@ PLACE = "{cluster}"
 
 
 class Member(NamedTuple):
-    """A cluster of a fleet: its name, and the folder with its objects and facts."""
+    """One cluster of a fleet: its name, and the folder with its objects and facts."""
 
     name: str
     folder: str
 
     def own(self, path: str | None) -> str | None:
-        """Return the path of the policy of this cluster."""
+        """Return the path of this cluster's own policy."""
         return path and path.replace(PLACE, self.name)
 
 
@@ -58,7 +58,7 @@ OPTION = click.option(
 
 
 def exclude(reports: Iterable[Wanted], **given: object) -> None:
-    """Refuse the options and formats that `--cluster` excludes, such as `--facts`. Raises UsageError."""
+    """Refuse the options and formats that cannot be combined with `--cluster`, such as `--facts`. Raises UsageError."""
     facts = click.get_current_context().get_parameter_source("facts") is ParameterSource.COMMANDLINE
     for name, value in {"--facts": facts, **given}.items():
         if value:
@@ -71,9 +71,10 @@ def exclude(reports: Iterable[Wanted], **given: object) -> None:
 def run(
     members: Sequence[Member], kind: str, wanted: Sequence[Wanted], judge: "Callable[[Member], tuple[Line, int]]"
 ) -> int:
-    """Write a line for each cluster, and return the worst exit status. `judge` returns a cluster's line and status.
+    """Judge each cluster and write a line about it. Returns the worst exit status.
 
-    A cluster whose input cannot be used has only its problems. `kind` is that of the JSON document.
+    `judge` returns the line and the status of one cluster. For a cluster whose input cannot be used, only the problems
+    are written. `kind` is that of the JSON document.
     """
     from webhook.reports import fleet  # which other runs do not need
 

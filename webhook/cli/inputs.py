@@ -39,7 +39,7 @@ def load_policy(path: str | None) -> Policy:
 
 
 def engine(path: str | None) -> Engine:
-    """Read the policy as `load_policy` does, and return an engine of it with every rule."""
+    """Read the policy as `load_policy` does, and return an engine for it with every rule."""
     return Engine(load_policy(path), rules.walk())
 
 
@@ -48,25 +48,25 @@ _SAMPLE = Path(__file__).parents[1] / "sample" / "policy.yaml"
 
 
 def by_sample(path: str | None, option: str = "--policy") -> str:
-    """Return a note if the sample policy is used, else nothing. `option` is the option that names a policy."""
+    """Return a note if the sample policy is used, else an empty text. `option` is the option that names a policy."""
     if path is None and not Path(_BESIDE).is_dir():
         return f"no {_BESIDE}/ here: judged by the sample policy; {option} names yours"
     return ""
 
 
 def note_sample(path: str | None, option: str = "--policy") -> None:
-    """Note on standard error that the sample policy is used."""
+    """Write a note to standard error that the sample policy is used."""
     if note := by_sample(path, option):
         outputs.say([f"note: {note}"])
 
 
 def load_sample() -> Policy:
-    """Read the sample policy of the package, even if there is a folder ./policies."""
+    """Read the sample policy of the package, even if a folder ./policies exists."""
     return load_policy(str(_SAMPLE))
 
 
 def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
-    """Read the policy as `load_policy` does, with its document."""
+    """Read the policy as `load_policy` does, and return its document too."""
     if path is None:
         path = str(_SAMPLE) if by_sample(path) else _BESIDE
     if ":" in path and not Path(path).exists():
@@ -132,7 +132,10 @@ _NAMES = ", ".join(sorted(resource.kind for resource in kinds.usual(Reach.WITHIN
 def rendering(
     known: Iterable[Object], *, fetch: bool = False, cached: bool = True, touched: bool = False
 ) -> Iterator[Options]:
-    """Return how to render the roots of a run: for the known nodes' version, with a progress bar after a second."""
+    """Return how to render the sources of a run, for the Kubernetes version of the known nodes.
+
+    A progress bar appears after a second.
+    """
     with progress.bar(1) as tell:
         yield Options(fetch=fetch, cached=cached, version=_version(known), touched=touched, tell=tell)
 
@@ -182,9 +185,9 @@ def _is_fact(item: files.Item) -> bool:
 
 
 def load_images(named: Iterable[str], namespace: str) -> Object:
-    """Read what registry tools printed about images, and return a list of them as a ConfigMap (`facts.images`).
+    """Read the output of registry tools about images, and return a list of images as a ConfigMap.
 
-    Each is a file, or REFERENCE=FILE. Raises Unusable.
+    Each path is a file, or REFERENCE=FILE (see `facts.images`). Raises Unusable.
     """
     known = list[tuple[str, images.ImageVariables]]()
     for one in named:
@@ -209,7 +212,7 @@ def load_images(named: Iterable[str], namespace: str) -> Object:
 
 
 class Target(NamedTuple):
-    """The cluster and the namespace that `--live` reads; None for kubectl's own defaults."""
+    """The cluster and the namespace that `--live` reads. A value of None is kubectl's own default."""
 
     kubeconfig: str | None
     context: str | None
@@ -219,7 +222,7 @@ class Target(NamedTuple):
 def known(
     paths: Sequence[str], target: Target | None, policies: Collection[Policy], *, whole: bool = False
 ) -> tuple[Iterable[Object], Sequence[Problem]]:
-    """Read the objects of facts from files or a cluster. Also returns the problems of kinds that cannot be read.
+    """Read the objects of facts from files or a cluster. Returns the problems of unreadable kinds too.
 
     With `whole`, objects of all other kinds in the files are read too.
     """
@@ -232,7 +235,10 @@ def known(
 
 
 def note_missing(facts: Facts, *, live: bool = True) -> None:
-    """Note which facts are missing, because findings may depend on them. `live` is whether the command has `--live`."""
+    """Write a note about facts that are missing, because findings may depend on them.
+
+    `live` is whether the command has the option `--live`.
+    """
     known = {"nodes": facts.nodes, "namespaces": facts.namespaces}
     if missing := " and no ".join(name for name, values in known.items() if not values):
         way = "`slicewarden facts --live > cluster.json` writes them to a file for --facts"
@@ -240,12 +246,15 @@ def note_missing(facts: Facts, *, live: bool = True) -> None:
 
 
 def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:
-    """Read the policy and the facts that a worker of the webhook needs; `facts` are paths."""
+    """Read the policy and the facts that a worker of the webhook needs. `facts` are the paths of files."""
     return engine(policy_path), Facts.of(item.value for item in load_facts(facts))
 
 
 def cautious(policy: Policy, source: Source, log: Callable[[Mapping[str, Any]], None]) -> Source:
-    """Wrap a source of facts. When the first facts arrive, log a warning if nothing keeps plain pods off GPU nodes."""
+    """Wrap a source of facts, so that a warning is logged once if nothing keeps ordinary pods off GPU nodes.
+
+    The warning is written when the first facts arrive.
+    """
     checked = False
 
     def facts() -> Facts | None:

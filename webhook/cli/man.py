@@ -9,7 +9,7 @@ from webhook.cli.parser import Command, CommandGroup, below, walk
 
 
 def pages(root: click.Context, version: str) -> Iterator[tuple[str, str]]:
-    """Yield the file and the text of each page, the one of all commands first."""
+    """Yield the file name and the text of each page. The first one is the page of `slicewarden` itself."""
     for context in walk(root):
         name = context.command_path.replace(" ", "-")
         yield f"{name}.1", "\n".join(_page(context, name, version)) + "\n"

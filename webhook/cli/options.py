@@ -1,4 +1,4 @@
-"""The options that several commands share, and the exit statuses."""
+"""Defines the options that several commands share, and the exit statuses."""
 
 import os
 import re
@@ -75,7 +75,10 @@ def _exists(variable: str, path: str) -> None:
 
 
 def once(*names: str, also: str = "", **more: Any) -> Callable[[Function], Function]:
-    """Add an option that refuses a second value; click would silently take the last. `also` ends the error."""
+    """Add an option that refuses a second value. click would silently use the last one.
+
+    `also` ends the error message.
+    """
 
     def single(context: click.Context, parameter: click.Parameter, values: Sequence[Any]) -> Any:
         if len(values) > 1:
@@ -114,10 +117,10 @@ def policy_path(function: Function) -> Function:
 
 
 def facts(live: str = "", *, needed: bool = False, file: bool = True) -> Callable[[Function], Function]:
-    """Add the option `--facts`, and the option `--live` with the help text `live`, if it is not empty.
+    """Add the option `--facts`, and the option `--live` with the help text `live`, if that is not empty.
 
     A command line may have only one of them. If it has neither, the variable SLICEWARDEN_FACTS names the files; if that
-    is unset, the settings file does, unless `file` is false. If `needed`, it is an error that none of these is given.
+    is unset, the settings file does, unless `file` is false. With `needed`, it is an error if none of these is given.
     """
     meaning = "what `slicewarden facts` wrote, or the output of kubectl get -o json; repeatable"
     sources: dict[str, Any] = {"envvar": FACTS_VARIABLE, **({"default": settings.facts} if file else {})}
@@ -137,13 +140,13 @@ def cluster(function: Function) -> Function:
 
 
 def table_or_json(function: Function) -> Function:
-    """Add `--format`, which is a table or JSON."""
+    """Add `--format`, with the values `table` and `json`."""
     choice, meaning = WordChoice(("table", "json")), "table (for people) or json"
     return click.option("--format", "-o", "form", type=choice, default="table", help=meaning)(function)
 
 
 def namespace(meaning: str) -> Callable[[Function], Function]:
-    """Add `--namespace` with its meaning."""
+    """Add `--namespace` with this help text."""
     return once("--namespace", "-n", type=_namespace, metavar="NAME", help=meaning)
 
 
@@ -156,7 +159,7 @@ def _namespace(text: str) -> str:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Read HOST:PORT, for the type of an option."""
+    """Read HOST:PORT. Used as the type of an option."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT")
@@ -164,7 +167,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def health(function: Function) -> Function:
-    """Add the option of the address for metrics and health, for a command whose only port that is."""
+    """Add the option for the address of metrics and health, for a command that opens no other port."""
     return click.option(
         "--listen",
         type=address,
@@ -175,7 +178,7 @@ def health(function: Function) -> Function:
 
 
 def only_live(*, live: bool, **given: object) -> None:
-    """Refuse options that need `--live`. Raises Unusable."""
+    """Refuse options that need `--live`, if it is absent. Raises Unusable."""
     for name, value in given.items():
         if not live and value not in (None, False):
             raise Unusable((Problem(f"--{name.replace('_', '-')}", 0, "needs --live"),))
@@ -183,7 +186,7 @@ def only_live(*, live: bool, **given: object) -> None:
 
 @immutable
 class Rules:
-    """The rules whose findings a run reports: those that `--rule` names, or all but those of `--skip-rule`."""
+    """The rules whose findings a run reports: those that `--rule` names, or all except those of `--skip-rule`."""
 
     named: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
@@ -193,7 +196,10 @@ class Rules:
 
 
 def rules(more: Iterable[str] = ()) -> Callable[[Function], Function]:
-    """Add `--rule` and `--skip-rule`, which take the ids of the rules and `more`. `chosen` reads both."""
+    """Add `--rule` and `--skip-rule`. They accept the ids of the rules, and the names in `more`.
+
+    `chosen` reads both.
+    """
 
     def ids() -> list[str]:
         from webhook import rules  # all of them, which a page of help does not need
@@ -227,7 +233,7 @@ _RULES = "webhook.rules"
 
 
 def chosen() -> Rules | None:
-    """Return the rules that the command line chooses; None for all."""
+    """Return the rules that the command line chooses; None if it chooses all."""
     given = click.get_current_context().meta.get(_RULES, {})
     made = Rules(given.get("rule", frozenset()), given.get("skip_rule", frozenset()))
     return made if made.named or made.skipped else None
@@ -242,7 +248,7 @@ STATISTICS = click.option(
 
 
 def counted(reports: Iterable[Wanted]) -> None:
-    """Refuse the formats that have no statistics. Raises UsageError."""
+    """Refuse `--statistics` with any format except `table` and `json`. Raises UsageError."""
     for each in reports:
         if each.format not in ("table", "json"):
             raise click.UsageError(f"--statistics has no {each.format} format; use table or json")
@@ -363,7 +369,7 @@ _COLOR = click.option(
 
 
 def pages(word: str, complete: Callable[[click.Context, click.Parameter, str], Any]) -> Callable[[Function], Function]:
-    """Add the argument that names one page, and `--markdown` for all of them; they exclude each other."""
+    """Add the argument that names one page, and `--markdown` for all pages. They exclude each other."""
 
     def alone(context: click.Context, _: click.Parameter, value: Any) -> Any:
         if value and context.params.get("markdown"):
@@ -376,7 +382,7 @@ def pages(word: str, complete: Callable[[click.Context, click.Parameter, str], A
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    """Add several options, in their order."""
+    """Combine several options into one decorator, in their order."""
 
     def add(function: Function) -> Function:
         for option in reversed(options):

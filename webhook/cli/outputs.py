@@ -1,4 +1,4 @@
-"""The outputs of commands: standard output, standard error and files."""
+"""Writes the outputs of commands: to standard output, to standard error, and to files."""
 
 import os
 import sys
@@ -21,16 +21,17 @@ COMMANDS = frozenset(("github",))
 
 
 class Wanted(NamedTuple):
-    """A requested report: its format, and the file to write; None for standard output."""
+    """A requested report: its format, and the file to write. A file of None is standard output."""
 
     format: str
     file: str | None
 
 
 def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str], *, aside: bool = False) -> None:
-    """Render each report and write it where it goes. Raises as `show` and `save` do.
+    """Render each report and write it to its file or to standard output. Raises as `show` and `save` do.
 
-    Files are written first: the reader of standard output may leave early. `aside` takes standard error in its place.
+    Files are written first, because the reader of standard output may leave early. With `aside`, reports for standard
+    output go to standard error.
     """
     for report in sorted(wanted, key=lambda report: report.file is None):
         if report.file is None:
@@ -41,10 +42,10 @@ def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str], *, aside
 
 
 def look() -> Look:
-    """Return the width and the colours of standard output.
+    """Return the width of standard output, and whether to use colours.
 
-    `--color` decides, then NO_COLOR (https://no-color.org), then FORCE_COLOR (https://force-color.org), then whether
-    it is a terminal, as in Python itself (https://docs.python.org/3/using/cmdline.html#controlling-color).
+    `--color` decides, then NO_COLOR (https://no-color.org), then FORCE_COLOR (https://force-color.org), then whether it
+    is a terminal, as in Python itself (https://docs.python.org/3/using/cmdline.html#controlling-color).
     """
     terminal = sys.stdout.isatty()
     context = click.get_current_context(silent=True)
@@ -65,7 +66,9 @@ def _quiet() -> bool:
 
 
 def show(text: str, *, commands: bool = False, aside: bool = False) -> None:
-    """Write to standard output, or with `aside` to standard error, and disarm commands of a build server in the text.
+    """Write to standard output, or with `aside` to standard error.
+
+    Commands for a build server in the text are disarmed.
 
     With `commands` they are kept, for manifests and for our own commands. Raises Unusable if writing fails, and
     BrokenPipeError if the reader has gone.
@@ -81,7 +84,10 @@ def show(text: str, *, commands: bool = False, aside: bool = False) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Write lines that belong to no report to standard error. With `--quiet`, leave out those that begin `note: `."""
+    """Write lines that belong to no report to standard error.
+
+    With `--quiet`, lines that begin with `note: ` are left out.
+    """
     quiet = _quiet()
     for line in lines:
         if not (quiet and line.startswith("note: ")):

@@ -45,7 +45,7 @@ LOOK = {
 
 
 class HelpEpilog(NamedTuple):
-    """The end of a command's help: prose, example command lines, and terms with their meanings."""
+    """The end of a command's help: paragraphs, example command lines, and terms with their meanings."""
 
     examples: tuple[str, ...]
     status: Mapping[str, str] = JUDGED
@@ -70,7 +70,7 @@ class HelpEpilog(NamedTuple):
 
     @property
     def statuses(self) -> Mapping[str, str]:
-        """The exit statuses in order, including those that every command has."""
+        """The exit statuses, sorted, including those that every command has."""
         every = {**ENDED, **self.status}
         return {number: every[number] for number in sorted(every, key=int)}
 
@@ -86,7 +86,7 @@ TYPED = "webhook.typed"
 
 
 class Command(click.Command):
-    """A command with a page. It remembers in which order its parameters were typed."""
+    """A command whose help has an epilog. It remembers in which order its parameters were typed."""
 
     def __init__(self, *names: Any, page: HelpEpilog, **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -99,12 +99,12 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the page below the options."""
+        """Write the epilog below the options."""
         self.whole_page.write(formatter)
 
     @property
     def whole_page(self) -> HelpEpilog:
-        """The page with the files and the variables that give defaults to the command's options."""
+        """The epilog, with the files and the environment variables that give defaults to the command's options."""
         variables = {str(each.envvar) for each in self.params if each.envvar}
         environment = {name: meaning for name, meaning in VARIABLES.items() if name in variables}
         settings = SETTINGS if any(callable(each.default) for each in self.params) else {}
@@ -114,23 +114,23 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """Commands in the order in which they were added. Without one of them it prints its help."""
+    """A group of commands, in the order in which they were added. If no command is given, the group prints its help."""
 
     def __init__(self, *names: Any, page: HelpEpilog, **settings: Any) -> None:
         super().__init__(*names, **settings)
         self.page = page
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the commands in their own order."""
+        """List the commands in the order in which they were added."""
         return [*self.commands]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the page below the commands."""
+        """Write the epilog below the commands."""
         self.page.write(formatter)
 
 
 def below(context: click.Context) -> Iterator[click.Context]:
-    """Yield the context of each command of a group; nothing for a command that has none."""
+    """Yield the context of each command of a group; nothing for a command that is no group."""
     command = context.command
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -146,7 +146,10 @@ def walk(context: click.Context) -> Iterator[click.Context]:
 
 
 class WordChoice(click.Choice[str]):
-    """One of some words. The error for any other word suggests the nearest one, or lists all."""
+    """An option whose value is one of some words.
+
+    The error for any other word suggests the nearest one, or lists all.
+    """
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """Suggest the word that was likely meant."""
@@ -154,7 +157,7 @@ class WordChoice(click.Choice[str]):
 
 
 class Number(click.IntRange):
-    """A number in a range. The error for another value names both ends."""
+    """A number in a range. The error for any other value names both ends of the range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Refuse a value that is no number or is outside the range."""
@@ -178,7 +181,7 @@ class NamedPath(click.Path):
 
 
 class Either(click.Option):
-    """An option that excludes another one. If `needed`, one of the two is required."""
+    """An option that excludes another one. If it is `needed`, one of the two is required."""
 
     def __init__(self, *names: Any, other: str, needed: bool = False, **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -187,7 +190,7 @@ class Either(click.Option):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Read the value. Raises UsageError for both, or for none."""
+        """Read the value. Raises UsageError if both options are given, or if a needed one is missing."""
         given = [name for name in (self.name, self.other) if name in opts]
         names = f"--{self.name} and --{self.other}"
         if self.name not in given and (self.other in given or ctx.resilient_parsing):

@@ -36,7 +36,7 @@ def targets(paths: Sequence[str], out: str) -> dict[str, Path | None]:
     """Return the output file for each file of a run; None is standard output. Raises Unusable if two would coincide.
 
     `out` is a folder if it exists as one, if it ends with `/`, or if the run may have several files. Each file keeps
-    its name below the folder that was named.
+    its path below the folder that the command line names.
     """
     named = [(name, path) for path in paths for name in files.find([path]) if isinstance(name, str)]
     if out == STANDARD:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns its exit status; `parser.JUDGED` and `parser.ENDED` say what each means."""
+    """Run the command. Returns its exit status; `parser.JUDGED` and `parser.ENDED` list the meanings."""
     arguments = [*(sys.argv[1:] if argv is None else argv)]
     # kubectl calls its plugin NAME by the file kubectl-NAME, and its users type `kubectl slicewarden`.
     plugin = PurePath(sys.argv[0]).name.startswith("kubectl-")

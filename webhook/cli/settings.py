@@ -1,8 +1,8 @@
-"""Defaults for `--policy` and `--facts`: from a file in the working directory or a folder above it.
+"""Reads defaults for `--policy` and `--facts` from a settings file in the working directory or a folder above it.
 
-`slicewarden.toml` has the keys itself, `pyproject.toml` under `[tool.slicewarden]`. Paths in it are relative to it. The
-search ends at the root of a Git repository. `serve` never reads such a file: a server's policy must not depend on the
-folder that it was started in.
+`slicewarden.toml` has the keys at its top level, `pyproject.toml` under `[tool.slicewarden]`. Paths in the file are
+relative to its folder. The search ends at the root of a Git repository. `serve` never reads such a file: a server's
+policy must not depend on the folder that it was started in.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ KEYS = ("policy", "facts")
 
 
 def policy() -> str | None:
-    """Return the policy that the file names; None if there is no file, or no policy in it. Raises Unusable."""
+    """Return the policy that the settings file names; None if there is no file, or no policy in it. Raises Unusable."""
     file, value = _read()
     given = value.get("policy")
     if given is None:
@@ -32,7 +32,7 @@ def policy() -> str | None:
 
 
 def facts() -> tuple[str, ...]:
-    """Return the facts that the file names. Raises Unusable."""
+    """Return the paths of facts that the settings file names. Raises Unusable."""
     file, value = _read()
     given = value.get("facts", [])
     given = [given] if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""Reads nodes for `usage`, `idle`, `advise` and `top`: from their agents through the API server, or from files."""
+"""Reads usage for `usage`, `idle`, `advise` and `top`: from the nodes' agents by the API server, or from files."""
 
 import math
 import sqlite3
@@ -54,12 +54,12 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class TimeSpan(click.ParamType[int]):
-    """A time such as `30m`, `24h` or `7d`; the value is in seconds."""
+    """An option whose value is a time such as `30m`, `24h` or `7d`, converted to seconds."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the seconds. Refuses a text of another form, and a time above 35 days."""
+        """Return the seconds. Refuses a text of any other form, and a time above 35 days."""
         if isinstance(value, int):
             return value
         number, unit = str(value)[:-1], str(value)[-1:]
@@ -86,7 +86,10 @@ COPIES = "a copy of a node's usage.sqlite, or an answer of an agent's /usage"
 
 
 def sources(copies: str = COPIES) -> Callable[[options.Function], options.Function]:
-    """Add the options that say where the usage is read, and of which namespace. `copies` are what `--from` reads."""
+    """Add the options that say where the usage is read, and for which namespace.
+
+    `copies` are the files for `--from`.
+    """
     files = click.option(
         "--from",
         "files",
@@ -99,7 +102,10 @@ def sources(copies: str = COPIES) -> Callable[[options.Function], options.Functi
 
 
 def connected(files: Sequence[str], kubeconfig: str | None, context: str | None) -> "Api | None":
-    """Return the API server to ask, None with `files`. Raises Unusable, and UsageError for options that conflict."""
+    """Return a connection to the API server to ask; None if `files` are given.
+
+    Raises Unusable, and UsageError for options that conflict.
+    """
     if files:
         if kubeconfig or context:
             raise click.UsageError("--from needs no cluster: leave out --kubeconfig and --context")
@@ -112,9 +118,9 @@ def connected(files: Sequence[str], kubeconfig: str | None, context: str | None)
 def read(
     files: Sequence[str], kubeconfig: str | None, context: str | None, hours: int | None
 ) -> tuple[list[NodeUsage], list[UnseenNode]]:
-    """Read the usage of the last hours, None for all of a file, and name the nodes that could not be read.
+    """Read the usage of the last hours, and the names of nodes that could not be read. Raises Unusable.
 
-    Raises Unusable.
+    With None for the hours, everything in a file is read.
     """
     api = connected(files, kubeconfig, context)
     if api is None:
@@ -123,7 +129,7 @@ def read(
 
 
 def beginning(file: str) -> bytes:
-    """Read as much of a file as an answer may have, and a byte more. Raises Unusable."""
+    """Read at most one byte more of a file than an answer may have. Raises Unusable."""
     try:
         with Path(file).open("rb") as opened:
             return opened.read(MOST_BYTES + 1)
@@ -144,11 +150,11 @@ def _usage(file: str, hours: int | None) -> NodeUsage:
 
 
 class Silent(Exception):
-    """An agent gave no answer, or one that cannot be used. The text says why."""
+    """An agent gave no answer, or no usable one. The text is the reason."""
 
 
 class AskedAgent(NamedTuple):
-    """The agent of a node, which is asked through the API server: that checks the caller's right to `pods/proxy`."""
+    """The agent of a node, asked through the API server, which checks the caller's right to `pods/proxy`."""
 
     api: "Api"
     node: str
@@ -157,14 +163,14 @@ class AskedAgent(NamedTuple):
     """When it is too late to answer, by time.monotonic()."""
 
     def usage(self, hours: int) -> NodeUsage:
-        """Ask for the usage of the last hours. Raises Silent."""
+        """Ask the agent for the usage of the last hours. Raises Silent."""
         found = self._read("usage", {"hours": hours}, document.read)
         if found.node != self.node:
             raise Silent("its agent answers for another node")
         return found
 
     def scrape(self) -> NodeScrape:
-        """Ask for the metrics. Raises Silent."""
+        """Ask the agent for its metrics. Raises Silent."""
         return self._read("metrics", {}, scraped.read)
 
     def _read(self, path: str, query: Mapping[str, int], reader: Callable[[bytes], Found]) -> Found:
@@ -197,9 +203,11 @@ def ask_all(
     took: dict[str, float] | None = None,
     only: Collection[str] | None = None,
 ) -> tuple[list[Found], list[UnseenNode]]:
-    """Ask the agents of all nodes, and name the nodes without an answer. Raises Unusable if agents cannot be listed.
+    """Ask the agents of all nodes, and return the names of nodes without an answer.
 
-    `longest` is in seconds, for all agents together. `took` keeps how many each node took: the slow ones are asked
+    Raises Unusable if no agents are listed.
+
+    `longest` is in seconds, for all agents together. `took` keeps the seconds that each node took: slow nodes are asked
     last, so that they do not use up the time of the others. `only` has the names of the nodes to ask; None for all.
     """
     from webhook.cluster import client, listing
@@ -240,9 +248,9 @@ def ask_all(
 
 
 def at_once(call: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
-    """Return what `call` returns for each item, AT_ONCE items at a time.
+    """Call `call` for each item, AT_ONCE items at a time, and return the results.
 
-    Its threads are daemons: an executor's would make Ctrl-C wait for the slowest answer.
+    The threads are daemons. With those of an executor, Ctrl-C would wait for the slowest answer.
     """
     left = deque((item, Future[Found]()) for item in items)
     futures = [future for _, future in left]

@@ -1,4 +1,4 @@
-"""`slicewarden prove --verify`: check a signed statement, and show the proof in it."""
+"""Implements `slicewarden prove --verify`: checks a signed statement, and shows the proof in it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -19,7 +19,7 @@ OPEN = 1
 
 
 def status(rows: Iterable[proof_rows.ProofRow]) -> int:
-    """Return the exit status for the outcomes of all ways. Without a way that is shut, nothing was shown."""
+    """Return the exit status for the outcomes of all ways. If no way is shut, the proof shows nothing and fails."""
     counts = proof_rows.counts(rows)
     if counts[Outcome.OPEN]:
         return OPEN

@@ -21,8 +21,8 @@ Seen = Mapping[str, tuple[int, int] | None]
 def watch(files: Callable[[], Iterable[str]], run: Callable[[], object], *, sleep: Callable[[float], object]) -> int:
     """Call `run` now and after each change of the files, until Ctrl-C; then the exit status is 0.
 
-    `files` are listed again each time, so a new file is a change, too. If a run ends with Unusable, its problems are
-    printed, and the next change starts another run.
+    `files` is called each time, so a new file is a change too. If a run ends with Unusable, its problems are printed,
+    and the next change starts another run.
     """
     seen: Seen | None = None
     try:

@@ -37,7 +37,7 @@ ALLOWED, WARNED, DENIED = "allowed", "warned", "denied"
 
 @immutable
 class Case:
-    """A case of a PolicyTest: objects with an expectation, at a path of the document."""
+    """A case of a PolicyTest: objects and the verdicts expected for them. `path` is its place in the document."""
 
     document: Document
     path: Path
@@ -67,7 +67,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An expectation that was not met: the expected value, the actual value, and the expectation's line."""
+    """An expectation that was not met: the expected value, the actual value, and the line of the expectation."""
 
     line: int
     what: str
@@ -77,7 +77,7 @@ class Failure:
 
 @immutable
 class CaseResult:
-    """The result of a case. `found` are the findings of its objects, which help to correct it."""
+    """The result of a case. `found` are the findings about its objects, which help to correct the case."""
 
     suite: Suite
     case: Case
@@ -92,7 +92,7 @@ class CaseResult:
 
 @immutable
 class SuiteRun:
-    """The outcomes of all cases, the problems in the files, and the time of the run."""
+    """The results of all cases, the problems in the files, and the time that the run took."""
 
     outcomes: tuple[CaseResult, ...]
     problems: tuple[Problem, ...]

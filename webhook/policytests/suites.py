@@ -20,7 +20,10 @@ from webhook.policytests.policy_tests import Case, CaseResult, Suite, SuiteRun
 
 
 class Loaders(NamedTuple):
-    """Functions that load an engine from a policy's path, and objects from a file's path. Both raise Unusable."""
+    """Functions that load an engine from the path of a policy, and objects from the path of a file.
+
+    Both raise Unusable.
+    """
 
     engine: Callable[[str], Engine]
     objects: Callable[[str], list[Item]]

@@ -1,1 +1,1 @@
-"""Logs, metrics and progress."""
+"""Writes logs and metrics, and shows progress."""

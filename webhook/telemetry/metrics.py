@@ -1,8 +1,8 @@
-"""The webhook's metrics for Prometheus, over all workers of a replica.
+"""Counts the webhook's metrics for Prometheus, over all workers of a replica.
 
 They are kept in files of the folder PROMETHEUS_MULTIPROC_DIR, which must be set before this module is imported. Without
-that variable they count one process. A label's value is a constant, a rule, an exemption of the policy or a watched
-kind. It never comes from a tenant, so the number of series is bounded.
+that variable only one process is counted. A label's value is a constant, a rule, an exemption of the policy or a
+watched kind. It never comes from a tenant, so the number of series is bounded.
 """
 
 import fcntl
@@ -51,7 +51,7 @@ _HEARD = "slicewarden_facts_heard"
 
 
 class Metrics:
-    """The metrics of one worker. `text` reads those of all workers. A dry run does not count as a decision."""
+    """Counts the metrics of one worker. `text` writes those of all workers. A dry run does not count as a decision."""
 
     content_type = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -166,7 +166,7 @@ class Metrics:
         self._ended[endpoint, "failed"].inc()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Count an HTTP answer, and its seconds since the first byte of the request."""
+        """Count an HTTP answer, and how many seconds it took since the first byte of the request."""
         endpoint = path if path in self._seconds else path[: path.find("/", 1)]  # a path may name policies
         if endpoint in self._seconds:
             self._seconds[endpoint].observe(seconds)
@@ -191,15 +191,15 @@ class Metrics:
         self._lost_so_far = so_far
 
     def event(self, outcome: str, times: int = 1) -> None:
-        """Count denials that need an Event, by its outcome: `written`, `dropped` or `failed`."""
+        """Count denials for which an Event is needed, by the outcome: `written`, `dropped` or `failed`."""
         self._events.labels(outcome).inc(times)
 
     def broke(self, kind: str) -> None:
-        """Count a broken watch of a kind."""
+        """Count an interruption of the watch of a kind."""
         self._breaks.labels(kind).inc()
 
     def heard(self, kind: str, at: float) -> None:
-        """Set the time (`time.monotonic`) of the API server's last message about a kind."""
+        """Set the time (`time.monotonic`) at which the API server last sent something about a kind."""
         self._breaks.labels(kind)
         self._heard.labels(kind).set(at)
 
@@ -214,7 +214,10 @@ class Metrics:
             self._mode.labels(each).set(each is mode)
 
     def holding(self, policies: Iterable[str]) -> None:
-        """Set the policies that the worker holds, by their hashes. Series of other policies stay, and are set to 0."""
+        """Set the policies that the worker has loaded, by their hashes.
+
+        Series of other policies stay, and are set to 0.
+        """
         held = frozenset(policies)
         for policy in self._held - held:
             self._policy.labels(policy).set(0)
@@ -223,7 +226,7 @@ class Metrics:
         self._held = held
 
     def fallback(self, objects: Iterable[tuple[str, int]], *, unread: bool) -> None:
-        """Set the number of the fallback's policies and bindings by state, and whether they are unknown."""
+        """Set how many policies and bindings of the fallback are in each state, or that this is unknown."""
         for state, number in objects:
             self._fallback.labels(state).set(number)
         self._fallback.labels("unread").set(unread)

@@ -1,4 +1,4 @@
-"""A token bucket that limits a rate. Times are seconds of a monotonic clock."""
+"""Limits a rate by a token bucket. Times are seconds of a monotonic clock."""
 
 
 class Bucket:

@@ -1,4 +1,4 @@
-"""The installed release of Slicewarden; there is none if the files were only copied."""
+"""Returns the installed release of Slicewarden. There is none if the files were only copied."""
 
 from importlib.metadata import PackageNotFoundError, version
 

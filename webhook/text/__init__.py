@@ -1,1 +1,1 @@
-"""Text for people: values and lists in messages, spelling, tables, the width of a terminal."""
+"""Writes text for people: values and lists in messages, corrections of spelling, tables, and lines of a terminal."""

@@ -10,7 +10,7 @@ HANDFUL = 10
 
 
 def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
-    """Return the nearest known word, ignoring case; empty if its similarity is below `alike` (1 is equality)."""
+    """Return the nearest known word, ignoring case; empty if its similarity (1 is equality) is below `alike`."""
     import difflib  # only for misspelt words
 
     plain = {name.casefold(): name for name in known}
@@ -19,9 +19,9 @@ def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
 
 
 class Guesses:
-    """Guesses of misspelt words: the same for the same word, and only for the first `most` words.
+    """Guesses the words that misspelt words were meant to be, for at most `most` different words.
 
-    Making a guess costs thousands of times as much as sending a word.
+    Equal words get equal guesses. Making a guess costs thousands of times as much as sending a word.
     """
 
     def __init__(self, most: int = HANDFUL) -> None:
@@ -30,7 +30,7 @@ class Guesses:
         self._made: dict[tuple[str, float, tuple[str, ...]], str] = {}
 
     def nearest(self, word: str, known: Iterable[str], alike: float = 0.6) -> str:
-        """Guess as `nearest` does; return nothing for new words after the first `most`."""
+        """Guess as `nearest` does. Returns nothing for new words after the first `most`."""
         if word not in self._words:
             if len(self._words) == self._most:
                 return ""
@@ -42,9 +42,9 @@ class Guesses:
 
 
 def hint(word: str, known: Iterable[str], guesses: Guesses | None = None) -> str:
-    """Return the end of a message about an unknown word.
+    """Return the end of a message about an unknown word, with suggestions.
 
-    Names the known words that contain it, else the nearest known word, else all of them.
+    It names the known words that contain the unknown one, else the nearest known word, else all of them.
     """
     known = list(known)
     meant = _containing(word, known) or (guesses or Guesses()).nearest(word, known)

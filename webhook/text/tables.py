@@ -8,7 +8,7 @@ from webhook.text.words import one_line
 def columns(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
     """Yield rows of equal length as lines with aligned columns. `right` are the indices of right-aligned columns.
 
-    The last text of a row stretches no column: nothing follows it that would have to be aligned.
+    The last text of a row does not widen its column, because no text follows it in the line.
     """
     lines = [[*map(one_line, row)] for row in rows]
     widths = [_width(lines, number) for number in range(len(lines[0]) if lines else 0)]

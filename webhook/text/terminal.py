@@ -8,7 +8,7 @@ from webhook.text.words import one_line
 
 
 class Look(NamedTuple):
-    """How a text is shown.
+    """The settings with which text is shown.
 
     `width` is that of a terminal in characters, None for a file or a pipe; `quiet` leaves out everything except
     findings and errors.
@@ -19,11 +19,11 @@ class Look(NamedTuple):
     quiet: bool = False
 
     def paint(self, text: str, style: str) -> str:
-        """Colour a text in one of the styles, if colours are shown."""
+        """Colour a text in one of the styles, if colours are on."""
         return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and text and style else text
 
     def wrap(self, text: str, indent: str) -> Iterator[str]:
-        """Wrap a text as one line at blanks, and indent every line. A long word stays whole."""
+        """Wrap a text at blanks, and indent every line. A word that is longer than the line stays whole."""
         text = one_line(text)
         if self.width is None or len(indent) + len(text) <= self.width:
             yield indent + text
@@ -53,11 +53,11 @@ class Look(NamedTuple):
             yield from (indent + self.paint(row[len(indent) :], style) for row in self.wrap(whole, indent))
 
     def error(self, text: str) -> Iterator[str]:
-        """Write a problem in the column of the verdicts."""
+        """Write a problem after the word `error`, which is as wide as the column of the verdicts."""
         yield from self.hang(f"{self.paint('error', 'denied')}    ", text)
 
     def warning(self, text: str) -> Iterator[str]:
-        """Write a possible fault in the column of the verdicts."""
+        """Write a possible fault after the word `warning`, which is as wide as the column of the verdicts."""
         yield from self.hang(f"{self.paint('warning', 'warned')}  ", text)
 
 

@@ -1,4 +1,4 @@
-"""Writes values, counts and lists for messages, and names for texts."""
+"""Writes values, counts and lists for messages, and makes texts harmless to print."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from json.encoder import encode_basestring_ascii
 
 
 def shown(value: object, *, quotes: bool = True) -> str:
-    """Show a tenant's value in a message: one line of printable ASCII, at most 80 characters."""
+    """Write a tenant's value for a message: one line of printable ASCII, at most 80 characters."""
     if isinstance(value, str):
         text = encode_basestring_ascii(value)
         if not quotes:
@@ -26,28 +26,28 @@ _JSON = json.JSONEncoder(
 
 
 def several(count: int, word: str) -> str:
-    """Write a count of things: `1 object`, `2 objects`."""
+    """Write a number with its noun: `1 object`, `2 objects`."""
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Write the first names, and the number of the others: `a, b and 2 more`."""
+    """Write a list with at most some names, and the number of the others: `a, b and 2 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def unquoted(value: object) -> str:
-    """Say how to keep YAML from reading text as a boolean or a number; empty for other values."""
+    """Return the advice to quote a value in YAML that was read as a boolean or a number; empty for other values."""
     if isinstance(value, bool):
         return "; put it in quotes: without them YAML takes yes, no, on, off, y and n for true or false"
     return "; put it in quotes" if isinstance(value, (int, float)) else ""
 
 
 def quelled(text: str) -> str:
-    """Return a text in which build servers find no commands. A JSON text keeps its value.
+    """Return a text in which build servers find no commands. A JSON text keeps its meaning.
 
-    GitHub's runner takes `##[…]` anywhere in a line, and `::…::` at the start of one (actions/runner
-    src/Runner.Common/ActionCommand.cs); Azure's takes `##vso[…]`, and TeamCity `##teamcity[…]`.
+    GitHub's runner accepts `##[…]` anywhere in a line, and `::…::` at the start of one (actions/runner
+    src/Runner.Common/ActionCommand.cs); Azure's accepts `##vso[…]`, and TeamCity `##teamcity[…]`.
     """
     if "##" in text:
         text = _ANYWHERE.sub(r"\\u0023", text)
@@ -76,7 +76,7 @@ def line(text: str) -> str:
 
 
 def sha256(text: str) -> str:
-    """Return the SHA-256 of any text, in hexadecimal digits."""
+    """Return the SHA-256 of a text, in hexadecimal digits."""
     import hashlib  # loads OpenSSL, 4 MiB, which most checks do without
 
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
