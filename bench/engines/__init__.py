@@ -1,4 +1,4 @@
-"""Measures what a pod's creation costs at a real API server with the policy engines that people run, ours, and none."""
+"""Measures the cost of a pod's creation at a real API server with common policy engines, with ours, and with none."""
 
 import statistics
 import sys
@@ -42,20 +42,20 @@ STEERED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods of one kind, created over this many connections at once."""
+    """Pods of one kind, created over a number of connections at once."""
 
     payload: Payload
     connections: int
 
     @property
     def words(self) -> str:
-        """Its name in a table."""
+        """The load in words, for tables."""
         return f"{self.payload.name}, {self.connections}"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measured round. Latencies in ms, CPU time in µs a pod, memory in MiB (PSS), `calls` of webhooks a pod."""
+    """The result of a round: latencies in ms, CPU time in µs per pod, memory in MiB (PSS), webhook calls per pod."""
 
     rps: float
     p50: float
@@ -71,7 +71,7 @@ Measured = dict[Load, list[dict[str, Round]]]
 
 
 def run(rounds: int, seconds: float) -> Result:
-    """Prove that every engine does its work, measure, and compare their answers. Raises CannotRun or Wrong."""
+    """Check that every engine enforces its rules, measure, and compare the answers. Raises CannotRun or Wrong."""
     if not (processes.PROC / "self" / "stat").exists():
         raise CannotRun("the engines' benchmark reads /proc and so runs on Linux only")
     try:
@@ -159,7 +159,7 @@ class Bench:
         return apiserver.called(self.cluster, names.__contains__)
 
     def prove(self, engine: Engine) -> None:
-        """Check that it denies two slices, steers a GPU pod, and allows a plain pod. Raises Wrong."""
+        """Check that an engine denies two slices, steers a GPU pod, and allows a plain pod. Raises Wrong."""
         two = _pod(payloads.small())
         two["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu.shared": "2"}}
         gpu, plain = _pod(payloads.small()), _pod(payloads.plain())

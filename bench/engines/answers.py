@@ -1,4 +1,4 @@
-"""How the engines answer our fixtures: each receives requests as from an API server, according to its registration."""
+"""Compares how the engines answer our fixtures. Each engine gets the requests that its registration asks for."""
 
 import base64
 import fnmatch
@@ -31,7 +31,10 @@ REASONS = Path(__file__).with_name("misses.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An engine's answer to a fixture of a rule: whether it matches the verb (`right`), or why not."""
+    """An engine's answer to a fixture of a rule.
+
+    `right` is whether it matches the fixture's verb; if not, `why` is the reason.
+    """
 
     engine: str
     rule: str
@@ -47,7 +50,7 @@ class Answer:
 
 
 def ask(engines: Sequence[Engine]) -> list[Answer]:
-    """Send every fixture to every engine. Ours uses only the fixture's own rule, as the fixtures expect."""
+    """Send every fixture to every engine. Our engine has only the fixture's own rule, as the fixtures expect."""
     files = [file for rule in RULES for file in fixtures.files_of(rule)]
     others = [each for each in engines if each.name != OURS]
     return [*(_ours(file) for file in files), *(_answer(engine, file) for engine in others for file in files)]
@@ -163,7 +166,7 @@ def figures(answers: Sequence[Answer]) -> Iterator[Figure]:
 
 
 def misses(answers: Sequence[Answer]) -> str:
-    """Write the wrong answers by reason."""
+    """Write a table of the wrong answers, grouped by reason."""
     engines = list(dict.fromkeys(each.engine for each in answers))
     wrong = [each for each in answers if not each.right]
     reasons = Counter((each.rule, each.reason) for each in wrong)

@@ -1,4 +1,4 @@
-"""Starts the policy engines that people run, and ours, beside an API server: each is registered for one namespace."""
+"""Starts common policy engines, and ours, next to an API server. Each is registered for one namespace."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that serves and is registered; `hooks` are its webhooks, the mutating ones first."""
+    """A running and registered engine. `hooks` are its webhooks, the mutating ones first."""
 
     name: str
     version: str
@@ -53,7 +53,7 @@ class Engine:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the pods that it judges."""
+        """The namespace whose pods the engine judges."""
         return NAMESPACES[self.name]
 
 
@@ -69,7 +69,7 @@ def find() -> dict[str, Path]:
 
 @contextmanager
 def ours(site: Site) -> Iterator[Engine]:
-    """`slicewarden serve` with all its rules, the sample policy and the facts of the site."""
+    """Start `slicewarden serve` with all its rules, the sample policy and the facts of the site."""
     command = [*https.SERVE[: https.SERVE.index("--facts")], "--facts", str(site.facts)]
     with https.serving(OURS, command, site.folder, ()) as server:
         built = yaml.safe_load_all(site.cluster.do("kustomize", str(apiserver.OVERLAY)))
@@ -80,7 +80,7 @@ def ours(site: Site) -> Iterator[Engine]:
 
 
 def gatekeeper(site: Site, program: Path) -> Engine:
-    """Gatekeeper's two webhooks without its audit, with the template and the mutators of gatekeeper.yaml."""
+    """Start Gatekeeper's two webhooks, without its audit, with the template and the mutators of gatekeeper.yaml."""
     file = "manifest_staging/deploy/gatekeeper.yaml"
     for each in _manifests("gatekeeper", _GATEKEEPER, file, ("CustomResourceDefinition",)):
         _apply(site.cluster, each)
@@ -105,7 +105,10 @@ def gatekeeper(site: Site, program: Path) -> Engine:
 
 
 def kyverno(site: Site, program: Path) -> Engine:
-    """Only Kyverno's admission controller, with the policies of kyverno.yaml. It registers its webhooks itself."""
+    """Start only Kyverno's admission controller, with the policies of kyverno.yaml.
+
+    It registers its webhooks itself.
+    """
     site.cluster.do("create", "namespace", "kyverno")
     installed = ("CustomResourceDefinition", "ConfigMap")
     for each in _manifests("kyverno", _KYVERNO, "config/install-latest-testing.yaml", installed):

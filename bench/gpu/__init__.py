@@ -1,1 +1,1 @@
-"""Caps on a real card: `python -m bench.gpu`."""
+"""Tests and measures memory caps and the agent on a real card: `python -m bench.gpu`."""

@@ -19,7 +19,10 @@ Part = Callable[[nvml.Card], Measured]
 
 
 def main() -> int:
-    """Exit status: 0 measured, or no card; 1 something did not hold or broke; 2 nothing to measure with."""
+    """Run the tests.
+
+    Exit status: 0 if they passed or there is no card, 1 for a failure, 2 if nothing can be measured.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Measure what this machine's card holds.")
     parser.add_argument(
         "which", nargs="?", choices=(*EVERY, "all"), default="caps",

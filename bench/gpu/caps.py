@@ -30,7 +30,7 @@ HEAD = ("framework", "version", "each took (MiB)", "all together", "outside the 
 
 
 class Broke(Exception):
-    """A program did not end with its framework's own error."""
+    """A program ended in another way than with its framework's own out-of-memory error."""
 
 
 class Row(NamedTuple):
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     beside: float
 
     def verdict(self, cap: float, total: int) -> str:
-        """Say whether the caps held."""
+        """Return in words whether the programs stayed within their caps."""
         if self.framework == "tensorflow" or (self.framework == "pytorch" and _release(self.version) < (2, 10)):
             return "not capped, as expected"
         if self.most > cap + PAGE:
@@ -55,14 +55,14 @@ class Row(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What the webhook gives a container on a card: its environment, and the cap in MiB."""
+    """A container's slice of a card: the environment that the webhook gives it, and the cap in MiB."""
 
     env: Mapping[str, str]
     cap: float
 
 
 def slice_of(card: nvml.Card, slices: int) -> Slice:
-    """Return the slice of a card that is shared by so many. Raises Unmeasurable."""
+    """Return a slice of a card that is shared in a given number of slices. Raises Unmeasurable."""
     try:
         env = injected(card.name, card.total, slices)
     except Denied as error:
@@ -73,7 +73,7 @@ def slice_of(card: nvml.Card, slices: int) -> Slice:
 
 
 def run(card: nvml.Card, pythons: Sequence[str], slices: int) -> Measured:
-    """Return the table. A framework that breaks is a row of it. Raises Unmeasurable."""
+    """Measure, and return the table. A framework whose program breaks gets a row that says so. Raises Unmeasurable."""
     pairs = [(python, name) for python in pythons for name in installed(python)]
     if not pairs:
         raise Unmeasurable(f"none of {', '.join(MODULES)} is installed; name interpreters with --python")
@@ -93,7 +93,7 @@ def run(card: nvml.Card, pythons: Sequence[str], slices: int) -> Measured:
 
 
 def installed(python: str) -> list[str]:
-    """Which frameworks an interpreter has."""
+    """Return the frameworks that are installed for a Python interpreter."""
     ask = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n)))"
     command = [python, "-c", ask, *MODULES.values()]
     found = subprocess.run(command, env=_plain(), capture_output=True, text=True, check=True)
@@ -124,13 +124,13 @@ def _measure(python: str, framework: str, env: Mapping[str, str], card: nvml.Car
 
 
 class Greedy(NamedTuple):
-    """A program of greedy.py, and its standard error."""
+    """A running program of greedy.py, with its standard error."""
 
     process: "subprocess.Popen[str]"
     errors: IO[str]
 
     def report(self) -> dict[str, Any]:
-        """Return its report. Raises Broke with its last line of errors."""
+        """Return the report of the program. Raises Broke with the last line of its errors."""
         line = self.process.stdout.readline() if self.process.stdout else ""
         if line.startswith("{"):
             report: dict[str, Any] = json.loads(line)
@@ -143,7 +143,7 @@ class Greedy(NamedTuple):
 
 @contextmanager
 def greedy(python: Sequence[str], framework: str, env: Mapping[str, str], *options: str) -> Iterator[Greedy]:
-    """Run a greedy program until the block ends. `python` is the interpreter with its flags."""
+    """Run a program of greedy.py until the block ends. `python` is the interpreter with its flags."""
     command = [*python, str(GREEDY), framework, "--hold", *options]
     pipe = subprocess.PIPE
     with (
@@ -162,7 +162,7 @@ def greedy(python: Sequence[str], framework: str, env: Mapping[str, str], *optio
 
 
 def held(report: Mapping[str, Any]) -> float:
-    """Return the allocator's MiB: as reported by the framework, or else the sum of the chunks."""
+    """Return the MiB of the framework's allocator: as it reports them, or else the sum of the chunks."""
     return max(float(report["reserved"]), float(report["taken"]))
 
 
@@ -172,5 +172,5 @@ def _release(version: str) -> tuple[int, int]:
 
 
 def interpreters(named: Sequence[str] | None) -> Sequence[str]:
-    """Return the interpreters to measure: those that were named, else this one."""
+    """Return the interpreters to measure: those on the command line, or else the one that runs this."""
     return named or [sys.executable]

@@ -1,4 +1,4 @@
-"""Containers without a runtime: real processes in cgroups v2 that are named as by a kubelet."""
+"""Makes containers without a container runtime: real processes in cgroups v2 with the names that a kubelet gives."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ PATIENCE = 10.0
 
 
 class Unwritable(Unmeasurable):
-    """Why there can be no cgroup or program, in one line."""
+    """No cgroup or program can be made. The text is the reason, in one line."""
 
 
 class Program:
@@ -36,27 +36,27 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its PID."""
+        """The PID of the process."""
         return self.process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         return self.process.poll() is None
 
     def take(self, mib: int) -> bool:
-        """Make it allocate memory on the card. Returns whether that succeeded."""
+        """Have the process allocate memory on the card. Returns whether that succeeded."""
         return self.ask(f"take {mib}") == 0
 
     def ask(self, line: str) -> int:
-        """Send it a command, and return CUDA's error."""
+        """Send the process a command, and return CUDA's error."""
         if self.process.stdin is not None:
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
         return int(self._answer())
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
@@ -79,7 +79,7 @@ class Containers:
         self.programs: list[Program] = []
 
     def make(self) -> Path | None:
-        """Make a container's folder; None without a cgroup to write to."""
+        """Make the cgroup folder of a container; None if there is no cgroup to write to."""
         if self.root is None:
             return None
         number = len(self.folders)

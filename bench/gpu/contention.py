@@ -39,10 +39,10 @@ HEAD = ("programs", "together", "one after the other", "FirstCome", "verdict")
 
 
 def run(card: Card, counts: Sequence[int] = (), alone: float = 0.0, rules: Contention = RULES) -> Measured:
-    """Return the table: seconds until the last has ended, and until each has on average. Raises Unwritable.
+    """Measure, and return the table: seconds until the last program ended, and the mean over all. Raises Unwritable.
 
-    It is not good if the work took less than half of the time that it was made for: then nothing was contended. Without
-    a cgroup to write to, SIGSTOP takes the place of the agent. `counts` and `alone` are those above unless given.
+    The table is not good if the work took less than half of the intended time: then the card was not contended. Without
+    a cgroup to write to, the agent is replaced by SIGSTOP. `counts` and `alone` are those above unless given.
     """
     del card  # the programs take the first one, too
     counts, alone = counts or COUNTS, alone or ALONE
@@ -69,7 +69,10 @@ def run(card: Card, counts: Sequence[int] = (), alone: float = 0.0, rules: Conte
 
 
 def rounds_of(program: Program) -> int:
-    """Return the rounds of a kernel that takes a step on this card. The first launch is not timed: it compiles."""
+    """Return how many rounds of the kernel take one step of time on this card.
+
+    The first launch is not timed, because it compiles the kernel.
+    """
     program.ask("steps 1 1")
     rounds = 2**10
     while rounds < ENOUGH:

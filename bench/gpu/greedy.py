@@ -16,9 +16,9 @@ CHUNK = 16 * 2**20
 
 
 class Source(NamedTuple):
-    """How to allocate in a framework: `take` allocates bytes until it raises `full` with `text`.
+    """How to allocate memory in a framework: `take` allocates bytes until it raises `full` with `text`.
 
-    `reserved` is in bytes.
+    `reserved` returns the bytes that the framework has taken from the card.
     """
 
     version: str
@@ -29,7 +29,7 @@ class Source(NamedTuple):
 
 
 def pytorch() -> Source:
-    """PyTorch's allocator. With cudaMallocAsync its error is only `Allocation on device`."""
+    """Return how PyTorch allocates. With cudaMallocAsync its error is only `Allocation on device`."""
     torch = import_module("torch")
     return Source(
         torch.__version__,
@@ -41,7 +41,7 @@ def pytorch() -> Source:
 
 
 def jax() -> Source:
-    """JAX's pool; a device array from a host array compiles nothing."""
+    """Return how JAX allocates. A device array from a host array compiles nothing."""
     numpy, library = import_module("numpy"), import_module("jax")
     (device, *_) = library.devices("cuda")
     host = numpy.zeros(CHUNK, numpy.uint8)
@@ -55,7 +55,7 @@ def jax() -> Source:
 
 
 def tensorflow() -> Source:
-    """TensorFlow's pool."""
+    """Return how TensorFlow allocates."""
     library = import_module("tensorflow")
     if not library.config.list_physical_devices("GPU"):
         raise RuntimeError("TensorFlow finds no GPU")
@@ -68,7 +68,7 @@ def tensorflow() -> Source:
 
 
 def cupy() -> Source:
-    """CuPy's default pool."""
+    """Return how CuPy allocates from its default pool."""
     library = import_module("cupy")
     return Source(
         library.__version__,

@@ -21,7 +21,7 @@ NAMESPACE = {
 
 
 class Denied(Exception):
-    """The webhook does not let the pod in; the message says why."""
+    """The webhook denies the pod. The message is the reason."""
 
 
 def injected(
@@ -31,10 +31,10 @@ def injected(
     written: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a trusted pod's only container, whose author has set some variables.
+    """Return the environment that the webhook gives to a trusted pod's only container.
 
-    The pod lands on a node whose cards have so many MiB and are time-sliced into so many replicas; the policy is the
-    sample, with every framework capped. Raises Denied.
+    Its author has set some variables. The pod lands on a node whose cards have the given MiB and are time-sliced into
+    the given number of replicas. The policy is the sample, with every framework capped. Raises Denied.
     """
     (container,) = admitted(product, mib, replicas, written, annotations)["spec"]["containers"]
     return {entry["name"]: entry["value"] for entry in container["env"]}

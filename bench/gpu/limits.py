@@ -14,7 +14,10 @@ UNTRIED = "not tried: NVIDIA's hook, which sets the limit before a container sta
 
 
 def run(_: Card) -> Measured:
-    """Return the table. It is good if the limit worked or is not supported. Raises Unwritable and Unavailable."""
+    """Test, and return the table. It is good if the limit worked or is not supported.
+
+    Raises Unwritable and Unavailable.
+    """
     with containers() as made:
         cards = Cards()
         try:

@@ -1,4 +1,4 @@
-"""Tests a client of MPS on a real card: its limit by the daemon, and what the agent reports of it."""
+"""Tests a client of MPS on a real card: the limit that the daemon sets, and the agent's report of the client."""
 
 import os
 import shutil
@@ -22,7 +22,10 @@ HEAD = ("limit of the plugin (MiB)", "took", "reported by NVML", "as a client of
 
 
 def run(card: Card, slices: int) -> Measured:
-    """Return the table. The daemon gets the limit that NVIDIA's plugin would set. Raises Unwritable and Unavailable."""
+    """Test, and return the table. The daemon gets the limit that NVIDIA's plugin would set.
+
+    Raises Unwritable and Unavailable.
+    """
     control = shutil.which(CONTROL)
     if control is None:
         raise Unwritable(f"no {CONTROL} on PATH")

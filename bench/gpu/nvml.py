@@ -1,4 +1,4 @@
-"""Ask NVIDIA's management library about the cards of this machine."""
+"""Asks NVIDIA's management library (NVML) about the cards of this machine."""
 
 import ctypes
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ class _Memory(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card as NVML knows it; all memory in MiB. `cuda` is the newest CUDA that its driver has, as `13.0`."""
+    """A card as NVML reports it. Memory is in MiB.
+
+    `cuda` is the newest version of CUDA that its driver supports: `13.0`.
+    """
 
     name: str
     driver: str

@@ -27,7 +27,7 @@ TITLES = {
 
 
 def page(folder: Path = RUNS) -> str:
-    """Return the page with the tables of the runs. A run on a pretended card raises ValueError."""
+    """Return the page with the tables of the runs. Raises ValueError for a run on a simulated card."""
     runs = [json.loads(file.read_text("utf-8")) for file in sorted(folder.glob("*.json"))]
     return parts.filled(PAGE.read_text("utf-8"), BEGIN, END, "\n".join(map(_card, runs)))
 

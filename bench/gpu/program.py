@@ -1,8 +1,8 @@
-"""A program on a card: allocates memory and computes by commands on its standard input, and answers each with a line.
+"""Runs on a card: allocates memory and computes as its standard input commands, and answers each command with a line.
 
 `take MIB` answers with CUDA's error (0, or 2 for out of memory), `give` frees what was taken last, `work ROUNDS` queues
-a kernel of so many rounds, and `wait` answers when all that was queued is done. `steps COUNT ROUNDS [MICROSECONDS]`
-does both so often, as a training does that reads its loss, and waits so long on the host after each. Run as a file by
+a kernel of ROUNDS rounds, and `wait` answers when all queued kernels are done. `steps COUNT ROUNDS [MICROSECONDS]` does
+both COUNT times, like a training that reads its loss, and waits MICROSECONDS on the host after each. Run as a file by
 any Python, on a machine with NVIDIA's driver; it imports nothing of ours, and needs no CUDA toolkit.
 """
 
@@ -51,7 +51,7 @@ taken: list[ctypes.c_size_t] = []
 
 
 def launch(number: int) -> int:
-    """Queue a kernel of so many rounds."""
+    """Queue a kernel of a given number of rounds."""
     if kernel.value is None:
         done(cuda.cuModuleLoadData(ctypes.byref(module), KERNEL))
         done(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"work"))

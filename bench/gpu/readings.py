@@ -1,4 +1,4 @@
-"""Measures NVML itself: how long a look takes, and which use it reports for loops that leave a card partly idle."""
+"""Measures NVML itself: how long a look takes, and the use it reports for loops that leave a card partly idle."""
 
 import statistics
 import time
@@ -22,7 +22,7 @@ HEAD = ("what", "least", "median", "most", "looks", "note")
 
 
 def run(card: Card, seconds: float = 0.0) -> Measured:
-    """Return the table. A loop runs for SECONDS unless another time is given. Raises Unavailable."""
+    """Measure, and return the table. A loop runs for SECONDS unless another time is given. Raises Unavailable."""
     with containers(needed=False) as made:
         cards = Cards()
         try:

@@ -16,7 +16,7 @@ WAYS = ((), ("-I",))
 
 
 def run(card: Card, pythons: Sequence[str], slices: int) -> Measured:
-    """Return the table, of the first interpreter that has PyTorch. Raises Unmeasurable."""
+    """Test, and return the table, for the first interpreter that has PyTorch. Raises Unmeasurable."""
     python = next((each for each in pythons if "pytorch" in installed(each)), None)
     if python is None:
         raise Unmeasurable("PyTorch is not installed; name an interpreter with --python")

@@ -12,11 +12,11 @@ DRY = "DRY RUN on a pretended card: no figure here is a measurement"
 
 
 class Unmeasurable(Exception):
-    """Why a part cannot be measured here, in one line."""
+    """A part cannot be measured on this machine. The text is the reason, in one line."""
 
 
 class Measured(NamedTuple):
-    """A table of one part. `good` is whether all that was measured is as it should be; `notes` are lines below it."""
+    """The table of one part. `good` is whether all results are as they should be; `notes` are lines below it."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -25,7 +25,10 @@ class Measured(NamedTuple):
 
 
 def about(card: Card) -> str:
-    """Name the card, its driver and the versions of the software in one line. It also says if the card is simulated."""
+    """Describe the card, its driver and the versions of the software in one line.
+
+    The line also says if the card is simulated.
+    """
     parts = (
         f"{card.name}, {card.total:,} MiB ({card.used:,.0f} in use), driver {card.driver}, CUDA {card.cuda}",
         f"Linux {platform.release()}, Python {platform.python_version()}, Slicewarden {version('slicewarden')}",

@@ -20,16 +20,16 @@ HEAD = ("processes in", "took (MiB)", "reported by NVML", "of it contexts", "sec
 
 
 class Reported(NamedTuple):
-    """The agent's report on a process: the id of its container (empty for none), and MiB."""
+    """The agent's report about a process: the id of its container (empty for none), and its MiB."""
 
     container: str
     mib: int
 
 
 def run(_: Card) -> Measured:
-    """Return the table. It is good if every report was correct. Raises Unwritable and Unavailable.
+    """Test, and return the table. It is good if every report was correct. Raises Unwritable and Unavailable.
 
-    Without a cgroup to write to, reports are checked by the PID alone.
+    Without a cgroup to write to, reports are checked only by the PID.
     """
     with containers(needed=False) as made:
         cards, processes = Cards(), Processes()
