@@ -1,1 +1,1 @@
-"""The benchmarks, whose figures are in bench/README.md."""
+"""The benchmarks of the project. bench/README.md describes them."""

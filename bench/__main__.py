@@ -39,7 +39,7 @@ from bench.runs import Result
 
 
 class Options(NamedTuple):
-    """How long to measure, and existing programs of peers."""
+    """How long to measure, and paths of programs of peers that exist already."""
 
     rounds: int
     seconds: float

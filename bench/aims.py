@@ -1,4 +1,4 @@
-"""The aims of the figures, and the reasons why some figures miss them."""
+"""Lists the aims of the figures, and the reasons why some figures miss them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from bench.runs import Figure, Run
 
 
 class Aim(NamedTuple):
-    """A bound on the median of a figure; `reason` is shown where it is missed."""
+    """A bound on the median of a figure. `reason` is shown if the figure misses it."""
 
     part: str
     figure: str

@@ -1,4 +1,7 @@
-"""Measure what a pod's creation costs at a real API server: with no webhook, ours, or a minimal one in Go."""
+"""Measures the cost of a pod's creation at a real API server: without a webhook, with ours, or with a minimal one.
+
+The minimal webhook is written in Go.
+"""
 
 import re
 import statistics
@@ -40,7 +43,7 @@ kubernetes/kubernetes staging/src/k8s.io/apiserver/pkg/admission/metrics/metrics
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods of one kind, created over this many connections at once."""
+    """Pods of one kind, created over a number of connections at once."""
 
     payload: Payload
     connections: int
@@ -56,7 +59,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measured round.
+    """The result of one measured round.
 
     Latencies are in milliseconds; `calls` is the API server's time in webhooks per pod, also in ms.
 
@@ -73,7 +76,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The parts that every round needs."""
+    """The programs and settings that every round needs."""
 
     folder: Path
     cluster: Cluster
@@ -83,7 +86,7 @@ class Bench:
     seconds: float
 
     def round(self, load: Load, webhook: str) -> Round:
-        """Register one webhook, or none; warm up; measure once; delete the pods."""
+        """Measure once with one webhook or none: register it, warm up, create pods, delete them."""
         self.register(webhook)
         calls, took = self.calls()
         pods = self.create(load, webhook, WARM_UP).requests

@@ -35,7 +35,7 @@ KINDS = 4
 
 
 def run(pods: int, rounds: int) -> Result:
-    """Fill a cluster and audit it."""
+    """Fill a cluster with pods, audit it, and return the result."""
     try:
         programs = binaries.find(("etcd", "kube-apiserver", "kubectl"))
     except binaries.Missing as missing:

@@ -1,4 +1,4 @@
-"""Measure what `slicewarden check` costs: its start, ten thousand manifests against a thousand, and in one file."""
+"""Measures the cost of `slicewarden check`: its start, and ten thousand manifests against one thousand."""
 
 import json
 import os
@@ -145,7 +145,7 @@ OTHERS = (
 
 
 def mixed(folder: Path) -> int:
-    """Write a folder of that mix, and return the number of workloads in it."""
+    """Write a folder of different files in a fixed proportion, and return the number of workloads in it."""
     judged = round(JUDGED * (FILES - DEFINITIONS))
     manifests(folder, judged)
     for number in range(judged, FILES - DEFINITIONS):

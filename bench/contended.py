@@ -1,4 +1,4 @@
-"""A model of a contended card, from the study that the turns are based on (Table 1), with the agent's planner.
+"""Models a contended card with the agent's own planner, after the study on which the turns are based.
 
 SIMULATION, fitted to Table 1 of the study (RTX 3090, one product of two matrices of 13,312² in each container). Nothing
 here was measured on a card. The planner is the agent's own; its looks, NVML's sample period and freezes are simulated.
@@ -36,7 +36,10 @@ class Job:
 
 
 def sized(side: int) -> Job:
-    """Return the work for matrices of another side: kernels grow by its cube, copies by its square."""
+    """Return the work for matrices of another size.
+
+    Kernel time grows with the cube of the side, copy time with its square.
+    """
     part, job = side / SIDE, Job()
     return Job(job.start, job.copy * part**2, job.kernel * part**3, job.end * part**2)
 
@@ -51,7 +54,7 @@ RULES = Contention(FIRST_COME, longest=10**6)
 
 
 class Ends(NamedTuple):
-    """Seconds until the last container has ended, and until each has on average."""
+    """The seconds until the last container ended, and the mean over all containers."""
 
     last: float
     mean: float
@@ -62,18 +65,18 @@ Manager = Callable[[float, int, dict[str, Job], dict[str, int]], None]
 
 
 def together(count: int, work: Job | None = None) -> Ends:
-    """Run all containers at once."""
+    """Simulate running all containers at once."""
     return _run(count, lambda *_: None, work)
 
 
 def one_after_the_other(count: int) -> Ends:
-    """Start each container when the one before it has ended."""
+    """Simulate starting each container when the one before it has ended."""
     alone = together(1).last
     return Ends(count * alone, alone * (count + 1) / 2)
 
 
 def managed(count: int, rules: Contention = RULES, work: Job | None = None) -> Ends:
-    """Let the agent's planner freeze the waiting containers. Their probes tolerate the policy's `longestSeconds`."""
+    """Simulate containers that the agent's planner freezes. Their probes tolerate the policy's `longestSeconds`."""
     state = plan.TurnState(found=frozenset())
 
     def look(now: float, busy: int, left: dict[str, Job], shares: dict[str, int]) -> None:
@@ -90,7 +93,7 @@ def managed(count: int, rules: Contention = RULES, work: Job | None = None) -> E
 
 
 def to_the_letter(count: int) -> Ends:
-    """Use the study's algorithm as published, with one reading of the card's use for its inner loop (literal.py)."""
+    """Simulate the study's algorithm as published (literal.py). Its inner loop reads the card's use once."""
     running = 0
 
     def look(_now: float, busy: int, left: dict[str, Job], _shares: dict[str, int]) -> None:

@@ -30,7 +30,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def run(seconds: float = 60.0) -> Result:
-    """Run a controller until its policy is in force, then for so many seconds more."""
+    """Run a controller until its policy is in force, and then measure it for a number of seconds."""
     with tempfile.TemporaryDirectory() as folder, installed() as api:
         value = yaml.safe_load(POLICY.read_text("utf-8"))
         value["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"

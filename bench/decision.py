@@ -41,7 +41,7 @@ class Case:
 
 
 def mutated(engine: Engine, facts: Facts, body: bytes) -> bytes:
-    """Write the review that the API server sends to `/validate` after `/mutate` has answered this one."""
+    """Return the review that the API server sends to `/validate` after `/mutate` has answered the given one."""
     whole = orjson.loads(body)
     verdict = engine.mutate(admission.decode(body), facts)
     whole["request"]["object"] = jsonpatch.apply(whole["request"]["object"], verdict.patch)
@@ -61,7 +61,7 @@ def run() -> Result:
 
 
 def cases(engine: Engine, facts: Facts) -> list[Case]:
-    """Return the lines of the table. Raises AssertionError if a decision is not the expected one."""
+    """Return the cases to measure. Raises AssertionError if a decision is not the expected one."""
 
     def mutate(body: bytes) -> bytes:
         request = admission.decode(body)
@@ -112,7 +112,7 @@ def _check(engine: Engine, facts: Facts, payload: payloads.Payload, after: bytes
 
 
 def parse_only(body: bytes) -> bytes:
-    """Read and write a review, and decide nothing."""
+    """Decode and encode a review without a decision, as the baseline."""
     return orjson.dumps(orjson.loads(body))
 
 

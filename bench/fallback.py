@@ -48,7 +48,10 @@ SPENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measured round: pods created alternately in both namespaces, and the API server's ms in policies per pod."""
+    """The result of a round in which pods were created alternately in both namespaces.
+
+    It includes the milliseconds that the API server spent in policies per pod.
+    """
 
     bare: Report
     with_fallback: Report
@@ -112,7 +115,7 @@ class Bench:
     trusted: list[str]
 
     def round(self, payload: Payload, connections: int, seconds: float) -> Round:
-        """Warm up, create pods in both namespaces by turns, and delete them."""
+        """Warm up, create pods alternately in both namespaces, and delete them."""
         self.create(payload, connections, WARM_UP)
         before = self.spent()
         bare, with_fallback = self.create(payload, connections, seconds)
@@ -145,7 +148,7 @@ class Bench:
 
 
 def steered(payload: Payload) -> dict[str, Any]:
-    """The pod of a payload as /mutate leaves it, without a namespace."""
+    """Return the pod of a payload as `/mutate` patches it, without a namespace."""
     engine, facts = Engine(load_policy(str(POLICY)), rules.walk()), Facts.of(map(_namespace, (WITH_FALLBACK, BARE)))
     pod = apiserver.sent(payload)
     pod["metadata"]["namespace"] = WITH_FALLBACK

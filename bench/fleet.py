@@ -26,7 +26,7 @@ CALLS = 2
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Replicas and the API servers that call them. `timeout` and `handshake` are in seconds."""
+    """The replicas of a webhook and the API servers that call them. `timeout` and `handshake` are in seconds."""
 
     replicas: int
     workers: int = 2
@@ -61,7 +61,7 @@ class Played:
         return max(self.answered) * len(self.answered) / max(1, sum(self.answered))
 
     def late(self, timeout: float) -> int:
-        """Return how many calls took longer than an API server waits."""
+        """Return how many calls took longer than an API server waits for an answer."""
         return sum(each > timeout for each in self.taken)
 
 
@@ -74,7 +74,7 @@ class _Worker:
         self._ends: deque[float] = deque()
 
     def end(self, now: float, work: float, waiting: int) -> float | None:
-        """Return when this call will be done; None if too many wait."""
+        """Return the time at which a call will be answered; None if too many calls wait."""
         while self._ends and self._ends[0] <= now:
             self._ends.popleft()
         if len(self._ends) > waiting:
@@ -195,7 +195,10 @@ def play(
     seed: int = 0,
     calls: int = CALLS,
 ) -> Played:
-    """Create so many pods a second for so long (Poisson), each call with a service time in seconds."""
+    """Simulate creations at a mean rate per second (a Poisson process) for a time in seconds.
+
+    Each call takes a service time in seconds.
+    """
     random = Random(seed)  # noqa: S311 - a simulation
 
     def arrivals() -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""How the cost of a decision grows with the sizes of the pod, the policy and the facts."""
+"""Measures how the cost of a decision grows with the sizes of the pod, the policy and the facts."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ ROUNDS, TIMES, PARTS = 200, 3, 5
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A decision at one size."""
+    """A decision to measure at one size."""
 
     engine: Engine
     facts: Facts
@@ -119,7 +119,7 @@ policy, each for a namespace of its own; the pools offer the resource that the p
 
 
 def containers(count: int) -> Request:
-    """A GPU pod of so many containers, of which one asks for a GPU."""
+    """Return a GPU pod with this many containers, of which one requests a GPU."""
     request = admission.decode(payloads.small().body)
     pod = orjson.loads(orjson.dumps(request.object))
     (first,) = pod["spec"]["containers"]
