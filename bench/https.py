@@ -1,4 +1,4 @@
-"""Measure HTTPS on loopback as clients see it: Slicewarden, a minimal webhook in Go, and webhooks that people run."""
+"""Measures HTTPS on loopback as clients see it: Slicewarden, a minimal webhook in Go, and common webhooks."""
 
 import base64
 import http.client
@@ -34,9 +34,9 @@ SERVE = [sys.executable, "-m", "webhook", "serve", "--policy", str(POLICY), "--f
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server under test: its port, its processes, and the patch of each payload as it writes it, in base64.
+    """A server to measure: its port, its processes, and for each payload its patch in base64, as the server writes it.
 
-    None stands for a patch that it writes differently each time, as Go's maps have no order.
+    A patch of None is written differently each time, because Go's maps have no order.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Reviews over several connections: one after another on each, or at a fixed total rate per second."""
+    """Reviews over several connections: one after the other on each, or at a fixed total rate per second."""
 
     payload: Payload
     connections: int
@@ -55,13 +55,13 @@ class Load:
 
     @property
     def words(self) -> str:
-        """Its name in tables."""
+        """The load in words, for tables."""
         return f"{self.connections} at {self.rate}/s" if self.rate else str(self.connections)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measured round of one server."""
+    """The result of one measured round of one server."""
 
     rps: float
     p50: float
@@ -73,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The parts that every round needs: the load generator and its files."""
+    """The load generator and its files, which every round needs."""
 
     folder: Path
     rounds: int
@@ -152,7 +152,7 @@ def run(rounds: int, seconds: float, given: Mapping[str, Path]) -> Result:
 
 
 def certificates(folder: Path) -> None:
-    """Write an authority (ca.crt), and a certificate of it for loopback (tls.crt, tls.key)."""
+    """Write a CA certificate (ca.crt), and a certificate of that CA for loopback (tls.crt, tls.key)."""
     now = datetime.now(UTC)
     ca = issue_ca("slicewarden-bench", now)
     pair = issue_serving(ca, ["localhost"], ["127.0.0.1"], now)
@@ -213,7 +213,7 @@ def _ask(port: int, trust: ssl.SSLContext, payload: Payload) -> str:
 
 
 def patched(pod: dict[str, Any], written: str) -> Any:
-    """The pod as a patch in base64 leaves it; without one as it is."""
+    """Return the pod after a patch in base64 has been applied. Without a patch it is unchanged."""
     return jsonpatch.apply(pod, orjson.loads(base64.b64decode(written)) if written else ())
 
 
@@ -230,7 +230,7 @@ Measured = dict[Load, list[dict[str, Round]]]
 
 
 def measure(bench: Bench, servers: Sequence[Server], load: Load) -> list[dict[str, Round]]:
-    """Measure all servers alternately, by name; the first one changes from round to round."""
+    """Measure all servers alternately. Another server is the first in each round."""
     rounds = []
     for number in range(bench.rounds):
         first = number % len(servers)

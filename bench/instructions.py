@@ -20,7 +20,7 @@ WARM_UP = 20
 
 
 def run() -> Result:
-    """Count. Raises CannotRun without valgrind."""
+    """Count the instructions of each case. Raises CannotRun without valgrind."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise CannotRun("instructions are counted by valgrind, which is not on the PATH")
@@ -47,9 +47,9 @@ def _counted(file: Path) -> str:
 
 
 def main() -> None:
-    """Run each case in its own child process, whose count includes the parent's work; the first child does nothing.
+    """Run each case in a child process of its own. The first child does nothing: its count is the parent's work.
 
-    Writes a line for each: its process, the review and the call.
+    Writes a line for each child: its process, the review and the call.
     """
     engine, facts = load_engine(str(POLICY), str(FACTS))
     measured = cases(engine, facts)

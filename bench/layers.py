@@ -149,7 +149,7 @@ def _cells(payload: str, layer: str, before: str | None, figures: Figures) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The parts that all servers share. `log` is the descriptor of a pipe, which is read."""
+    """The parts that all servers share. `log` is the descriptor of a pipe that is emptied."""
 
     engine: Judge
     facts: Facts

@@ -1,4 +1,4 @@
-"""Measure the largest reviews that are judged, and some that are refused. Each consists mostly of one kind of entry."""
+"""Measures the largest reviews that are judged, and some that are refused. Each has mostly one kind of entry."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -25,7 +25,7 @@ SETTINGS = ",".join(f"a{n}:1" for n in range(580))[:4000].rpartition(",")[0]
 
 
 def pod(**spec: Any) -> Object:
-    """A pod that asks for a shared GPU and may be trusted."""
+    """Return a pod that requests a shared GPU and may be trusted."""
     gpu = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     metadata = {"name": "p", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [gpu], **spec}}
@@ -149,7 +149,7 @@ def accepted(engine: Engine, facts: Facts, make: Callable[[int], Object]) -> tup
 
 
 def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, float]:
-    """Return CPU seconds of both halves of a creation, of an update, and between two checks of the clock."""
+    """Return CPU seconds of both calls for a creation, of an update, and between two checks of the clock."""
     body = admission.wrap(item)
     looks = [process_time()]
 
@@ -176,7 +176,7 @@ def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, f
 
 
 def refused_at(engine: Engine, facts: Facts, make: Callable[[int], Object], size: int, length: int) -> float:
-    """Return the CPU seconds of a refused object: the largest that an API server accepts, or that can be read."""
+    """Return the CPU seconds until the largest object that an API server accepts, or that can be read, is refused."""
     times = MOST / length
     while times > 1:
         try:
@@ -187,7 +187,7 @@ def refused_at(engine: Engine, facts: Facts, make: Callable[[int], Object], size
 
 
 def run() -> Result:
-    """Measure each kind at the largest size that is judged, and the largest that an API server accepts."""
+    """Measure each kind of entry at the largest size that is judged, and at the largest that an API server accepts."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     settle()
     rows, judged, gaps = [], [], []

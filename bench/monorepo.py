@@ -1,4 +1,4 @@
-"""Measure `slicewarden check` on 300 kustomizations and 100 charts, next to kustomize and kubeconform."""
+"""Measures `slicewarden check` on 300 kustomizations and 100 charts, next to kustomize and kubeconform."""
 
 import os
 import shlex
@@ -79,7 +79,10 @@ def write(folder: Path) -> None:
 
 
 def measure(folder: Path, environment: dict[str, str]) -> tuple[str, list[Figure]]:
-    """Return a table and the figures: with an empty cache, a full one, and by the programs alone that are there."""
+    """Measure with an empty cache, with a full one, and only the programs that are installed.
+
+    Returns a table and figures.
+    """
     write(folder)
     environment = {**environment, "XDG_CACHE_HOME": str(folder.parent / "monorepo-cache")}
     command = [sys.executable, "-m", "webhook", "check", str(folder), "--policy", str(POLICY), "--facts", str(FACTS)]

@@ -33,7 +33,7 @@ with the run that gave the figures, whose ratios are to the CPython 3.11.7 that 
 
 
 def write() -> None:
-    """Write all of them."""
+    """Write all pages and figures."""
     kept = runs.read()
     for file, text in pages(kept).items():
         file.write_text(text, "utf-8")
@@ -56,7 +56,7 @@ def filled(text: str, figures: str) -> str:
 
 
 def page(kept: Mapping[str, Run]) -> str:
-    """Write the page: the aims and the charts."""
+    """Write the page on speed: the aims and the charts."""
     return f"""# How fast it is
 
 `make bench` measures these figures, keeps them in `bench/runs`, and writes this page. [bench](../../bench/README.md)

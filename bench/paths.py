@@ -1,4 +1,4 @@
-"""Measures the cost of a path that names its policy, and the memory of each additional policy in a worker."""
+"""Measures the cost of a path that names its policy, and how much memory each additional policy takes in a worker."""
 
 import json
 import os
@@ -28,7 +28,7 @@ RELEASE = "bench"
 
 
 class NothingNeeded:
-    """A cluster whose facts have all been read."""
+    """Stands for a cluster whose facts have all been read."""
 
     def follow(self, wanted: object) -> None:
         """Read nothing more."""
@@ -40,7 +40,7 @@ class NothingNeeded:
 
 
 def run() -> Result:
-    """Measure both. Times are those of the CPU, so that other load on the machine does not count."""
+    """Measure both. Times are CPU times, so that other load on the machine does not count."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     plain = ReviewApplication(engine, lambda: facts, lambda _: None)
     judges = holding([engine.policy])
@@ -73,7 +73,7 @@ def run() -> Result:
 
 
 def holding(policies: list[Policy]) -> Revisions:
-    """Return the policies that a worker holds."""
+    """Return the revisions of a worker that has loaded these policies."""
     read = partial(revisions.read, rules=rules.releases(), frameworks=frameworks.names())
     making = partial(Engine, rules=rules.walk())
     judges = Revisions(RELEASE, (ReplicaState(1), 0), NothingNeeded(), read, making, lambda _: None)

@@ -1,4 +1,4 @@
-"""The AdmissionReviews that are measured, as kube-apiserver sends them when a ReplicaSet makes a pod."""
+"""Makes the AdmissionReviews to measure, as kube-apiserver sends them when a ReplicaSet creates a pod."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ _GPU = {
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One review's bytes. `gpu` is whether the pod requests a GPU, and so is patched."""
+    """The bytes of one review. `gpu` is whether the pod requests a GPU, so that it is patched."""
 
     name: str
     body: bytes
@@ -29,20 +29,20 @@ class Payload:
 
 
 def small() -> Payload:
-    """A trusted pod of one container that asks for a GPU: 4 KB."""
+    """Return the review of a trusted pod with one container that requests a GPU: 4 KB."""
     pod = _pod("inference", [_container("server", 0, env=4, **_GPU)], trusted=True)
     return _payload("4 KB", pod, 4096, gpu=True)
 
 
 def large() -> Payload:
-    """A trusted pod of ten containers, of which one asks for a GPU: 40 KB."""
+    """Return the review of a trusted pod with ten containers, of which one requests a GPU: 40 KB."""
     containers = [_container("trainer", 0, env=22, **_GPU)]
     containers += [_container(f"sidecar-{index}", index, env=22, **_PAUSE) for index in range(1, 10)]
     return _payload("40 KB", _pod("training", containers, trusted=True), 40960, gpu=True)
 
 
 def plain() -> Payload:
-    """A pod of one container without a GPU: 4 KB. Most pods of a cluster are like this."""
+    """Return the review of a pod with one container without a GPU: 4 KB. Most pods of a cluster are like this."""
     pod = _pod("storefront", [_container("server", 0, env=4, **_PAUSE)], trusted=False)
     return _payload("4 KB, no GPU", pod, 4096, gpu=False)
 

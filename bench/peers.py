@@ -1,4 +1,4 @@
-"""Webhooks in common use, measured next to ours. They are built from the pins in this folder, or given."""
+"""Finds common webhooks to measure next to ours. They are built from the pins in this folder, or given by path."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Measure the cost of a server's processes, as Linux counts it in /proc, and the cost of a command."""
+"""Measures the cost of a server's processes, as Linux counts it in /proc, and the cost of a command."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _TICK = 1_000_000 // os.sysconf("SC_CLK_TCK")  # microseconds
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a command: seconds, seconds of all cores together, and MiB of its largest process."""
+    """The cost of a command: elapsed seconds, CPU seconds of all cores, and the MiB of its largest process."""
 
     wall: float
     cpu: float
@@ -92,18 +92,18 @@ def tree(root: int) -> list[int]:
 
 
 def cpu(pids: list[int]) -> int:
-    """Microseconds of CPU time, in user and in system mode, that the processes have used."""
+    """Return the microseconds of CPU time that the processes have used, in user and in system mode."""
     return sum(_TICK * (int(fields[11]) + int(fields[12])) for pid in pids if (fields := _stat(pid)))
 
 
 def resident(pids: list[int]) -> float:
-    """MiB of memory that the processes use. A page that several share counts for each of them."""
+    """Return the MiB of memory that the processes use. A page that several of them share counts for each."""
     page = os.sysconf("SC_PAGE_SIZE")
     return sum(page * int(fields[21]) for pid in pids if (fields := _stat(pid))) / 2**20
 
 
 def charged(pids: list[int]) -> float:
-    """MiB of memory that the processes use together. A page that several share counts once (Pss)."""
+    """Return the MiB of memory that the processes use together. A page that several of them share counts once (Pss)."""
     total = 0
     for pid in pids:
         with suppress(OSError):

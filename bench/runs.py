@@ -1,7 +1,7 @@
-"""Keeps what the benchmarks measured: a file for each part, which its next run overwrites.
+"""Keeps the results of the benchmarks: a file for each part, which its next run overwrites.
 
 A part returns a `Result`: its tables as text, and its figures, each made by `figure(name, unit, values)`.
-`bench/aims.py` says what a figure should be.
+`bench/aims.py` has the aims of the figures.
 """
 
 import json
@@ -45,7 +45,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine of a measurement. `load` is its mean load over the minute before."""
+    """The machine of a measurement. `load` is its load average over the minute before."""
 
     cpu: str
     cores: int
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Whether the machine had other work when it began."""
+        """Whether the machine had other work when the measurement began."""
         return self.machine.load > self.machine.cores
 
 
@@ -121,7 +121,7 @@ def machine() -> Machine:
 
 
 def commit() -> str:
-    """Name the measured tree: its commit, and a + if the measured files differ from it."""
+    """Return the commit of the measured tree, with a + if the measured files differ from it."""
     head = _git("rev-parse", "--short=9", "HEAD")
     return head + "+" * bool(_git("status", "--porcelain", "--", *MEASURED)) if head else "unknown"
 

@@ -185,7 +185,7 @@ def _process(*words: str) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Seconds of CPU that a call costs a worker, of many calls; and a new connection."""
+    """The CPU seconds of a worker for a call (the mean of many), and for a new connection."""
 
     seconds: list[float]
     handshake: float
@@ -318,13 +318,13 @@ def _returns(call: Call) -> str:
 
 
 def recorded(name: str) -> Object:
-    """The object of a review that a real API server sent."""
+    """Return the object of a review that a real API server sent."""
     item: Object = json.loads((RECORDED / f"{name}.json").read_text("utf-8"))["request"]["object"]
     return item
 
 
 def node() -> Object:
-    """A node with a shared GPU, with the images that a kubelet reports."""
+    """Return a node with a shared GPU, with the images that a kubelet reports."""
     item = dict(recorded("update-node"))
     images = [
         {
@@ -340,7 +340,7 @@ def node() -> Object:
 
 
 def pod() -> Object:
-    """A pod that runs on a node and holds a GPU."""
+    """Return a running pod on a node, with a GPU."""
     item = dict(recorded("create-pod-replicaset"))
     item["spec"] = {**item["spec"], "nodeName": "NODE"}
     item["status"] = {"phase": "Running"}
@@ -348,7 +348,7 @@ def pod() -> Object:
 
 
 class Listed:
-    """Objects made from one, by its name: pages of a list, and events."""
+    """Many objects made from one by changing the name, as pages of a list and as watch events."""
 
     def __init__(self, item: Object, count: int, within: int = 1) -> None:
         name = item["metadata"]["name"]
@@ -357,7 +357,7 @@ class Listed:
         self.events: queue.Queue[bytes] = queue.Queue()
 
     def one(self, number: int, labels: dict[str, str] | None = None) -> str:
-        """Return the JSON of one."""
+        """Return the JSON of one object."""
         text = self.text.replace('"NAME"', f'"object-{number}"').replace('"NODE"', f'"object-{number // self.within}"')
         if labels is None:
             return text
@@ -373,7 +373,7 @@ class Listed:
         return f'{{"metadata":{json.dumps(metadata)},"items":[{items}]}}'.encode()
 
     def change(self, number: int, labels: dict[str, str] | None = None) -> None:
-        """Send a change through the watch; without labels it is a heartbeat."""
+        """Send the change of an object through the watch. Without labels it is a heartbeat."""
         text = f'{{"type":"MODIFIED","object":{self.one(number, labels)}}}\n'
         self.events.put(text.encode())
 
@@ -414,7 +414,7 @@ def serve(size: int) -> None:
 
 
 def follow(url: str) -> Cost:
-    """Follow a cluster as a worker does, and measure."""
+    """Follow a cluster as a worker does, and measure the cost."""
     sys.setswitchinterval(SWITCH)
     engine = Engine(load_policy(str(POLICY)), rules.walk())
     heard = 0

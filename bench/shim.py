@@ -1,4 +1,4 @@
-"""Measure the cost of the memory shim for each start of Python: CPU time of `python -c pass`, with and without it."""
+"""Measures the cost of the memory shim at each start of Python: CPU time of `python -c pass`, with and without it."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Figures as Markdown tables."""
+"""Writes figures as Markdown tables."""
 
 import statistics
 from collections.abc import Iterable, Sequence

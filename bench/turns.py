@@ -35,7 +35,7 @@ def run() -> Result:
 
 
 def played() -> str:
-    """Write the table of the simulation."""
+    """Simulate, and write the table."""
     rows = []
     for count in COUNTS:
         ways = (contended.together, contended.managed, contended.one_after_the_other, contended.to_the_letter)
@@ -50,7 +50,7 @@ def played() -> str:
 
 
 def measured() -> list[Figure]:
-    """Measure real processes in real cgroups; milliseconds."""
+    """Measure real processes in real cgroups, in milliseconds."""
     root = mount()
     if root is None or not os.access(root, os.W_OK):
         raise CannotRun("turns need a cgroup v2 that this user may write to")

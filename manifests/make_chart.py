@@ -1,7 +1,7 @@
-"""Writes what the Helm chart has in common with what kustomize is given, and the rights in both: `make chart`.
+"""Writes the parts of the Helm chart that come from the manifests for kustomize, and the RBAC rights of both.
 
-A template is a file of ours with some of its text replaced by what a value says. The chart's own parts, its values and
-notes, are written by hand.
+`make chart` runs it. A template is one of our files in which some text is replaced by values of the chart. The chart's
+own parts, its values and its notes are written by hand.
 """
 
 import re
@@ -29,7 +29,10 @@ LABEL = "app.kubernetes.io/part-of: slicewarden"
 
 @dataclass(frozen=True)
 class Template:
-    """A file of the manifests, under which condition it counts, and what takes the place of text that is there once."""
+    """A file of the manifests, the condition under which it is in the chart, and replacements of texts in it.
+
+    Each replaced text occurs once in the file.
+    """
 
     source: str
     only: str = ""
@@ -239,7 +242,10 @@ TEMPLATES = {
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Make every file that is not written by hand: where it lies, and its text. ValueError where a source differs."""
+    """Make every file of the chart that is not written by hand, by its path.
+
+    Raises ValueError if a source has changed.
+    """
     made = {
         **dict(make_rbac.files()),
         **dict(make_fallback.files()),
@@ -281,7 +287,7 @@ def _text(template: Template, made: Mapping[Path, str]) -> str:
 
 
 def main() -> None:
-    """Write them."""
+    """Write the files."""
     for file, text in files():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")

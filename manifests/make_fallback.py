@@ -1,6 +1,6 @@
 """Writes the fallback as it is installed with a controller: policies that deny nothing yet, and their bindings.
 
-The bindings never change. The controller gives a policy its validations while one policy is in force.
+The bindings never change. The controller adds validations to a policy while exactly one policy is in force.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ NOTE = "# Written by `make chart`. The controller fills the policies; the bindin
 def made() -> Iterator[Made]:
     """Make the policies without validations, then their bindings.
 
-    A binding says again what its policy is asked about, and skips the namespaces that must be able to start without the
-    webhook. So whoever may change only the policies cannot deny more.
+    A binding repeats the match constraints of its policy, and skips the namespaces that must be able to start without
+    the webhook. So a user who may change only the policies cannot deny more.
     """
     policy = load_sample()
     heard = {each.name: each for each in webhooks(policy)}
@@ -55,5 +55,5 @@ def made() -> Iterator[Made]:
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Make the file."""
+    """Make the file, by its path."""
     yield FILE, NOTE + "".join(f"---\n{goyaml_writer.write(each)}" for each in made())

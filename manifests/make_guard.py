@@ -1,6 +1,7 @@
-"""Writes the guard of the controller's token: a part of `make chart`.
+"""Writes the admission policy that limits what the controller's token may do. `make chart` runs it.
 
-It allows what a policy of any kind may register, by the tables of the registration and of the workloads, and no more.
+It allows the controller to register only what some policy can need, by the tables of the registration and of the
+workloads.
 """
 
 import re
@@ -95,7 +96,7 @@ metadata:
 
 
 def variables() -> dict[str, str]:
-    """Return the variables that are made of tables: what may be asked about, and by which path."""
+    """Return the variables that come from tables: the requests that may be registered, and the paths."""
     judged = sorted({*_pairs(each for rules in JUDGED.values() for each in rules), *_workloads()})
     patched = sorted(_pairs(PATCHED))
     manner = f"(-({'|'.join(each for each in Manner if each)}))?"
@@ -110,7 +111,7 @@ def variables() -> dict[str, str]:
 
 
 def validations() -> Iterator[tuple[str, str]]:
-    """Yield each expression, and the message of its refusal."""
+    """Yield each expression, with the message for a request that it refuses."""
     service = "hook.clientConfig.service"
     yield (
         "!variables.registration || (oldObject != null "
@@ -207,7 +208,7 @@ def _pairs(asked: Iterable[Asked]) -> set[str]:
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Make the file."""
+    """Make the file, by its path."""
     written = HEAD
     for name, expression in variables().items():
         written += f"    - name: {name}\n      expression: >-\n{_folded(expression)}"

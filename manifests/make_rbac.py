@@ -1,6 +1,6 @@
-"""Writes the rights with which the webhook, the audit, the proof and the controller read a cluster: in `make chart`.
+"""Writes the RBAC rights with which webhook, audit, proof and controller read a cluster. `make chart` runs it.
 
-They are those of the kinds of facts (`webhook/facts/kinds`), and those of what else each of them reads.
+They are the rights to the kinds of facts (`webhook/facts/kinds`), and to the other objects that each program reads.
 """
 
 import re
@@ -25,7 +25,7 @@ NOTE = "rules:  # written by `make chart`\n"
 
 
 class Right(NamedTuple):
-    """A right to a resource, and when it is used; empty for always."""
+    """A right to read a resource, and the reason why it is needed under some policies; empty if under all."""
 
     group: str
     plural: str
@@ -41,7 +41,7 @@ def _facts(*reaches: Reach) -> Iterator[Right]:
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Make the files with the rights: where each lies, and its text. ValueError where a role is missing."""
+    """Make the files with the rights, by their paths. Raises ValueError if a role is missing."""
     asked = Right(REVIEWS.group, REVIEWS.plural, "For grants with `rbac`; without one nothing is asked.")
     everywhere = _rules(_facts(Reach.EVERYWHERE), VERBS) + _rules([asked], ("create",))
     within = _rules(_facts(Reach.WITHIN), VERBS)

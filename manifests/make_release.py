@@ -1,7 +1,7 @@
-"""Builds the files that a release publishes, from a commit: `make release`, or `python -m manifests.make_release`.
+"""Builds the files of a release from a commit: `make release`, or `python -m manifests.make_release`.
 
-Only committed files are read. The same commit makes the same bytes: each time in them is that of the commit. SHA256SUMS
-has the checksum of each file, and cosign signs it on request. docs/releases.md says how to verify a release.
+Only committed files are read. The same commit gives the same bytes, because each time in them is that of the commit.
+SHA256SUMS has the checksum of each file, and cosign signs it on request. docs/releases.md says how to verify a release.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _BY_DIGEST = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 
 
 class Unmade(Exception):
-    """A release cannot be made; the message is the reason, and the way out."""
+    """A release cannot be made. The message is the reason, and the way out."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Release:
 
     @property
     def named(self) -> str:
-        """The reference by which the manifests name the image."""
+        """The reference to the image in the manifests."""
         return self.image or IMAGE.format(version=self.version)
 
 
 def known(root: Path, image: str = "", *, rehearsal: bool = False) -> Release:
-    """Find the release that a checkout is at.
+    """Return the release that the commit of a checkout makes.
 
     Raises Unmade if a file was changed and not committed, if the commit has no tag of the version, or if an image is
-    named without its digest; a rehearsal needs no tag.
+    named without its digest. A rehearsal needs no tag.
     """
     if image and not _BY_DIGEST.fullmatch(image):
         raise Unmade(f"IMAGE is {image!r}, and others can change it; name it by its digest: NAME@sha256:DIGEST")
@@ -115,7 +115,7 @@ def _files(source: Path, release: Release) -> Iterator[tuple[str, bytes]]:
 
 
 def notes(changelog: str, version: str) -> str:
-    """Return the part of a version from the text of a changelog. Raises Unmade if there is none."""
+    """Return the section about a version from a changelog. Raises Unmade if there is none."""
     parts = re.split(r"^## (.+)$", changelog, flags=re.MULTILINE)[1:]
     for head, text in zip(parts[::2], parts[1::2], strict=True):
         if head.partition(",")[0].strip() == version:
@@ -124,7 +124,10 @@ def notes(changelog: str, version: str) -> str:
 
 
 def pinned(release: Release) -> Callable[[str], str]:
-    """Return what puts the image of the release in place of the name that the manifests have."""
+    """Return a function that puts the image of the release into the text of a manifest.
+
+    The function raises Unmade if the manifest has another image.
+    """
     name = re.compile(r"(?m)^(\s*image: )slicewarden:\S+(?:  # .*)?$")
 
     def put(text: str) -> str:
@@ -137,7 +140,7 @@ def pinned(release: Release) -> Callable[[str], str]:
 
 
 def packed(files: Mapping[str, bytes], top: str, time: int) -> bytes:
-    """Pack files into a compressed archive that is the same for the same files: one time, one owner, in order."""
+    """Pack files into a compressed archive whose bytes depend only on the files: fixed times, one owner, sorted."""
     written = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=written, mode="wb", mtime=time) as compressed,
@@ -184,9 +187,9 @@ def _sbom(source: Path, release: Release) -> dict[str, Any]:
 
 
 def spdx(sbom: Mapping[str, Any], release: Release) -> dict[str, Any]:
-    """Return the packages of a CycloneDX document, and which needs which, as SPDX 2.3 (spdx.github.io/spdx-spec/v2.3).
+    """Convert a CycloneDX document's packages and their dependencies to SPDX 2.3 (spdx.github.io/spdx-spec/v2.3).
 
-    It has no hashes: SPDX gives a package those of one file, and most packages have a wheel for each platform.
+    The result has no hashes: SPDX gives a package those of one file, and most packages have a wheel for each platform.
     """
     metadata = sbom["metadata"]
     root = metadata["component"]
@@ -269,13 +272,13 @@ def sums(files: Iterable[Path]) -> str:
 
 
 def sign(output: Path, options: Iterable[str], cosign: str = "cosign") -> Path:
-    """Have cosign sign SHA256SUMS, and with it every file, and return the bundle. Raises Unmade."""
+    """Sign SHA256SUMS, and thereby every file, with cosign, and return the bundle. Raises Unmade."""
     run(Path(), cosign, "sign-blob", "--yes", "--bundle", str(output / BUNDLE), *options, str(output / SUMS))
     return output / BUNDLE
 
 
 def unpack(root: Path, commit: str, folder: Path) -> None:
-    """Write the files of a commit. Raises Unmade if any of them would not be as it was committed.
+    """Write the files of a commit. Raises Unmade if a file would differ from the committed one.
 
     Attributes and settings of a checkout can leave files out of an archive, or change their ends of lines.
     """
@@ -338,7 +341,7 @@ def run(folder: Path, program: str, *arguments: str, environment: Mapping[str, s
 
 
 def main() -> None:
-    """Make a release; whatever is in the way ends it with status 1."""
+    """Make a release. Exits with status 1, and the reason, if it cannot be made."""
     parser = argparse.ArgumentParser(
         prog="python -m manifests.make_release", description="Build what a release publishes."
     )

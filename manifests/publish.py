@@ -34,7 +34,7 @@ _REGISTRY = re.compile(r"(?:localhost|(?=[^/]*[.:])[a-z0-9][a-z0-9.-]*)(?::[0-9]
 class Artifact:
     """An image or a chart in a registry: its name without a tag, the digest of its manifest, and its attestations.
 
-    `attested` has files of the release by the type that cosign knows them by.
+    `attested` has the attested files of the release by cosign's name for their type.
     """
 
     name: str
@@ -43,16 +43,17 @@ class Artifact:
 
     @property
     def reference(self) -> str:
-        """The reference that no push changes."""
+        """The reference by digest, which always names the same contents."""
         return f"{self.name}@{self.digest}"
 
 
 def publish(
     root: Path, output: Path, layout: Path, registry: str, options: Sequence[str], *, rehearsal: bool = False
 ) -> Iterator[str]:
-    """Publish the release that a checkout is at, and yield a line for each thing done.
+    """Publish the release of a checkout, and yield a line for each completed step.
 
-    `layout` is the folder of an OCI layout with the image; `options` are those with which cosign signs. Raises Unmade.
+    `layout` is the folder of an OCI layout with the image; `options` are the options with which cosign signs. Raises
+    Unmade.
     """
     if not _REGISTRY.fullmatch(registry):
         raise Unmade(f"REGISTRY is {registry!r}; give a host and a path in lower case, such as registry.example/gpu")
@@ -165,7 +166,7 @@ def _attest(to: Artifact, kind: str, file: Path, options: Sequence[str]) -> None
 
 
 def main() -> None:
-    """Publish a release; whatever is in the way ends it with status 1."""
+    """Publish a release. Exits with status 1, and the reason, if it cannot be published."""
     parser = argparse.ArgumentParser(prog="python -m manifests.publish", description="Publish a release.")
     parser.add_argument("registry", help="where the image and the chart go, such as registry.example/gpu")
     parser.add_argument("layout", type=Path, help="the folder of an OCI layout with the image")

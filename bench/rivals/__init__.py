@@ -1,4 +1,4 @@
-"""Compares other programs that check manifests, on the same pods, with their rule that is closest to one of ours."""
+"""Compares other programs that check manifests, on the same pods and each with the rule most similar to one of ours."""
 
 import json
 import os
@@ -56,7 +56,7 @@ class Checker:
 
 
 def run(rounds: int) -> Result:
-    """Run all of them alternately on the same pods. Raises Wrong if one finds different pods."""
+    """Run all checkers alternately on the same pods. Raises Wrong if one of them finds other pods."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "pods"
         violating = _write(folder)
@@ -150,7 +150,7 @@ def _rivals(folder: str) -> Iterator[Checker]:
 
 
 def built(pins: str, name: str, package: str, patience: str) -> str:
-    """Return a program of the pins in a folder here, and build it if necessary.
+    """Build a program of the pins in a folder here if necessary, and return it.
 
     If it is not available, return the reason.
     """
