@@ -1,8 +1,8 @@
-"""An API server in memory: objects with resourceVersions, patches, the probe, and replicas' health.
+"""Serves an API server in memory: objects with resourceVersions, patches, the probe, and replicas' health.
 
-It has what a controller of ours needs of one. `lost` ends the connection after a write was made, before its answer: to
-the controller that is to be killed there. Its clients are answered without a connection, which would take most of the
-time; whoever opens one by other means, as for replicas' health, gets plain HTTP.
+It has the parts that our controller needs. `lost` ends the connection after a write and before its answer, to a
+controller that the test then kills. The clients in this process are answered without a connection, which would take
+most of the time. Any other client, such as one for replicas' health, gets plain HTTP.
 """
 
 import json
@@ -46,7 +46,7 @@ POLICIES = "/apis/slicewarden.dev/v1alpha1/gpusharingpolicies"
 
 
 class ApiInMemory:
-    """The objects by their paths, and what happened to them."""
+    """The objects by their paths, and a record of the requests."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
@@ -83,7 +83,7 @@ class ApiInMemory:
         return client.ApiClient(settings)
 
     def put(self, path: str, item: Object) -> None:
-        """Store an object, as whoever installs it."""
+        """Store an object, as a user who installs it would."""
         with self._lock:
             self._version += 1
             metadata = {
@@ -99,7 +99,7 @@ class ApiInMemory:
         return ".".join(map(str, filled.named(self.objects[HALVES[half]])))
 
     def warnings(self) -> list[str]:
-        """What the probe's answer says, if replicas hold what is named."""
+        """The warnings in the answer to a probe, if replicas have loaded the named policies."""
         if not self.stale:
             for half, path in HALVES.items():
                 names = filled.named(self.objects[path]) if path in self.objects else ()
@@ -112,7 +112,7 @@ class ApiInMemory:
         ]
 
     def held(self) -> set[str]:
-        """What a replica holds that has just started."""
+        """The digests that a replica has loaded just after its start."""
         found = revisions.by_label(item for path, item in self.objects.items() if path.startswith(f"{MAPS}/"))
         halves = (self.objects[path] for path in HALVES.values() if path in self.objects)
         names = {name.digest for half in halves for name in filled.named(half)}
@@ -231,7 +231,7 @@ def _asked(api: ApiInMemory, method: str, target: str, headers: Mapping[str, str
 
 @contextmanager
 def serving() -> Iterator[ApiInMemory]:
-    """Serve one on loopback."""
+    """Serve an API server in memory on loopback."""
     api = ApiInMemory()
 
     class Handler(BaseHTTPRequestHandler):
@@ -306,7 +306,7 @@ def serving() -> Iterator[ApiInMemory]:
 
 @contextmanager
 def installed() -> Iterator[ApiInMemory]:
-    """Serve one with what an installation of a release has, but for the fallback."""
+    """Serve an API server with the objects of an installed release, without the fallback."""
     with serving() as started:
         for path in (*HALVES.values(), CHECK):
             kind = "Validating" if "validating" in path else "Mutating"

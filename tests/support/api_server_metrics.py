@@ -1,4 +1,4 @@
-"""The metrics of an API server about webhooks."""
+"""Reads the metrics of an API server about webhooks."""
 
 METRICS = {
     "apiserver_admission_webhook_admission_duration_seconds": ("name", "type", "operation", "rejected"),

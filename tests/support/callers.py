@@ -1,4 +1,4 @@
-"""Certificates of those who call the webhook."""
+"""Makes certificates for clients that call the webhook."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ def write(folder: Path, name: str, pair: certs.Pair) -> None:
 
 
 def caller(ca: certs.Pair, name: str, *dns: str) -> certs.Pair:
-    """A client's certificate, valid for an hour around now, with the DNS names if there are some."""
+    """Return a client's certificate with these DNS names, if any. It is valid for an hour around now."""
     issuer, key = x509.load_pem_x509_certificate(ca.certificate_pem), ec.generate_private_key(ec.SECP256R1())
     signer = load_pem_private_key(ca.key_pem, None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)

@@ -1,4 +1,4 @@
-"""Clones of this tree."""
+"""Makes clones of this tree."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests import ROOT
 
 
 def committed(root: Path) -> Path:
-    """Fill a new folder with what Git does not ignore here, changed files too, all of it in one commit."""
+    """Fill a new folder with all files that Git does not ignore here, changed files too, as one commit."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

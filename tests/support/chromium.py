@@ -1,4 +1,4 @@
-"""Chromium without a window, driven through its DevTools protocol over two pipes (chromium --remote-debugging-pipe)."""
+"""Drives Chromium without a window through its DevTools protocol over two pipes (chromium --remote-debugging-pipe)."""
 
 import base64
 import fcntl
@@ -30,7 +30,7 @@ FLAGS = (
 
 
 class Tab:
-    """A tab. `events` are those that it has sent: console messages, errors, and every request of the page."""
+    """A tab of the browser. `events` has its console messages, its errors, and every request of the page."""
 
     def __init__(self, send: Any, receive: Iterator[dict[str, Any]]) -> None:
         self._send, self._receive = send, receive
@@ -72,17 +72,17 @@ class Tab:
         return answer["result"].get("value")
 
     def look(self, *, dark: bool = False, width: int = 1200, height: int = 900) -> None:
-        """Choose the colours that the page is asked for, and the size of the window."""
+        """Choose the colour scheme for the page, and the size of the window."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def screenshot(self) -> bytes:
-        """The whole page as a PNG."""
+        """Return the whole page as a PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])
 
     def printed(self) -> bytes:
-        """The page as a PDF."""
+        """Return the page as a PDF."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=False)["data"])
 
     def said(self) -> list[str]:
@@ -91,14 +91,14 @@ class Tab:
         return [json.dumps(event["params"]) for event in self.events if event["method"] in kinds]
 
     def requested(self) -> list[str]:
-        """The addresses that the page asked for."""
+        """The addresses that the page has requested."""
         sent = (event["params"] for event in self.events if event["method"] == "Network.requestWillBeSent")
         return [each["request"]["url"] for each in sent]
 
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Tab]:
-    """Start a browser whose profile lies in a folder, and open a tab."""
+    """Start a browser with its profile in a folder, and open a tab."""
     ours_in, theirs_out = map(_high, os.pipe())
     theirs_in, ours_out = map(_high, os.pipe())
     command = shlex.join([str(PROGRAM), *FLAGS, f"--user-data-dir={folder}", "about:blank"])

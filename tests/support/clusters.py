@@ -1,4 +1,4 @@
-"""Invented clusters, as kubectl prints them, with everything that a file of facts must leave out."""
+"""Makes objects of invented clusters, as kubectl prints them, with everything that a file of facts must leave out."""
 
 import random
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def _gfd(product: str, memory: int, count: int, strategy: str, replicas: int) ->
 
 
 def large(gpu_nodes: int = 40, other_nodes: int = 60, pods: int = 1500, seed: int = 1) -> Iterator[Object]:
-    """A cluster of GPU nodes of three kinds and others, the GPU Operator, and pods of which a third hold a GPU."""
+    """Return a cluster with the GPU Operator, GPU nodes of three kinds, other nodes, and pods, a third with a GPU."""
     choice = random.Random(seed)  # noqa: S311 - a cluster, no secret
     for index in range(40):
         metadata = _noise(f"team-{index}", "", labels={"kubernetes.io/metadata.name": f"team-{index}"})
@@ -119,7 +119,7 @@ def large(gpu_nodes: int = 40, other_nodes: int = 60, pods: int = 1500, seed: in
 
 
 def agent(name: str, namespace: str, *, privileged: bool) -> Object:
-    """A DaemonSet on every node."""
+    """Return a DaemonSet that runs on every node."""
     container = {
         "name": "agent",
         "image": "registry.example.com/agent:1.2.3",
@@ -145,7 +145,7 @@ def agent(name: str, namespace: str, *, privileged: bool) -> Object:
 
 
 def pod(name: str, namespace: str, node: str, resource: str) -> Object:
-    """A pod of a Deployment that runs on a node, with a GPU if it asks for a resource."""
+    """Return a running pod of a Deployment, with a GPU if it requests a resource."""
     container = {
         "name": "main",
         "image": "registry.example.com/team/image:2026.01",

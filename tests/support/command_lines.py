@@ -1,4 +1,4 @@
-"""Command lines read as `slicewarden` reads them, without doing what they say."""
+"""Parses command lines as `slicewarden` does, without running the commands."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from webhook.cli.root import root
 
 
 def read(*words: str) -> dict[str, Any]:
-    """The values of a command's parameters. Raises click's errors, and Exit for what only prints."""
+    """Return the values of a command's parameters. Raises click's errors, and Exit for options that only print."""
     return _context(root, "slicewarden", [*words], None).params
 
 
@@ -25,5 +25,5 @@ def _context(command: click.Command, name: str, words: list[str], parent: click.
 
 
 def pages() -> Iterator[click.Context]:
-    """The contexts of all commands and of their groups, by which their help is written."""
+    """Return the contexts of all commands and groups, from which their help is written."""
     yield from parser.walk(click.Context(root, info_name="slicewarden", **root.context_settings))

@@ -1,4 +1,4 @@
-"""Check the messages of the commits since `BASE`: `python -m tests.support.commits`. CONTRIBUTING.md has the rules."""
+"""Checks the messages of the commits since `BASE`: `python -m tests.support.commits`. CONTRIBUTING.md has the rules."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ _INFLECTED = re.compile(r"(?!embed|feed|need|seed|shed|speed|bring|string).*(?:e
 
 
 def main(root: Path = ROOT, base: str = BASE) -> int:
-    """Return 1 after a line for each message that breaks a rule; 0 after one line where there is no such history."""
+    """Print a line for each message that breaks a rule, and return 1. Return 0 if the history is too short to check."""
     if _git(root, "merge-base", "--is-ancestor", base, "HEAD").returncode:
         print(f"commit messages are not checked: there is no history back to {base} here")
         return 0

@@ -1,6 +1,6 @@
 """Decides whether an API server sends a request to a webhook: by its rules, its namespaces and its conditions.
 
-As kubernetes/apiserver does it in pkg/admission/plugin/webhook: predicates/rules/rules.go,
+It decides as kubernetes/apiserver does in pkg/admission/plugin/webhook: predicates/rules/rules.go,
 predicates/namespace/matcher.go and matchconditions/matcher.go. The conditions are evaluated by Google's own CEL.
 """
 

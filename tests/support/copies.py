@@ -1,4 +1,4 @@
-"""Copies of the tree, to which a test adds a file as a contributor would."""
+"""Copies the tree, so that a test can add a file as a contributor would."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ FOLDERS = ("webhook", "certs", "docs", "policies", "manifests", "tests")
 
 
 def copy_tree(to: Path) -> Path:
-    """Copy the folders that commands read and write, the pages of the top folder and the settings; return `to`."""
+    """Copy the folders that commands read and write, the pages of the top folder and the settings. Returns `to`."""
     for name in FOLDERS:
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
     for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):

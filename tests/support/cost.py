@@ -1,4 +1,4 @@
-"""Count the cost of work in calls and not in seconds: the count is the same on every machine."""
+"""Counts the cost of work in function calls and not in seconds, so that it is the same on every machine."""
 
 import gc
 import sys

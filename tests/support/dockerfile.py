@@ -1,4 +1,4 @@
-"""The Dockerfile, and what it copies of the tree."""
+"""Reads the Dockerfile, and copies the files that it copies."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 
 
 def copy_sources(context: Path) -> None:
-    """Fill a new folder with what the Dockerfile copies, and nothing else."""
+    """Fill a new folder with the files that the Dockerfile copies, and nothing else."""
     for words in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
         *names, target = words.split()
         for name in names:

@@ -1,4 +1,4 @@
-"""A chart that `--fetch` downloads, and the objects that install it."""
+"""Makes a chart that `--fetch` downloads, and the objects that install it."""
 
 import subprocess
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ spec: {url: "URL"}
 
 
 def package(helm: Path, folder: Path, to: Path) -> Path:
-    """Write the chart into a folder, and return its archive, in another."""
+    """Write the chart into a folder, and return its archive, which is in another folder."""
     for name, text in CHART.items():
         path = folder / "web" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def package(helm: Path, folder: Path, to: Path) -> Path:
 
 
 def check(engine: Engine, facts: Facts, *, fetch: bool = True) -> Report:
-    """Judge the working folder."""
+    """Run `slicewarden check` on the working folder."""
     read = batches.read(["."], rendering=Options(fetch=fetch, cached=False))
     return read.judge(engine, facts, at=datetime.now(UTC))
 

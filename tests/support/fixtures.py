@@ -1,4 +1,4 @@
-"""The fixtures of the rules: their folders, their files, and what judges them."""
+"""Finds and judges the fixtures of the rules."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def settings(rule: str) -> tuple[Policy, Facts]:
 
 @cache
 def fixture(file: Path) -> tuple[Document, Place, Request]:
-    """The file's one document, where the judged object stands in it, and the request it makes."""
+    """Return the one document of a fixture, the path of the judged object in it, and the request that it makes."""
     (document,), problems = documents.read(file.read_text("utf-8"), file.name)
     assert problems == []
     if document.value["kind"] == "AdmissionReview":
@@ -73,7 +73,7 @@ def engine_of(rule: str, *, alone: bool = True) -> tuple[Engine, Facts]:
 
 @cache
 def files_of(rule: str) -> tuple[Path, ...]:
-    """The fixtures of a rule."""
+    """Return the fixtures of a rule."""
     return tuple(file for file in FILES if file.parent.name == rule)
 
 
@@ -84,5 +84,5 @@ def judged(file: Path) -> Verdict:
 
 
 def verb(file: Path) -> str:
-    """The claim in a fixture's name: allow, deny, warn or patch."""
+    """Return the claim in a fixture's name: allow, deny, warn or patch."""
     return file.name.partition("-")[0]

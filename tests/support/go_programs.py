@@ -1,4 +1,4 @@
-"""Programs that tests need, built once from the pins in a folder's go.mod."""
+"""Builds the programs that tests need, once, from the pins in a folder's go.mod."""
 
 import fcntl
 import hashlib
@@ -14,20 +14,20 @@ from pathlib import Path
 
 
 class Missing(Exception):
-    """Something has to be installed; the message says what, in one line."""
+    """A tool is not installed. The message names it, in one line."""
 
 
 class Unbuilt(Missing):
-    """A program could not be built, though all that it needs seemed to be there."""
+    """A program could not be built, although no needed tool was missing."""
 
 
 def cache() -> Path:
-    """The folder of what is built once, whatever the tree."""
+    """Return the folder for programs that are built once for all trees."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slicewarden"
 
 
 def lacking(folder: Path, names: Collection[str]) -> list[str]:
-    """Name the programs that a folder does not hold."""
+    """Return the names of the programs that a folder does not have."""
     return [name for name in names if not os.access(folder / name, os.X_OK)]
 
 
@@ -42,11 +42,11 @@ def built(
     cgo: bool = False,
     module: Callable[[], Path] | None = None,
 ) -> Path:
-    """Return the folder of the programs, which are Go packages by name; build those it lacks.
+    """Return the folder of some programs, and build those that are missing. The programs are Go packages by name.
 
-    `module` finds the folder that has the packages, where `go.mod` stands in for its own.
-    It is in the cache, by a hash of `go.mod`, `go.sum` and what Go code there is beside and below them. Raises Missing,
-    with the line `without_go` where there is no Go.
+    `module` returns the folder with the packages, whose `go.mod` is replaced by ours. The folder is in the cache, under
+    a hash of `go.mod`, `go.sum` and the Go code next to and below them. Raises Missing, with the line `without_go` if
+    Go is not installed.
     """
     sources = [pins / "go.mod", pins / "go.sum", *sorted(pins.rglob("*.go"))]
     hashed = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
@@ -114,5 +114,5 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """Print a line for people who wait."""
+    """Print a line about the progress."""
     print(message, file=sys.stderr, flush=True)

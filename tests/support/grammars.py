@@ -1,7 +1,7 @@
-"""How frameworks read their variables, written a second time from what running them showed.
+"""Reads the frameworks' variables a second time, independently of the product, from what runs of them showed.
 
-Each function takes an environment and returns the limit its framework keeps, as a fraction of the card or in bytes,
-None for no limit. It raises Fails where the framework would not run.
+Each function takes an environment and returns the limit that its framework applies, as a fraction of the card or in
+bytes, None for no limit. It raises Fails if the framework would not run.
 """
 
 import re
@@ -12,7 +12,7 @@ Version = tuple[int, int]
 
 
 class Fails(Exception):
-    """The process would end: with an error, or by a signal."""
+    """The process would end, with an error or by a signal."""
 
 
 # The first release that takes each setting, and the last one where it was taken away again.
@@ -46,7 +46,7 @@ def tokens(text: str) -> Iterator[str]:
 
 
 def torch_list(text: str) -> list[tuple[str, list[str]]]:
-    """Each key with the words of its value; Fails for a list that the allocator cannot take apart."""
+    """Return each key with the words of its value. Raises Fails for a list that the allocator cannot parse."""
     found = []
     rest = list(tokens(text))
     while rest:
@@ -70,7 +70,7 @@ def torch_list(text: str) -> list[tuple[str, list[str]]]:
 
 
 def torch(version: Version, env: Env) -> float | None:
-    """The limit of PyTorch's allocator on CUDA."""
+    """Return the limit of PyTorch's allocator on CUDA."""
     names = ["PYTORCH_CUDA_ALLOC_CONF"]
     if version >= (2, 10):
         names += ["PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]
@@ -99,7 +99,7 @@ def torch(version: Version, env: Env) -> float | None:
 
 
 def jax(env: Env) -> float | None:
-    """The limit of jax's BFC pool."""
+    """Return the limit of JAX's BFC pool."""
     old, new = env.get("XLA_PYTHON_CLIENT_MEM_FRACTION"), env.get("XLA_CLIENT_MEM_FRACTION")
     if old and new:
         raise Fails("both names")
@@ -123,7 +123,7 @@ def jax(env: Env) -> float | None:
 
 
 def cupy(env: Env, card: int) -> int | None:
-    """The limit of CuPy's pool in bytes, on a card of so many bytes."""
+    """Return the limit of CuPy's pool in bytes, on a card with this many bytes."""
     text = env.get("CUPY_GPU_MEMORY_LIMIT")
     if text is None:
         return None
@@ -144,7 +144,10 @@ VIRTUAL_MEMORY = (
 
 
 def paddle(env: Env) -> int | None:
-    """PaddlePaddle's limit in MiB: what cannot be read is no limit, and virtual memory is not compared with it."""
+    """Return PaddlePaddle's limit in MiB. A text that cannot be read is no limit.
+
+    Virtual memory is not compared with it.
+    """
     if any((env.get(name) or "").lower() in ("true", "1", "yes", "y", "t") for name in VIRTUAL_MEMORY):
         return None
     text = env.get("FLAGS_gpu_memory_limit_mb") or ""
@@ -152,5 +155,5 @@ def paddle(env: Env) -> int | None:
 
 
 def tensorflow_grows(env: Env) -> bool:
-    """Whether TensorFlow takes memory only when it is needed."""
+    """Return whether TensorFlow takes memory only when it needs it."""
     return env.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"

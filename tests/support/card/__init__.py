@@ -1,1 +1,1 @@
-"""Simulated cards: one library that replaces NVML, CUDA's driver and its runtime, and keeps its state in a file."""
+"""Simulates cards: one library replaces NVML, CUDA's driver and its runtime, and keeps its state in a file."""

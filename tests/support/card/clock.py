@@ -1,8 +1,8 @@
-"""The time of a simulated card, which its processes share as measured in the study (its Table 1, RTX 3090).
+"""Simulates how the processes of a card share its time, as the study measured it (its Table 1, RTX 3090).
 
 SIMULATION. Processes that have queued work take turns of 2 ms; each turn costs 147 µs when there is another process,
-which is what the table's kernel times ask for. Queued work is done whether its process runs or is frozen. All times
-are in microseconds.
+which follows from the table's kernel times. Queued work is done whether its process runs or is frozen. All times are in
+microseconds.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Compile the library of the simulated cards."""
+"""Compiles the library of the simulated cards."""
 
 import functools
 import hashlib
@@ -43,14 +43,14 @@ NAMES = (
 
 
 class CannotCompile(Exception):
-    """Why the library cannot be made, in one line."""
+    """The library cannot be compiled. The text is the reason, in one line."""
 
 
 @functools.cache
 def library() -> Path:
-    """Return the library, compiled if it was not since its source last changed. Raises CannotCompile.
+    """Return the library, compiled again if its source has changed. Raises CannotCompile.
 
-    It lies in the cache outside the tree, in a folder with all its names.
+    It is in the cache outside the tree, in a folder that has it under each of its names.
     """
     sources = sorted(SOURCES.glob("*.[ch]"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources) + "".join(NAMES).encode()).hexdigest()

@@ -19,11 +19,11 @@ _taken = [0]
 
 
 class OutOfMemoryError(RuntimeError):
-    """As PyTorch's."""
+    """Stands for PyTorch's error of this name."""
 
 
 def empty(size: int, dtype: str, device: str) -> ctypes.c_size_t:
-    """Allocate so many bytes. Raises OutOfMemoryError."""
+    """Allocate this many bytes. Raises OutOfMemoryError."""
     del dtype, device
     if not _taken[0]:
         for call in _calls:  # CUDA is initialised at the first use

@@ -1,4 +1,4 @@
-"""The state file of the simulated cards' library, with the layout of card.h."""
+"""Reads and writes the state file of the simulated cards' library, with the layout of card.h."""
 
 import fcntl
 import mmap
@@ -36,7 +36,7 @@ NAME = "Pretended Card"
 
 
 def uuid(card: int = 0) -> str:
-    """The UUID of a card that a test gave none."""
+    """Return the UUID of a card to which a test gave none."""
     return f"GPU-00000000-0000-0000-0000-{card:012}"
 
 
@@ -48,12 +48,12 @@ def _locked(descriptor: int, at: int) -> bool:
 
 
 def start_of(pid: int) -> int:
-    """When a process was started, in clock ticks since boot."""
+    """Return the start time of a process, in clock ticks since boot."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 class State:
-    """The cards of a node, each with this many MiB. The file is created again, and every user may use it."""
+    """The cards of a node, each with this many MiB. The file is created anew, and every user may write to it."""
 
     def __init__(
         self, file: Path, cards: int = 1, mib: int = 24576, *, name: str = NAME, uuids: Sequence[str] = ()
@@ -75,7 +75,7 @@ class State:
 
     @classmethod
     def opened(cls, file: Path) -> "State":
-        """Return the cards of a file that is there."""
+        """Return the cards in an existing file."""
         made = cls.__new__(cls)
         made.file = file
         with file.open("r+b") as opened:
@@ -118,11 +118,11 @@ class State:
     # Time of the first card that clock.py gives out, in microseconds.
 
     def start(self, microseconds: int) -> None:
-        """Start the clock."""
+        """Start the clock of the simulation."""
         self._map[WORD:HEAD] = struct.pack("=Q", self._word(WORD) + microseconds)
 
     def due(self) -> dict[int, int]:
-        """Return the work that is queued and not done, by slot. A process that has ended queues none any more."""
+        """Return the queued work that is not done, by slot. The work of a process that has ended is left out."""
         found = {}
         with self.file.open("rb") as opened:
             for slot in range(SLOTS):
@@ -135,12 +135,12 @@ class State:
         return found
 
     def work(self, slot: int, microseconds: int) -> None:
-        """Do some work of a process."""
+        """Do a part of a process's queued work."""
         at = self._card(0) + SLOTS_AT + SLOT.size * slot + QUEUED + WORD
         self._map[at : at + WORD] = struct.pack("=Q", self._word(at) + microseconds)
 
     def sample(self, slot: int, sm: int, stamp: int) -> None:
-        """Write a process's part of the SMs' time."""
+        """Write the part of the SMs' time that a process has used."""
         at = self._card(0) + SLOTS_AT + SLOT.size * slot + SM
         self._map[at : at + 2 * WORD] = struct.pack("=QQ", sm, stamp)
 
