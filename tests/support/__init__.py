@@ -1,1 +1,1 @@
-"""Share code between tests. A test imports from here, and never from another test."""
+"""Contains the code that tests share. A test imports from here, and never from another test."""

@@ -1,10 +1,11 @@
-"""A model of a cluster in which a change of policy is on its way: every interleaving of it is visited.
+"""Models a cluster during a change of policy, and visits every order in which events can happen.
 
-Two API servers see the two configurations late and each by itself. Two replicas load policies late, and may end and
-come back. Two controllers write what they decided from what they read. Meanwhile one request is on its way through
-`/mutate` and `/validate`. The controllers decide by `webhook.controller.order.due`; the model only says what they see.
+Two API servers see changes of the two configurations late, each at its own time. Two replicas load policies late, and
+may end and come back. Two controllers write what they decided from what they read. Meanwhile one request is on its way
+through `/mutate` and `/validate`. The controllers decide by `webhook.controller.order.due`; the model only provides
+what they observe.
 
-An order may be made wrong by what a controller is led to believe (`blind`), or by other steps (`steps`).
+A test can make a change go wrong by false observations of a controller (`blind`), or by other steps (`steps`).
 """
 
 from collections import deque
@@ -26,7 +27,7 @@ RAW = "r"
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod: the policies whose conditions ask about it, and the forms in which each accepts it."""
+    """A pod: the policies whose conditions match it, and the forms of it that each policy accepts."""
 
     asked: str
     accepted: Mapping[str, str]
@@ -48,12 +49,13 @@ PODS = {
 
 @dataclass(frozen=True)
 class Order:
-    """A change, and who decides its writes.
+    """A change of policy, and how its writes are decided.
 
-    `blind` are the observations that a controller makes up: `replicas`, `servers`, `requests`, or `version` where its
+    `blind` are the observations that a controller makes up: `replicas`, `servers`, `requests`, or `version` if its
     writes carry no resourceVersion. `steps` replaces the order of writes. Without `paths` a replica answers by the
     policy that it loaded last. With `releases`, P and Q are two releases of one policy. A `start` of two policies is a
-    change that has begun: `/mutate` names the first. If it `turns` after so many writes, people want the start again.
+    change that has begun: `/mutate` names the first. If it `turns` after a number of writes, the target becomes the
+    start again.
     """
 
     start: Names
@@ -83,14 +85,14 @@ class Order:
         return Seen(frozenset("PQD"), releases if self.releases else frozenset("1"), called=True, drained=True)
 
     def place(self, step: int, done: list[Write] | tuple[Write, ...] = ()) -> Place:
-        """Where the change is after so many writes."""
+        """Return the state of the change after a number of writes."""
         place = Place(self.start, self.start[:1], frozenset("P") if self.releases else frozenset("1"))
         for each in (done or self.written)[:step]:
             place = place.after(each)
         return place
 
     def due(self, step: int, done: list[Write] | tuple[Write, ...], seen: Seen) -> object:
-        """What a controller decides."""
+        """Return the decision of a controller."""
         if self.steps:
             return self._other(step, seen)
         turned = self.turns is not None and step >= self.turns
@@ -155,7 +157,7 @@ class Model:
         return State(0, ((0, 0), (0, 0)), ((True, held),) * 2, ((UNREAD, None),) * 2, False, None)
 
     def check(self) -> tuple[int, list[str]]:
-        """Return the number of states, and the shortest way to a bad one; empty where there is none."""
+        """Return the number of states, and the shortest way to a bad one; empty if there is none."""
         first = self.first()
         came: dict[State, tuple[State, str] | None] = {first: None}
         queue = deque([first])

@@ -1,11 +1,11 @@
-"""A kubeconfig for a simulated API server."""
+"""Writes a kubeconfig for a simulated API server."""
 
 import json
 from pathlib import Path
 
 
 def kubeconfig(folder: Path, url: str) -> Path:
-    """Write one that names this address, and a token."""
+    """Write a kubeconfig with this address, and with a token."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",

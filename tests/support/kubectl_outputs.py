@@ -1,4 +1,4 @@
-"""What a page shows of kubectl's output."""
+"""Finds the output of kubectl that a page shows."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,6 @@ KUBECTLS = re.compile(
 
 
 def shown(page: Path) -> list[str]:
-    """The blocks of a page that show what kubectl printed."""
+    """Return the blocks of a page that show output of kubectl."""
     blocks = re.findall(r"^```(?:console|text)?\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     return [block for block in blocks if KUBECTLS.search(block)]

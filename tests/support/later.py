@@ -1,4 +1,4 @@
-"""Updates by which a pod may see GPUs that it could not see before."""
+"""Makes updates by which a pod may see GPUs that it could not see before."""
 
 import json
 from collections.abc import Iterator
@@ -43,9 +43,9 @@ class Later(NamedTuple):
 
 
 def updates(pod: Object, policy: Policy) -> Iterator[Later]:
-    """Yield each update that may open a waiting pod's way to GPUs: the pod is one that tolerates no guard before.
+    """Yield each update that may open a way to GPUs for a waiting pod, which tolerates no guard before the update.
 
-    They are all there are: tests/evaluator/test_updates.py asks Kubernetes' own validation for others.
+    There are no others: tests/evaluator/test_updates.py asks Kubernetes' own validation for them.
     """
     old = deepcopy(pod)
     taint = policy.guard.taint if policy.guard else None
@@ -62,7 +62,7 @@ def updates(pod: Object, policy: Policy) -> Iterator[Later]:
 
 
 def may_see(pod: Object, policy: Policy, facts: Facts) -> bool:
-    """Whether the engine considers that a pod may see a GPU."""
+    """Return whether the engine assumes that a pod may see a GPU."""
     request = admission.decode(admission.wrap(pod))
     assert request.object is not None
     (subject,) = unpaid(request, request.object)

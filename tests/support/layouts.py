@@ -1,9 +1,9 @@
 """Small repositories in one text each: files, and the findings that are marked in them.
 
-A text has a part for each file, after a line `-- NAME --`. A name that ends in ` -> TARGET` is a link. A mark
-`#! RULE NAMESPACE/NAME` ends the line of a finding; one with `#!helm` is found only with the programs, one with
-`#!alone` only without. Words that notes must have stand before the first file, in lines that begin with `note: `, with
-`note helm: ` (with the programs) or with `note alone: ` (without them).
+A text has a part for each file, after a line `-- NAME --`. A name that ends in ` -> TARGET` is a link. A mark `#! RULE
+NAMESPACE/NAME` ends the line of a finding; one with `#!helm` is found only with the programs, one with `#!alone` only
+without. Words that notes must have are before the first file, in lines that begin with `note: `, with `note helm: `
+(with the programs) or with `note alone: ` (without them).
 """
 
 import re

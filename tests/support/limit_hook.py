@@ -1,4 +1,4 @@
-"""NVIDIA's hook for memory limits, played, and values for its variables."""
+"""Imitates NVIDIA's hook for memory limits, and makes values for its variables."""
 
 import re
 
@@ -17,12 +17,12 @@ Limits = tuple[int, int] | str | None
 
 
 def hooked(env: Environment) -> Limits:
-    """Tell what `apply-cuda-memory-limits` does (nvidia-container-toolkit v1.20.1, and runs of it by containerd)."""
+    """Return what `apply-cuda-memory-limits` does (nvidia-container-toolkit v1.20.1, and runs of it by containerd)."""
     return _set(env.get(MEMORY_REQUEST), env.get(MEMORY_LIMIT))
 
 
 def hooked_later(env: Environment) -> Limits:
-    """Tell what newer sources of it do: each name in the plural goes first, and without both nothing is set."""
+    """Return what newer sources of the hook do: plural names go first, and without limit and request nothing is set."""
     request, limit = env.get(MEMORY_REQUESTS, env.get(MEMORY_REQUEST)), env.get(MEMORY_LIMITS, env.get(MEMORY_LIMIT))
     return None if request is None or limit is None else _set(request, limit)
 

@@ -1,4 +1,4 @@
-"""An HTTP server on loopback whose answers a test defines."""
+"""Runs an HTTP server on loopback whose answers a test defines."""
 
 import ssl
 import sys
@@ -14,7 +14,7 @@ POLL = 0.02
 
 
 class Asked(BaseHTTPRequestHandler):
-    """One request: `command`, `path`, `headers` and `body`; `give` answers it, or whatever is written to `wfile`."""
+    """One request: `command`, `path`, `headers` and `body`. `give` answers it; a test may also write to `wfile`."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else a body waits 40 ms for the peer to acknowledge the head
@@ -31,19 +31,19 @@ class Asked(BaseHTTPRequestHandler):
     do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as http.server calls them
 
     def give(self, status: int, body: bytes, **headers: str) -> None:
-        """Answer with a body; a header is named with _ for -."""
+        """Answer with a body. The name of a header has `_` in place of `-`."""
         self.begin(status, Content_Length=str(len(body)), **headers)
         self.wfile.write(body)
 
     def begin(self, status: int, **headers: str) -> None:
-        """Answer with the status and headers alone, of which one tells where the body ends."""
+        """Answer with only the status and the headers, one of which says where the body ends."""
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):

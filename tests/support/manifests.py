@@ -17,12 +17,12 @@ REGISTRATION = ROOT / "policies" / "registration.yaml"
 
 
 def read(file: Path) -> list[Object]:
-    """The documents of a file."""
+    """Return the documents of a file."""
     return list(yaml.safe_load_all(file.read_text("utf-8")))
 
 
 def powers(role: Mapping[str, Any]) -> set[tuple[str, str, str]]:
-    """Return what a role allows: group, resource and verb."""
+    """Return the rights of a role: group, resource and verb."""
     return {
         (group, resource, verb)
         for rule in role["rules"]
@@ -33,7 +33,7 @@ def powers(role: Mapping[str, Any]) -> set[tuple[str, str, str]]:
 
 
 def commands(page: str = "manifests/README.md") -> dict[str, list[str]]:
-    """The blocks of commands of a page, by the headings above them; those of smaller headings belong to the greater."""
+    """Return the blocks of commands in a page, by the headings above them. A subsection belongs to its section."""
     sections = re.split(r"^## ", (ROOT / page).read_text("utf-8"), flags=re.MULTILINE)
     return {
         section.partition("\n")[0]: re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)

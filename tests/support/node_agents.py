@@ -1,4 +1,4 @@
-"""Agents on the nodes of a pretended cluster, which are asked through its API server."""
+"""Simulates agents on the nodes of a cluster, which are asked through its API server."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,10 @@ def cluster(
     metrics: Mapping[str, tuple[int, bytes]] | None = None,
     asked_for: list[str] | None = None,
 ) -> Iterator[list[str]]:
-    """An API server, and an agent on each node with an answer. Yields options. Nodes may not be listed if None.
+    """Serve an API server, and an agent on each node that has an answer. Yields the options for commands.
 
-    `answers` are those of /usage, and `metrics` those of /metrics. `asked_for` gets the paths.
+    With None, nodes may not be listed. `answers` are those of /usage, and `metrics` those of /metrics. `asked_for`
+    receives the requested paths.
     """
     pods = [
         {

@@ -1,4 +1,4 @@
-"""Small Kubernetes objects, and parts of them."""
+"""Makes small Kubernetes objects, and parts of them."""
 
 from typing import Any
 
@@ -23,17 +23,17 @@ def untrusted_pod(**metadata: Any) -> Object:
 
 
 def affinity(*terms: list[Object]) -> Object:
-    """A node affinity that is required; each term is a list of expressions."""
+    """Return a required node affinity. Each term is a list of expressions."""
     required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 def expression(operator: str, *values: object, key: str = "k") -> Object:
-    """One requirement of a selector."""
+    """Return one requirement of a selector."""
     return {"key": key, "operator": operator, "values": [str(value) for value in values]}
 
 
 def config_map(text: str, name: str = "c", namespace: str = "visitors") -> Object:
-    """A ConfigMap with one entry."""
+    """Return a ConfigMap with one entry."""
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": text}}

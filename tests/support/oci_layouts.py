@@ -1,4 +1,4 @@
-"""Folders in the layout of the OCI image specification (image-layout.md), with an image each."""
+"""Makes folders in the layout of the OCI image specification (image-layout.md), each with one image."""
 
 import hashlib
 import json

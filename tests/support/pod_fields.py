@@ -1,4 +1,4 @@
-"""The fields of a pod's specification, as a Kubernetes API server publishes them in OpenAPI."""
+"""Reads the fields of a pod's specification from the OpenAPI document of a Kubernetes API server."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The policy and the facts that the project ships as an example, and readers for others."""
+"""Reads the sample policy and its facts, and others."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ RULES = [rule.id for rule in walk()]
 
 
 def sample() -> str:
-    """The sample policy with the right to read what it names, as `policy init` writes both into one file."""
+    """Return the sample policy with the right to read the objects it names, as `policy init` writes them together."""
     return POLICY.read_text("utf-8") + "---\n" + SHARING.read_text("utf-8")
 
 
 def policy_of(source: str | Path, name: str = "p.yaml") -> Policy:
-    """The policy of a text or a file; webhook.model.Unusable where it has errors."""
+    """Return the policy in a text or a file. Raises webhook.model.Unusable if it has errors."""
     text, name = (source, name) if isinstance(source, str) else (source.read_text("utf-8"), source.name)
     documents, problems = read(text, name)
     assert problems == []
@@ -30,7 +30,7 @@ def policy_of(source: str | Path, name: str = "p.yaml") -> Policy:
 
 
 def facts_of(source: str | Path) -> Facts:
-    """The facts of a text or a file: its objects, and the items of its lists."""
+    """Return the facts in a text or a file: its objects, and the items of its lists."""
     documents, problems = read(source if isinstance(source, str) else source.read_text("utf-8"), "facts.yaml")
     assert problems == []
     values = (document.value for document in documents)

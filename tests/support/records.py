@@ -1,4 +1,4 @@
-"""Answers of programs that are written in Go: asked for generated cases, and recorded for runs without Go."""
+"""Records the answers of programs in Go to generated cases, for runs without Go."""
 
 import json
 import os
@@ -15,7 +15,7 @@ SAME = bool(os.environ.get("CI"))
 
 
 def trying(examples: int) -> settings:
-    """Return the settings of a test that asks a program about so many generated cases."""
+    """Return the settings of a test that asks a program about this many generated cases."""
     return settings(
         max_examples=examples,
         deadline=None,
@@ -27,7 +27,7 @@ def trying(examples: int) -> settings:
 
 
 def record(file: Path, ask: Callable[[], Any], *, indent: int) -> int:
-    """Write the answers to a file of JSON. Return 0, or 2 after one line on what is missing."""
+    """Write the answers to a file of JSON. Return 0, or 2 after a line that names the missing tool."""
     try:
         answers = ask()
     except Missing as missing:

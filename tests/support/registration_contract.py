@@ -38,17 +38,17 @@ SUBJECTS_OF_OTHERS = {"authentication.k8s.io", "authorization.k8s.io"}
 
 
 def webhooks(configurations: Iterable[Object], half: str = "") -> list[Object]:
-    """Every webhook, or those of the configurations whose kind begins so."""
+    """Return every webhook, or only those of the configurations whose kind begins with a text."""
     return [hook for each in configurations if each["kind"].startswith(half) for hook in each["webhooks"]]
 
 
 def rules(hook: Object) -> Iterable[tuple[str, str]]:
-    """The groups and resources that a webhook is asked about."""
+    """Return the groups and resources for which a webhook is called."""
     return ((group, name) for rule in hook["rules"] for group in rule["apiGroups"] for name in rule["resources"])
 
 
 def asked(hooks: Iterable[Object], group: str) -> set[str]:
-    """All resources of a group."""
+    """Return all resources of a group for which webhooks are called."""
     return {name for hook in hooks for each, name in rules(hook) if each == group}
 
 
@@ -146,7 +146,7 @@ LINES: dict[int, tuple[str, Check]] = {
 
 
 def broken(configurations: Iterable[Object]) -> list[str]:
-    """Return the lines that two webhook configurations do not meet, with the places."""
+    """Return the requirements that two webhook configurations do not meet, with the places."""
     found = [each for each in configurations if each["kind"].endswith("WebhookConfiguration")]
     if {each["kind"][: -len("WebhookConfiguration")] for each in found} != {"Mutating", "Validating"}:
         return ["there have to be a mutating and a validating configuration"]

@@ -1,4 +1,4 @@
-"""The reviews of a request's pods, as the command line has them of an object that it judged."""
+"""Makes the reviews of the pods in a request, as the command line makes them for an object that it has judged."""
 
 from collections.abc import Iterator
 
@@ -9,5 +9,5 @@ from webhook.policy.model import Policy
 
 
 def reviews(request: Request, policy: Policy, facts: Facts) -> Iterator[PodReview]:
-    """Yield the review of each pod that a request brings, or changes."""
+    """Yield the review of each pod that a request creates or changes."""
     return pods_of(request, request.object or {}, policy, facts, request.old_object)

@@ -1,4 +1,4 @@
-"""Pods that may reach MPS in the IPC namespace of a node: by `hostIPC`, or by a hostPath of its shared memory."""
+"""Makes pods that may reach MPS in the IPC namespace of a node: by `hostIPC`, or by a hostPath of its shared memory."""
 
 import os
 from functools import cache
@@ -28,13 +28,13 @@ NAMESPACE: Object = {
 
 @cache
 def gke() -> tuple[Policy, Facts]:
-    """The policy that `policy init` writes for a cluster of GKE with a pool for MPS, and the cluster's facts."""
+    """Return the policy that `policy init` writes for a GKE cluster with a pool for MPS, and the cluster's facts."""
     items = [*(item.value for item in inputs.load_objects(str(ROOT / "tests/clusters/gke.yaml"))), NAMESPACE]
     return starter.make(items, "gke.yaml").policy, Facts.of(items)
 
 
 def pod(selector: dict[str, str], gpus: int = 1, **more: Any) -> Object:
-    """A pod of team, which may be trusted, with a node selector."""
+    """Return a pod of the namespace team, which may be trusted, with a node selector."""
     metadata = {"name": "x", "namespace": "team", "annotations": {"slicewarden.dev/trust": "trusted"}}
     limits = {"limits": {"nvidia.com/gpu": gpus}} if gpus else {}
     spec = {"containers": [{"name": "c", "image": "x", "resources": limits}], "nodeSelector": selector, **more}
@@ -42,7 +42,7 @@ def pod(selector: dict[str, str], gpus: int = 1, **more: Any) -> Object:
 
 
 def mounting(path: str, selector: dict[str, str], gpus: int = 1, **more: Any) -> Object:
-    """A pod whose one volume is a path of its node."""
+    """Return a pod with one volume, a path of its node."""
     return pod(selector, gpus, volumes=[{"name": "v", "hostPath": {"path": path}}], **more)
 
 
@@ -58,7 +58,7 @@ PATHS = st.builds(
 
 
 def a_node(folder: Path) -> Path:
-    """Make the folders of a node with Debian's links among them."""
+    """Make the folders of a node, with the links that Debian has among them."""
     root = folder / "node"
     for each in ("dev/shm", "run", "var"):
         (root / each).mkdir(parents=True)
@@ -68,12 +68,12 @@ def a_node(folder: Path) -> Path:
 
 
 def in_memory(root: Path, path: str) -> bool:
-    """Whether the kernel finds a path of such a node in its shared memory."""
+    """Return whether the kernel finds a path of such a node in its shared memory."""
     return _real(root, path).is_relative_to(_real(root, MEMORY))
 
 
 def above_memory(root: Path, path: str) -> bool:
-    """Whether the kernel finds the shared memory of such a node below a path."""
+    """Return whether the kernel finds the shared memory of such a node below a path."""
     return _real(root, MEMORY).is_relative_to(_real(root, path))
 
 
@@ -108,7 +108,7 @@ LABELS = st.sampled_from(
 
 
 def pods(paths: st.SearchStrategy[str]) -> st.SearchStrategy[Object]:
-    """Pods with a path of their node, with and without a GPU, which select nodes in several ways."""
+    """Return pods with a path of their node, with and without a GPU, which select nodes in several ways."""
     return st.builds(
         lambda path, selector, gpus, ipc, tolerant, affinity: mounting(
             path,

@@ -1,4 +1,4 @@
-"""Stamps: which suites were green on this machine with the inputs that they have now.
+"""Keeps stamps: which suites have passed on this machine with the inputs that they have now.
 
 `python -m tests.support.stamps SUITE` ends with 0 if the suite was, and with 1 if it has to run; `--green` records it.
 The digest covers every file that Git does not ignore, except three classes that a suite does not read: folders of tests
@@ -82,12 +82,12 @@ def main(arguments: list[str]) -> int:
 
 
 def uncovered(suite: str) -> Path:
-    """The file that names, line by line, what a suite has read since it was asked for and its stamp does not cover."""
+    """Return the file that lists the files a suite has read since the question and that its stamp does not cover."""
     return cache() / "green" / f"{suite}.uncovered"
 
 
 def digest(root: Path, suite: str, around: Iterable[str]) -> str:
-    """Return the SHA-256 of a suite's inputs in a checkout, and of what is around them."""
+    """Return the SHA-256 of a suite's inputs in a checkout, and of its surroundings."""
     hashed = hashlib.sha256()
     for name in inputs(root, suite):
         path = root / name
@@ -99,7 +99,7 @@ def digest(root: Path, suite: str, around: Iterable[str]) -> str:
 
 
 def surroundings() -> Iterator[str]:
-    """Yield what a suite runs with besides the checkout: interpreter, kernel, packages, programs and variables."""
+    """Yield the inputs of a suite outside the checkout: interpreter, kernel, packages, programs and variables."""
     yield f"{sys.version} {platform.platform()} {os.cpu_count()} {os.geteuid()}"
     status, hierarchies = Path("/proc/self/status"), Path("/sys/fs/cgroup")
     if status.exists():  # a suite that lacks a capability or a hierarchy says so and skips
@@ -141,7 +141,10 @@ def inputs(root: Path, suite: str) -> list[str]:
 
 
 def noting() -> Callable[[], list[str]]:
-    """Note the files that this process opens from now on; the result returns them, with those of all modules."""
+    """Record the files that this process opens from now on.
+
+    The returned function gives them, with those of all modules.
+    """
     opened: list[str] = []
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -157,14 +160,14 @@ def noting() -> Callable[[], list[str]]:
 
 
 def unseen(suite: str, opened: Iterable[str]) -> list[str]:
-    """List those files among `opened`, by their absolute paths, that are the checkout's and no inputs of the suite."""
+    """Return those of the opened files (absolute paths) that are in the checkout but are no inputs of the suite."""
     below = f"{ROOT}{os.sep}"
     own = {path.removeprefix(below) for path in map(os.path.realpath, {*opened}) if path.startswith(below)}
     return sorted((own & set(files(ROOT))) - set(inputs(ROOT, suite)))
 
 
 def files(root: Path) -> list[str]:
-    """The files that Git tracks or would add, and that are there."""
+    """Return the existing files that Git tracks or would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     return sorted({name for name in listed.split("\0") if name and os.path.lexists(root / name)})

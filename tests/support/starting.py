@@ -1,4 +1,4 @@
-"""Policies that `policy init` makes of clusters, with what the lints find in them."""
+"""Makes policies of clusters with `policy init`, and runs the lints on them."""
 
 import re
 from datetime import date, timedelta
@@ -22,22 +22,22 @@ DUMPS = sorted((ROOT / "tests/clusters").glob("**/*.yaml"))
 
 
 def options(file: Path) -> dict[str, Any]:
-    """What an administrator has to tell `policy init` about the cluster of a dump."""
+    """Return the options that an administrator has to give to `policy init` for the cluster of a dump."""
     return {"accelerators": ("nvidia-l4", "nvidia-tesla-t4")} if file.stem == "gke-autopilot" else {}
 
 
 def objects(file: Path) -> list[Any]:
-    """The objects of a dump."""
+    """Return the objects of a dump."""
     return [item.value for item in inputs.load_objects(str(file))]
 
 
 def made(items: list[Any], **more: Any) -> starter.Starter:
-    """The policy that `policy init` makes of objects."""
+    """Return the policy that `policy init` makes from objects."""
     return starter.make(reduced.reduced(items, SAMPLE), "cluster.json", **more)
 
 
 def settled(items: list[Any], **more: Any) -> tuple[starter.Starter, list[Any]]:
-    """A cluster's policy when its administrators did what the notes say, and the cluster with their labels."""
+    """Return a cluster's policy after its administrators followed the notes, and the cluster with their labels."""
     notes = "\n".join(made(items, **more).notes)
     sharing = [name for names in re.findall("no label trusts them: ([^;]+);", notes) for name in names.split(", ")]
     labels = {"slicewarden.dev/trust": "trusted"}
@@ -47,7 +47,7 @@ def settled(items: list[Any], **more: Any) -> tuple[starter.Starter, list[Any]]:
 
 
 def linted(text: str, facts: Facts) -> list[tuple[str, Action]]:
-    """Return what the lints find in a policy, by lint and how bad it is."""
+    """Return the findings of the lints about a policy, by lint and severity."""
     documents, problems = read(text, "policy.yaml")
     assert not problems
     policy, document = load_with_document(documents, [rule.id for rule in rules.walk()], "policy.yaml")
@@ -56,7 +56,7 @@ def linted(text: str, facts: Facts) -> list[tuple[str, Action]]:
 
 
 def spec_of(text: str) -> Any:
-    """The spec of a policy as it is written."""
+    """Return the spec of a policy as it is written in its file."""
     ((document, *bindings), _) = read(text, "policy.yaml")
     assert {each.value["kind"] for each in bindings} <= {"RoleBinding"}
     return document.value["spec"]

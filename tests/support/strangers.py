@@ -1,4 +1,4 @@
-"""A text with which a stranger would begin a line or give a command, and what of it must not be printed."""
+"""Provides a text that tries to begin a line or give a command, and finds the parts of it that must not be printed."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ HOSTILE = "a\n::error::forged\n##[add-mask]x ##vso[task.x] \x1b[2K\r\u2028::x\x8
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
-    """Every map or list of an object with a key under which there is a text, and the path of that key."""
+    """Yield the place of every text in an object: the map or list with the text, its key, and its path."""
     for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
         if isinstance(each, str):
             yield value, key, (*path, key)
@@ -20,7 +20,7 @@ COMMANDS_OF_OURS = re.compile(r"::(error|warning|notice) (file=[^:]*,)?(line=\d+
 
 
 def harmful(text: str, form: str) -> list[str]:
-    """The lines that a stranger began, or in which a build server or a terminal would find a command."""
+    """Return the lines that the text began, or in which a build server or a terminal would find a command."""
     text = COMMANDS_OF_OURS.sub("", text) if form == "github" else text
     return [
         line

@@ -151,7 +151,7 @@ VALUE_FROM = st.just({"secretKeyRef": {"name": "s", "key": "k"}})
 
 @st.composite
 def env_entries(draw: st.DrawFn) -> dict[str, Any]:
-    """One entry of a container's env: a value, a reference, or neither."""
+    """Generate one entry of a container's env: a value, a reference, or neither."""
     name = draw(st.sampled_from(sorted(ENVIRONMENT)))
     values = st.sampled_from(ENVIRONMENT[name])
     source = draw(st.one_of(st.just("value"), st.sampled_from(("value", "valueFrom", "neither"))))
@@ -306,17 +306,17 @@ GPU_PODS = _pods(containers=st.lists(containers(ONE_GPU), min_size=1, max_size=1
 
 
 def pods() -> st.SearchStrategy[dict[str, Any]]:
-    """A pod as a tenant may write it, well-formed but for its quantities."""
+    """Generate a pod as a tenant may write it: well-formed, except for its quantities."""
     return st.one_of(ANY_PODS, GPU_PODS)
 
 
 def gpu_pods() -> st.SearchStrategy[dict[str, Any]]:
-    """A pod that asks for one GPU, so that much depends on what else it says."""
+    """Generate a pod that requests one GPU, so that its other fields matter more."""
     return GPU_PODS
 
 
 def request_for(item: dict[str, Any], *, operation: str = "CREATE", old: dict[str, Any] | None = None) -> Request:
-    """The request that an API server makes of an object."""
+    """Return the request that an API server makes for an object."""
     group, _, version = item["apiVersion"].rpartition("/")
     metadata = item["metadata"]
     return Request(
@@ -374,7 +374,7 @@ CONFIG_MAP: dict[str, Any] = {
 
 
 def workload(kind: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """A workload whose pods are like this one."""
+    """Return a workload with this pod as its template."""
     template: dict[str, Any] = {"metadata": pod["metadata"], "spec": pod["spec"]}
     spec: dict[str, Any] = {"template": template}
     if kind == "CronJob":
@@ -391,7 +391,7 @@ JUNK: st.SearchStrategy[Any] = st.one_of(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of every value within a value."""
+    """Yield the path of every value within a value."""
     children: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
         children = list(value.items())
@@ -411,7 +411,7 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @st.composite
 def broken_reviews(draw: st.DrawFn) -> Any:
-    """An AdmissionReview in which up to four values, anywhere, are of a wrong kind."""
+    """Generate an AdmissionReview in which up to four values, anywhere, have a wrong type."""
     pod = draw(pods())
     item = draw(st.sampled_from((pod, pod, CONFIG_MAP, workload("Deployment", pod), workload("CronJob", pod))))
     review: Any = review_of(item, operation=draw(st.sampled_from(("CREATE", "CREATE", "UPDATE", "DELETE", "CONNECT"))))
@@ -453,7 +453,7 @@ YAML_PIECES = (
 
 @st.composite
 def mutilated_yaml(draw: st.DrawFn) -> str:
-    """YAML in which pieces were cut out and others put in."""
+    """Generate YAML from which pieces were cut out, and into which others were inserted."""
     text = draw(st.sampled_from(YAML_TEXTS))
     for _ in range(draw(st.integers(1, 5))):
         start = draw(st.integers(0, len(text)))

@@ -1,4 +1,4 @@
-"""Work that goes on in threads of its own while a test changes something."""
+"""Runs work in threads of its own while a test changes something."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Stream:
-    """Does each work again and again, in a thread of its own, until the block ends."""
+    """Repeats each work in a thread of its own until the block ends."""
 
     def __init__(self, *works: Callable[[], None]) -> None:
         self.done = threading.Event()

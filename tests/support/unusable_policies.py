@@ -1,4 +1,4 @@
-"""A small policy, and what makes it one that cannot be used."""
+"""Makes unusable policies from a small usable one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -45,7 +45,7 @@ spec:
 
 
 def edited(*edits: tuple[str, str]) -> str:
-    """The small policy with other texts in some places, each of which is there once."""
+    """Return the small policy with some texts replaced. Each of them occurs once in it."""
     text = SMALL
     for old, new in edits:
         assert text.count(old) == 1, old
@@ -370,7 +370,7 @@ WRONG: list[tuple[str, Any]] = [
 
 
 def with_wrong(key: str, value: Any) -> dict[str, Any]:
-    """The small policy with a value of the wrong kind under a key."""
+    """Return the small policy with a value of a wrong type under a key."""
     document: dict[str, Any] = yaml.safe_load(SMALL)
     place = document["spec"]["pools"][0] if key in ("nodes", "assume") else document["spec"]
     place = document if key in ("metadata", "spec") else place
@@ -383,7 +383,7 @@ REQUIRED = ("metadata", "spec", "pools", "nodes")
 
 
 def unusable() -> Iterator[tuple[str, Any, list[str]]]:
-    """Yield each policy that cannot be used: its name, the object, and its messages; none for a wrong kind."""
+    """Yield each unusable policy: its name, the object, and its messages; none for a value of a wrong type."""
     for name, (edits, messages) in ERRORS.items():
         (document,), _ = read(edited(*edits), "p.yaml")
         yield name, document.value, messages

@@ -1,4 +1,4 @@
-"""Usage records of pods with known peaks, by the hour."""
+"""Makes usage records, by the hour, of pods whose peaks are known."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -30,7 +30,10 @@ def book(
     workload: str = "Deployment/d",
     used: Mapping[str, int] = NOTHING,
 ) -> Book:
-    """A pod that works half of each hour with these peaks, next to free slices. `used` replaces amounts."""
+    """Return the record of a pod that works half of each hour, with these peaks, next to free slices.
+
+    `used` replaces amounts of the pod.
+    """
     cards, holders = {}, {}
     for number, peak in enumerate(peaks):
         key = CardKey(START + number, card.uuid, card.pool, card.product)

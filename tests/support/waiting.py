@@ -21,8 +21,8 @@ def until(holds: Callable[[], bool], what: str = "it holds", seconds: float = LO
 def reached(url: str, context: ssl.SSLContext) -> bool:
     """Return whether a server answers a GET with success.
 
-    If the server resets a connection before the handshake, as one that just ends, Python's `ssl` leaves the socket to
-    the garbage collector (SSLSocket._create), and its warning would fail a test.
+    If a server that is just ending resets a connection before the handshake, Python's `ssl` leaves the socket to the
+    garbage collector (SSLSocket._create). Its warning would fail a test.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

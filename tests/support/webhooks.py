@@ -1,4 +1,4 @@
-"""A webhook in processes of its own."""
+"""Runs a webhook in processes of its own."""
 
 import contextlib
 import http.client
@@ -26,7 +26,7 @@ CA = certs.issue_ca("ca", datetime.now(UTC), days=30)
 
 
 def certify(folder: Path) -> bytes:
-    """Write a new pair of the authority; return its certificate."""
+    """Write a new certificate and key of the CA. Returns the certificate."""
     pair = certs.issue_serving(CA, ["localhost"], [], datetime.now(UTC), days=20)
     for name, content in (("tls.key", pair.key_pem), ("tls.crt", pair.certificate_pem)):
         (folder / f"{name}.new").write_bytes(content)
@@ -36,7 +36,7 @@ def certify(folder: Path) -> bytes:
 
 @dataclass
 class Running:
-    """A webhook in processes of its own."""
+    """A running webhook, in processes of its own."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -54,7 +54,7 @@ class Running:
         return answer.status
 
     def ready(self) -> int:
-        """The status of readiness; 0 when nobody answers."""
+        """Return the HTTP status of the readiness path; 0 if no answer comes."""
         plain = http.client.HTTPConnection("localhost", self.health, timeout=LONG)
         try:
             plain.request("GET", "/readyz")
