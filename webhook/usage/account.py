@@ -1,4 +1,4 @@
-"""Counts usage: adds the time between two looks at a node to its usage record. Values in, values out.
+"""Counts usage: adds the time between two looks at a node to its usage record.
 
 Times are whole milliseconds. Durations come from a monotonic clock, and the hour from the wall clock (UTC), which may
 be set at any moment. So an hour may have less or more than 3,600 counted seconds, but no time is counted twice.
@@ -27,8 +27,8 @@ class CardShare(NamedTuple):
     """A container's slices and work on one card. `card` is empty if it is not known which card it is.
 
     `work` is whether it worked; None if NVML cannot tell. `mib` is its memory; None if unknown. `cap` is its allowance
-    in MiB, 0 if there is none, and `over` whether it is above it. `contended` is whether another container worked too.
-    `elsewhere` is how many more slices it holds, on unknown cards.
+    in MiB, 0 if there is none, and `over` whether its memory exceeds the allowance. `contended` is whether another
+    container worked on the card too. `elsewhere` is how many more slices it has, on unknown cards.
     """
 
     card: str
@@ -42,10 +42,10 @@ class CardShare(NamedTuple):
 
 
 class HolderLook(NamedTuple):
-    """A container that holds slices or works on a card: its names, and its share of each card.
+    """A container that has slices or works on a card: its names, and its share of each card.
 
-    `key` is the same in all looks at it, and no other container's: the uid of its pod, and its name. `ended` is whether
-    it has ended, and holds its slices until its pod ends.
+    `key` is the same in all looks at the container, and differs from that of any other: the uid of its pod, and its
+    name. `ended` is whether it has ended; it keeps its slices until its pod ends.
     """
 
     key: str
@@ -58,9 +58,9 @@ class HolderLook(NamedTuple):
 
 
 class NodeLook(NamedTuple):
-    """The result of one look at a node. If it is not `seen`, only its cards are known until the next look.
+    """The result of one look at a node. If `seen` is false, only its cards are known until the next look.
 
-    `complete` is whether `holders` has all that may hold slices. If not, no slice counts as free.
+    `complete` is whether `holders` has all containers that may have slices. If not, no slice counts as free.
     """
 
     cards: tuple[SlicedCard, ...] = ()
@@ -73,16 +73,16 @@ UNSEEN = NodeLook(seen=False)
 
 
 class HeldSince(NamedTuple):
-    """Since when a container has been seen, and since when it has surely not worked (ms, by the monotonic clock)."""
+    """The times since which a container has been seen, and has certainly not worked (ms, by the monotonic clock)."""
 
     since: int
     idle: int
 
 
 class QuietTime(NamedTuple):
-    """For how many milliseconds a container has surely not worked, and whether it holds slices of a shared card.
+    """How long a container has certainly not worked, in milliseconds, and whether it has slices of a shared card.
 
-    `ended` is whether it has ended.
+    `ended` is whether the container has ended.
     """
 
     ms: int
@@ -105,10 +105,10 @@ class AccountState:
 
 
 def advance(before: AccountState, look: NodeLook, now: int, wall: int) -> AccountState:
-    """Add the time since the last look, and remember this one.
+    """Add the time since the last look to the counts, and remember this look.
 
-    The result of a look counts until the next look, and so do the hours of its wall clock. If the next one comes later
-    than LONGEST, or the last one has seen nothing, all slices of the last look's cards count as unseen meanwhile.
+    The result of a look counts until the next look, and in the hour of its wall clock. If the next look comes later
+    than LONGEST, or if the last one saw nothing, all slices of the last look's cards count as unseen for that time.
     """
     elapsed = max(now - before.at, 0)
     gap = elapsed > LONGEST or not before.last.seen
@@ -124,7 +124,7 @@ def advance(before: AccountState, look: NodeLook, now: int, wall: int) -> Accoun
 
 
 def quiet(state: AccountState) -> Mapping[str, QuietTime]:
-    """Return for how long each container of the last look has not worked, by key."""
+    """Return how long each container of the last look has not worked, by its key."""
     shared = {card.uuid: card.slices > 1 for card in state.last.cards}
     found = {}
     for each in state.last.holders:

@@ -1,7 +1,7 @@
-"""Advises the right size of what holds slices, by the peaks that its usage record shows. Values in, values out.
+"""Advises how large the slices of workloads should be, by the peaks in the usage record.
 
-Whoever follows an advice must not run out of memory. So there is none unless the record shows the need: nothing is
-advised that is below a seen peak and RESERVE, and a doubt is a reason in words.
+A workload that follows an advice must not run out of memory. So an advised size is never below the largest peak seen
+plus RESERVE. If the record does not show the need for certain, there is no advice, but the reason in words.
 """
 
 from collections import defaultdict
@@ -55,7 +55,7 @@ MEMORY, POOL, PROFILE, SLICES = "memory", "pool", "profile", "slices"
 
 
 class SizeChange(NamedTuple):
-    """One change to make, and how many slice-milliseconds of its pool it would have saved in the window."""
+    """One change to make, and how many slice-milliseconds of the pool it would have saved in the window."""
 
     kind: str
     value: str
@@ -64,9 +64,10 @@ class SizeChange(NamedTuple):
 
 @dataclass
 class SizedWorkload:
-    """A container of a workload, its use, and what it needs of a card (MiB) with the changes that this allows.
+    """A container of a workload, its use, its need of a card's memory (MiB), and the changes that this need allows.
 
-    `unknown` is why its need is not known. `slices` are those of a card of its pool. `cap` is its smallest one in MiB.
+    If the need is not known, `unknown` is the reason. `slices` is the number of slices of a card of its pool. `cap` is
+    its smallest cap in MiB.
     """
 
     namespace: str
@@ -83,7 +84,7 @@ class SizedWorkload:
 
 @dataclass
 class SizedPool:
-    """The cards of one model in a pool: slices of a card, MiB of a slice, what was held, and the changes."""
+    """The cards of one model in a pool: slices of a card, MiB of a slice, the slices in use, and the changes."""
 
     pool: str
     product: str
@@ -96,7 +97,7 @@ class SizedPool:
 
 
 class SizeAdvice(NamedTuple):
-    """The advice for a window (ms from 1970 in UTC), with what saves most first."""
+    """The advice for a window of time (ms from 1970 in UTC). The change that saves most comes first."""
 
     since: int
     at: int
@@ -167,7 +168,7 @@ class _Doubts(NamedTuple):
     rests: Mapping[str, int]
 
     def hidden(self, namespace: str) -> int:
-        """Return the highest peak (MiB) that may be of a workload of a namespace without its name."""
+        """Return the highest peak (MiB) in a row without a name that may belong to a workload of a namespace."""
         return max(self.rests.get(namespace, 0), self.rests.get(REST, 0))
 
 
@@ -232,7 +233,7 @@ def _sized(name: _Identity, rows: Sequence[_Row], doubts: _Doubts, sizes: Mappin
 
 
 def need(peak: int) -> int:
-    """Return the MiB that must be allowed to a program with this peak."""
+    """Return the MiB that a program with this peak must be allowed to use."""
     most = peak + max(RESERVE_MIB, -(-peak // RESERVE_PART))
     return max(-(-most // STEP) * STEP, LEAST)
 

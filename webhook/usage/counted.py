@@ -1,10 +1,10 @@
-"""Reads the usage of nodes from the agents' counters in Prometheus: queries and answers. Values in, values out.
+"""Reads the usage of nodes from the agents' counters in Prometheus: writes queries and reads answers.
 
 A counter that began within the time adds its last value, and any other one adds its last value less the last one before
 the time: nothing is extrapolated. Only where a counter began again, or may have begun before Prometheus first read it,
 Prometheus' own increase() counts. It estimates up to half a scrape interval at each end.
 
-Whoever makes Prometheus read a pod may have written an answer, so all of it is checked, and its size is limited.
+A user who makes Prometheus scrape a pod may have written an answer, so all of it is checked, and its size is limited.
 """
 
 import json
@@ -41,7 +41,7 @@ _VALUE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,2})?")
 
 
 class Sample(NamedTuple):
-    """A series of an answer: those of its labels that are read, and its value, neither negative nor infinite."""
+    """One series of an answer: its value, neither negative nor infinite, and those of its labels that are read."""
 
     labels: Mapping[str, str]
     value: float
@@ -93,7 +93,10 @@ def _sample(series: Any) -> Sample:
 
 @dataclass(frozen=True)
 class ChosenSeries:
-    """The series to read: those with these labels, such as `job`, and of one namespace unless that is empty."""
+    """The series to read: those with these labels, such as `job`.
+
+    If `namespace` is not empty, only its series are read.
+    """
 
     labels: Sequence[tuple[str, str]] = ()
     namespace: str = ""
@@ -118,14 +121,14 @@ def quoted(value: str) -> str:
 
 @dataclass(frozen=True)
 class CountedTime:
-    """The time to read: from `since` to `at`, in whole seconds from 1970 in UTC."""
+    """The period to read: from `since` to `at`, in whole seconds from 1970 in UTC."""
 
     since: int
     at: int
 
     @property
     def seconds(self) -> int:
-        """Its length."""
+        """The length of the period in seconds."""
         return self.at - self.since
 
     def total(self, series: str, anchor: str) -> str:
@@ -181,9 +184,9 @@ def queries(chosen: ChosenSeries, time: CountedTime) -> dict[str, str]:
 
 
 def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: CountedTime) -> list[NodeUsage]:
-    """Return the usage of each node, by the answers to `queries`. Raises DamagedRecord.
+    """Return the usage of each node, computed from the answers to `queries`. Raises DamagedRecord.
 
-    Slices of a card that it had as held, but of no container that Prometheus knows, count as unseen.
+    Slices count as unseen if the node's counters report them as in use, but by no container that Prometheus knows.
     """
     _refuse(answers)
     holders: dict[str, dict[HolderKey, Amounts]] = {}

@@ -33,7 +33,7 @@ MOST_BYTES = 8 * 2**20
 
 
 class ContainerNow(NamedTuple):
-    """A container as it is now.
+    """The present state of a container.
 
     `held` is for how many milliseconds it has been seen, and `idle` for how many it has not worked. `shared` is whether
     its card is shared.
@@ -55,9 +55,9 @@ class ContainerNow(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """The usage of a node: the sums of its rows (of hour 0) since `since` until `at` (ms from 1970 in UTC).
+    """The usage of a node: the sums of its rows (of hour 0) from `since` to `at` (ms from 1970 in UTC).
 
-    `now` has its containers, and `trouble` why some of it may be missing.
+    `now` has its present containers. If a part of the usage may be missing, `trouble` is the reason.
     """
 
     node: str
@@ -74,7 +74,7 @@ def first_hour(wall: int, hours: int | None) -> int:
 
 
 def present(state: AccountState) -> tuple[ContainerNow, ...]:
-    """Return the containers that held slices when the agent last looked at the node."""
+    """Return the containers that had slices when the agent last looked at the node."""
     cards = {card.uuid: card for card in state.last.cards}
     node_shares = any(card.slices > 1 for card in state.last.cards)
     found = []

@@ -1,4 +1,4 @@
-"""Reads from the pods of a node which containers hold slices of its cards. Values in, values out."""
+"""Finds out from the pods of a node which containers have slices of its cards."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,9 @@ UNNAMED = "(unnamed)"
 
 
 class HeldSlices(NamedTuple):
-    """How many slices a container holds, with its names. `workload` is what controls its pod, as `Job/train`.
+    """The number of slices that a container has, with its names.
+
+    `workload` is the owner of its pod, such as `Job/train`.
 
     `ended` is whether it has ended. The kubelet keeps its slices until its pod ends.
     """
@@ -37,16 +39,17 @@ class HeldSlices(NamedTuple):
 
 
 class PodSlices(NamedTuple):
-    """The slices that a pod holds. If it is not `complete`, it may hold others, as by a claim."""
+    """The slices that a pod has. If `complete` is false, it may have others, for example by a claim."""
 
     held: tuple[HeldSlices, ...] = ()
     complete: bool = True
 
 
 class NodeSlices(NamedTuple):
-    """How a node's cards are shared: slices of each card, the pool, the model, and the containers that hold slices.
+    """How a node's cards are shared: slices of each card, the pool, the model, and the containers that have slices.
 
-    `complete` is whether `held` has all that may hold a slice. Zero `slices` means that no card can be counted.
+    `complete` is whether `held` has all containers that may have a slice. Zero `slices` means that no card can be
+    counted.
     """
 
     slices: int = 0
@@ -101,7 +104,7 @@ def _counts(review: PodReview) -> Iterable[tuple[str, int, bool]]:
 
 
 def workload(metadata: Object) -> str:
-    """Return the kind and name of what controls a pod; empty if nothing does. If a ReplicaSet does, its Deployment.
+    """Return the kind and name of a pod's controller; empty without one. For a ReplicaSet it is the Deployment.
 
     A Deployment's ReplicaSets have its name and the hash in the pod's label (kubernetes pkg/controller/deployment).
     """

@@ -1,4 +1,4 @@
-"""Decides what to do about containers that hold a slice of a shared card without work. Values in, values out."""
+"""Decides what happens to containers that have a slice of a shared card and do no work. Has no side effects."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field

@@ -18,7 +18,7 @@ def opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def foreign(about: os.stat_result) -> str:
-    """Return who else may write to a folder, or an empty text."""
+    """Return the other users who may write to a folder, in words; empty if there are none."""
     if about.st_uid != os.geteuid():
         return f"it belongs to the user {about.st_uid}, and not to the agent's ({os.geteuid()})"
     mode = stat.S_IMODE(about.st_mode)

@@ -1,4 +1,4 @@
-"""The usage record: what each container held and used of each card in each hour. Values in, values out.
+"""The usage record: how many slices of each card each container had in each hour, and how much of the card it used.
 
 All times are whole milliseconds, so that sums are exact. A slice-millisecond is one slice of a card for a millisecond.
 """
@@ -56,14 +56,14 @@ class HolderKey(NamedTuple):
     container: str
 
     def folded(self, *, namespace: bool) -> "HolderKey":
-        """Return the key of the row that adds up other containers, of its namespace or of all namespaces."""
+        """Return the key of the row that sums up containers without a row, of its namespace or of all namespaces."""
         return self._replace(namespace=self.namespace if namespace else REST, workload=REST, pod=REST, container=REST)
 
 
 class CardAmounts(NamedTuple):
-    """How long a card was counted (ms), and its slice-milliseconds: always held + free + unseen == capacity.
+    """How long a card was counted (ms), and its slice-milliseconds. In use + free + unseen is always the capacity.
 
-    `unseen` is what the agent cannot know: nobody looked, or some container holds slices of a card that is not known.
+    `unseen` is time that the agent cannot know: there was no look, or some container has slices of an unknown card.
     """
 
     counted: int = 0

@@ -1,6 +1,6 @@
-"""Reads from an agent's metrics what its node's cards and containers do now. Values in, values out.
+"""Reads from an agent's metrics the present state of its node's cards and containers.
 
-A node's agent may be an impostor's, so whatever is read is checked, and its size is limited.
+Another program may answer in place of a node's agent, so every answer is checked, and its size is limited.
 """
 
 import math
@@ -39,10 +39,10 @@ class CardNow(NamedTuple):
 
 
 class UseNow(NamedTuple):
-    """A container's use of a card. `mib`, `cap` (MiB) and `sm` (percent) are None if they are not known.
+    """A container's present use of a card. `mib`, `cap` (MiB) and `sm` (percent) are None if they are not known.
 
-    `state` compares the use with what the container was admitted with, in the agent's words. `reported` is whether the
-    agent has reported its use, and `frozen` whether the agent has frozen it until its turn.
+    `state` compares the use with the container's allowance, in the agent's words. `reported` is whether the agent has
+    reported its use, and `frozen` whether the agent has frozen it until its turn.
     """
 
     namespace: str

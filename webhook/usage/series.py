@@ -1,4 +1,4 @@
-"""The usage record as metrics for Prometheus, from which `slicewarden usage --prometheus` reads it again."""
+"""Exports the usage record as metrics for Prometheus, from which `slicewarden usage --prometheus` reads it again."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

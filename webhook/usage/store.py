@@ -74,7 +74,7 @@ _CARD_SUMS = ", ".join(f"sum({name})" for name in CardAmounts._fields)
 
 
 class SavedAt(NamedTuple):
-    """The time of a node's last save, by the monotonic clock of a boot and by the wall clock (ms), and its cards."""
+    """The time of a node's last save, by a boot's monotonic clock and by the wall clock (ms), and its cards."""
 
     node: str
     boot: str
@@ -88,14 +88,14 @@ class DamagedRecord(ValueError):
 
 
 class UsageStore:
-    """The file of the usage record in a folder. Every method returns why it failed, or an empty text."""
+    """The file of the usage record in a folder. Every method returns the reason of a failure, or an empty text."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
         self._known: SavedAt | None = None
 
     def load(self) -> tuple[SavedAt | None, str]:
-        """Read when the node was saved last; None if it never was. A damaged file is moved aside."""
+        """Read the last save of the node; None if it was never saved. A damaged file is moved aside."""
         try:
             self._prepare()
             with closing(self._open()) as file:

@@ -39,7 +39,7 @@ class NodeTotals(NamedTuple):
 
 
 class UsageTotals:
-    """Adds up what was counted. Each mapping is replaced and never changed, since another thread reads it."""
+    """Adds up the counts. Each mapping is replaced and never changed, because another thread reads it."""
 
     def __init__(self) -> None:
         self.cards: Mapping[CardKey, CardAmounts] = {}
@@ -61,7 +61,7 @@ class UsageTotals:
         }
 
     def add(self, book: Book, look: NodeLook, now: int) -> None:
-        """Add what was counted until a look. `now` is in milliseconds, by the monotonic clock."""
+        """Add the counts up to a look. `now` is in milliseconds, by the monotonic clock."""
         added = collapsed(book, 0)
         gone = self._gone(look, now)
         containers = {key: each for key, each in self._containers.items() if key[4:] not in gone}

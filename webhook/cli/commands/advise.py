@@ -1,4 +1,4 @@
-"""`slicewarden advise`: the right size of what holds slices, by the peaks that were seen."""
+"""Implements `slicewarden advise`: reports how large the slices of workloads should be, by the peaks that were seen."""
 
 from collections.abc import Sequence
 

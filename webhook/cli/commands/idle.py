@@ -1,4 +1,4 @@
-"""`slicewarden idle`: which containers hold a slice of a shared card without work."""
+"""Implements `slicewarden idle`: lists the containers that have a slice of a shared card and do no work."""
 
 import click
 
