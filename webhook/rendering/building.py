@@ -32,9 +32,9 @@ _LOCAL = ("resources", "bases", "components")
 
 
 class Job(NamedTuple):
-    """A kustomization to build: its name, the parts of it that were followed, and changes from outside.
+    """A kustomization to build: its name, the parts of it that were followed, and changes by other objects.
 
-    One that is not `built` by the program is only followed: plain files, and a component that nothing includes.
+    If `built` is false, the program is not run for it: it has plain files, or is a component that nothing includes.
     """
 
     root: str

@@ -29,7 +29,7 @@ RELEASE = "release-name"
 
 
 class Remote(NamedTuple):
-    """A chart that is not in the repository: its name there, the address of its registry or index, and its version."""
+    """A chart outside the repository: its name, the address of its registry or index, and its version."""
 
     name: str
     url: str

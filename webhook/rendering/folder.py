@@ -1,4 +1,4 @@
-"""The objects that the kustomization of one folder makes, as documents, if it makes one of a kind."""
+"""Makes the objects of one folder's kustomization, as documents, if one of them has a certain kind."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The followed parts of a kustomization: objects with the documents that made them, patches, and what is missing."""
+"""Defines the parts of a kustomization that was followed: objects with their documents, patches, and missing parts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -15,7 +15,7 @@ from webhook.rendering.origins import Layer, Rendered
 
 @immutable
 class Built:
-    """An object that a kustomization makes, the names that it has had, and the documents that made it."""
+    """An object that a kustomization makes, the names that it has had, and the documents that it comes from."""
 
     value: Object
     names: frozenset[str]
@@ -85,7 +85,7 @@ class Followed:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all objects were seen, as far as the files say."""
+        """Whether all objects were found, as far as the files show."""
         return not (self.unseen or self.absent or self.remote or self.charts or self.unfollowed)
 
 
@@ -105,14 +105,14 @@ class Patch(NamedTuple):
         return value
 
     def selects(self, each: Built) -> bool:
-        """Whether it changes an object."""
+        """Whether the patch changes an object."""
         if self.target is not None:
             return patching.selects(self.target, each.value, each.names, [name_of(each.layers[0].value)[1]])
         return not isinstance(self.value, list) and _is_named(mapping(self.value), each)
 
 
 class BuiltIndex:
-    """Finds the followed object that a rendered one is, by its kind, name and namespace, in a bounded number of looks.
+    """Finds the followed object that corresponds to a rendered one, by kind, name and namespace, at a bounded cost.
 
     The program may have added a hash to the name (kustomize api/hasher).
     """
@@ -125,7 +125,7 @@ class BuiltIndex:
             self._named.setdefault((*kind, name), each)
 
     def find(self, value: Object) -> Built | None:
-        """Return the object that a rendered one was followed as."""
+        """Return the followed object that corresponds to a rendered one."""
         kind, (name, namespace) = group_kind(value), name_of(value)
         found = self._exact.get((*kind, name, namespace))
         for _ in range(_ENDINGS):

@@ -1,4 +1,4 @@
-"""The parts of a repository that were not rendered, in one line for each kind of gap."""
+"""Describes the parts of a repository that were not rendered, in one line for each kind of gap."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Finds the places in the sources of what a program made, and the files that are judged by it."""
+"""Finds the places in the sources of the objects that a program made, and the files whose objects they replace."""
 
 import os
 from collections.abc import Iterator

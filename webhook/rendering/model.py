@@ -1,4 +1,4 @@
-"""The input and the output of a rendering, and a test whether files need one."""
+"""Defines the input and the output of a rendering, and tests whether files need one."""
 
 import re
 from collections.abc import Iterable

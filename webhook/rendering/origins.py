@@ -1,4 +1,4 @@
-"""The source places of a rendered object: its original resource, and the patches that changed it."""
+"""Finds the source places of a rendered object: its original resource, and the patches that changed it."""
 
 from dataclasses import field
 from typing import Any

@@ -19,7 +19,10 @@ from webhook.rendering.tree import Tree, Unseen
 
 
 class Releases:
-    """The charts of one repository, which is at `prefix` from the working folder; `gaps` gets what is not seen."""
+    """Finds the charts that one repository installs.
+
+    `prefix` is its path from the working folder; `gaps` gets what is missing.
+    """
 
     def __init__(self, tree: Tree, prefix: str, gaps: Gaps) -> None:
         self._tree, self._prefix, self._gaps = tree, prefix, gaps

@@ -15,7 +15,7 @@ from webhook.text.words import listed, several, shown
 
 @dataclass(slots=True)
 class SourceFinding:
-    """A finding of a source, with the first object that has it, and all of them."""
+    """A finding of a source, such as a workload, with the first object that has it, and all of them."""
 
     result: Result
     first: Audited

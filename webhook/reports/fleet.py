@@ -14,7 +14,7 @@ ERRORS = "unreadable"
 
 
 class Line(NamedTuple):
-    """A cluster: its counts by heading, in the order of the columns, and the problems of its input."""
+    """The line of one cluster: its counts by heading, in the order of the columns, and the problems of its input."""
 
     cluster: str
     counts: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""The parts that the JSON reports of several commands have in common."""
+"""Writes the parts that the JSON reports of several commands have in common."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ def result(result: Result) -> dict[str, str]:
 
 
 def remarks(result: Result) -> dict[str, Any]:
-    """Say which exemption lets a finding through, or that it would be repaired."""
+    """Return the fields that name the exemption of a finding, or say that the finding would be repaired."""
     return {
         **({"exemption": result.exemption} if result.exemption else {}),
         **({"repaired": True} if result.repaired else {}),

@@ -1,4 +1,4 @@
-"""Reports where pods land: a table for people, JSON for programs."""
+"""Reports on which nodes pods would run: a table for people, JSON for programs."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The outcomes of a proof: a row for each way, which the formats have in common, and a ProofReport in JSON."""
+"""Makes the rows of a proof that all formats share, one for each way, and a ProofReport in JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

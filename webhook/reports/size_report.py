@@ -1,4 +1,4 @@
-"""The report of `slicewarden advise`: what each workload needs of a card, and the changes that this allows."""
+"""Writes the report of `slicewarden advise`: how much of a card each workload needs, and the changes this allows."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -35,7 +35,7 @@ _NAMED = 3
 
 
 class Unread(Exception):
-    """A bundle has no proof that can be read. The message is the reason, in one line."""
+    """A bundle has no readable proof. The message is the reason, in one line."""
 
 
 class ProofStatement(NamedTuple):

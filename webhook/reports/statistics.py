@@ -13,7 +13,7 @@ from webhook.text.terminal import Look
 
 
 class FindingRecord(NamedTuple):
-    """A finding: its rule, what is done about it, and the namespace and the identity of its object."""
+    """A finding for the statistics: its rule, its action, and the namespace and the identity of its object."""
 
     rule: str
     action: str

@@ -1,4 +1,4 @@
-"""The report of `slicewarden top`: what each container does on each shared card now, grouped by card."""
+"""Writes the report of `slicewarden top`: what each container does on each shared card now, grouped by card."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ NO_PROCESS = "no process"
 
 
 class NodeNow(NamedTuple):
-    """The known state of a node: its agent's metrics, and its usage record if it keeps one and has answered.
+    """The known state of a node: its agent's metrics, and its usage record if the agent keeps one and has answered.
 
-    `silent` is why the record is not known, although there is one.
+    If there is a record that is not known, `silent` is the reason.
     """
 
     node: str
@@ -41,12 +41,12 @@ class TopRow(NamedTuple):
 
     @property
     def over(self) -> int | None:
-        """MiB above its cap; negative below it."""
+        """The MiB by which the container's memory exceeds its cap; negative if it is below."""
         return None if self.use.mib is None or self.use.cap is None else self.use.mib - self.use.cap
 
     @property
     def slices(self) -> int | None:
-        """The slices of this card that it holds. A record names one card; of another one they are not known."""
+        """The number of slices that it has of this card. A record names only one card; for any other it is unknown."""
         return self.record.slices if self.record and self.record.card == self.use.card else None
 
     @property
@@ -124,7 +124,7 @@ def _cards(node: NodeNow, namespace: str) -> Iterator[TopCard]:
 
 
 def notes(nodes: Sequence[NodeNow]) -> Iterator[str]:
-    """Yield what is missing or wrong on nodes. Nothing is estimated."""
+    """Yield a line for each part that is missing or wrong on a node. Nothing is estimated."""
     without = []
     for node in nodes:
         scrape = node.scrape

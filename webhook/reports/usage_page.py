@@ -1,4 +1,4 @@
-"""The report of `slicewarden usage` as a page for a browser: a bar for each holder, and the table of its numbers."""
+"""Writes the report of `slicewarden usage` as a page for a browser: a bar for each row, and a table of the numbers."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The reports of `slicewarden usage` and `slicewarden idle`: who held and used the shared cards."""
+"""Writes the reports of `slicewarden usage` and `slicewarden idle`: who had and used the shared cards."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ MOST_NAMED = 5
 
 
 class UnseenNode(NamedTuple):
-    """A node whose usage is not known, and why."""
+    """A node whose usage is not known, and the reason."""
 
     node: str
     why: str

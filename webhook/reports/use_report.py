@@ -1,4 +1,4 @@
-"""The report of `slicewarden agent --once`: the use of the cards, as a table for people or JSON for programs."""
+"""Writes the report of `slicewarden agent --once`: the use of the cards, as a table for people or JSON for programs."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -41,7 +41,7 @@ MOST = 500
 
 
 class Headline(NamedTuple):
-    """A number at the head of the page; `style` is empty or that of a verdict. `least` is whether it may be larger."""
+    """A number at the head of the page. `style` is empty or that of a verdict. `least` is true if it may be larger."""
 
     number: int
     words: str
@@ -121,7 +121,7 @@ class Bar(NamedTuple):
 
 
 class PageWords(NamedTuple):
-    """How a page calls an object, the four styles, and the rules that it explains."""
+    """The words of a page for an object and for the four styles, and the rules that the page explains."""
 
     unit: str = "object"
     deny: str = "Deny"
@@ -132,7 +132,7 @@ class PageWords(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The values that the template shows."""
+    """The values that the page's template shows."""
 
     title: str
     about: tuple[tuple[str, str], ...]

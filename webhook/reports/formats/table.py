@@ -45,7 +45,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
 
 
 def key(judged: Judged) -> tuple[str, str, str]:
-    """The namespace, kind and name."""
+    """Return the namespace, kind and name of an object."""
     return judged.namespace, judged.kind, judged.name
 
 
