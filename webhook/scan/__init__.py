@@ -1,1 +1,1 @@
-"""Judging without the webhook: files, live clusters, and two policies side by side."""
+"""Judges objects without the webhook: in files and live clusters, and under two policies side by side."""

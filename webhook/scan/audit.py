@@ -24,7 +24,7 @@ from webhook.scan.results import GroupKind, Judged, PassedOver, Report, count_un
 
 @dataclass(frozen=True, slots=True)
 class RootOwner:
-    """The origin of an object: the outermost known controller, or the object itself."""
+    """The origin of an object: its outermost known controller, or the object itself if it has none."""
 
     api_version: str
     kind: str

@@ -79,10 +79,10 @@ Pack = bytes | list[Item]
 
 @dataclass(eq=False, repr=False)
 class Read:
-    """The contents of some files: packs of objects, those among them that are facts, problems and warnings.
+    """The contents of some files: compressed packs of objects, the facts among them, problems and warnings.
 
     `kinds` are the kinds of objects of which only the kind was read. Files that are `apart` were not judged.
-    `unfollowed` is the number of objects that deploy other objects than those that were rendered.
+    `unfollowed` is the number of objects that deploy objects which were not rendered.
     """
 
     packs: list[Pack] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Read:
 class ReadRun(NamedTuple):
     """The contents of all files of a run, ready to be judged.
 
-    `before` are objects that are judged only as a root elsewhere changes them, as they were before.
+    `before` are objects in the state before a root in another folder changes them. They are judged too.
     """
 
     read: tuple[Read, ...]
@@ -105,7 +105,7 @@ class ReadRun(NamedTuple):
 
     @property
     def facts(self) -> Iterator[Object]:
-        """The objects that are facts, in order."""
+        """The objects from which facts are made, in their order."""
         return chain.from_iterable(read.facts for read in self.read)
 
     @property
@@ -115,7 +115,7 @@ class ReadRun(NamedTuple):
 
     @property
     def warnings(self) -> Iterator[Problem]:
-        """Warnings about text that kubectl accepts, but that its author probably did not mean."""
+        """Warnings about text that kubectl accepts, but with a meaning that its author probably did not intend."""
         return chain.from_iterable(read.warnings for read in self.read)
 
     @property
@@ -129,7 +129,7 @@ class ReadRun(NamedTuple):
         return sum((read.apart for read in self.read), Apart()).notes
 
     def lacking(self, paths: Sequence[str]) -> tuple[Problem, ...]:
-        """The problem that there is no object in any of the paths that were read. Standard input may have none."""
+        """The problem that none of the paths has an object. Standard input may have none."""
         some = any(read.packs or read.kinds or read.problems for read in self.read)
         return () if some or "-" in paths else (Problem(paths[0], 0, NO_OBJECT),)
 
@@ -211,11 +211,11 @@ class ReadOptions(NamedTuple):
     rbac: bool = False
 
     def passes_over(self, key: tuple[str, str]) -> bool:
-        """Whether objects of a group and kind hold nothing that is judged."""
+        """Return whether objects of a group and kind contain nothing that is judged."""
         return key in passive.KINDS and not (self.rbac and key in rights.KINDS) and key not in self.workloads
 
     def skips(self, api_version: str, kind: str, text: str) -> bool:
-        """Whether only the kind of an object is read."""
+        """Return whether only the kind of an object is read."""
         key = api_version.rpartition("/")[0], kind
         if self.passes_over(key):
             return True

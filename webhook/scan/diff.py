@@ -30,7 +30,7 @@ from webhook.scan.sharing import PoolUse
 
 
 class ChangeEffect(StrEnum):
-    """An effect of a change of policy on an object, the worst first."""
+    """The effect of a change of policy on an object. The worst effect comes first."""
 
     DENIED = "denied"
     FREED = "freed"
@@ -44,7 +44,7 @@ class ChangeEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingChange:
-    """A finding under one of the two policies that the other does not make, or makes with another action."""
+    """A finding that only one of the two policies makes, or that both make with different actions."""
 
     result: Result
     file: str
@@ -64,7 +64,7 @@ class Changed:
 
     @property
     def pools(self) -> tuple[str, str]:
-        """The pools of its pods before and after, as `pools` writes them."""
+        """The pools of the object's pods before and after, as `pools` writes them."""
         return pools(self.before), pools(self.after)
 
 
@@ -136,7 +136,7 @@ class Change:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Lines on what was not judged, and on grants and the fallback if they change."""
+        """Lines about objects that were not judged, and about grants and the fallback if they change."""
         if self.unjudged:
             yield passed_over(self.unjudged)
         yield from self.unread

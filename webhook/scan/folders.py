@@ -48,7 +48,7 @@ class Apart:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Lines on all of them, with the way to have them judged."""
+        """Lines about all files that were not judged, each with the way to have them judged."""
         yield from self.rendered
         yield from self._charts()
         if self.templates:

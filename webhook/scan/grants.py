@@ -1,4 +1,4 @@
-"""Reports trust that a run of files gives to its own pods."""
+"""Reports namespaces of a run that get their trust from labels in the run's own files."""
 
 from collections.abc import Iterable, Iterator
 

@@ -22,7 +22,7 @@ from webhook.text.words import unquoted
 
 
 class Broke(RuntimeError):
-    """A rule raised an exception: a bug, which the rest of the run would hide."""
+    """A rule raised an exception. This is a bug, and the run stops so that it is not overlooked."""
 
 
 def judge(

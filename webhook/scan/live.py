@@ -37,9 +37,9 @@ def ended(item: Object) -> bool:
 
 
 def made(item: Object, workloads: Workloads) -> bool:
-    """Whether a workload that is judged itself creates the object.
+    """Whether a workload that is judged itself has created the object.
 
-    False for a claim: no workload shows what a claim requests, and the claim's author may name any owner.
+    False for a claim: no workload shows the contents of a claim, and the claim's author may name any owner.
     """
     owner = controller(item) if group_kind(item) not in DEVICES else {}
     return group_kind({"apiVersion": owner.get("apiVersion"), "kind": owner.get("kind")}) in workloads

@@ -1,4 +1,4 @@
-"""Findings about running pods: on a node of another pool, next to pods of another trust, or more than a node has."""
+"""Flags running pods: on a node of another pool, next to pods of other trust, or with more than a node has."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -38,7 +38,7 @@ Way out: drain the node.""",
 
 
 class Tenant(NamedTuple):
-    """A running pod that requests GPUs, with its trust level in the node's pool."""
+    """A running pod that requests GPUs, with its trust level in the pool of its node."""
 
     namespace: str
     name: str
@@ -47,7 +47,7 @@ class Tenant(NamedTuple):
 
 
 def tenant(review: PodReview, name: str) -> Tenant | None:
-    """Return a pod as a tenant of its node; None if it requests no GPU or the node is in no pool."""
+    """Return a pod with its trust level on its node; None if it requests no GPU or the node is in no pool."""
     node = _node(review)
     pool = review.policy.pool_of(node.labels) if node else None
     if node is None or pool is None or not review.requests:

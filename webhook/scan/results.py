@@ -1,4 +1,4 @@
-"""The results of judging: objects with verdicts, kinds that were not judged, and the report of a run."""
+"""Defines the results of judging: objects with verdicts, kinds that were not judged, and the report of a run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -71,12 +71,12 @@ class Judged:
 
     @property
     def warned(self) -> bool:
-        """Whether it has a warning."""
+        """Whether the object has a warning."""
         return bool(self.verdict.having(Action.WARN))
 
     @property
     def exempted(self) -> bool:
-        """Whether it has findings, and exemptions let all of them through."""
+        """Whether the object has findings, all of which are exempted."""
         return bool(self.verdict.results) and all(result.exemption for result in self.verdict.results)
 
     @property
@@ -86,7 +86,7 @@ class Judged:
 
     @property
     def through(self) -> str:
-        """The root that it was rendered from, in words; empty for an object that was not rendered."""
+        """The root from which the object was rendered, in words; empty for an object that was not rendered."""
         return f"through {shown(self.root, quotes=False)}" if self.root else ""
 
     @property
@@ -108,20 +108,20 @@ class GroupKind(NamedTuple):
 
 
 class InText(NamedTuple):
-    """A place where a ConfigMap holds an object as a text, and that object uses a GPU."""
+    """A place where a ConfigMap contains an object as a text, if that object uses a GPU."""
 
     place: UnjudgedPlace
 
 
 class Encrypted(NamedTuple):
-    """An object with values that SOPS has encrypted, by its title and its place, of which no part is denied."""
+    """An object with values that SOPS has encrypted, by its title and its place. Its readable parts are not denied."""
 
     title: str
     place: str
 
 
 class LeftAlone(NamedTuple):
-    """An object that is never sent to the webhook, because of its namespace."""
+    """The namespace of an object that is never sent to the webhook."""
 
     namespace: str
 
@@ -161,7 +161,7 @@ class Unjudged(NamedTuple):
         return value
 
     def notes(self, *, gpus: bool) -> Iterator[str]:
-        """A line on its objects that use GPUs, or on those with only containers, and the way to have them judged."""
+        """Lines about its objects that use GPUs or have containers, with the way to have them judged."""
         some = [places for places in self.places if bool(places[0].use) is gpus]
         if not some:
             return

@@ -14,7 +14,7 @@ from webhook.policy.model import SHARED, Policy, Pool
 
 
 class Amount(NamedTuple):
-    """How many GPUs or slices of one resource a node offers, and how many of them its pods have."""
+    """The number of GPUs or slices of one resource on a node, and how many of them pods have."""
 
     resource: str
     held: int
@@ -67,22 +67,22 @@ class PoolUse(NamedTuple):
 
     @property
     def uncounted(self) -> int:
-        """The nodes whose number of GPUs no label gives."""
+        """The nodes for which no label gives the number of GPUs."""
         return sum(node.gpus is None for node in self.nodes)
 
     @property
     def amounts(self) -> tuple[Amount, ...]:
-        """The GPUs and slices of all its nodes, by resource."""
+        """The GPUs and slices of all nodes of the pool, by resource."""
         return tuple(_added(amount for node in self.nodes for amount in node.amounts))
 
     @property
     def idle(self) -> tuple[NodeUse, ...]:
-        """The nodes whose GPUs no pod has."""
+        """The nodes on which no pod has a GPU."""
         return tuple(node for node in self.nodes if not node.pods)
 
     @property
     def busy(self) -> tuple[NodeUse, ...]:
-        """The nodes with at least one GPU that a pod has."""
+        """The nodes on which a pod has at least one GPU."""
         return tuple(node for node in self.nodes if node.pods)
 
     @property

@@ -1,4 +1,4 @@
-"""Recognizes objects with values that SOPS has encrypted, which nobody can judge without the key.
+"""Recognizes objects with values that SOPS has encrypted. Such values cannot be judged without the key.
 
 Source: github.com/getsops/sops cmd/sops/formats and aes/cipher.go, for the key `sops` and the form of a value.
 """
@@ -17,7 +17,7 @@ def is_encrypted(value: Object) -> bool:
 
 
 def is_denied(value: Object, verdict: Verdict) -> bool:
-    """Whether an object is denied for something that is not encrypted."""
+    """Whether an object is denied for a value that is not encrypted."""
     return any(not _holds(_at(value, result.finding.path)) for result in verdict.having(Action.DENY))
 
 

@@ -1,4 +1,4 @@
-"""Compares whom two policies let be trusted."""
+"""Compares which pods two policies trust."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ NAMED = 8
 
 
 class Trusted(NamedTuple):
-    """Pods that a grant lets be trusted: the namespaces, the condition, and the pools, none for all pools."""
+    """The pods that a grant trusts: their namespaces, the condition, and the pools. No pools stand for all pools."""
 
     namespaces: str
     condition: str
@@ -20,7 +20,7 @@ class Trusted(NamedTuple):
 
 
 def changes(old: Policy, new: Policy) -> Iterator[str]:
-    """Yield a line for what each change of grants lets pods do, whether or not there are such pods or namespaces."""
+    """Yield a line about what each change of grants permits, whether or not such pods or namespaces exist."""
     before, after = (dict.fromkeys(_trusted(policy)) for policy in (old, new))
     for may, some, others in (("may now be", after, before), ("may no longer be", before, after)):
         changed: dict[tuple[str, tuple[str, ...]], list[str]] = {}

@@ -17,7 +17,7 @@ from webhook.text.words import shown
 
 
 class UnjudgedPlace(NamedTuple):
-    """A container, a use of a GPU, or the making of other objects, at a path of an object that is not judged.
+    """A place in an object that is not judged: it has a container, uses a GPU, or makes other objects there.
 
     `name` is the object's namespace and name. The line is that of the path, or of the nearest parent in the file.
     `resource` is the GPU's resource, or its profile; empty for a container, and for a GPU without such a name. `use`
@@ -38,7 +38,7 @@ class UnjudgedPlace(NamedTuple):
 
     @property
     def of_profile(self) -> bool:
-        """Whether the GPU is in a profile of a name, which its controller knows."""
+        """Whether the place names only a profile with the GPU. The profile's contents are known to its controller."""
         return bool(self.resource) and "/" not in self.resource
 
     @property
@@ -81,7 +81,7 @@ def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
 
 
 def makes(item: Item) -> tuple[UnjudgedPlace, ...]:
-    """Return the first place where an object says which others it makes, if these are never rendered here."""
+    """Return the first place where an object describes other objects to create, if these are never rendered here."""
     spec = mapping(item.value.get("spec"))
     paths = [("spec", key) for key in MAKES.get(group_kind(item.value), ()) if spec.get(key)][:1]
     return tuple(
