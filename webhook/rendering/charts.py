@@ -42,7 +42,7 @@ class Remote(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """The arguments of `helm pull` with which helm finds it."""
+        """The arguments with which `helm pull` finds the chart."""
         version = [f"--version={self.version}"] if self.version else []
         if self.url.startswith("oci://"):
             return [*version, "--", f"{self.url.rstrip('/')}/{self.name}" if self.name else self.url]
@@ -51,10 +51,10 @@ class Remote(NamedTuple):
 
 @immutable
 class Release:
-    """A chart with the values, name and namespace of a release. `root` names the object that installs it.
+    """A chart with the values, name and namespace of one release. `root` names the object that installs it.
 
-    Values are maps; later ones override earlier ones. Objects without a namespace are placed in the release's, if it
-    `places` them: a kustomization does not. `crds` is whether the objects below `crds` are created.
+    Values are maps; later ones override earlier ones. With `places`, objects without a namespace get the release's; a
+    kustomization does not do that. `crds` is whether the objects below `crds` are created.
     """
 
     chart: str | Remote
@@ -76,7 +76,7 @@ def is_chart(folder: str) -> bool:
 
 
 def is_library(tree: Tree, folder: str) -> bool:
-    """Whether a chart makes no objects by itself."""
+    """Whether a chart is a library, which makes no objects itself."""
     try:
         return any(mapping(each.value).get("type") == "library" for each in tree.documents(os.path.join(folder, CHART)))
     except Unseen:
@@ -150,7 +150,7 @@ def missing(tree: Tree, folder: str) -> bool:
 
 
 class Downloads:
-    """Downloads each chart once for all of its releases, since helm would do so for each."""
+    """Downloads each chart once for all of its releases. helm itself would download it for each."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -222,10 +222,10 @@ def write(folder: FilePath, contents: Mapping[str, bytes]) -> None:
 
 @immutable
 class Templated(Item):
-    """An object that helm made from a template. The document names the template's file. Its lines are guesses.
+    """An object that helm made from a template. Its lines in the template's file are guesses.
 
     A line is known if its key occurs only once in the file. Otherwise it is the line of the object's kind, or of the
-    document. The file of a chart from elsewhere is that of the object which installs it, with its values.
+    document. If the chart is not in the repository, the file is that of the object which installs it, with its values.
     """
 
     @cached_property
@@ -236,7 +236,7 @@ class Templated(Item):
             return ""
 
     def line(self, path: Path = (), text_line: int = 0) -> int:  # noqa: ARG002 - the text's lines are not known
-        """Return the line of the last key of a path that occurs only once in the template."""
+        """Guess the line of a place: that of the last key of its path that the template has only once."""
         for key in (*(each for each in reversed(path) if isinstance(each, str)), None):
             pattern = (
                 rf"^[ \t-]*[\"']?{re.escape(key)}[\"']?:" if key else rf"^kind:[ \t]*{re.escape(self.value['kind'])}"
@@ -247,7 +247,7 @@ class Templated(Item):
         return self.document.first_line
 
     def where(self, path: Path, text_line: int = 0) -> tuple[str, int]:
-        """Return the template's file, and the line there."""
+        """Return the template's file, and the guessed line."""
         return self.document.file, self.line(path, text_line)
 
 
@@ -295,7 +295,7 @@ def _file(tree: Tree, release: Release, source: str) -> str:
 
 
 def pull(chart: Remote) -> str:
-    """Return the command that vendors a chart, for a shell. Its words are a repository's, so they are quoted."""
+    """Return the shell command that copies a chart into the repository. Words from the repository are quoted."""
     *options, _, name = chart.arguments
     words = [*options, *(["--"] if name.startswith("-") else []), name]
     return f"helm pull --untar -d charts {shlex.join(words)}"

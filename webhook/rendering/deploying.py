@@ -35,7 +35,7 @@ def title(value: Object, *, namespace: str = "") -> str:
 
 
 def over_flux(value: Object) -> Mapping[str, Any]:
-    """Return the changes of a Flux Kustomization, as fields of a kustomization."""
+    """Return the changes that a Flux Kustomization makes to its objects, as fields of a kustomization."""
     spec = mapping(value.get("spec"))
     fields = {key: spec[key] for key in _OVER if spec.get(key)}
     if labels := mapping(mapping(spec.get("commonMetadata")).get("labels")):
@@ -60,7 +60,7 @@ def is_given(source: Mapping[str, Any], key: str) -> bool:
 
 
 def over_argo(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the changes of an Argo CD source's kustomize options, as fields of a kustomization."""
+    """Return the changes that an Argo CD source's kustomize options make, as fields of a kustomization."""
     options = mapping(source.get("kustomize"))
     fields = {key: options[key] for key in ("namePrefix", "nameSuffix", "patches", "components") if options.get(key)}
     images = [found for each in sequence(options.get("images")) if isinstance(each, str) and (found := _image(each))]
@@ -77,10 +77,10 @@ def _image(text: str) -> Mapping[str, Any] | None:
 
 
 class Variables(NamedTuple):
-    """The variables of a Kustomization of Flux: those that files show, and what is known of the others.
+    """The variables of a Flux Kustomization: those whose values files show, and how much is known about the others.
 
-    If it is `strict`, all variables are known. If some are `hidden`, they may change all others than those that are
-    `shown`. Files that may be of different clusters disagree about those that are `unsure`.
+    With `strict`, all variables are known. With `hidden`, variables that no file shows may replace all except the
+    `shown` ones. `unsure` are variables with different values in files that may belong to different clusters.
     """
 
     known: Mapping[str, str]
@@ -90,9 +90,10 @@ class Variables(NamedTuple):
     unsure: frozenset[str] = frozenset()
 
     def guesses(self, value: Any) -> bool:
-        """Whether Flux may fill in a placeholder of a value otherwise than `substituted` does.
+        """Return whether Flux may fill in a placeholder of a value in another way than `substituted` does.
 
-        It does so if a variable that no file shows takes the place of a default, or by a function, such as `${a#b}`.
+        That is so if a variable that no file shows may replace a default, or if the placeholder has a function, such as
+        `${a#b}`.
         """
         if not (self.strict or self.hidden):
             return False
@@ -197,9 +198,9 @@ def chart_spec(value: Object, sources: FluxSources) -> Mapping[str, Any]:
 
 
 def chart_of(value: Object, sources: FluxSources) -> str | Remote | None:
-    """Return the chart of a HelmRelease: its path in this repository, or its registry; None in another Git repository.
+    """Return the chart of a HelmRelease: its path in this repository, or its registry.
 
-    The address is empty if no file has it.
+    Returns None if it is in another Git repository. The address of the registry is empty if no file has it.
     """
     spec = mapping(value.get("spec"))
     own = string(mapping(value.get("metadata")).get("namespace"))
@@ -226,7 +227,7 @@ def files_of_values(
 ) -> tuple[list[Mapping[str, Any]], bool]:
     """Return the values in the files of a HelmChart in this repository, and whether it has others that no file shows.
 
-    Paths are those in the source. The files stand in place of the chart's own values, which Helm reads here in any case
+    Paths are relative to the source. The files replace the chart's own values, which Helm reads here in any case
     (source-controller internal/controller/helmchart_controller.go).
     """
     found, hidden, own = list[Mapping[str, Any]](), False, os.path.normpath(os.path.join(chart, "values.yaml"))
@@ -242,7 +243,7 @@ def files_of_values(
 
 
 def release_values(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tuple[list[Mapping[str, Any]], bool]:
-    """Return the values of a HelmRelease, and whether it has others that no file shows."""
+    """Return the values of a HelmRelease, and whether other values exist that no file shows."""
     spec, found, hidden = mapping(value.get("spec")), list[Mapping[str, Any]](), False
     for each in mappings(spec.get("valuesFrom")):
         data = texts.get(string(each.get("name"))) if each.get("kind") == "ConfigMap" else None
@@ -258,7 +259,7 @@ def release_values(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tup
 
 
 def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], str]:
-    """Return the Applications that an ApplicationSet makes, and the reason why some are not made, if there is one."""
+    """Return the Applications that an ApplicationSet makes, and the reason if some cannot be made here."""
     spec = mapping(value.get("spec"))
     template, made = mapping(spec.get("template")), list[Object]()
     weight = 1 + len(json.dumps(template)) // _WEIGHT
@@ -355,7 +356,7 @@ def sources_of(value: Object) -> list[Mapping[str, Any]]:
 def argo_values(
     source: Mapping[str, Any], sources: list[Mapping[str, Any]], tree: Tree, prefix: str
 ) -> tuple[list[Mapping[str, Any]], bool]:
-    """Return the values that an Application gives to a chart, and whether it has others that no file shows."""
+    """Return the values that an Application gives to a chart, and whether other values exist that no file shows."""
     helm, found, hidden = mapping(source.get("helm")), list[Mapping[str, Any]](), False
     hidden = any(_BUILD.search(string(each.get("value"))) for each in mappings(helm.get("parameters")))
     references = {string(each.get("ref")) for each in sources if each.get("ref")}
@@ -397,7 +398,10 @@ def _nested(name: str, value: Any, *, text: bool) -> Mapping[str, Any]:
 
 
 class Maps(NamedTuple):
-    """The `data` of ConfigMaps by their names, and the keys by which those of the same name are `unlike`."""
+    """The `data` of ConfigMaps by their names.
+
+    `unlike` has the keys whose values differ between ConfigMaps of one name.
+    """
 
     data: Mapping[str, Mapping[str, str]]
     unlike: Mapping[str, set[str]]

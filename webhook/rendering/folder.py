@@ -13,7 +13,7 @@ from webhook.rendering.tree import Tree, root_of
 
 
 class Made(Document):
-    """An object that was rendered. Its places are those in the files that people edit, by the names of `named`."""
+    """An object that was rendered. Its places are in the files that people edit, under the names in `named`."""
 
     def __init__(self, item: Item, named: Callable[[str], str]) -> None:
         super().__init__(named(item.document.file), 0, item.value, item.line(), Source("", 0))
@@ -30,10 +30,10 @@ class Made(Document):
 
 
 def documents(folder: str, kind: tuple[str, str], *, root: str = "", revision: str = "") -> list[Document]:
-    """Return the objects that a folder's kustomization makes; none if it makes none of the kind.
+    """Return the objects that a folder's kustomization makes; none if none of them has the kind. Raises Unusable.
 
     kustomize or kubectl builds it if one is on PATH. With a `revision` the files below `root` are its copies, and are
-    named as REV:PATH. Raises Unusable if a part of it is not seen.
+    named as REV:PATH. It raises if a part of the kustomization cannot be read.
     """
 
     def named(text: str) -> str:

@@ -22,7 +22,7 @@ class Built:
     layers: tuple[Layer, ...]
 
     def become(self, value: Object, *layers: Layer) -> "Built":
-        """Return the object with another value, and the layers that changed it."""
+        """Return the object with a new value, and with the documents that changed it."""
         name = string(mapping(value.get("metadata")).get("name"))
         return Built(value, self.names | {name}, (*self.layers, *layers))
 
@@ -33,9 +33,9 @@ class Built:
 
 @immutable
 class Kustomization:
-    """A kustomization: its value, the folder from which its paths start, and where its fields stand.
+    """A kustomization: its value, the folder to which its paths are relative, and the place of its fields.
 
-    A Kustomization of Flux, or the kustomize options of an Application, are one too.
+    A Kustomization of Flux, and the kustomize options of an Application, have this form too.
     """
 
     folder: str
@@ -90,7 +90,10 @@ class Followed:
 
 
 class Patch(NamedTuple):
-    """A patch in a document, or at a path of it, for the objects that its target selects; else for those it names."""
+    """A patch in a document, or at a path of it.
+
+    It applies to the objects that its target selects, else to those it names.
+    """
 
     document: Document
     base: Path = ()

@@ -11,7 +11,7 @@ NAMED = 3
 
 
 def several_of(names: Sequence[str], what: str) -> str:
-    """Name some things, or the first of them with their number."""
+    """Write the name of one thing, or the number of several with the name of the first."""
     if len(names) == 1:
         return f"{what} {shown(names[0], quotes=False)}"
     return f"{several(len(names), what)} ({listed([shown(name, quotes=False) for name in names], NAMED)})"

@@ -1,4 +1,4 @@
-"""Follows kustomizations by their files, without the program: resources, patches, generators, names and namespaces.
+"""Computes the objects of kustomizations without running kustomize: resources, patches, generators, names, namespaces.
 
 Sources: sigs.k8s.io/kustomize api/types/kustomization.go for the fields, api/internal/target/kusttarget.go and
 kusttarget_configplugin.go for their order.
@@ -64,7 +64,10 @@ _CLUSTER = CLUSTER_SCOPED | {
 
 
 def follow(tree: Tree, folder: str, of_charts: ChartObjects = MappingProxyType({})) -> Followed:
-    """Follow the kustomization in a folder. Objects of its charts are resources, as for kustomize."""
+    """Compute the objects of the kustomization in a folder.
+
+    Objects of its charts count as resources, as for kustomize.
+    """
     found = Followed()
     try:
         found.objects.extend(_Follower(tree, found, of_charts).folder(os.path.normpath(folder), []))
@@ -78,7 +81,7 @@ def follow(tree: Tree, folder: str, of_charts: ChartObjects = MappingProxyType({
 def follow_over(
     tree: Tree, names: Iterable[str], over: Kustomization, of_charts: ChartObjects = MappingProxyType({})
 ) -> Followed:
-    """Follow files and folders, and apply a kustomization that stands in another object to them all."""
+    """Compute the objects of files and folders after a kustomization in another object has changed them."""
     found = Followed()
     follower = _Follower(tree, found, of_charts)
     try:
@@ -157,7 +160,7 @@ class _Follower:
             return []
 
     def under(self, path: str, over: Kustomization) -> list[Built]:
-        """Return the objects of a file or folder that another object deploys; those of a file are counted here."""
+        """Return the objects of a file or folder that another object deploys, and count the objects of a file."""
         self._counted(1)
         built = self.resource(path, over, [])
         if not self._tree.is_folder(os.path.join(over.folder, path)):

@@ -21,7 +21,7 @@ from webhook.rendering.tree import Tree, Unseen
 
 
 def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[list[Item], list[Problem]]:
-    """Return the objects in the output of the program, each with its places in the sources, and what is unreadable.
+    """Return the objects in a program's output with their places in the sources, and the problems of unreadable parts.
 
     `prefix` is the path of the repository from the working folder.
     """
@@ -43,7 +43,7 @@ def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix:
 
 
 def finished(item: Item, job: Job, *, flux: bool) -> Item:
-    """Return an object with its placeholders filled in, and in the namespace that is the default."""
+    """Return an object with its placeholders filled in, and in the default namespace if it has none."""
     value = item.value
     if flux or job.variables is not None:
         known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
@@ -54,7 +54,7 @@ def finished(item: Item, job: Job, *, flux: bool) -> Item:
 
 
 def is_guessed(item: Item, job: Job) -> bool:
-    """Whether an object that is judged, or deploys others, has a placeholder that Flux may fill in otherwise."""
+    """Whether an object that is judged, or deploys others, has a placeholder whose value in Flux may differ."""
     value, kind = item.value, group_kind(item.value)
     if job.variables is None or _is_disabled(value, job) or not job.variables.guesses(value):
         return False
@@ -82,10 +82,10 @@ _SUBSTITUTE = "kustomize.toolkit.fluxcd.io/substitute"
 
 
 def judged_by(job: Job, tree: Tree) -> Iterator[str]:
-    """Yield the files that are judged by what a root makes, and need not be judged by themselves.
+    """Yield the files that need not be judged by themselves, because their objects are among those that a root makes.
 
-    A file that a generator reads, or only the program, may hold an object which somebody applies: then the file is not
-    yielded. Nor is a whole object outside of the root's folders, unless Flux or Argo CD lets the root read it, nor an
+    A file that a generator reads, or only the program, may have an object that somebody applies: then the file is not
+    yielded. Nor is a whole object outside the root's folders, unless Flux or Argo CD lets the root read it, nor an
     object that kustomize leaves out because it is marked as a local one.
     """
     found = job.found
@@ -99,9 +99,9 @@ def judged_by(job: Job, tree: Tree) -> Iterator[str]:
 
 
 def before(job: Job) -> Iterator[Item]:
-    """Yield the objects that a root changes or deletes though another folder has them, as they were before.
+    """Yield the objects of other folders that a root changes or deletes, in their state before that.
 
-    Somebody may apply such a file, and nobody may build the root.
+    They are judged too, because somebody may apply their files without building the root.
     """
     for each in job.found.before:
         namespace = string(job.over.value.get("namespace")) if job.over else ""

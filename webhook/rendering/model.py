@@ -42,7 +42,7 @@ class Options(NamedTuple):
 
 @immutable
 class Output:
-    """The objects of one root."""
+    """The objects that one root makes."""
 
     root: str
     items: list[Item]
@@ -50,7 +50,7 @@ class Output:
 
 @immutable
 class Rendering:
-    """All that was rendered: objects by their roots, the files that are judged by them, and the charts.
+    """The result of a rendering: objects by their roots, the files that need not be judged, and the charts.
 
     Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects that install a chart
     which was rendered, by their file and line. `unfollowed` are objects that deploy others than those that were made.

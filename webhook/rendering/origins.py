@@ -10,10 +10,11 @@ from webhook.model import Path, immutable
 
 @immutable
 class Layer:
-    """A part of an object that comes from a document.
+    """A part of an object that comes from one document.
 
-    Its `value` is at `base` in the document, and `at` a path of the object. With `text`, the value is a whole text that
-    begins in the document's first line, such as a file of which a generator makes a ConfigMap's entry.
+    Its `value` is at the path `base` in the document, and at the path `at` in the object. With `text`, the value is a
+    whole text that begins in the document's first line, such as a file from which a generator makes an entry of a
+    ConfigMap.
     """
 
     document: Document
@@ -23,7 +24,7 @@ class Layer:
     text: bool = False
 
     def line(self, path: Path, text_line: int) -> int:
-        """Return the line of a path below the layer, or of a line within the text there."""
+        """Return the line of a path below the layer, or of a line within the text at that path."""
         if self.text:
             return self.document.first_line + max(text_line, 1) - 1
         return self.document.line((*self.base, *path), text_line)
@@ -31,7 +32,7 @@ class Layer:
 
 @immutable
 class ItemLayer(Layer):
-    """A layer that is a whole `item`, such as an object of a chart, which knows its own lines."""
+    """A layer that is a whole object, such as that of a chart. The object knows its own lines."""
 
     item: Item = field(kw_only=True)
 
@@ -44,8 +45,8 @@ class ItemLayer(Layer):
 class Rendered(Item):
     """An object that was rendered from a `root`, such as a kustomization's folder.
 
-    Its document is that of the resource, with lines of 0 if no file has the object. The first layer is the resource;
-    patches follow in the order of application.
+    Its document is that of the resource. If no file has the object, its lines are 0. The first layer is the resource;
+    the patches follow in the order in which they are applied.
     """
 
     layers: tuple[Layer, ...] = ()

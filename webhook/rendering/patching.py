@@ -29,7 +29,7 @@ STRATEGIC = frozenset(("", "apps", "batch", "policy", "networking.k8s.io", "rbac
 
 
 class Unfitting(ValueError):
-    """A patch does not fit the object; the message says why."""
+    """A patch does not fit an object. The message is the reason."""
 
 
 def merge(value: Any, patch: Any, *, strategic: bool) -> Any:
@@ -124,14 +124,14 @@ def named(value: Mapping[str, Any], prefix: str, suffix: str) -> Mapping[str, An
 
 
 def placed(value: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Return an object in another namespace."""
+    """Return an object moved to another namespace."""
     return {**value, "metadata": {**mapping(value.get("metadata")), "namespace": namespace}}
 
 
 def marked(
     value: Mapping[str, Any], entries: Mapping[str, Any], *, templates: bool, field: str = "labels"
 ) -> Mapping[str, Any]:
-    """Return an object with more labels or annotations; with `templates`, its pods' template gets them too."""
+    """Return an object with more labels or annotations. With `templates`, the templates of its pods get them too."""
     metadata = mapping(value.get("metadata"))
     result = {**value, "metadata": {**metadata, field: {**mapping(metadata.get(field)), **entries}}}
     spec = mapping(value.get("spec"))

@@ -48,7 +48,7 @@ _ROUNDS = 5
 
 @dataclass
 class Plan:
-    """The parts of a repository to render. `included` are the folders and files that some other part uses.
+    """The parts of a repository to render. `included` are the folders and files that other parts use.
 
     `components` are those that no part uses.
     """
@@ -82,7 +82,7 @@ class Planner:
 
     @cached_property
     def own(self) -> Mapping[tuple[str, str], str]:
-        """The name of this repository in the addresses of Flux, and in those of Argo CD."""
+        """The names of this repository in the addresses that Flux uses, and in those of Argo CD."""
         values = [item.value for item in self.deployers]
         sources, urls = FluxSources(values), defaultdict[tuple[str, str], list[str]](list)
         for value in values:
@@ -143,8 +143,8 @@ class Planner:
     def plan(self) -> Plan:
         """Return the plan that the objects of Flux and Argo CD describe.
 
-        Kustomizations may patch or create these objects, and so may the objects themselves. So the plan is made again
-        until they no longer change, at most _ROUNDS times.
+        Kustomizations may patch or create these objects, and so may other such objects. So the plan is made again until
+        they no longer change, at most _ROUNDS times.
         """
         raw = [item for item in self.deployers if group_kind(item.value) in _PLANNED and _is_whole(item.value)]
         planned, plan = raw, self._planned(raw)

@@ -47,7 +47,7 @@ def found(name: str) -> str:
 
 
 def identity(program: str) -> str:
-    """Return the identity of a program, which changes when it is replaced: its real path, size and time of change."""
+    """Return a text that changes when a program is replaced: its real path, its size and its modification time."""
     try:
         found = os.stat(program)
     except OSError:

@@ -19,9 +19,9 @@ from webhook.rendering.tree import Tree, Unseen
 
 
 class Releases:
-    """Finds the charts that one repository installs.
+    """Finds the charts that a repository installs.
 
-    `prefix` is its path from the working folder; `gaps` gets what is missing.
+    `prefix` is its path from the working folder; `gaps` gets the rest.
     """
 
     def __init__(self, tree: Tree, prefix: str, gaps: Gaps) -> None:
@@ -30,7 +30,7 @@ class Releases:
     # Kustomizations
 
     def of_entry(self, entry: ChartEntry, root: str) -> Installed:
-        """Return a chart that a kustomization includes, and its entry there."""
+        """Return the release of a chart that a kustomization includes, and its entry there."""
         document, chart = self._entry(entry)
         fields = {key: each for key, each in chart.items() if (key, each) != ("valuesMerge", "override")}
         self._note(entry.file, unfollowed.reason(fields, unfollowed.ENTRY))
@@ -41,7 +41,7 @@ class Releases:
         return release, Item(document, ("helmCharts", entry.number), chart)
 
     def chart_of(self, entry: ChartEntry) -> str | Remote:
-        """Return the chart that a kustomization includes: its folder, or where else it is."""
+        """Return the chart that a kustomization includes: its folder, or its place outside the repository."""
         document, chart = self._entry(entry)
         name, home = string(chart.get("name")), string(mapping(document.value.get("helmGlobals")).get("chartHome"))
         local = os.path.normpath(os.path.join(os.path.dirname(entry.file), home or "charts", name))
@@ -49,7 +49,7 @@ class Releases:
         return local if charts.is_chart(local) else remote
 
     def values_of(self, entry: ChartEntry) -> tuple[list[Mapping[str, Any]], list[str]]:
-        """Return the values that a kustomization gives to a chart, and the files in which they stand."""
+        """Return the values that a kustomization gives to a chart, and the files that contain them."""
         _, chart = self._entry(entry)
         values, names = list[Mapping[str, Any]](), list[str]()
         for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles"))):
@@ -70,7 +70,7 @@ class Releases:
     # Flux
 
     def of_flux(self, made: list[Item], jobs: Iterable[Job], planner: Planner, files: set[str]) -> Iterator[Installed]:
-        """Yield the charts that HelmReleases install: those that were made, and those of other files than `files`."""
+        """Yield the charts that HelmReleases install: rendered HelmReleases, and those in other files than `files`."""
         built = {(item.document.file, item.line()) for item in made}
         plain = [item for item in planner.deployers if os.path.normpath(item.document.file) not in files or not built]
         values = [item.value for item in (*made, *planner.deployers)]
@@ -113,7 +113,7 @@ class Releases:
     # Helmfile
 
     def of_helmfile(self, name: str) -> Iterator[Installed]:
-        """Yield the releases of a helmfile: those that are written without templates."""
+        """Yield those releases of a helmfile that are written without templates."""
         try:
             written = self._tree.documents(name)
         except Unseen:

@@ -16,7 +16,7 @@ SOURCES = "source.toolkit.fluxcd.io"
 
 
 def name_of(url: str) -> str:
-    """Return the name of a repository of Git, without its owner, which differs in a fork."""
+    """Return the name of a Git repository without its owner, because the owner differs in a fork."""
     return re.split("[/:]", url.rstrip("/").removesuffix(".git"))[-1].lower()
 
 
@@ -48,7 +48,7 @@ def is_elsewhere(url: str, own: str) -> bool:
 
 
 class FluxSources:
-    """The sources of Flux among some objects, by their kinds and names. `own` is the name of the repository."""
+    """The sources of Flux among some objects, by kind and name. `own` is the name of the repository itself."""
 
     def __init__(self, objects: Iterable[Object], own: str = "") -> None:
         self.own = own

@@ -21,7 +21,7 @@ def folder() -> Path:
 
 
 def key(parts: Iterable[bytes]) -> str:
-    """Return the name of an entry: a hash of parts, each with its length, so that no two lists are alike."""
+    """Return the name of a cache entry: a hash of its parts and their lengths. Different lists have different names."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(len(part).to_bytes(8, "big"))
@@ -30,7 +30,7 @@ def key(parts: Iterable[bytes]) -> str:
 
 
 def get(name: str) -> bytes | None:
-    """Return an entry; None if there is none that can be read."""
+    """Return a cache entry; None if there is no readable one."""
     path = folder() / name
     try:
         if not _is_ours(path.parent):
@@ -52,7 +52,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def put(name: str, data: bytes) -> None:
-    """Keep an entry, if the folder can be written to. A half-written one is never seen."""
+    """Write a cache entry, if the folder can be written to. No reader ever sees a half-written one."""
     try:
         at = folder()
         at.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def put(name: str, data: bytes) -> None:
 
 
 def trim() -> None:
-    """Remove the entries that were used longest ago, until the others take no more than they may."""
+    """Remove the entries that were used longest ago, until the rest is within the size limit."""
     try:
         found = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder())]
     except (OSError, RuntimeError):

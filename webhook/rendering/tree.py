@@ -1,4 +1,4 @@
-"""The files that renderings may read: those of the repository, without its hidden folders."""
+"""Reads the files that renderings may read: those of the repository, without its hidden folders."""
 
 import fnmatch
 import os
@@ -51,10 +51,10 @@ def root_of(path: str) -> str:
 
 
 class Tree:
-    """Reads files by their names, and remembers their names.
+    """Reads files of the repository by their names, and remembers the names.
 
-    A file outside of the repository, also by a link, is refused. `followed` counts the objects and files of all its
-    kustomizations, each as often as one includes it.
+    A file outside the repository is refused, also if a link leads to it. `followed` counts the objects and files of all
+    kustomizations, each as often as it is included.
     """
 
     def __init__(self, root: str) -> None:
@@ -130,7 +130,7 @@ class Tree:
         return next((name for name in names if os.path.isfile(name)), "")
 
     def plain(self, folder: str, *, recurse: bool) -> Iterator[str]:
-        """Yield the files of a folder that Argo CD applies as they are, also those that belong to a kustomization.
+        """Yield the files of a folder that Argo CD applies unchanged, including those that belong to a kustomization.
 
         Source: argo-cd reposerver/repository/repository.go (findManifests).
         """
@@ -169,7 +169,7 @@ class Tree:
         return sum(path.count("/") + 1 for path in self._paths)
 
     def look(self, count: int) -> None:
-        """Count comparisons of a pattern with paths. Raises Unseen when they are too many."""
+        """Count comparisons of a pattern with paths. Raises Unseen if they become too many."""
         self._looked += count
         if self._looked > MAX_LOOKS:
             raise Unseen(f"the patterns are compared more than {MAX_LOOKS:,} times")
@@ -190,7 +190,7 @@ Matcher = Callable[[str], object]
 
 
 def matcher(pattern: str) -> Matcher:
-    """Return how to compare names with a pattern, which is read only once (unlike by fnmatch)."""
+    """Return a function that compares names with a pattern. The pattern is compiled only once, unlike by fnmatch."""
     return re.compile(fnmatch.translate(pattern)).match
 
 

@@ -1,7 +1,7 @@
 """Finds the fields of deploying objects that a rendering does not follow, so that none is ignored silently.
 
-A field is either followed, or it changes no object that is deployed. Any other one is named, also one that a later
-release adds. Sources: those of `deploying`; api/v1 of source-controller; pkg/state/state.go of helmfile; and
+Fields that are followed, and fields that change no deployed object, are not reported. Any other field is, also one that
+a later release adds. Sources: those of `deploying`; api/v1 of source-controller; pkg/state/state.go of helmfile; and
 api/types/helmchartargs.go of kustomize.
 """
 
@@ -115,7 +115,10 @@ ENTRY: Known = _all(
 
 
 def reason(value: Object, known: Known) -> str:
-    """Return why an object is not rendered as it says: its set fields that are not known; empty if there are none."""
+    """Return why an object is not rendered completely: its set fields that are not followed.
+
+    Returns an empty text if there are none.
+    """
     names = list(dict.fromkeys(dotted(path) for path in _unknown(value, known, ())))
     return f"{listed(names, NAMED)} not followed" if names else ""
 
