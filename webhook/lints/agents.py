@@ -1,4 +1,4 @@
-"""Lints of the settings for the agent in a pool (`memoryLimit`, `node`)."""
+"""Lints about the settings for the agent in a pool (`memoryLimit`, `node`)."""
 
 from collections.abc import Iterator
 

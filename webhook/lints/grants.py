@@ -1,4 +1,4 @@
-"""Lints of the grants of trust."""
+"""Lints about the grants of trust."""
 
 from collections.abc import Iterator
 from itertools import combinations

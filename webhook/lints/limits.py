@@ -1,4 +1,4 @@
-"""Lints of memory, and of the limits under `sharing`."""
+"""Lints about memory, and about the limits under `sharing`."""
 
 from collections.abc import Iterator
 

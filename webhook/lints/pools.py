@@ -1,4 +1,4 @@
-"""Lints of pools and their nodes."""
+"""Lints about pools and their nodes."""
 
 from collections.abc import Iterator
 

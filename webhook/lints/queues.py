@@ -1,4 +1,4 @@
-"""Lints of Kueue's queues against the pools."""
+"""Lints that compare Kueue's queues with the pools."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Lints of the namespaces that a policy names."""
+"""Lints about the namespaces that a policy names."""
 
 from collections.abc import Iterator
 
