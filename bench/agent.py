@@ -43,7 +43,10 @@ PROGRAM = (
 
 
 def run() -> Result:
-    """Measure. Raises CannotRun without a C compiler or a cgroup v2 that may be written to."""
+    """Run this part of the benchmarks, and return its result.
+
+    Raises CannotRun without a C compiler or a cgroup v2 that may be written to.
+    """
     root = mount()
     if root is None or not os.access(root, os.W_OK):
         raise CannotRun("the agent needs a cgroup v2 that this user may write to")

@@ -59,7 +59,7 @@ class Round:
 
 
 def run(rounds: int, seconds: float) -> Result:
-    """Measure. Raises CannotRun or Wrong."""
+    """Run this part of the benchmarks, and return its result. Raises CannotRun or Wrong."""
     try:
         programs = binaries.find()
     except binaries.Missing as missing:

@@ -40,7 +40,7 @@ class NothingNeeded:
 
 
 def run() -> Result:
-    """Measure both. Times are CPU times, so that other load on the machine does not count."""
+    """Run this part of the benchmarks. Times are CPU times, so that other load on the machine does not count."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     plain = ReviewApplication(engine, lambda: facts, lambda _: None)
     judges = holding([engine.policy])

@@ -348,7 +348,7 @@ def pod() -> Object:
 
 
 class Listed:
-    """Many objects made from one by changing the name, as pages of a list and as watch events."""
+    """Many objects that differ only in their names, to be sent as pages of a list and as watch events."""
 
     def __init__(self, item: Object, count: int, within: int = 1) -> None:
         name = item["metadata"]["name"]

@@ -50,7 +50,7 @@ def played() -> str:
 
 
 def measured() -> list[Figure]:
-    """Measure real processes in real cgroups, in milliseconds."""
+    """Measure the delays of real processes in real cgroups, and write the table. Times are in milliseconds."""
     root = mount()
     if root is None or not os.access(root, os.W_OK):
         raise CannotRun("turns need a cgroup v2 that this user may write to")

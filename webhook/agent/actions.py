@@ -37,7 +37,7 @@ class NodeAction(NamedTuple):
 
 
 class Watcher(ABC):
-    """The interface of a part of the agent that carries out actions. Every method returns the finished actions."""
+    """The interface of a part of the agent that carries out actions. Methods return the actions that are done."""
 
     @property
     def period(self) -> float:

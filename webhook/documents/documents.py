@@ -84,7 +84,11 @@ class Document:
     glanced: bool = False
 
     def line(self, path: Path = (), text_line: int = 0) -> int:
-        """Return the line where the value at the path starts, or a line within the text at the path."""
+        """Return the line of the file where the value at the path starts.
+
+        With `text_line`, the value is a text of several lines, and the result is the line of the file for that line of
+        it.
+        """
         if not path and not text_line:
             return self.first_line
         inner = path[len(self.base) :]

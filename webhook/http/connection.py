@@ -74,7 +74,7 @@ class ServingPort(Protocol):
         """Record that a peer has begun to send a request."""
 
     def received(self, connection: "Connection", count: int) -> bool:
-        """Count bytes of a request that is still incomplete. Return whether the connection is still open."""
+        """Count newly received bytes of an incomplete request. Return whether the connection is still open."""
 
     def rests(self, connection: "Connection") -> None:
         """Record that a connection is idle."""

@@ -65,7 +65,7 @@ def name_of(uid: str) -> str:
 
 
 def report(audited: Audited, policy: str, form: ReportForm) -> dict[str, Any]:
-    """Make the report on an object. It stays the same while the findings do."""
+    """Make the report on an object. Its content is the same in each run as long as the findings are."""
     made = report_objects.of(audited, policy, form.kind)
     owner = {"apiVersion": audited.api_version, "kind": audited.kind, "name": audited.name, "uid": audited.uid}
     labels = {**made["metadata"]["labels"], LABEL: COMPONENT}

@@ -38,10 +38,10 @@ class UnseenNode(NamedTuple):
 
 @dataclass
 class UsageRow:
-    """The sums of one group. `cards` are the milliseconds of whole cards, and `cost` what they cost.
+    """The sums of one group. `cards` is the time of whole cards in milliseconds, and `cost` its cost.
 
-    `rest` is whether it is the row of the slices that nobody held, or whose holder is not known. Its name does not show
-    that: a node may report a namespace of any name.
+    `rest` is true for the row of the slices that no container had, or whose container is not known. The name of a row
+    does not show that, because a node may report a namespace of any name.
     """
 
     names: tuple[str, ...]
@@ -52,7 +52,10 @@ class UsageRow:
 
 
 class UsageSums(NamedTuple):
-    """The contents of a report: the rows by cards held, then the free and unseen ones, and notes on missing parts."""
+    """The contents of a report: the rows, those with most card time first, then free and unseen time, and notes.
+
+    The notes say which parts are missing.
+    """
 
     by: str
     since: int
@@ -146,7 +149,7 @@ def _notes(nodes: Iterable[NodeUsage]) -> Iterator[str]:
 
 
 def hours(time: float) -> str:
-    """Write a time in ms as hours."""
+    """Write a time in milliseconds as hours."""
     return f"{time / HOUR:.1f}"
 
 
@@ -254,16 +257,16 @@ def _harmless(cell: str) -> str:
 
 
 class IdleContainer(NamedTuple):
-    """A container that holds slices of a shared card, and has surely not worked for a while."""
+    """A container that has slices of a shared card, and has certainly not worked for a while."""
 
     node: str
     container: ContainerNow
 
 
 def idle(nodes: Iterable[NodeUsage], after: int, namespace: str = "") -> list[IdleContainer]:
-    """Return the containers that have held slices of a shared card without work for `after` milliseconds or longer.
+    """Return the containers that have had slices of a shared card without work for `after` milliseconds or longer.
 
-    Neither their CPU nor their memory counts, and time in which the agent could not see them does not.
+    Neither their CPU nor their memory counts, nor does time in which the agent could not see them.
     """
     found = [
         IdleContainer(usage.node, each)

@@ -38,7 +38,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Weaker: a device in CRI-O's lists passes if its path has `..` in it."""
+    """Weaker: the fallback lets a device in CRI-O's lists pass if its path has `..` in it."""
     device = "x.split(':')[0].trim()"
     harmful = (
         f"[variables.annotations[k].split(',')].exists(list, size(list) > {device_annotations.MAX_DEVICES}"

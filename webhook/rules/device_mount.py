@@ -34,7 +34,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Weaker: a mount passes if its path has `..` in it."""
+    """Weaker: the fallback lets a mount pass if its path has `..` in it."""
     device = begins(joined(steps("m")), DEVICE_MOUNTS)
     one = mounts("c", "nvidia-container", device, message=False)
     yield Clause(

@@ -185,7 +185,7 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: a volume that no container mounts passes if every possible mount of it would be harmless."""
+    """Weaker: the fallback lets a volume without a mount pass if every mount of it would be harmless."""
     below = "m.?recursiveReadOnly.orValue('')"
     reads = (
         f"m.?readOnly.orValue(false) && (letters.contains('{READABLE}')"

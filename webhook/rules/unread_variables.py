@@ -61,7 +61,7 @@ def _source(entry: Object) -> str:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Weaker: a container passes if a claim gives it its GPU."""
+    """Weaker: the fallback lets a container pass if a claim gives it its GPU."""
     names = array(SINGLE_NAMES)
     starts = array(LIMIT_VARIABLES.prefixes)
     may = any_of(

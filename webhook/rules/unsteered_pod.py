@@ -310,7 +310,10 @@ def _covers(own: Object, wanted: Object) -> bool:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: any pool that accepts the pod will do, and an update may remove the steering of a gated pod."""
+    """Weaker: for the fallback, any pool that accepts the pod will do.
+
+    An update may also remove the steering of a gated pod.
+    """
     asked, taken = "size(variables.asked) == 0", "size(variables.willing) > 0"
     yield Clause(
         f"{asked} || {taken}",

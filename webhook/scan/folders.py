@@ -194,7 +194,7 @@ class Patches(NamedTuple):
 
 
 def patches(names: Iterable[str]) -> Patches:
-    """Return the patches of those kustomizations among some files, by their normal paths."""
+    """Return the files that the given kustomizations name as patches, by their normal paths."""
     within, others = set[str](), set[str]()
     for name in names:
         if PurePath(name).name in files.KUSTOMIZATIONS:

@@ -329,14 +329,14 @@ def _holder_rows(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[HolderKey, Amo
 
 
 def text(value: Any) -> str:
-    """Return a value that is a name. Raises DamagedRecord."""
+    """Return a value from a file if it is a valid name. Raises DamagedRecord if not."""
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
         raise DamagedRecord("it has a name that is too long, or no text")
     return value
 
 
 def number(value: Any) -> int:
-    """Return a value that is an amount. Raises DamagedRecord."""
+    """Return a value from a file if it is a valid amount. Raises DamagedRecord if not."""
     if type(value) is not int or not 0 <= value < 2**62:
         raise DamagedRecord("it has an amount that is no whole number")
     return value

@@ -296,7 +296,10 @@ def _watching(
 def following(
     cluster: FactsFrom, namespace: str, release: str, workers: int, *, events: bool
 ) -> "tuple[Mapping[str, str], Follow]":
-    """Return the fields of the first log line, and the function with which a worker follows a namespace's revisions."""
+    """Return the parts that `serve` needs to follow the policy revisions of a namespace.
+
+    These are the fields of the first log line, and the function with which a worker follows the revisions.
+    """
     from webhook.cluster import client, watch
     from webhook.cluster.events import Events
     from webhook.cluster.needs import WatchedNeeds

@@ -60,7 +60,10 @@ def load(name: str) -> Format:
 
 
 class Purposes(Mapping[str, str]):
-    """The purpose of each format by its name, which imports the format. `own` replaces some of them."""
+    """A map from the name of each format to its purpose. Reading a purpose imports the format.
+
+    The purposes in `own` replace those of the formats.
+    """
 
     def __init__(self, **own: str) -> None:
         self._own = own

@@ -19,7 +19,7 @@ NOTES = EXEMPTED = False
 
 
 class JUnitCase(NamedTuple):
-    """A test case with a `failure`, an `error` or neither. The first line of either is the message."""
+    """A test case with a `failure`, an `error` or neither. The first line of a failure or an error is its message."""
 
     suite: str
     name: str
