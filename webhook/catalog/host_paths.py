@@ -239,13 +239,32 @@ KEPT_PATHS = (
 )
 """Paths below DATA_PATHS that containers must not write: nodes keep files there that they start or trust."""
 
-NODE_DISKS = ("awsElasticBlockStore", "fc")
+NODE_DISKS = (
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cinder",
+    "fc",
+    "gcePersistentDisk",
+    "iscsi",
+    "vsphereVolume",
+)
 """Sources of volumes in which a pod names a disk, which may be one of its node's own.
 
 The kubelet mounts what `fc` names under /dev/disk/by-id, partitions too, such as
-`scsi-0Google_PersistentDisk_persistent-disk-0-part1` (kubernetes pkg/volume/fc/fc_util.go, findDiskWWIDs). Every
-container can read such a name below /sys/block. Amazon's driver mounts a partition of a disk that the node already has,
-its root among them (kubernetes csi-translation-lib plugins/aws_ebs.go; aws-ebs-csi-driver pkg/cloud/cloud.go).
+`scsi-0Google_PersistentDisk_persistent-disk-0-part1` (kubernetes pkg/volume/fc/fc_util.go, findDiskWWIDs), and what
+`iscsi` names under /dev/disk/by-path (pkg/volume/iscsi/iscsi_util.go). Every container can read such a name below
+/sys/block. For a disk that the node already has, the clouds' drivers answer that it is attached, and then mount it: the
+partitions of a root (kubernetes csi-translation-lib plugins/aws_ebs.go, gce_pd.go; aws-ebs-csi-driver
+pkg/cloud/cloud.go; gcp-compute-persistent-disk-csi-driver pkg/gce-pd-csi-driver controller.go), or a disk for the
+kubelet and the containers (azuredisk-csi-driver pkg/azuredisk/controllerserver.go; cloud-provider-openstack
+pkg/csi/cinder/openstack/openstack_volumes.go).
+"""
+
+OPTION = "-"
+"""The beginning of an option of a program, and of no server's name.
+
+No API server checks the server of `nfs`, or the monitors of `cephfs`, which kubelets mount before Kubernetes 1.31
+(kubernetes pkg/apis/core/validation/validation.go).
 """
 
 SHARED_MEMORY = (
@@ -368,6 +387,12 @@ class Access(IntEnum):
     READ_IF_POSSIBLE = 3
     READ_ALL = 4
 
+
+CREATING = frozenset(("FileOrCreate", "DirectoryOrCreate"))
+"""The types of hostPaths with which the kubelet makes an empty file or folder of root where there is none.
+
+A program of the node may act on such a file: systemd(1) checks every file system if there is a /forcefsck.
+"""
 
 LINKED = ("run", "mnt", "srv")
 """Names that lead to the same folder in /var and at the root: /run by file-hierarchy(7), the others by ostree."""

@@ -38,7 +38,9 @@ Way = Literal[
     "device_mounts",
     "limit_mounts",
     "host_paths",
+    "created_paths",
     "node_disks",
+    "mount_options",
     "shared_memory",
     "device_annotations",
     "placements",
@@ -59,7 +61,9 @@ class Exposure:
     device_mounts: Sequence[Opening] = ()
     limit_mounts: Sequence[Opening] = ()
     host_paths: Sequence[HostPath] = ()
+    created_paths: Sequence[HostPath] = ()
     node_disks: Sequence[Opening] = ()
+    mount_options: Sequence[Opening] = ()
     shared_memory: Sequence[HostPath] = ()
     device_annotations: Sequence[Opening] = ()
     placements: Sequence[Opening] = ()
@@ -103,13 +107,15 @@ def _annotations(pod: Pod, exposure: Exposure) -> None:
 def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
     accesses: Mapping[str, Access] | None = None
     for index, volume in entries(pod.spec, "volumes", at):
-        for source in host_paths.NODE_DISKS:
-            if volume.get(source) is not None:
-                exposure.add("node_disks", Opening((*at, "volumes", index, source), source, None))
+        for disk in host_paths.NODE_DISKS:
+            if volume.get(disk) is not None:
+                exposure.add("node_disks", Opening((*at, "volumes", index, disk), disk, None))
+        _servers(volume, (*at, "volumes", index), exposure)
         if volume.get("hostPath") is None:
             continue
         place = (*at, "volumes", index, "hostPath")
-        path = text(section(volume, "hostPath", place[:-1]), "path", place)
+        source = section(volume, "hostPath", place[:-1])
+        path = text(source, "path", place)
         memory = host_paths.shares_memory(path)
         if not memory and not host_paths.leads_to_gpu(path):
             continue
@@ -119,8 +125,25 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         found = HostPath((*place, "path"), path, access, name)
         if memory:
             exposure.add("shared_memory", found)
+        created = access > Access.NOTHING and text(source, "type", place) in host_paths.CREATING
         if host_paths.leads_to_gpu(path, access):
             exposure.add("host_paths", found)
+        elif created and not memory and host_paths.unknown(path):
+            exposure.add("created_paths", found)
+
+
+def _servers(volume: Object, at: Path, exposure: Exposure) -> None:
+    found: list[tuple[Path, str]] = []
+    if volume.get("nfs") is not None:
+        place = (*at, "nfs")
+        found.append(((*place, "server"), text(section(volume, "nfs", at), "server", place)))
+    if volume.get("cephfs") is not None:
+        place = (*at, "cephfs")
+        monitors = texts(section(volume, "cephfs", at), "monitors", place)
+        found += [((*place, "monitors", index), monitor) for index, monitor in monitors]
+    for path, server in found:
+        if server.startswith(host_paths.OPTION):
+            exposure.add("mount_options", Opening(path, "server", server))
 
 
 def _accesses(pod: Pod) -> Mapping[str, Access]:

@@ -18,11 +18,13 @@ a `mountPropagation` cannot have it, and is refused. Kubernetes 1.30 removes the
 
 Containers may write only to folders of data: those below /mnt, /media, /srv and /tmp, folders at the root such as
 /data, /scratch, /models and /nvme0, and a few others. Nodes start programs and read settings from all over /opt, /run
-and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path passes.
+and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path passes,
+unless its type is FileOrCreate or DirectoryOrCreate: the kubelet would make the file or folder that is not there.
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
-A volume `fc` or `awsElasticBlockStore` in a pod names a disk, which may be one of the node's own. With it a container
-writes the node's files, so it is refused. The same disk in a PersistentVolume passes: an administrator makes it.
+A volume of a cloud's disk, `fc` or `iscsi` in a pod names a disk, which may be one of the node's own. With it a
+container writes the node's files, so it is refused. The same disk in a PersistentVolume passes: an administrator makes
+it. So is a server of `nfs` or `cephfs` that begins with a dash: no name does, and a program reads an option there.
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
@@ -48,7 +50,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host_paths", "node_disks")
+LOOKS_AT = ("host_paths", "created_paths", "node_disks", "mount_options")
 
 MENDS = True
 
@@ -64,6 +66,16 @@ def check(review: PodReview) -> Iterator[Finding]:
             f"{disk.name} names a disk, which may be one of the node's own, with control of the node and its GPUs; "
             f"claim the disk by a PersistentVolumeClaim{review.agents_way}",
         )
+    for path, name, value, _ in review.exposure.mount_options:
+        yield Finding(path, f"{name} {shown(value)} begins with a dash, as no server's name does; name the server")
+    for made in review.exposure.created_paths:
+        if not review.policy.forms.let_mount(made.name, made.access):
+            yield Finding(
+                made.path,
+                f"hostPath {shown(made.name, quotes=False)} is no known folder of data, and its type makes a file or "
+                "folder of root there if there is none, on which the node may act; use type File or Directory",
+                parts=(made.name,),
+            )
     if not volumes:
         return
     found = [each for each in volumes if not review.policy.forms.let_mount(each.name, each.access)]
@@ -185,7 +197,10 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: the fallback lets a volume without a mount pass if every mount of it would be harmless."""
+    """Weaker: the fallback lets a volume without a mount pass if every mount of it would be harmless.
+
+    It also lets a read-only mount pass of a path that the kubelet would create.
+    """
     below = "m.?recursiveReadOnly.orValue('')"
     reads = (
         f"m.?readOnly.orValue(false) && (letters.contains('{READABLE}')"
@@ -233,5 +248,13 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         f"a volume of {' or '.join(host_paths.NODE_DISKS)} names a disk, which may be one of the node's own; claim the "
         "disk by a PersistentVolumeClaim",
         places=f"'volume ' + {disks}.map(v, v.name).join(', ')",
+        asked=ANY_POD,
+    )
+    option = f"startsWith({text(host_paths.OPTION)})"
+    servers = "[v.?nfs.?server.orValue('')] + v.?cephfs.?monitors.orValue([])"
+    yield Clause(
+        "!variables.exposed || !variables.whole"
+        f" || !object.spec.?volumes.orValue([]).exists(v, ({servers}).exists(server, server.{option}))",
+        "the server of a volume begins with a dash, as no server's name does; name the server",
         asked=ANY_POD,
     )
