@@ -443,6 +443,23 @@ def test_namespaces_are_trusted_by_their_label_alone() -> None:
     assert (own.default_trust, own.grants) == ("untrusted", ())
 
 
+def test_pods_without_trust_evict_nobody_where_no_class_would_let_them() -> None:
+    def classes(**values: int) -> list[dict[str, Any]]:
+        return [
+            {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+            for name, value in values.items()
+        ]
+
+    nodes = [node("a", **{"nvidia.com/gpu": "1"})]
+    system = classes(**{"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000})
+    patient = {**classes(patient=500)[0], "preemptionPolicy": "Never"}
+    assert not made([*nodes, *system, patient, *classes(low=-1)]).policy.untrusted_preempt
+    urgent = made([*nodes, *system, *classes(urgent=10)])
+    assert urgent.policy.untrusted_preempt
+    assert "by the class urgent, unless you say" in urgent.text
+    assert made(nodes).policy.untrusted_preempt
+
+
 def test_thin_slices_have_no_cap_and_the_policy_says_so() -> None:
     own = made(objects(ROOT / "tests/clusters/standalone.yaml"))
     assert own.policy.capped_sharing == {"mps"}

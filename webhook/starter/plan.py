@@ -13,6 +13,7 @@ from webhook.api.metadata import labels_of, name_of, namespace_of
 from webhook.api.pods import POD
 from webhook.api.taints import Taint
 from webhook.catalog import node_labels
+from webhook.facts.kinds import priority_class
 from webhook.facts.snapshot import Facts
 from webhook.facts.templates import LABELLER
 from webhook.model import Object
@@ -40,6 +41,8 @@ class StarterPlan:
     config_maps: tuple[tuple[str, str], ...]
     labellers: tuple[str, ...]
     administrators: tuple[str, ...]
+    evicting: tuple[str, ...] | None
+    """The priority classes by which pods evict others, without those of every cluster. None where none is known."""
 
 
 class Doubts(NamedTuple):
@@ -87,7 +90,14 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
         config_maps=tuple(_config_maps(objects, homes)),
         labellers=tuple(_labellers(objects, namespaces, homes)),
         administrators=("system:masters", *(("system:cluster-admins",) if "openshift-config" in namespaces else ())),
+        evicting=_evicting(Facts.of(objects)),
     )
+
+
+def _evicting(facts: Facts) -> tuple[str, ...] | None:
+    classes = facts.table(priority_class.TABLE)
+    found = [name for name, each in classes.items() if each.preempts and each.value > 0]
+    return tuple(sorted(name for name in found if not name.startswith("system-"))) if classes else None
 
 
 def _guard(nodes: Iterable[GPUNode]) -> Taint | None:
