@@ -31,7 +31,9 @@ def slim(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *
     terms = mapping(mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED))
     security = filled(mapping(spec.get("securityContext")), "windowsOptions")
     parts: dict[str, Any] = {
-        **filled(spec, "hostPID", "hostIPC", "nodeSelector", "runtimeClassName", "serviceAccountName"),
+        **filled(
+            spec, "hostPID", "hostIPC", "nodeSelector", "priorityClassName", "runtimeClassName", "serviceAccountName"
+        ),
         "affinity": {"nodeAffinity": {_REQUIRED: terms}} if terms else {},
         "securityContext": security,
         "resourceClaims": sequence(spec.get("resourceClaims")),
