@@ -26,6 +26,9 @@ Trait = (
 )
 """A property that few pods have, such as a way to a GPU, a field that they set, or their type."""
 
+MIRRORED = "; add it to the file that the kubelet runs the pod from, because a mirror pod is never patched"
+"""The way out for a mirror pod that lacks what `/mutate` writes into others."""
+
 
 class PodReview(Review[Pod]):
     """The review of a pod, or of a workload's template of one. A property raises Malformed for a wrong shape."""

@@ -43,7 +43,7 @@ from webhook.gpu.placement import (
     unoffered,
     without,
 )
-from webhook.gpu.review import PodReview
+from webhook.gpu.review import MIRRORED, PodReview
 from webhook.gpu.selection import assumes, known_nodes, named_cards, repelled, taken
 from webhook.model import Finding, Fix, Object, Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -54,8 +54,6 @@ SINCE = "0.1"
 LOOKS_AT = ("gpu", "extended resource", "mark")
 
 MENDS = True
-
-MIRRORED = "; add it to the file that the kubelet runs the pod from, because a mirror pod is never patched"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
