@@ -109,6 +109,14 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [("      maxRequest: 1\n", "      maxRequest: 1\n      maxReplicas: 1000000000\n")],
         ["p.yaml:18: spec.pools[0].maxReplicas: 1000000000 is greater than the maximum of 65536"],
     ),
+    "a stay of no time": (
+        [("      maxRequest: 1\n", "      maxRequest: 1\n      maxActiveDeadlineSeconds: 0\n")],
+        ["p.yaml:18: spec.pools[0].maxActiveDeadlineSeconds: 0 is less than the minimum of 60"],
+    ),
+    "a longer stay than Kubernetes counts": (
+        [("      maxRequest: 1\n", "      maxRequest: 1\n      maxActiveDeadlineSeconds: 2147483648\n")],
+        ["p.yaml:18: spec.pools[0].maxActiveDeadlineSeconds: 2147483648 is greater than the maximum of 2147483647"],
+    ),
     "an option that is none": (
         [("    maxReplicas: 4\n", "    mps: No\n")],
         ["p.yaml:30: spec.sharing.mps: must be one of Allowed, Forbidden, found false"],

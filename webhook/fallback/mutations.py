@@ -24,7 +24,7 @@ from webhook.memory.budget import MEMORY, PROCESSES, budget, nodes, smallest
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.memory.steps import Cap, StepKind
 from webhook.model import Action, Object
-from webhook.policy.model import Card, Policy, Pool
+from webhook.policy.model import DEFAULT_GRACE, Card, Policy, Pool
 from webhook.rules import Rule
 
 API_VERSION = "admissionregistration.k8s.io/v1"
@@ -36,6 +36,7 @@ CARDS = "slicewarden.dev/cards"
 """The annotation with the card that the caps of each pool are computed for: JSON, `{pool: [product, MiB, slices]}`."""
 
 STEERING, GUARDING, CAPPING = "unsteered-pod", "unguarded-container", "uncapped-memory"
+ENDING = "long-stay"
 """The rules whose fixes are written."""
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -71,7 +72,7 @@ class Capping(NamedTuple):
 def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
     """Make the policy and its binding; nothing if the policy denies none of the rules whose fixes it writes."""
     known = {rule.id for rule in rules}
-    easing = {rule: _eased(rule, policy) for rule in (STEERING, GUARDING, CAPPING) if rule in known}
+    easing = {rule: _eased(rule, policy) for rule in (STEERING, GUARDING, CAPPING, ENDING) if rule in known}
     capped = cappings(policy, facts)
     writes = []
     variables_of = [_variables(container, easing, capped, policy) for container in ("init", "main")]
@@ -80,6 +81,8 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
     if easing.get(STEERING, "true") != "true":
         chosen = "".join(f"variables.chosen == {text(p.name)} ? ({_steering(p)}) : " for p in policy.pools)
         writes.append(f"{easing[STEERING]} ? {DONE} : {chosen}{DONE}")
+    if easing.get(ENDING, "true") != "true" and (ending := "".join(map(_deadline, policy.pools))):
+        writes.append(f"{easing[ENDING]} ? {DONE} : {ending}{DONE}")
     if not writes:
         return []
     hook = next(each for each in webhooks(policy) if each.name == SOURCES[RequestKind.PODS].webhook)
@@ -255,6 +258,17 @@ def _tolerations(pool: Pool) -> Iterator[str]:
         yield _added("'/spec/tolerations'", "has(object.spec.tolerations)", missing)
 
 
+def _deadline(pool: Pool) -> str:
+    """Write the choice of the operation that ends a pod of a pool in time, as long_stay does; empty without a limit."""
+    if pool.max_active_deadline is None:
+        return ""
+    most = f"{pool.max_active_deadline} - (grace > {DEFAULT_GRACE} ? grace - {DEFAULT_GRACE} : 0)"
+    grace = f"[object.spec.?terminationGracePeriodSeconds.orValue({DEFAULT_GRACE})]"
+    missing = f"{grace}.map(grace, {most}).filter(most, most > 0 && !has(object.spec.activeDeadlineSeconds))"
+    operation = "JSONPatch{op: 'add', path: '/spec/activeDeadlineSeconds', value: most}"
+    return f"variables.chosen == {text(pool.name)} ? {missing}.map(most, {operation}) : "
+
+
 def _written(requirement: Requirement) -> Object:
     written: Object = {"key": requirement.key, "operator": requirement.operator}
     return {**written, "values": sorted(requirement.values)} if requirement.values else written
@@ -365,7 +379,11 @@ def literal(path: str, value: Any) -> str:
 
 def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Capping]) -> Iterator[str]:
     """Yield a sentence for each thing that is missing in a cluster with only the fallback and these mutations."""
-    yield "pods with required node affinity of their own, or with claims, are not steered: they have to name their pool"
+    deadline = " and their end" if any(pool.max_active_deadline is not None for pool in policy.pools) else ""
+    yield (
+        "pods with required node affinity of their own, or with claims, are not steered: they have to name their pool"
+        f"{deadline}"
+    )
     yield "debug containers get no variables: they have to set them"
     asked = [pool for pool in policy.pools if pool.resources.patterns]  # pods with claims are named above
     others = [p.name for p in asked if p.sharing in policy.capped_sharing and p.name not in capped]

@@ -270,6 +270,7 @@ def _pool(value: Object) -> Pool:
         queue=_queue(value["queue"]) if "queue" in value else None,
         scheduler=value.get("scheduler"),
         host_ipc=value.get("hostIPC", False),
+        max_active_deadline=value.get("maxActiveDeadlineSeconds"),
         over=_over(value.get("node", {}).get("over", {})),
         idle=_idle(value["node"]["idle"]) if "idle" in value.get("node", {}) else None,
         taint_dead=value.get("node", {}).get("dead", {}).get("action") == TAINT,

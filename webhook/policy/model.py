@@ -169,6 +169,9 @@ NO_TURNS = Contention()
 DEFAULT_SCHEDULER = "default-scheduler"
 """The name of Kubernetes' own scheduler, for pods that name none (k8s.io/api core/v1 types.go)."""
 
+DEFAULT_GRACE = 30
+"""Seconds that a pod gets to end if it does not say (k8s.io/api core/v1 types.go)."""
+
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """The label by which an object names its queue (kubernetes-sigs/kueue pkg/controller/constants)."""
 
@@ -235,6 +238,8 @@ class Pool:
     """The name of the one scheduler that counts the pool's GPUs; None for any."""
     host_ipc: bool = False
     """Whether pods of the pool may share the IPC namespace of their node."""
+    max_active_deadline: int | None = None
+    """Maximum of `activeDeadlineSeconds` of the pool's pods; None: they may stay for ever."""
 
     @property
     def has_nodes(self) -> bool:
