@@ -523,6 +523,12 @@ def node(words: str) -> Edit:
     return "      sharing: time-slicing\n", f"      sharing: time-slicing\n      node: {words}\n"
 
 
+def stay(seconds: int, agent: str = "") -> Edit:
+    """An edit that gives the shared pool a longest stay, and says what the agent does there."""
+    old = "      sharing: time-slicing\n"
+    return old, f"{old}      maxActiveDeadlineSeconds: {seconds}\n" + (f"      node: {agent}\n" if agent else "")
+
+
 LIMITED = "      sharing: time-slicing\n", "      sharing: time-slicing\n      memoryLimit: Driver\n"
 LABELLED = "{gpus: shared}", "{gpus: shared, slicewarden.dev/memory-limits: 'true'}"
 
@@ -544,6 +550,24 @@ BEARS = "        gpus: shared\n        slicewarden.dev/memory-limits: 'true'\n"
 """Edits of POLICY and FACTS: the driver limits pods of the shared pool, which selects nodes that can; a node can."""
 
 CASES |= {
+    "odd-stay": [
+        ([stay(599)], [], 11, "is 599 s, less than ten minutes, with the pull of the image; correct it, or remove it"),
+        ([stay(28_800_000)], [], 11, "is 28800000 s, more than ninety days; correct it, or remove it"),
+    ],
+    "late-idle": [
+        (
+            [stay(3600, "{idle: {afterMinutes: 60}}"), AGENT],
+            [THERE],
+            12,
+            "reports after 3600 s, and pods end after 3600 s; lower afterMinutes",
+        ),
+        (
+            [stay(7200, "{idle: {afterMinutes: 60, noticeMinutes: 60, action: Evict}}"), AGENT],
+            [THERE],
+            12,
+            "evicts after 7200 s, and pods end after 7200 s; lower noticeMinutes",
+        ),
+    ],
     "agent-without-effect": [
         ([node("{over: {action: Evict}}")], [], 11, "needs the agent, and no exemption covers"),
         (
@@ -743,6 +767,10 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
         ([node("{over: {action: Evict}, contention: {mode: FirstCome, longestSeconds: 60}}"), AGENT], [THERE]),
         ([node("{contention: {mode: Turns, turnSeconds: 20, longestSeconds: 60}}"), AGENT], [THERE]),
         ([node('{contention: {mode: "Off"}}'), AGENT], [THERE]),
+        ([stay(600)], []),
+        ([stay(90 * 24 * 3600)], []),
+        ([stay(7201, "{idle: {afterMinutes: 60, noticeMinutes: 60, action: Evict}}"), AGENT], [THERE]),
+        ([stay(3601, "{idle: {afterMinutes: 60, noticeMinutes: 60}}"), AGENT], [THERE]),
         ([], [('{nvidia.com/gpu: "8"}', '{nvidia.com/gpu: "8", gpu.intel.com/monitoring: "1"}')]),
     ],
 )

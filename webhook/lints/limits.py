@@ -7,7 +7,7 @@ from webhook.facts.kinds.node import Node
 from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.memory.budget import budget, card_of, nodes, smallest
 from webhook.model import Action
-from webhook.policy.model import FORBIDDEN, REQUIRED, Policy, Pool
+from webhook.policy.model import EVICT, FORBIDDEN, REQUIRED, Policy, Pool
 
 
 def unknown_card(of: Linted) -> Iterator[LintFinding]:
@@ -121,10 +121,50 @@ def missing_config_map(of: Linted) -> Iterator[LintFinding]:
             yield LintFinding(path, f"there is no ConfigMap {namespace}/{name}; correct it, or remove the entry")
 
 
+def odd_stay(of: Linted) -> Iterator[LintFinding]:
+    """A pool's longest stay is so short that pods end before they work, or so long that it frees no GPU.
+
+    The kubelet counts from when it has accepted the pod, so a large image may take ten minutes of it. More than ninety
+    days are often milliseconds that were taken for seconds.
+
+    Way out: correct `maxActiveDeadlineSeconds`, or remove it from pools whose pods may stay.
+    """
+    for path, pool in at("pools", of.policy.pools):
+        stay = pool.max_active_deadline
+        if stay is not None and not SHORT <= stay <= LONG:
+            words = "less than ten minutes, with the pull of the image" if stay < SHORT else "more than ninety days"
+            yield LintFinding((*path, "maxActiveDeadlineSeconds"), f"is {stay} s, {words}; correct it, or remove it")
+
+
+def late_idle(of: Linted) -> Iterator[LintFinding]:
+    """The pods of a pool end before the agent would act on idle containers.
+
+    So an idle container holds its slice for the longest stay, and `node.idle` has no effect.
+
+    Way out: lower `afterMinutes` and `noticeMinutes`, or raise `maxActiveDeadlineSeconds`.
+    """
+    for path, pool in at("pools", of.policy.pools):
+        stay, idle = pool.max_active_deadline, pool.idle
+        if stay is None or idle is None:
+            continue
+        where = (*path, "node", "idle")
+        if idle.after >= stay:
+            yield LintFinding(where, f"reports after {idle.after} s, and pods end after {stay} s; lower afterMinutes")
+        elif idle.action == EVICT and idle.after + idle.notice >= stay:
+            evicts = idle.after + idle.notice
+            yield LintFinding(where, f"evicts after {evicts} s, and pods end after {stay} s; lower noticeMinutes")
+
+
+SHORT, LONG = 10 * 60, 90 * 24 * 3600
+"""Seconds: the limits of a longest stay that seems meant."""
+
+
 LINTS: Table = {
     unknown_card: Action.WARN,
     thin_slice: Action.DENY,
     broken_limit: Action.DENY,
     contradicted_limit: Action.DENY,
     missing_config_map: Action.WARN,
+    odd_stay: Action.WARN,
+    late_idle: Action.WARN,
 }
