@@ -150,6 +150,17 @@ class PodReview(Review[Pod]):
         return guard.kept_off(self.subject, self.extended_resources, self.policy, self.facts)
 
     @property
+    def roams(self) -> bool:
+        """Whether the pod gets past the taint of the guard to nodes with GPUs, and is no part of the system.
+
+        Without a taint as guard any pod may run on these nodes, so nothing follows from it.
+        """
+        guard = self.policy.guard
+        if guard is None or guard.taint is None or self.kept_off or self.subject.kubelets_own:
+            return False
+        return not any(exemption.until is None for exemption in self.exemptions)
+
+    @property
     def agents_way(self) -> str:
         """The sentence that tells the author of a DaemonSet how to get an exemption; empty for other objects.
 

@@ -80,10 +80,7 @@ def _standing(review: PodReview) -> tuple[str, str] | None:
     """
     if (placement := review.placement) is not None:
         return placement.level, placement.pool.name if placement.pool else ""
-    guard = review.policy.guard
-    unjudged = guard is None or guard.taint is None or review.kept_off or review.subject.kubelets_own
-    of_system = any(exemption.until is None for exemption in review.exemptions)
-    return None if unjudged or of_system else (UNTRUSTED, "")
+    return (UNTRUSTED, "") if review.roams else None
 
 
 def _off(review: PodReview) -> str:
