@@ -43,6 +43,7 @@ BY_DESIGN = {HTTPStatus.OK, HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TO
 
 WRITTEN = re.compile(
     r"/metadata/(annotations|labels)(/.*)?"
+    r"|/spec/activeDeadlineSeconds"
     r"|/spec/(nodeSelector|tolerations|affinity)(/.*)?"
     r"|/spec/(containers|initContainers|ephemeralContainers)/\d+/(env|resources)(/.*)?",
     re.DOTALL,
