@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Where it is set, each of the many processes that a target starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing programs frameworks nightly lint fixtures docs site release publish rehearsal man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e versions node agent browser faults soak signing programs frameworks nightly lint fixtures docs site release publish rehearsal man chart lock sbom advisories image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -127,6 +127,10 @@ lock: $(READY)  ## pin what the image is made of, with hashes; `make lock UPGRAD
 
 sbom: $(READY)  ## print what the image is made of, as CycloneDX
 	@$(BIN)/uv export --quiet --frozen --no-default-groups --extra agent --preview-features sbom-export --format cyclonedx1.5
+
+# ADVISORIES=FOLDER is a clone of PyPA's advisory database, or another set in the format of OSV (docs/releases.md).
+advisories: $(READY)  ## known flaws of what the image is made of, in a set of ADVISORIES on this machine
+	@$(MAKE) --no-print-directory --silent sbom | $(BIN)/python -m manifests.advisories '$(ADVISORIES)'
 
 image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
 	$(BIN)/pytest tests/image
