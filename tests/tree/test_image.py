@@ -80,6 +80,23 @@ def test_the_sbom_names_every_locked_package() -> None:
     assert listed == {*re.findall(r"^([\w.-]+)==", (IMAGE / "runtime.txt").read_text("utf-8"), re.MULTILINE)}
 
 
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_every_locked_package_has_a_wheel_for_both_architectures(architecture: str) -> None:
+    """The image installs nothing else, and a package without a wheel would stop its build for that architecture."""
+    (base,) = re.findall(r"^ARG BASE=.*python:3\.(\d+)-", DOCKERFILE, re.MULTILINE)
+    needed = {*re.findall(r"^([\w.-]+)==", (IMAGE / "runtime.txt").read_text("utf-8"), re.MULTILINE)}
+    locked = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))["package"]
+    fits = re.compile(
+        rf"-(?:(?:py2\.)?py3-none-any|cp3{base}-cp3{base}-manylinux\S*_{architecture}|cp3\d+-abi3-manylinux\S*_{architecture})\b"
+    )
+    without = {
+        each["name"]
+        for each in locked
+        if each["name"] in needed and not any(fits.search(wheel["url"]) for wheel in each["wheels"])
+    }
+    assert without == set()
+
+
 # The Dockerfile
 
 
