@@ -1,5 +1,6 @@
 """The workflows of .github, and the Action: what they use is pinned, and they have only the rights that they name."""
 
+import json
 import os
 import re
 import subprocess
@@ -22,15 +23,17 @@ def jobs(file: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_one_workflow_judges_changes_and_one_publishes() -> None:
-    assert [file.stem for file in WORKFLOWS] == ["ci", "release"]
+def test_one_workflow_judges_changes_one_publishes_and_one_scans() -> None:
+    assert [file.stem for file in WORKFLOWS] == ["ci", "release", "scan"]
 
 
 @pytest.mark.parametrize("file", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda file: str(file.stem))
 def test_what_is_used_of_others_is_pinned_by_its_commit(file: Path) -> None:
     used = re.findall(r"(?m)^\s*(?:- )?uses: (.*)$", file.read_text("utf-8"))
     assert used
-    assert [line for line in used if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+    assert [
+        line for line in used if not re.fullmatch(r"[\w.-]+(?:/[\w.-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
+    ] == []
 
 
 @each_workflow
@@ -43,7 +46,8 @@ def test_a_workflow_has_no_right_that_a_job_does_not_name(file: Path) -> None:
         assert job["permissions"]
         assert all(isinstance(value, str) for value in job["permissions"].values())
         checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
-        assert [step["with"]["persist-credentials"] for step in checkouts] == [False]
+        assert checkouts
+        assert not any(step["with"]["persist-credentials"] for step in checkouts)
 
 
 def test_only_the_release_may_write_and_sign() -> None:
@@ -51,6 +55,11 @@ def test_only_the_release_may_write_and_sign() -> None:
     assert rights == {
         "ci": {"all": {"contents": "read"}},
         "release": {"publish": {"contents": "write", "packages": "write", "id-token": "write"}},
+        "scan": {
+            "advisories": {"contents": "read"},
+            "codeql": {"contents": "read", "security-events": "write"},
+            "scorecard": {"contents": "read", "security-events": "write"},
+        },
     }
     assert jobs(ROOT / ".github/workflows/release.yml")["publish"]["environment"] == "release"
 
@@ -62,6 +71,39 @@ def test_a_workflow_runs_what_is_there(file: Path) -> None:
     assert targets <= set(re.findall(r"(?m)^(\w+):", MAKEFILE))
     assert targets or scripts == [".ci/run"]
     assert not any("${{" in script for script in scripts)  # a name that someone chose would be run
+
+
+RULESETS = {file.stem: json.loads(file.read_text("utf-8")) for file in (ROOT / ".github/rulesets").glob("*.json")}
+
+
+def ruled(name: str) -> dict[str, dict[str, Any]]:
+    """The rules of a ruleset, each with its parameters."""
+    return {rule["type"]: rule.get("parameters", {}) for rule in RULESETS[name]["rules"]}
+
+
+def test_a_change_of_the_default_branch_needs_a_review_and_the_jobs_that_judge_it() -> None:
+    """The names of checks are those of jobs that run for each pull request: a check that nobody runs stops all."""
+    running = [job for name in ("ci", "scan") for job in jobs(ROOT / f".github/workflows/{name}.yml").values()]
+    rules = ruled("main")
+    assert {check["context"] for check in rules["required_status_checks"]["required_status_checks"]} == {
+        job["name"] for job in running if "if" not in job
+    }
+    assert rules["pull_request"]["required_approving_review_count"] >= 1
+    assert rules.keys() >= {"deletion", "non_fast_forward"}
+
+
+def test_nobody_moves_the_tag_of_a_release() -> None:
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text("utf-8"))
+    (tags,) = release[True]["push"]["tags"]
+    for name in ("tags", "releasers"):
+        assert RULESETS[name]["conditions"]["ref_name"]["include"] == [f"refs/tags/{tags}"]
+    assert ruled("tags").keys() == {"deletion", "non_fast_forward", "update"}
+    assert ruled("releasers").keys() == {"creation"}
+
+
+def test_every_ruleset_is_in_force_and_only_the_creation_of_tags_can_be_bypassed() -> None:
+    assert {each["enforcement"] for each in RULESETS.values()} == {"active"}
+    assert {name for name, each in RULESETS.items() if each["bypass_actors"]} == {"releasers"}
 
 
 def test_the_release_installs_only_what_is_locked() -> None:
