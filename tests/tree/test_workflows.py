@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_a_workflow_has_no_right_that_a_job_does_not_name(file: Path) -> None:
 def test_only_the_release_may_write_and_sign() -> None:
     rights = {file.stem: {key: job["permissions"] for key, job in jobs(file).items()} for file in WORKFLOWS}
     assert rights == {
-        "ci": {"all": {"contents": "read"}},
+        "ci": {"all": {"contents": "read"}, "pythons": {"contents": "read"}},
         "release": {"publish": {"contents": "write", "packages": "write", "id-token": "write"}},
         "scan": {
             "advisories": {"contents": "read"},
@@ -81,13 +82,31 @@ def ruled(name: str) -> dict[str, dict[str, Any]]:
     return {rule["type"]: rule.get("parameters", {}) for rule in RULESETS[name]["rules"]}
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PYTHONS = [found[1] for each in PROJECT["classifiers"] if (found := re.fullmatch(r".* :: (3\.\d+)", each))]
+"""The releases of Python that the package names."""
+
+
+def named(job: dict[str, Any]) -> list[str]:
+    """The names of the checks of a job that a change needs: of its Pythons, those that the package names."""
+    if "strategy" not in job:
+        return [job["name"]]
+    return [job["name"].replace("${{ matrix.python }}", python) for python in PYTHONS]
+
+
+def test_every_python_that_the_package_names_is_tested() -> None:
+    """Newer ones are tested too, and named when the tests pass there."""
+    tested = jobs(ROOT / ".github/workflows/ci.yml")["pythons"]["strategy"]["matrix"]["python"]
+    assert tested[: len(PYTHONS)] == PYTHONS
+    assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
+
+
 def test_a_change_of_the_default_branch_needs_a_review_and_the_jobs_that_judge_it() -> None:
     """The names of checks are those of jobs that run for each pull request: a check that nobody runs stops all."""
     running = [job for name in ("ci", "scan") for job in jobs(ROOT / f".github/workflows/{name}.yml").values()]
+    names = {name for job in running if "if" not in job for name in named(job)}
     rules = ruled("main")
-    assert {check["context"] for check in rules["required_status_checks"]["required_status_checks"]} == {
-        job["name"] for job in running if "if" not in job
-    }
+    assert {check["context"] for check in rules["required_status_checks"]["required_status_checks"]} == names
     assert rules["pull_request"]["required_approving_review_count"] >= 1
     assert rules.keys() >= {"deletion", "non_fast_forward"}
 
