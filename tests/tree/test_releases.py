@@ -16,8 +16,27 @@ def pinned(minor: str) -> str:
     return newest if newest.startswith(f"v{minor}.") else binaries.kubernetes_version(page.HERE / minor)
 
 
-def test_the_page_is_what_was_recorded() -> None:
+def test_the_page_and_the_table_are_what_was_recorded() -> None:
     assert page.PAGE.read_text("utf-8") == page.text(), "run make docs"
+    assert page.README.read_text("utf-8") == page.readme(), "run make docs"
+
+
+def test_the_table_says_what_passed_and_what_is_not_served() -> None:
+    passed = page.Module("v1.37.1", "2026-01-02", 8, {})
+    skipped = passed._replace(skipped={f"{UNSERVED}pods/resize": 2})
+    nothing = skipped._replace(passed=0)
+    runs = {"1.37": {"test_install": passed}, "1.30": {"test_install": skipped, "test_claims": nothing}}
+    assert page.matrix(runs).splitlines() == [
+        "| tests of | 1.37 | 1.30 |",
+        "| --- | --- | --- |",
+        "| installation | 8 | 8, 2 not served |",
+        "| resource claims |  | not served |",
+    ]
+
+
+def test_every_module_that_runs_is_there_and_has_a_subject() -> None:
+    assert {name for modules in page.read().values() for name in modules} <= page.SUBJECTS.keys()
+    assert all((ROOT / "tests" / "e2e" / f"{name}.py").exists() for name in page.SUBJECTS)
 
 
 def test_what_is_recorded_ran_on_a_pinned_version_and_skipped_only_what_is_not_served() -> None:

@@ -17,12 +17,7 @@ from tests.e2e.releases import page
 from tests.e2e.releases.programs import assets, minors
 from tests.support.go_programs import Missing, say
 
-MODULES = (
-    *("test_policy_objects", "test_install", "test_controller", "test_registration"),
-    *("test_requests", "test_ways", "test_trust", "test_callers", "test_sharing", "test_claims"),
-    *("test_fallback_offered", "test_fallback_alone", "test_no_webhook"),
-)
-"""The modules that run: installation, admission, sharing configurations, the fallback."""
+MODULES = tuple(page.SUBJECTS)
 
 
 def recorded(report: ElementTree.Element, version: str, date: str) -> Mapping[str, page.Module | None]:

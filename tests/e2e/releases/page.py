@@ -1,16 +1,38 @@
-"""The page of the releases of Kubernetes on which tests ran, made from what `make versions` records."""
+"""The page of the releases of Kubernetes on which tests ran, and the table in README.md, made of recorded runs.
+
+`make versions` records them.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from docs import parts
 from tests import ROOT
 from tests.e2e.offered import UNSERVED
+from webhook.text import tables
 
 HERE = Path(__file__).resolve().parent
 RECORD, PAGE = ROOT / "docs" / "evidence" / "versions.json", ROOT / "docs" / "evidence" / "versions.md"
+README = ROOT / "README.md"
 
+SUBJECTS: Mapping[str, str] = {
+    "test_install": "installation",
+    "test_policy_objects": "policies as objects",
+    "test_controller": "the controller",
+    "test_registration": "the registration",
+    "test_callers": "who may call the webhook",
+    "test_requests": "pods of each kind",
+    "test_ways": "ways to a GPU",
+    "test_trust": "trust",
+    "test_sharing": "sharing configurations",
+    "test_claims": "resource claims",
+    "test_fallback_offered": "the fallback, whole or not at all",
+    "test_fallback_alone": "the fallback without the webhook",
+    "test_no_webhook": "the webhook down",
+}
+"""The modules that run on releases, each with what it tests: installation, admission, sharing, the fallback."""
 
 BEGINNING = """\
 # Kubernetes releases
@@ -52,7 +74,34 @@ def record(minor: str, version: str, modules: Mapping[str, Module | None]) -> No
         each: {name: run._asdict() for name, run in sorted(made[each].items())} for each in sorted(made) if made[each]
     }
     RECORD.write_text(json.dumps(plain, indent=1) + "\n", "utf-8")
+    write()
+
+
+def write() -> None:
+    """Write the page, and the table in README.md."""
     PAGE.write_text(text(), "utf-8")
+    README.write_text(readme(), "utf-8")
+
+
+def readme() -> str:
+    """Return README.md with the table. Raises ValueError if it has no place for it."""
+    return parts.marked(README.read_text("utf-8"), "releases", matrix(read()))
+
+
+def matrix(runs: Runs) -> str:
+    """Return a table of how many tests passed of each subject, with a column for each release, the newest first."""
+    ran = [name for name in SUBJECTS if any(name in modules for modules in runs.values())]
+    rows = [(SUBJECTS[name], *(_cell(modules.get(name)) for modules in runs.values())) for name in ran]
+    return "".join(f"{line}\n" for line in tables.markdown(("tests of", *runs), rows))
+
+
+def _cell(run: Module | None) -> str:
+    if run is None:
+        return ""
+    skipped = sum(run.skipped.values())
+    if not run.passed:
+        return "not served"
+    return f"{run.passed}, {skipped} not served" if skipped else str(run.passed)
 
 
 def text() -> str:
@@ -74,4 +123,4 @@ def _lines(runs: Runs) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(text(), "utf-8")
+    write()
