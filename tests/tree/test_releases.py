@@ -34,6 +34,12 @@ def test_the_table_says_what_passed_and_what_is_not_served() -> None:
     ]
 
 
+def test_a_library_of_another_patch_release_is_named() -> None:
+    pins = "replace (\n\tk8s.io/api => k8s.io/api v0.32.13\n\tk8s.io/kms => k8s.io/kms v0.32.11\n)\n"
+    assert page.instead(pins, "v1.32.13") == ["k8s.io/kms v0.32.11"]
+    assert page.instead(pins.replace("0.32.11", "0.32.13"), "v1.32.13") == []
+
+
 def test_every_module_that_runs_is_there_and_has_a_subject() -> None:
     assert {name for modules in page.read().values() for name in modules} <= page.SUBJECTS.keys()
     assert all((ROOT / "tests" / "e2e" / f"{name}.py").exists() for name in page.SUBJECTS)

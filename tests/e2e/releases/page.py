@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,12 +110,25 @@ def text() -> str:
     return "\n".join(_lines(read())) + "\n"
 
 
+def instead(pins: str, version: str) -> list[str]:
+    """Return the libraries of Kubernetes that a go.mod takes of another patch release, each as NAME VERSION."""
+    own = f"v0.{version.partition('.')[2]}"
+    return [
+        f"{name} {other}" for name, other in re.findall(r"=> (k8s\.io/\S+) (\S+)$", pins, re.MULTILINE) if other != own
+    ]
+
+
 def _lines(runs: Runs) -> Iterator[str]:
     yield BEGINNING
-    for modules in runs.values():
+    for minor, modules in runs.items():
+        version = next(iter(modules.values())).version
         yield ""
-        yield f"## {next(iter(modules.values())).version}"
+        yield f"## {version}"
         yield ""
+        pins = HERE / minor / "go.mod"
+        if pins.exists() and (found := instead(pins.read_text("utf-8"), version)):
+            yield f"Built with {', '.join(found)}, because that of this release could not be downloaded."
+            yield ""
         yield "| tests | date | passed | skipped, because the API server does not serve |"
         yield "| --- | --- | --- | --- |"
         for name, run in modules.items():

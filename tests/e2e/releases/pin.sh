@@ -1,6 +1,8 @@
 #!/bin/sh
 # Write the go.mod and go.sum of older releases of Kubernetes again: tests/e2e/releases/pin.sh 1.30.14 [1.33.13 …]
 # Each has a folder, named by its minor release. etcd, KWOK and kubectl stay those of the folder above.
+# INSTEAD='k8s.io/endpointslice@v0.32.11 …' takes libraries of another patch release, where the proxy lacks some. The
+# page of what ran names them.
 set -eu
 cd "$(dirname "$0")"
 for kubernetes; do
@@ -20,6 +22,9 @@ GO
 	rm -f "$minor/go.sum"
 	(
 		cd "$minor"
+		for library in ${INSTEAD-}; do
+			go mod edit -replace="${library%@*}=$library"
+		done
 		go get \
 			"k8s.io/kubernetes/cmd/kube-apiserver@v$kubernetes" \
 			"k8s.io/kubernetes/cmd/kube-controller-manager@v$kubernetes" \
