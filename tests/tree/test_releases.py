@@ -1,12 +1,18 @@
 """What is said about releases of Kubernetes is what ran on them."""
 
 import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from tests import ROOT
 from tests.e2e import binaries
 from tests.e2e.offered import UNSERVED
+from tests.e2e.releases import __main__ as releases
 from tests.e2e.releases import page
 
 
@@ -52,6 +58,26 @@ def test_what_is_recorded_ran_on_a_pinned_version_and_skipped_only_what_is_not_s
             assert (ROOT / "tests" / "e2e" / f"{name}.py").exists()
             assert run.passed or run.skipped
             assert all(why.startswith(UNSERVED) for why in run.skipped), name
+
+
+@pytest.mark.parametrize(("status", "recorded"), [(0, True), (1, True), (2, False), (3, False), (-9, False)])
+def test_a_run_that_was_cut_off_is_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, status: int, *, recorded: bool
+) -> None:
+    """Its report has the tests that ran before, and lacks those that might have failed."""
+    report = '<testsuite><testcase classname="tests.e2e.test_install" name="test_a"/></testsuite>'
+
+    def pytested(command: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        (file,) = (word.removeprefix("--junitxml=") for word in command if word.startswith("--junitxml="))
+        Path(file).write_text(report, "utf-8")
+        return subprocess.CompletedProcess(command, status)
+
+    kept = list[Any]()
+    monkeypatch.setattr(subprocess, "run", pytested)
+    monkeypatch.setattr(binaries, "find", lambda: None)
+    monkeypatch.setattr(page, "record", lambda *run: kept.append(run[2].keys()))
+    assert releases.run(releases.minor_of(binaries.kubernetes_version()), ["test_install"]) == status
+    assert kept == [{"test_install"}] * recorded
 
 
 def test_the_oldest_release_that_is_named_is_one_on_which_tests_ran() -> None:
