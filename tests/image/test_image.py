@@ -6,6 +6,7 @@ No container engine is asked for. The Dockerfile's own lines are read, its build
 import base64
 import hashlib
 import http.client
+import importlib.metadata
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
 from tests import ROOT
 from tests.image.conftest import build
@@ -193,6 +195,32 @@ def test_it_has_nothing_to_install_or_build_with(prefix: Path) -> None:
     pinned = re.findall(r"^([\w.-]+)==", (ROOT / "manifests/image/runtime.txt").read_text("utf-8"), re.MULTILINE)
     assert {name.replace("-", "_") for name in pinned} >= packages - {"slicewarden"}
     assert packages.isdisjoint({"pip", "setuptools", "wheel", "hatchling", "pytest"})
+
+
+WITHOUT_TEXT = {"nvidia-ml-py": "its wheel says BSD License, and has no text"}
+"""The packages whose licence is named and not quoted, with the reason."""
+
+
+def licences(package: importlib.metadata.Distribution) -> list[str]:
+    """What the metadata of a package says of its licence."""
+    known = {key: package.metadata.get_all(key) or [] for key in ("License-Expression", "License", "Classifier")}
+    known["Classifier"] = [each for each in known["Classifier"] if each.startswith("License :: ")]
+    return [words for each in known.values() for words in each if words]
+
+
+def test_it_has_the_licence_of_each_package_and_none_binds_what_uses_it(prefix: Path) -> None:
+    (packages,) = prefix.glob("lib/python3*/site-packages")
+    found = {
+        canonicalize_name(each.metadata["Name"]): each
+        for each in importlib.metadata.distributions(path=[str(packages)])
+    }
+    assert found.keys() >= {"slicewarden", *WITHOUT_TEXT}
+    assert [name for name, each in found.items() if not licences(each)] == []
+    binding = re.compile(r"\b[AL]?GPL|\bSSPL|\bBUSL|Proprietary")
+    assert {name: words for name, each in found.items() for words in licences(each) if binding.search(words)} == {}
+    text = re.compile(r"\.dist-info/.*(?:LICEN[CS]E|COPYING)", re.IGNORECASE)
+    without = {name for name, each in found.items() if not any(text.search(str(file)) for file in each.files or ())}
+    assert without == WITHOUT_TEXT.keys()
 
 
 def test_the_tree_is_everybodys_to_read_and_nobodys_to_write(prefix: Path) -> None:
