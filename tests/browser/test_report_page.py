@@ -31,7 +31,7 @@ from webhook.scan.results import Judged, Report
 from webhook.scan.sharing import overview
 from webhook.text.terminal import PLAIN
 from webhook.usage.document import NodeUsage
-from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey
+from webhook.usage.record import HOUR, Amounts, Book, CardAmounts, CardKey, HolderKey, HourAmounts, PoolHour
 
 SHOTS = ROOT / ".screenshots"
 
@@ -95,7 +95,14 @@ def used_cards() -> str:
     capacity = 200 * HOUR
     held = sum(each.held for each in holders.values())
     amounts = CardAmounts(50 * HOUR, capacity, held, capacity - held - HOUR, HOUR)
-    node = NodeUsage("node-1", HOUR, 51 * HOUR, Book({card: amounts}, holders), trouble=HOSTILE[0])
+    hourly = {
+        PoolHour(hour, pool): HourAmounts(HOUR, *(HOUR * (hour * place % 7) // 2 for place in range(1, 6)))
+        for hour in range(1, 51)
+        for pool in HOSTILE
+        if not 20 <= hour <= 44
+    }
+    book = Book({card: amounts}, holders, hourly=hourly)
+    node = NodeUsage("node-1", HOUR, 51 * HOUR, book, trouble=HOSTILE[0])
     unseen = [UnseenNode(name, name) for name in HOSTILE]
     return usage_page.write(usage_report.sums([node], unseen, "workload", {"": 1.5}))
 
@@ -281,14 +288,16 @@ def test_usage_is_a_page_too(tab: Tab, used_cards: str, tmp_path: Path) -> None:
     assert tab.evaluate("document.title") == "Slicewarden usage"
     assert tab.evaluate("document.querySelectorAll('script').length") == 1
     assert tab.evaluate("document.querySelectorAll('img, iframe, object, [onload], [onerror], [style]').length") == 0
-    shown = tab.evaluate("[...document.querySelectorAll('tbody bdi')].map((each) => each.textContent)")
+    shown = tab.evaluate("[...document.querySelectorAll('main tbody bdi')].map((each) => each.textContent)")
     assert {*HOSTILE[:4], HOSTILE[5], HOSTILE[8], "(free)", "(not seen)"} <= {*shown}
     assert "\u202e" not in tab.evaluate("document.body.textContent")
     widths = tab.evaluate(
-        "[...document.querySelectorAll('tbody svg')].map((each) => [...each.querySelectorAll('rect')]"
+        "[...document.querySelectorAll('main tbody svg')].map((each) => [...each.querySelectorAll('rect')]"
         ".reduce((sum, part) => sum + part.getBoundingClientRect().width, 0) / each.getBoundingClientRect().width)"
     )
-    hours = tab.evaluate("[...document.querySelectorAll('tbody tr')].map((each) => Number(each.cells[4].textContent))")
+    hours = tab.evaluate(
+        "[...document.querySelectorAll('main tbody tr')].map((each) => Number(each.cells[4].textContent))"
+    )
     longest = max(hours)
     assert widths == pytest.approx([each / longest for each in hours], abs=0.01)
     tab.look(dark=True)
@@ -296,6 +305,53 @@ def test_usage_is_a_page_too(tab: Tab, used_cards: str, tmp_path: Path) -> None:
     (SHOTS / "usage-dark.png").write_bytes(tab.screenshot())
     tab.look()
     (SHOTS / "usage-light.png").write_bytes(tab.screenshot())
+
+
+BOXES = """[...document.querySelectorAll('figure.plot')].map((figure) => {
+  const most = Number(figure.querySelectorAll('text.up')[2].textContent);
+  const bars = [...figure.querySelectorAll('g')].map((bar) => [...bar.querySelectorAll('rect')].map((box) =>
+    [box.getAttribute('class'), box.getBBox().height * most / 240]));
+  const rows = [...figure.querySelectorAll('tbody tr')]
+    .map((row) => [...row.cells].slice(1).map((cell) => cell.textContent));
+  const ids = figure.querySelector('svg').getAttribute('aria-labelledby').split(' ');
+  const named = ids.map((id) => document.getElementById(id).textContent);
+  const svg = figure.querySelector('svg').getBoundingClientRect();
+  const inside = [...figure.querySelectorAll('text')].map((text) => text.getBoundingClientRect())
+    .every((box) => box.left >= svg.left - 1 && box.right <= svg.right + 1 && box.bottom <= svg.bottom + 1);
+  return {bars, rows, named, inside};
+})"""
+
+
+def test_a_plot_shows_its_tables_numbers_and_gaps(tab: Tab, used_cards: str, tmp_path: Path) -> None:
+    opened(tab, tmp_path, used_cards)
+    still(tab)
+    found = tab.evaluate(BOXES)
+    assert len(found) == 2 * (1 + len(HOSTILE)), "hours and days, of all pools and of each"
+    styles = "cap", "context", "reserve", "card", "gap"
+    for plot in found:
+        assert plot["inside"], "no label is cut off"
+        assert all(plot["named"])
+        for boxes, row in zip(plot["bars"], plot["rows"], strict=True):
+            amounts = [float(cell) for cell in row[:5]]
+            shown = [box for box in boxes if box[0] != "gap"]
+            assert [box[0] for box in shown] == [
+                style for style, each in zip(styles[:4], amounts, strict=False) if each
+            ]
+            assert [box[1] for box in shown] == pytest.approx([each for each in amounts[:4] if each], abs=0.06)
+            gaps = (amounts[4] > 0) + (row[5] != "0 %")
+            assert [box[0] for box in boxes].count("gap") == gaps
+            if row[5] == "100 %":
+                assert shown == []
+    assert tab.evaluate("[...document.querySelectorAll('.plot details')].every((each) => !each.open)")
+    tab.look(dark=True, height=6000)
+    SHOTS.mkdir(exist_ok=True)
+    pictures = [tab.screenshot()]
+    (SHOTS / "plots-dark.png").write_bytes(pictures[0])
+    tab.look(height=6000)
+    pictures.append(tab.screenshot())
+    (SHOTS / "plots-light.png").write_bytes(pictures[1])
+    assert pictures[0] != pictures[1]
+    (SHOTS / "plots.pdf").write_bytes(tab.printed())
 
 
 COUNTED = """(() => {

@@ -149,6 +149,34 @@ def test_the_page_has_the_tables_numbers_and_a_bar_for_each_row(
     assert [each[0] for each in bars[-1]] == ["reserve"]
 
 
+def test_the_page_and_the_json_have_what_became_of_each_hour(
+    four: AccountState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = saved(tmp_path, usage(four))
+    assert cli.main(["usage", "-o", "json", *files]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["hours"][0] == {
+        "pool": None,
+        "hour": START,
+        "workingSliceHours": 1.0,
+        "idleSliceHours": 3.0,
+        "unmeasuredSliceHours": 0.0,
+        "freeSliceHours": 0.0,
+        "unseenSliceHours": 0.0,
+        "notRecorded": 0.0,
+    }
+    assert [(each["pool"], each["hour"]) for each in found["hours"]] == [(pool, START) for pool in (None, "shared")]
+    assert cli.main(["usage", "-o", "html", *files]) == 0
+    page = capsys.readouterr().out
+    tables = [re.sub(r"<[^>]*>", " ", each).split() for each in re.findall(r"<table>.*?</table>", page, re.DOTALL)[1:]]
+    assert len(tables) == 2, "the hours of all pools, and of one; no days"
+    for table in tables:
+        assert table[:7] == ["hour", "working", "idle", "unmeasured", "free", "not", "seen"]
+        assert table[7:14] == ["2025-11-24", "16:00", "1.0", "3.0", "0.0", "0.0", "0.0"]
+    assert cli.main(["usage", "-o", "html", "--namespace", "team-0", *files]) == 0
+    assert "Hours and days" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["(free)", "(not seen)"])
 def test_a_namespace_of_a_hostile_node_is_no_headline(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -16,7 +16,7 @@ from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.cli import options
 from webhook.model import Object, Problem, Unusable
-from webhook.reports.usage_report import UnseenNode
+from webhook.reports.usage_report import UNLISTED, UnseenNode
 from webhook.usage import document, scraped, store
 from webhook.usage.account import KEPT_HOURS
 from webhook.usage.document import MOST_BYTES, NodeUsage
@@ -35,9 +35,6 @@ LABELS = "app.kubernetes.io/name=slicewarden-node"
 
 NODES = Resource("", "v1", "nodes", "Node", labels="nvidia.com/gpu.sharing-strategy in (time-slicing,mps)")
 """The nodes on which agents run (manifests/components/agent/daemonset.yaml)."""
-
-UNLISTED = "(nodes)"
-"""Stands for the nodes without an agent if they cannot be listed."""
 
 AT_ONCE = 4
 """Agents that are asked at the same time."""

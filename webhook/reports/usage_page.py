@@ -2,7 +2,9 @@
 
 from typing import NamedTuple
 
+from webhook.reports import usage_hours
 from webhook.reports.formats import html
+from webhook.reports.plot import BarPlot, DrawnPlot, drawn
 from webhook.reports.usage_report import GROUPS, UsageRow, UsageSums, head, hours, moment, row_cells
 
 
@@ -42,6 +44,7 @@ class UsagePage(NamedTuple):
     head: tuple[str, ...]
     bars: tuple[UsageBar, ...]
     notes: tuple[str, ...]
+    plots: tuple[tuple[BarPlot, DrawnPlot], ...]
 
 
 _PARTS = (("cap", "working", 0, 36), ("context", "idle", 4, 28), ("reserve", "unmeasured", 8, 20))
@@ -67,6 +70,7 @@ def write(report: UsageSums) -> str:
             *(note.removeprefix("note: ") for note in report.notes),
             *(f"not seen: {each.node}: {each.why}" for each in report.unseen),
         ),
+        tuple((each, drawn(each)) for each in usage_hours.plots(report.hours)),
     )
     return html.written("usage.html", page=page)
 

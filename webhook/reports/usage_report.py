@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from webhook.policy.model import API_VERSION
+from webhook.reports import usage_hours
+from webhook.reports.usage_hours import UsageHour
 from webhook.text import tables
 from webhook.text.words import listed
 from webhook.usage.document import ContainerNow, NodeUsage
@@ -27,6 +29,10 @@ FREE, UNSEEN = "(free)", "(not seen)"
 
 MOST_NAMED = 5
 """Maximum number of nodes or cards that a note names."""
+
+
+UNLISTED = "(nodes)"
+"""Stands for the nodes without an agent if they cannot be listed."""
 
 
 class UnseenNode(NamedTuple):
@@ -54,7 +60,7 @@ class UsageRow:
 class UsageSums(NamedTuple):
     """The contents of a report: the rows, those with most card time first, then free and unseen time, and notes.
 
-    The notes say which parts are missing.
+    The notes say which parts are missing. `hours` has the use of the slices in each hour; it is empty for one namespace.
     """
 
     by: str
@@ -64,6 +70,7 @@ class UsageSums(NamedTuple):
     notes: tuple[str, ...]
     unseen: tuple[UnseenNode, ...]
     priced: bool
+    hours: tuple[UsageHour, ...] = ()
 
 
 def sums(
@@ -102,6 +109,7 @@ def sums(
         tuple(_notes(nodes)),
         tuple(unseen),
         bool(prices),
+        () if namespace else usage_hours.of_nodes(nodes, sum(each.node != UNLISTED for each in unseen)),
     )
 
 
@@ -209,6 +217,7 @@ def write(report: UsageSums) -> str:
                 "since": report.since,
                 "at": report.at,
                 "rows": [_value(report.by, row, report.priced) for row in report.rows],
+                "hours": [usage_hours.value(each) for each in report.hours],
                 "notes": [note.removeprefix("note: ") for note in report.notes],
                 "unseenNodes": [each._asdict() for each in report.unseen],
             },

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from webhook.policy.model import API_VERSION
+from webhook.usage import hourly
 from webhook.usage.account import KEPT_HOURS, AccountState
 from webhook.usage.record import (
     HOUR,
@@ -18,6 +19,8 @@ from webhook.usage.record import (
     CardAmounts,
     CardKey,
     HolderKey,
+    HourAmounts,
+    PoolHour,
     SeenHours,
     added_hours,
 )
@@ -105,7 +108,7 @@ def present(state: AccountState) -> tuple[ContainerNow, ...]:
 
 
 def collapsed(book: Book, since: int) -> Book:
-    """Return the sums of a book's hours from `since` on, as rows of the hour 0."""
+    """Return the sums of a book's hours from `since` on, as rows of the hour 0, and the slices of each hour."""
     cards: dict[CardKey, CardAmounts] = {}
     for card, amounts in book.cards.items():
         if card.hour >= since:
@@ -118,7 +121,7 @@ def collapsed(book: Book, since: int) -> Book:
             holders[row] = holders.get(row, Amounts()).plus(used)
     rows = ((key, used.peak) for key, used in book.holders.items() if key.hour >= since and key.pod != REST)
     seen = ((key._replace(hour=0), SeenHours(key.hour, key.hour, peak, key.hour)) for key, peak in rows)
-    return Book(cards, holders, added_hours({}, seen))
+    return Book(cards, holders, added_hours({}, seen), hourly.of_book(book, since))
 
 
 def write(usage: NodeUsage) -> str:
@@ -136,6 +139,7 @@ def write(usage: NodeUsage) -> str:
                 {**_names(key), **amounts._asdict(), **_hours(usage.book.hours.get(key))}
                 for key, amounts in usage.book.holders.items()
             ],
+            "hourly": [{**key._asdict(), **each._asdict()} for key, each in usage.book.hourly.items()],
             "now": [each._asdict() for each in usage.now],
         }
     )
@@ -174,11 +178,18 @@ def read(data: str | bytes) -> NodeUsage:
         holders[key] = Amounts(*(number(each.get(name)) for name in Amounts._fields))
         if "hours" in each:
             seen[key] = _seen(each["hours"], holders[key].peak)
+    since, at = number(value.get("since")), number(value.get("at"))
+    hours = {
+        PoolHour(number(each.get("hour")), text(each.get("pool"))): HourAmounts(
+            *(number(each.get(name)) for name in HourAmounts._fields)
+        )
+        for each in _maps(value.get("hourly", []))  # agents of older releases have none
+    }
     return NodeUsage(
         text(value.get("node")),
-        number(value.get("since")),
-        number(value.get("at")),
-        Book(cards, holders, seen),
+        since,
+        at,
+        Book(cards, holders, seen, hours),
         tuple(_now(each) for each in _maps(value.get("now"))),
         text(value.get("trouble")),
     )

@@ -123,21 +123,50 @@ class SeenHours(NamedTuple):
         return SeenHours(min(self.first, other.first), max(self.last, other.last), peak, reached)
 
 
+class PoolHour(NamedTuple):
+    """An hour, counted from 1970 in UTC, and a pool."""
+
+    hour: int
+    pool: str
+
+
+class HourAmounts(NamedTuple):
+    """For how long a pool's cards were counted in an hour (ms, of the longest one), and its slice-milliseconds.
+
+    `free` are those that nobody held, and `unseen` those that the agent cannot know of.
+    """
+
+    counted: int = 0
+    working: int = 0
+    idle: int = 0
+    unmeasured: int = 0
+    free: int = 0
+    unseen: int = 0
+
+    def plus(self, other: "HourAmounts") -> "HourAmounts":
+        """Add the amounts of another time."""
+        return type(self)(*map(add, self, other))
+
+
 @dataclass(frozen=True)
 class Book:
     """Rows by their keys. Functions return a new book and leave the old one unchanged.
 
-    `hours` are those of containers whose hours were added up to the hour 0.
+    `hours` are those of containers whose hours were added up to the hour 0, and `hourly` all slices of these hours.
     """
 
     cards: Mapping[CardKey, CardAmounts] = field(default_factory=dict)
     holders: Mapping[HolderKey, Amounts] = field(default_factory=dict)
     hours: Mapping[HolderKey, SeenHours] = field(default_factory=dict)
+    hourly: Mapping[PoolHour, HourAmounts] = field(default_factory=dict)
 
     def plus(self, other: "Book", most: int = MOST) -> "Book":
         """Add the rows of another book."""
         book = gathered(other.cards.items(), other.holders.items(), most, self)
-        return replace(book, hours=added_hours(self.hours, other.hours.items())) if other.hours else book
+        if not other.hours and not other.hourly:
+            return book
+        hourly = {key: self.hourly.get(key, HourAmounts()).plus(each) for key, each in other.hourly.items()}
+        return replace(book, hours=added_hours(self.hours, other.hours.items()), hourly={**self.hourly, **hourly})
 
 
 def gathered(
@@ -161,7 +190,7 @@ def gathered(
         row = _row(new_holders, key, counts[key.hour], most)
         counts[key.hour] += row not in new_holders
         new_holders[row] = new_holders[row].plus(used) if row in new_holders else used
-    return Book(new_cards, new_holders, start.hours)
+    return Book(new_cards, new_holders, start.hours, start.hourly)
 
 
 def added_hours(

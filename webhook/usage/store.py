@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from webhook.usage import private
+from webhook.usage import hourly, private
 from webhook.usage.account import KEPT_HOURS
 from webhook.usage.record import (
     HOUR,
@@ -23,6 +23,8 @@ from webhook.usage.record import (
     CardAmounts,
     CardKey,
     HolderKey,
+    HourAmounts,
+    PoolHour,
     SeenHours,
     SlicedCard,
     gathered,
@@ -303,7 +305,20 @@ def _sums(file: sqlite3.Connection, since: int, most: int) -> Book:
         for (key, used), row in zip(rows, holders, strict=True)
         if key in book.holders and key.pod != REST
     )
-    return replace(book, hours=dict(hours))
+    return replace(book, hours=dict(hours), hourly=_hourly(file, since))
+
+
+def _hourly(file: sqlite3.Connection, since: int) -> dict[PoolHour, HourAmounts]:
+    """Return what became of the slices of each hour from `since` on. Raises sqlite3.Error and DamagedRecord."""
+    cards = file.execute(f"SELECT * FROM cards WHERE hour >= ? LIMIT {MOST_ROWS}", (since,))  # noqa: S608
+    seen = "(working + idle + unmeasured)"
+    holders = file.execute(
+        f"SELECT hour, pool, sum(held * working / {seen}), sum(held * idle / {seen}) FROM holders "  # noqa: S608
+        f"WHERE hour >= ? AND card != '' AND {seen} > 0 GROUP BY hour, pool LIMIT {MOST_ROWS}",
+        (since,),
+    )
+    parts = {PoolHour(number(hour), text(pool)): (number(work), number(rest)) for hour, pool, work, rest in holders}
+    return hourly.of_rows(_card_rows(cards), parts)
 
 
 def _seen(peak: int, first: Any, last: Any, top: Any) -> SeenHours:

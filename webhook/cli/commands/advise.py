@@ -49,7 +49,7 @@ def command(
 ) -> int:
     """Read the usage, and write what it allows to change."""
     nodes, unseen = usages.read(files, kubeconfig, context, -(-since // 3600))
-    silent = None if any(each.node == usages.UNLISTED for each in unseen) else len(unseen)
+    silent = None if any(each.node == usage_report.UNLISTED for each in unseen) else len(unseen)
     report = advice.advise(nodes, silent, namespace or "")
     notes = usage_report.sums(nodes, unseen, "pool", {}).notes  # of what the record lacks
     outputs.show(size_report.write(report, notes, unseen) if form == "json" else size_report.table(report))
