@@ -135,7 +135,7 @@ def test_a_namespace_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> N
         (200, vector([({}, float("inf"))]), "it has a value that is no amount"),
     ],
 )
-@pytest.mark.parametrize("command", ["usage", "idle"])
+@pytest.mark.parametrize("command", ["usage", "idle", "top"])
 def test_an_answer_of_another_kind_is_an_error(
     command: str, status: int, body: bytes, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,11 +155,11 @@ def test_no_text_of_the_server_is_a_command(place: str, capsys: pytest.CaptureFi
         if place == "error" and query.startswith("sum"):
             return 422, json.dumps({"error": HOSTILE}).encode()
         if query.startswith("count by") and (place != "renamed" or "exported_namespace" in query):
-            return 200, vector([({"node": HOSTILE}, 2)])
+            return 200, vector([({"node": HOSTILE, "instance": HOSTILE, "gpu": HOSTILE}, 2)])
         return 200, answer_to(query)
 
     with prometheus(answer) as url:
-        for command in ("usage", "idle"):
+        for command in ("usage", "idle", "top"):
             if cli.main([command, "--prometheus", url]) == 2:
                 assert "forged" in capsys.readouterr().err
             out, err = capsys.readouterr()

@@ -226,6 +226,57 @@ def test_idle_containers_are_shown_and_a_node_whose_agent_is_gone_is_named(
         assert err == "not seen: node-1: Prometheus could not read its agent in the last 5 minutes\n"
 
 
+GAUGES = """# TYPE slicewarden_node_use_bytes gauge
+slicewarden_node_use_bytes{namespace="team",pod="p",container="main",gpu="GPU-0"} 3145728000
+slicewarden_node_allowance_bytes{namespace="team",pod="p",container="main",gpu="GPU-0"} 2097152000
+slicewarden_node_sm_ratio{namespace="team",pod="p",container="main",gpu="GPU-0"} 0.42
+slicewarden_node_state{namespace="team",pod="p",container="main",gpu="GPU-0",state="over"} 1
+slicewarden_node_reported{namespace="team",pod="p",container="main",gpu="GPU-0"} 1
+slicewarden_node_frozen{namespace="team",pod="p",container="main"} 1
+slicewarden_node_card_used_bytes{gpu="GPU-0",index="0",model="NVIDIA A10"} 9663676416
+slicewarden_node_card_total_bytes{gpu="GPU-0",index="0",model="NVIDIA A10"} 24159191040
+slicewarden_node_card_unattributed_bytes{gpu="GPU-0",index="0",model="NVIDIA A10"} -1048576
+slicewarden_node_card_busy_ratio{gpu="GPU-0",index="0",model="NVIDIA A10"} 0.97
+slicewarden_node_card_dead{gpu="GPU-0",index="0",model="NVIDIA A10"} 0
+slicewarden_node_limit_faults{fault="missing"} 2
+slicewarden_node_look_age_seconds{} 0.5
+slicewarden_node_usage_unsaved{} 0
+"""
+
+
+def test_top_shows_what_an_agents_own_answer_shows(
+    tmp_path: Path, now: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Next to an agent without a usage record, and one that is gone."""
+    life, agent, wall = life_of(tmp_path, now, 900)
+    gauges = [line for line in GAUGES.splitlines() if not line.startswith(("#", "slicewarden_node_usage"))]
+    lines = scraped(life, agent, wall, BUSY, TARGET, 1)
+    for instance, at in (("a", now), ("b", now), ("c", now - 1200)):
+        target = TARGET.replace('"a"', f'"{instance}"')
+        own = [line.replace("{", f"{{{target},", 1).replace(",}", "}") for line in gauges]
+        lines += [f"{line if instance == 'a' else line.replace('GPU-0', f'GPU-{instance}')} {at}" for line in own]
+    (tmp_path / "node-0.txt").write_text(GAUGES.replace("{}", ""))
+    (tmp_path / "usage.json").write_bytes(agent.text(1))
+    with prometheus.serving(tmp_path, lines) as url:
+        assert cli.main(["top", "-o", "json", "--prometheus", url]) == 1
+        found = json.loads(capsys.readouterr().out)
+        assert cli.main(["top", "-o", "json", "--prometheus", url, "-n", "other", "--match", "job=agents"]) == 1
+        assert json.loads(capsys.readouterr().out)["cards"] == []
+        twice = [line.replace('job="agents"', 'job="other"') for line in lines if '"b"' in line]
+    files = ["--from", str(tmp_path / "node-0.txt"), "--from", str(tmp_path / "usage.json")]
+    assert cli.main(["top", "-o", "json", *files]) == 0
+    (card,) = json.loads(capsys.readouterr().out)["cards"]
+    assert [each for each in found["cards"] if each["node"] == "node-0"] == [card]
+    (other,) = [each for each in found["cards"] if each["node"] == "b"]
+    assert (other["usedMiB"], other["noContainerMiB"], len(other["containers"])) == (9216, 0, 1)
+    assert other["containers"][0]["seenSeconds"] is None
+    assert [each["node"] for each in found["unseenNodes"]] == ["c"]
+    (tmp_path / "twice").mkdir()
+    with prometheus.serving(tmp_path / "twice", [*lines, *twice]) as url:
+        assert cli.main(["top", "--once", "--prometheus", url]) == 2
+        assert "it has the GPU GPU-b 2 times" in capsys.readouterr().err
+
+
 def test_no_name_in_prometheus_is_a_command(tmp_path: Path, now: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Anyone whose pod Prometheus reads may give series any labels."""
     share = CardShare("GPU-0", 1, False, 3000, 5000)

@@ -1,7 +1,7 @@
-"""Reads the usage of nodes for `usage` and `idle`: from Prometheus if an option names one, else as `usages` does."""
+"""Reads the usage of nodes for `usage`, `idle` and `top`: from Prometheus if an option names one, else as `usages`."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,10 +10,11 @@ import click
 from webhook.cli import options, usages
 from webhook.model import Problem, Unusable
 from webhook.reports.usage_report import UnseenNode
-from webhook.usage import counted
+from webhook.usage import counted, gauges
 from webhook.usage.account import KEPT_HOURS
 from webhook.usage.counted import ChosenSeries, CountedTime, Sample
 from webhook.usage.document import NodeUsage, first_hour
+from webhook.usage.gauges import NodeGauges
 from webhook.usage.record import HOUR
 from webhook.usage.store import DamagedRecord
 
@@ -135,7 +136,21 @@ def present(given: UsageSource, namespace: str) -> tuple[list[NodeUsage], list[U
     found, gone = asked.understood(lambda: counted.present(answers))
     if not found and not gone:
         raise asked.wrong(_NOTHING)
-    return found, [UnseenNode(node, "Prometheus could not read its agent in the last 5 minutes") for node in gone]
+    return found, _gone(gone)
+
+
+def now(given: UsageSource, namespace: str) -> tuple[list[NodeGauges], list[UnseenNode]]:
+    """Read the agents' gauges from Prometheus, and name the nodes that it could not read. Raises Unusable."""
+    asked = _AskedPrometheus(given)
+    answers = asked.answers(gauges.queries(ChosenSeries(given.labels, namespace)), asked.now())
+    found, gone = asked.understood(lambda: gauges.nodes(answers))
+    if not found and not gone:
+        raise asked.wrong("it has no metrics of agents: does it scrape them?")
+    return found, _gone(gone)
+
+
+def _gone(nodes: Iterable[str]) -> list[UnseenNode]:
+    return [UnseenNode(node, "Prometheus could not read its agent in the last 5 minutes") for node in nodes]
 
 
 _NOTHING = "it has no counters of agents in this time: do they run with --usage, and does it scrape them?"

@@ -292,7 +292,7 @@ def _doubled(seconds: float, time: CountedTime) -> Iterator[str]:
 
 NOW = ("node", "gpu", "pool", "namespace", "workload", "pod", "container", "shared")
 
-_LABELS = frozenset((*_HOLDER, *NOW, "work", "state"))
+_LABELS = frozenset((*_HOLDER, *NOW, "work", "state", "job", "instance", "index", "model", "fault"))
 
 
 def present_queries(chosen: ChosenSeries) -> dict[str, str]:

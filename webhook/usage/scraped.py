@@ -97,10 +97,10 @@ def read(data: bytes) -> NodeScrape:
                 uuid = labels.get("gpu", "")
                 seen = cards.get(uuid, CardNow(uuid))
                 seen = seen._replace(number=labels.get("index", ""), model=labels.get("model", ""))
-                cards[uuid] = _with(seen, *_CARD[name], value)
+                cards[uuid] = with_value(seen, *CARD[name], value)
             case "use_bytes" | "allowance_bytes" | "sm_ratio":
                 key = _key(labels)
-                uses[key] = _with(uses.get(key, UseNow(*key)), *_USE[name], value)
+                uses[key] = with_value(uses.get(key, UseNow(*key)), *USE[name], value)
             case "state" if value:
                 key = _key(labels)
                 uses[key] = uses.get(key, UseNow(*key))._replace(state=labels.get("state", ""))
@@ -133,18 +133,19 @@ def read(data: bytes) -> NodeScrape:
 
 _NEEDS = frozenset(map(str, StartNeed))
 
-_CARD = {
+CARD = {
     "card_used_bytes": ("used", MIB),
     "card_total_bytes": ("total", MIB),
     "card_unattributed_bytes": ("outside", MIB),
     "card_busy_ratio": ("busy", 0.01),
     "card_dead": ("dead", 1),
 }
-_USE = {"use_bytes": ("mib", MIB), "allowance_bytes": ("cap", MIB), "sm_ratio": ("sm", 0.01)}
+USE = {"use_bytes": ("mib", MIB), "allowance_bytes": ("cap", MIB), "sm_ratio": ("sm", 0.01)}
 """The fields that hold the metrics, and the unit of each."""
 
 
-def _with(row: Row, field: str, unit: float, value: float) -> Row:
+def with_value(row: Row, field: str, unit: float, value: float) -> Row:
+    """Return a card or a use with the value of a metric. `field` and `unit` are those of CARD or USE."""
     changed: dict[str, Any] = {field: bool(value) if field == "dead" else max(round(value / unit), 0)}
     return row._replace(**changed)
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import click
 
-from webhook.cli import options, outputs, parser, usages
+from webhook.cli import counters, options, outputs, parser, usages
+from webhook.cli.counters import UsageSource
 from webhook.cli.watch import CLEAR
 from webhook.model import Problem, Unusable
 from webhook.reports import top_report
@@ -36,7 +37,9 @@ _MORE = (
     "it, there are also the containers that hold slices without a process on a GPU, their slices, and how long they "
     "have held them and not worked. `over` and `not requested` are the agent's words for a container above its cap, "
     "and for one that requests no GPU. In a terminal the table is renewed 5 seconds after each round, until Ctrl-C. "
-    "A round asks the agents for 15 seconds at most, and names those that have not answered by then."
+    "A round asks the agents for 15 seconds at most, and names those that have not answered by then. With "
+    "--prometheus, the last values are read that Prometheus has scraped from the agents; neither the cluster nor a "
+    "right there is needed."
 )
 
 
@@ -47,6 +50,7 @@ _MORE = (
             "slicewarden top",
             "slicewarden top --once --sort over --namespace team-a",
             "slicewarden top --from node-1.txt --format json",
+            "slicewarden top --once --prometheus http://localhost:9090",
         ),
         usages.STATUS | {"0": "success, or the live view was ended by Ctrl-C"},
         more=_MORE,
@@ -67,23 +71,29 @@ _MORE = (
 )
 @options.table_or_json
 @usages.sources("an answer of an agent's /metrics in a file named after its node, as node-1.txt, or of its /usage")
+@counters.source
 def command(
     sort: str,
     once: bool,
     form: str,
     namespace: str | None,
-    files: Sequence[str],
-    kubeconfig: str | None,
-    context: str | None,
+    source: UsageSource,
 ) -> int:
     """Show the cards once, or until Ctrl-C."""
-    api = usages.connected(files, kubeconfig, context)
+    files = source.files
+    api = None if source.prometheus else usages.connected(files, source.kubeconfig, source.context)
     records, took = Records(), dict[str, float]()
     live = form == "table" and not once and not files and sys.stdout.isatty()
     longest = ROUND_SECONDS if live else math.inf
 
     def seen() -> TopRound:
-        nodes, unseen = usages.ask_all(api, records.now, longest, took) if api else (_of_files(files), [])
+        if source.prometheus:
+            gauges, unseen = counters.now(source, namespace or "")
+            nodes = [NodeNow(*each) for each in gauges]
+        elif api:
+            nodes, unseen = usages.ask_all(api, records.now, longest, took)
+        else:
+            nodes, unseen = _of_files(files), []
         found = top_report.cards(nodes, sort, namespace or "")
         copied = [
             f"note: {each.node}: its usage record is as of {moment(each.usage.at)}"
