@@ -1,5 +1,6 @@
 """Workloads that are admitted and played: counts, refusals, sharing, what is left, and the comparison of sharing."""
 
+import bisect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 import yaml
 
 from tests import ROOT
-from tests.support import policies
+from tests.support import node_agents, policies
 from tests.support.starting import objects
+from tests.support.usage_books import STEADY, book, usage
 from webhook import rules
 from webhook.cli import main as cli
+from webhook.cli.commands import place
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -27,6 +30,8 @@ from webhook.reports import placing_report
 from webhook.scan.judge import judge
 from webhook.scan.results import Judged
 from webhook.text.terminal import PLAIN
+from webhook.usage import document
+from webhook.usage.advice import CONTEXT
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -456,8 +461,9 @@ def test_the_report_is_as_its_published_schema_says(
         ),
     ):
         jsonschema.validate(json.loads(placing_report.write(placed)), schema_of("PlacingReport"))
-    compared = advice.write(advice.compare(play(pod("whole", 2)), sample_policy))
-    jsonschema.validate(json.loads(compared), schema_of("SharingAdvice"))
+    for used in ({}, {("team", "Pod/p"): 4416}):
+        compared = advice.write(advice.compare(play(pod("whole", 2)), sample_policy), used)
+        jsonschema.validate(json.loads(compared), schema_of("SharingAdvice"))
 
 
 # The comparison
@@ -506,8 +512,102 @@ def test_a_pod_fits_no_mig_device_that_is_smaller_than_the_name_says(
 
 def test_the_advice_says_what_it_assumes(play: Callable[..., Placing], sample_policy: Policy) -> None:
     compared = advice.compare(play(pod("p")), sample_policy)
-    assert all(each in advice.table(compared) for each in advice.ASSUMED)
-    assert json.loads(advice.write(compared))["assumed"] == [*advice.ASSUMED]
+    assert all(each in advice.table(compared) for each in advice.assumed({}))
+    assert "without one, any slice will do" in advice.table(compared)
+    assert json.loads(advice.write(compared))["assumed"] == advice.assumed({})
+
+
+def test_a_measured_need_counts_for_pods_of_one_gpu_without_the_annotation(
+    play: Callable[..., Placing], sample_policy: Policy
+) -> None:
+    asking = {"slicewarden.dev/gpu-memory": "1Gi"}
+    placed = play(pod("known"), pod("other"), pod("asks", annotations=asking), pod("many", 2))
+    known = {("team", f"Pod/{name}"): 60_000 for name in ("known", "asks", "many", "gone")}
+    assert advice.measured(placed, known) == {("team", "Pod/known"): 60_000}
+    before = rows(placed, sample_policy)
+    after = {row.division.name: row for row in advice.compare(placed, sample_policy, known)}
+    assert after.keys() == before.keys()
+    for name, row in after.items():
+        assert row.large == before[name].large + (name != "whole GPUs"), name
+        assert row.land + row.wait + row.large + row.many == 4
+    assert after["whole GPUs"] == before["whole GPUs"]
+
+
+def test_a_slice_must_have_room_for_the_context_and_a_mig_device_need_not(
+    play: Callable[..., Placing], sample_policy: Policy
+) -> None:
+    """As in `slicewarden advise`: a framework's cap is smaller than its slice."""
+    placed = play(pod("p"))
+
+    def most(name: str) -> int:
+        """The largest need that fits a device of this division."""
+
+        def large(need: int) -> int:
+            known = {("team", "Pod/p"): need}
+            return {row.division.name: row.large for row in advice.compare(placed, sample_policy, known)}[name]
+
+        return bisect.bisect_left(range(200_000), 1, key=large) - 1
+
+    whole = most("whole GPUs")
+    assert [most("MPS, 2 slices"), most("time-slicing, 4 slices")] == [whole // 2 - CONTEXT, whole // 4 - CONTEXT]
+    assert most("MIG, 3g.40gb") == 36_000
+
+
+@pytest.mark.parametrize(
+    ("peaks", "used"),
+    [(STEADY, [{"namespace": "vision", "workload": "Deployment/web", "needMiB": 4416}]), ([9900] * 48, [])],
+)
+def test_advice_uses_the_usage_record_where_the_need_is_known(
+    peaks: list[int], used: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.yaml").write_text(
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: vision}, "
+        f"spec: {{replicas: 3, template: {{spec: {ASKING}}}}}}}"
+    )
+    record = usage(book(peaks, namespace="vision", workload="Deployment/web"), len(peaks))
+    (tmp_path / "node-1.json").write_text(document.write(record))
+    words = ["place", str(tmp_path / "w.yaml"), "--facts", str(NODES), "--advise"]
+    files = ["--usage", str(tmp_path / "node-1.json")]
+    cli.main([*words, *files, "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["measured"] == used
+    assert ("its usage record shows" in found["assumed"][3]) == bool(used)
+    cli.main([*words, *files])
+    table = capsys.readouterr().out
+    assert ("vision     Deployment/web      4416" in table) == bool(used)
+    cli.main(words)
+    plain = capsys.readouterr().out
+    assert "need MiB" not in plain
+    assert (plain == table) == (not used)
+
+
+def test_the_agents_of_a_cluster_are_asked_and_none_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = usage(book(STEADY), 48, "node-1")
+    answers = {"node-1": (200, document.write(record).encode())}
+    with node_agents.cluster(tmp_path, answers, ["node-1"]) as options:
+        assert place._needs((), options[1], None, live=True) == {("team", "Deployment/d"): 4416}
+        assert place._needs((), options[1], None, live=False) == {}
+    assert capsys.readouterr().err == ""
+    with node_agents.cluster(tmp_path, answers, ["node-1", "node-2"]) as options:
+        assert place._needs((), options[1], None, live=True) == {}, "it may have run on node-2"
+    assert capsys.readouterr().err == "note: not seen: node-2: no agent runs there\n"
+    with node_agents.cluster(tmp_path, {}, ["node-1"]) as options:
+        assert place._needs((), options[1], None, live=True) == {}
+    assert capsys.readouterr().err == ""
+    assert place._needs((), options[1], None, live=True) == {}
+    assert capsys.readouterr().err.startswith("note: the usage record is not known: ")
+
+
+def test_a_usage_record_is_for_advice_and_must_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(yaml.safe_dump(pod("p")))
+    words = ["place", str(file), "--facts", str(NODES), "--usage", str(file)]
+    assert cli.main(words) == 2
+    assert "--usage needs --advise" in capsys.readouterr().err
+    assert cli.main([*words, "--advise"]) == 2
+    assert f"{file}: it is no JSON" in capsys.readouterr().err
 
 
 def test_nothing_is_compared_without_a_gpu(sample_policy: Policy) -> None:
@@ -525,8 +625,8 @@ def test_the_table_and_the_json_say_the_same(play: Callable[..., Placing]) -> No
     value = json.loads(placing_report.write(placed))
     assert [each["pod"] for each in value["pods"]] == [f"team/{name}" for name in ("slice", "bad", "large", "larger")]
     assert value["summary"] == {"pods": 4, "waiting": placed.waiting, "refused": 1}
-    for place in placed.places:
-        assert place.player.name in text
+    for each in placed.places:
+        assert each.player.name in text
     assert value["pods"][3]["waitsBecause"][f"Insufficient {GPU}"] == 1
     assert f"waits    team/larger\n         1 Insufficient {GPU}, " in text
 

@@ -1,8 +1,9 @@
 """Compares kinds of sharing: how many of the same workloads would run on the same GPUs under each."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
@@ -25,6 +26,9 @@ from webhook.policy.model import API_VERSION, Policy
 from webhook.scan import live
 from webhook.starter.inventory import GPUNode, gpu_nodes
 from webhook.text import tables
+from webhook.text.words import several
+from webhook.usage.advice import CONTEXT, SizeAdvice
+from webhook.usage.held import workload
 
 SLICES = (2, 4, 8)
 """The numbers of slices that are compared for time-slicing and MPS, as far as the policy allows them."""
@@ -34,11 +38,13 @@ ASSUMED = (
     "pods keep their own node selection and tolerate the taints of GPU nodes; pools and trust are not counted",
     "time-slicing and MPS divide the memory of a GPU evenly, and only MPS enforces that; a MIG device has 900 MiB for "
     "each GB in its profile's name",
-    "a pod needs the memory that its annotation slicewarden.dev/gpu-memory asks for; without one, any slice will do",
+    "a pod needs the memory that its annotation slicewarden.dev/gpu-memory asks for; without one, {without}",
     "a pod of several GPUs fits whole GPUs alone: two slices may be of one GPU",
     "speed is not compared: how much pods hinder each other depends on what they run",
 )
-"""The assumptions of a comparison."""
+"""The assumptions of a comparison. `without` stands for what a pod without the annotation needs."""
+
+ANY = "any slice will do"
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,35 @@ class OptionResult:
     large: int
 
 
+MemoryNeeds = Mapping[tuple[str, str], int]
+"""The MiB that the usage record shows a workload to need, by its namespace, and its kind and name."""
+
+
+def needs(sizes: SizeAdvice) -> dict[tuple[str, str], int]:
+    """Return the needs that are known, as `slicewarden advise` finds them."""
+    return {(each.namespace, each.workload): each.need for each in sizes.workloads if each.need}
+
+
+def measured(placing: Placing, known: MemoryNeeds) -> dict[tuple[str, str], int]:
+    """Return the needs that a comparison uses: those of pods that ask for one GPU, and for no memory of it."""
+    names = {_workload(player) for player in placing.players if _measured(player, known) is not None}
+    return {name: known[name] for name in sorted(names)}
+
+
+def _measured(player: Player, known: MemoryNeeds) -> int | None:
+    one = player.memory is None and sum(player.gpus.values()) == 1
+    return known.get(_workload(player)) if one else None
+
+
+def _workload(player: Player) -> tuple[str, str]:
+    """Return the namespace of a player, and the name that the usage record has for its workload."""
+    value = player.item.value
+    kind, name = string(value.get("kind")), name_of(value)
+    if group_kind(value) == POD:
+        return namespace_of(value) or "default", workload(mapping(value.get("metadata"))) or f"Pod/{name}"
+    return namespace_of(value) or "default", f"{kind}/{name}"
+
+
 def to_place(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items to simulate. Running pods are yielded without their node and status.
 
@@ -102,8 +137,8 @@ def _owners(pod: Object) -> Iterator[tuple[str, str, str]]:
         yield namespace_of(pod), string(owner.get("kind")), string(owner.get("name"))
 
 
-def compare(placing: Placing, policy: Policy) -> tuple[OptionResult, ...]:
-    """Simulate the pods that request GPUs on the cluster's cards, divided in each way."""
+def compare(placing: Placing, policy: Policy, known: MemoryNeeds = MappingProxyType({})) -> tuple[OptionResult, ...]:
+    """Simulate the pods that request GPUs on the cluster's cards, divided in each way. `known` are measured needs."""
     cards = _cards(placing, policy)
     players = [player for player in placing.players if player.gpus]
     limit = policy.limits.max_replicas
@@ -113,7 +148,7 @@ def compare(placing: Placing, policy: Policy) -> tuple[OptionResult, ...]:
             SharingOption(sharing, f"{words}, {slices} slices", slices) for slices in SLICES if slices <= limit
         ]
     divisions += _mig(cards)
-    return tuple(_row(division, cards, players) for division in divisions) if cards else ()
+    return tuple(_row(division, cards, players, known) for division in divisions) if cards else ()
 
 
 def _cards(placing: Placing, policy: Policy) -> list[NodeCards]:
@@ -173,19 +208,32 @@ def _cut(card: NodeCards, division: SharingOption) -> _Cut:
     return _Cut(card, card.count * division.slices, card.memory // division.slices if card.memory else None)
 
 
-def _row(division: SharingOption, cards: Sequence[NodeCards], players: Sequence[Player]) -> OptionResult:
+def _wanted(player: Player, division: SharingOption, known: MemoryNeeds) -> int | None:
+    """Return the MiB of a device that a pod needs; None if any will do.
+
+    A measured need is the cap that a program must have, which is up to CONTEXT MiB below its slice (webhook.usage).
+    """
+    need = _measured(player, known)
+    if need is None:
+        return player.memory
+    return need + CONTEXT if division.slices > 1 and division.sharing != "mig" else need
+
+
+def _row(
+    division: SharingOption, cards: Sequence[NodeCards], players: Sequence[Player], known: MemoryNeeds
+) -> OptionResult:
     cuts = [_cut(card, division) for card in cards]
     nodes = [_node(cut) for cut in cuts]
     largest = max((cut.memory for cut in cuts if cut.memory), default=None)
     pods, many, large = list[PodInfo](), 0, 0
     for player in players:
-        count = sum(player.gpus.values())
+        count, memory = sum(player.gpus.values()), _wanted(player, division, known)
         if count > 1 and not any(cut.whole and cut.devices >= count for cut in cuts):
             many += 1
-        elif player.memory and largest and player.memory > largest:
+        elif memory and largest and memory > largest:
             large += 1
         else:
-            pods.append(_pod(player))
+            pods.append(_pod(player, memory))
     land = sum(bool(outcome.node) for outcome in play(pods, ClusterState(nodes), Strategy.PACK))
     divided = [cut for cut in cuts if not cut.whole] or cuts
     least = min((cut.memory for cut in divided if cut.memory), default=None)
@@ -205,13 +253,13 @@ def _node(cut: _Cut) -> NodeInfo:
     return NodeInfo(node.name, {**node.labels, **said}, node.taints, {**plain, _DEVICE: cut.devices})
 
 
-def _pod(player: Player) -> PodInfo:
-    """Return a pod that requests devices: several if cards are whole, and large ones if it states its memory."""
+def _pod(player: Player, memory: int | None) -> PodInfo:
+    """Return a pod that requests devices: several if cards are whole, and large ones if its memory is known."""
     pod, count = player.bare, sum(player.gpus.values())
     asks = {name: amount for name, amount in pod.asks.items() if name in (CPU, MEMORY, PODS)}
     terms = pod.terms
-    if player.memory:
-        enough = Requirement(_MIB, "Gt", frozenset((str(player.memory - 1),)))
+    if memory:
+        enough = Requirement(_MIB, "Gt", frozenset((str(memory - 1),)))
         own = [NodeSelectorTerm()] if terms is None else [term for term in terms if term.labels or term.fields]
         terms = tuple(term._replace(labels=(*term.labels, enough)) for term in own)
     return replace(
@@ -231,8 +279,14 @@ def _pod(player: Player) -> PodInfo:
 # Output
 
 
-def table(rows: Sequence[OptionResult]) -> str:
-    """Write the comparison as a table, and the assumptions below it."""
+def assumed(used: MemoryNeeds) -> list[str]:
+    """Return the assumptions of a comparison that has used these measured needs."""
+    shown = f"what its usage record shows, which is known of {several(len(used), 'workload')}; for others, {ANY}"
+    return [each.format(without=shown if used else ANY) for each in ASSUMED]
+
+
+def table(rows: Sequence[OptionResult], used: MemoryNeeds = MappingProxyType({})) -> str:
+    """Write the comparison as a table, and the assumptions below it. `used` are the measured needs."""
     if not rows:
         return "No GPU is offered as a resource: devices of claims are not compared.\n"
     cells: list[tuple[str, ...]] = [("sharing", "devices", "whole", "memory", "land", "wait", "refused")]
@@ -243,12 +297,15 @@ def table(rows: Sequence[OptionResult]) -> str:
     risks = {row.division.sharing: RISKS[row.division.sharing] for row in rows}
     lines = [*tables.columns(cells, right=range(1, 7)), "", "between pods on one GPU:"]
     lines += [f"- {sharing}: {risk}" for sharing, risk in risks.items()]
-    lines += ["", "assumed:", *(f"- {each}" for each in ASSUMED)]
+    if used:
+        body = [(namespace, name, str(need)) for (namespace, name), need in used.items()]
+        lines += ["", *tables.columns([("namespace", "workload", "need MiB"), *body], right=(2,))]
+    lines += ["", "assumed:", *(f"- {each}" for each in assumed(used))]
     return "".join(f"{line}\n" for line in lines)
 
 
-def write(rows: Sequence[OptionResult]) -> str:
-    """Write a SharingAdvice in JSON. Memory is in MiB."""
+def write(rows: Sequence[OptionResult], used: MemoryNeeds = MappingProxyType({})) -> str:
+    """Write a SharingAdvice in JSON. Memory is in MiB, and `used` are the measured needs."""
     value = {
         "apiVersion": API_VERSION,
         "kind": "SharingAdvice",
@@ -267,6 +324,9 @@ def write(rows: Sequence[OptionResult]) -> str:
             }
             for row in rows
         ],
-        "assumed": [*ASSUMED],
+        "measured": [
+            {"namespace": namespace, "workload": name, "needMiB": need} for (namespace, name), need in used.items()
+        ],
+        "assumed": assumed(used),
     }
     return json.dumps(value, indent=2) + "\n"
