@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cost import calls
 from tests.support.usage_books import A100, CAP, START, STEADY, book, usage
 from webhook.catalog import mig_profiles
 from webhook.usage import advice, document
 from webhook.usage.account import AccountState, CardShare, HolderLook, NodeLook, advance
-from webhook.usage.advice import CONTEXT, FEWEST, SizeAdvice, SizedWorkload, advise, need
+from webhook.usage.advice import CONTEXT, FEWEST, SizeAdvice, SizedPool, SizedWorkload, advise, need
 from webhook.usage.document import NodeUsage, collapsed
 from webhook.usage.record import HOUR, REST, Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard
 from webhook.usage.store import SavedAt, UsageStore
@@ -309,6 +310,58 @@ def test_a_file_says_when_a_peak_was_reached(
         found, why = store.read(START + since, 100)
     assert why == ""
     assert found.hours == collapsed(Book(holders=saved).plus(Book(holders=more)), START + since).hours
+
+
+sized_pools = st.lists(
+    st.builds(
+        SizedPool,
+        st.integers(0, 30).map(lambda each: f"pool-{each}"),
+        st.sampled_from(("A10", "A100")),
+        st.integers(2, 9),
+        st.integers(0, 6).map(lambda each: 1000 * each),
+        st.just(0),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(sized_pools, st.integers(0, 7000))
+def test_the_pool_with_the_most_slices_that_are_large_enough_is_found(pools: list[SizedPool], mib: int) -> None:
+    larger = advice._LargerCounts(pools)
+    for size in pools:
+        fitting = [
+            each for each in pools if each.product == size.product and each.slices > size.slices and each.mib >= mib
+        ]
+        best = max(fitting, key=lambda each: (each.slices, each.pool), default=None)
+        found = larger.beyond(size, mib)
+        assert (found and (found.slices, found.pool)) == (best and (best.slices, best.pool))
+
+
+class CountedPool(SizedPool):
+    """A pool of which each look at an attribute counts as a call."""
+
+    def __getattribute__(self, name: str) -> object:
+        return super().__getattribute__(name)
+
+
+def test_as_many_workloads_as_pools_cost_linear_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a false agent has so many pools: a node is in one."""
+    monkeypatch.setattr(advice, "SizedPool", CountedPool)
+
+    def cost(count: int, *, products: bool) -> int:
+        cards, holders = dict[CardKey, CardAmounts](), dict[HolderKey, Amounts]()
+        for number in range(count):
+            pool, product = ("shared", f"A{number}") if products else (f"pool-{number}", "A10")
+            one = book(STEADY, f"p-{number}", SlicedCard(f"GPU-{number}", 4, pool, product), workload=f"Job/{number}")
+            cards |= one.cards
+            holders |= one.holders
+        found = usage(Book(cards, holders), len(STEADY))
+        return calls(lambda: advise([found]))
+
+    for products in (False, True):
+        few, many = cost(10, products=products), cost(80, products=products)
+        assert many < 8.8 * few, "eight times as many, and the logarithm of that"
 
 
 def test_a_profile_is_of_a_card_whose_memory_is_known_by_its_name() -> None:

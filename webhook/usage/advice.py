@@ -4,10 +4,11 @@ A workload that follows an advice must not run out of memory. So an advised size
 plus RESERVE. If the record does not show the need for certain, there is no advice, but the reason in words.
 """
 
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from webhook.catalog import mig_profiles
@@ -141,7 +142,8 @@ def advise(nodes: Sequence[NodeUsage], silent: int | None = 0, namespace: str = 
         silent is None or silent > GAP * (silent + len(nodes)),
         _rests(rows),
     )
-    found = [_sized(name, own, doubts, sizes) for name, own in groups.items()]
+    larger = _LargerCounts(sizes.values())
+    found = [_sized(name, own, doubts, sizes, larger) for name, own in groups.items()]
     found = [each for each in found if each.amounts.held]
     known = [usage for usage in nodes if usage.at]
     return SizeAdvice(
@@ -208,7 +210,13 @@ def _gap(usage: NodeUsage) -> str:
 # Workloads
 
 
-def _sized(name: _Identity, rows: Sequence[_Row], doubts: _Doubts, sizes: Mapping[_Cards, SizedPool]) -> SizedWorkload:
+def _sized(
+    name: _Identity,
+    rows: Sequence[_Row],
+    doubts: _Doubts,
+    sizes: Mapping[_Cards, SizedPool],
+    larger: "_LargerCounts",
+) -> SizedWorkload:
     namespace, workload = name
     total = Amounts()
     for row in rows:
@@ -228,7 +236,7 @@ def _sized(name: _Identity, rows: Sequence[_Row], doubts: _Doubts, sizes: Mappin
     found.unknown = next(_reasons(name, rows, total, containers, doubts), "")
     if not found.unknown:
         found.need = need(total.peak)
-        found.changes = tuple(_changes(found, size, sizes.values()))
+        found.changes = tuple(_changes(found, size, larger))
     return found
 
 
@@ -341,19 +349,38 @@ def _sizes(nodes: Iterable[NodeUsage], rows: Sequence[_Row]) -> dict[_Cards, Siz
     }
 
 
-def _changes(found: SizedWorkload, size: SizedPool | None, pools: Iterable[SizedPool]) -> Iterator[SizeChange]:
+class _LargerCounts:
+    """Finds the pool with the most slices of a card that are large enough, without a look at each pool."""
+
+    def __init__(self, pools: Iterable[SizedPool]) -> None:
+        by_product: dict[str, list[SizedPool]] = defaultdict(list)
+        for each in pools:
+            by_product[each.product].append(each)
+        self._sizes: dict[str, list[int]] = {}
+        self._best: dict[str, list[SizedPool]] = {}
+        for product, own in by_product.items():
+            own.sort(key=lambda each: -each.mib)
+            self._sizes[product] = [-each.mib for each in own]
+            self._best[product] = [*accumulate(own, _better)]
+
+    def beyond(self, size: SizedPool, mib: int) -> SizedPool | None:
+        """Return that pool of the same cards, whose slices have so many MiB; None if it has no more slices."""
+        enough = bisect_right(self._sizes[size.product], -mib)
+        best = self._best[size.product][enough - 1] if enough else size
+        return best if best.slices > size.slices else None
+
+
+def _better(one: SizedPool, other: SizedPool) -> SizedPool:
+    return max(one, other, key=lambda each: (each.slices, each.pool))
+
+
+def _changes(found: SizedWorkload, size: SizedPool | None, larger: _LargerCounts) -> Iterator[SizeChange]:
     held = found.amounts.held
     if found.need + CONTEXT <= found.cap:
         yield SizeChange(MEMORY, f"{found.need}Mi")
     if size is None:
         return
-    smaller = [
-        each
-        for each in pools
-        if each.product == size.product and each.slices > size.slices and found.need + CONTEXT <= each.mib
-    ]
-    if smaller:
-        best = max(smaller, key=lambda each: (each.slices, each.pool))
+    if best := larger.beyond(size, found.need + CONTEXT):
         yield SizeChange(POOL, best.pool, _saved(held, size.slices, best.slices))
     for profile in mig_profiles.named(size.product):
         if profile.memory >= found.need and profile.devices > size.slices:
@@ -366,17 +393,21 @@ def _pools(
 ) -> Iterator[SizedPool]:
     """Yield the pools with the number of slices that all their workloads fit in, if all needs are known."""
     added = {row.key.pool for row in rows if row.key.pod == REST}
+    counts, unknown, needs = Counter[str](), Counter[str](), dict[str, int]()
+    for each in found:
+        for pool in each.pools:
+            counts[pool] += 1
+            unknown[pool] += bool(each.unknown)
+            needs[pool] = max(needs.get(pool, 0), each.need)
     for size in sizes.values():
-        here = [each for each in found if size.pool in each.pools]
-        if not here:
+        if not counts[size.pool]:
             continue
-        unknown = sum(bool(each.unknown) for each in here)
         if size.pool in added:
             size.unknown = f"a part of its use is under {REST}"
-        elif unknown:
-            size.unknown = f"the need of {unknown} of its {len(here)} workloads is not known"
+        elif unknown[size.pool]:
+            size.unknown = f"the need of {unknown[size.pool]} of its {counts[size.pool]} workloads is not known"
         else:
-            size.need = max(each.need for each in here)
+            size.need = needs[size.pool]
             most = size.mib * size.slices // (size.need + CONTEXT)
             if size.slices < (slices := min(most, MANY_SLICES)):
                 size.changes = (SizeChange(SLICES, str(slices), _saved(size.held, size.slices, slices)),)
