@@ -60,7 +60,7 @@ class UsageRow:
 class UsageSums(NamedTuple):
     """The contents of a report: the rows, those with most card time first, then free and unseen time, and notes.
 
-    The notes say which parts are missing. `hours` has the use of the slices in each hour; it is empty for one namespace.
+    The notes say which parts are missing. `hours` has the use of slices in each hour; it is empty for one namespace.
     """
 
     by: str
