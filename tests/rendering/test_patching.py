@@ -4,8 +4,13 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from webhook.rendering import deploying, patching
+from webhook.documents import goyaml_writer
+from webhook.documents.documents import read
+from webhook.rendering import patching
+from webhook.rendering.variables import Variables, substituted
 
 SECOND = {"name": "b", "env": [{"name": "K", "value": "1"}]}
 POD = {"spec": {"containers": [{"name": "a", "image": "x:1"}, SECOND]}}
@@ -104,11 +109,35 @@ def test_a_pattern_that_would_take_for_ever_is_a_plain_text() -> None:
     ],
 )
 def test_placeholders_of_flux_take_their_values_or_defaults(text: str, known: dict[str, str], expected: Any) -> None:
-    assert deploying.substituted({"x": [text]}, known) == {"x": [expected]}
+    assert substituted({"x": [text]}, known) == {"x": [expected]}
 
 
 def test_a_variable_that_no_file_hides_is_empty() -> None:
-    assert deploying.substituted("x-${n}", {}, strict=True) == "x-"
+    assert substituted("x-${n}", {}, strict=True) == "x-"
+
+
+_PIECES = st.sampled_from(
+    ["a", "NVIDIA", " ", "#", "'", '"', ":", "-", "{", "}", "\\", "!!str", "&a", "1", "${v}", "${w}"]
+)
+_TEXTS = st.lists(_PIECES, min_size=1, max_size=6).map("".join)
+_VALUES = st.lists(_PIECES.filter(lambda each: not each.startswith("$")), max_size=4).map("".join)
+
+
+@settings(max_examples=400)
+@given(text=_TEXTS, v=_VALUES, w=_VALUES)
+@example(text="NVIDIA${v}", v=" ", w="")
+@example(text="${w}NVIDIA${w}", v="", w='"')
+@example(text="a ${v}#b", v="", w="")
+def test_a_text_becomes_what_flux_reads_or_is_a_guess(text: str, v: str, w: str) -> None:
+    known = {"v": v, "w": w}
+    written = goyaml_writer.write({"k": text})
+    for name, value in known.items():
+        written = written.replace(f"${{{name}}}", value)
+    documents, problems = read(written, "")
+    if not (problems or Variables(known, strict=True).guesses({"k": text})):
+        made = substituted(text, known, strict=True)
+        (document,) = documents
+        assert made == document.value["k"] or str(made) == written[3:].strip() or not (made or document.value["k"])
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from webhook.cli import main as cli
 from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.model import Object
 from webhook.rendering import deploying, followed, kustomize, programs, rendering, repositories, results_cache, tree
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
@@ -863,9 +864,18 @@ def with_gpus(count: str, more: str = "") -> str:
     return POD.replace("image: i", limits).replace("namespace: lab", f"namespace: lab{more}")
 
 
-def vars_of(count: str) -> str:
+def vars_of(count: str, namespace: str = "") -> str:
     """Write a ConfigMap with a variable."""
-    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: vars}}\ndata: {{g: '{count}'}}\n"
+    metadata = f"{{name: vars, namespace: '{namespace}'}}"
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\ndata: {{g: '{count}'}}\n"
+
+
+SETTING = "image: i, env: [{{name: {0}, value: all}}]"
+HOST_PATH = "spec: {volumes: [{name: v, hostPath: {path: '${n}'}}], "
+GENERATED = (
+    "configMapGenerator: [{{name: vars, namespace: lab, literals: [g=0]}}]\n"
+    "generatorOptions: {{disableNameSuffixHash: {}}}\n"
+)
 
 
 SHOWN, SECRET = {"kind": "ConfigMap", "name": "vars"}, {"kind": "Secret", "name": "hidden"}
@@ -901,14 +911,53 @@ DISABLED = ", annotations: {kustomize.toolkit.fluxcd.io/substitute: disabled}"
         ),
         ({"substituteFrom": [SECRET]}, {"app/a.yaml": vars_of("${g:=0}")}, 0),
         ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD}, 0),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("image: i", SETTING.format("'${n}'"))}, 1),
+        (
+            {"substituteFrom": [SECRET]},
+            {"app/pod.yaml": POD.replace("image: i", SETTING.format("N, valueFrom: '${n}'"))},
+            0,
+        ),
+        (
+            {"substituteFrom": [SECRET]},
+            {"app/pod.yaml": POD.replace("spec: {", "spec: {runtimeClassName: '${n}', ")},
+            1,
+        ),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("spec: {", "spec: {'${n}': true, ")}, 1),
+        ({"substituteFrom": [SECRET]}, {"app/pod.yaml": POD.replace("spec: {", HOST_PATH)}, 1),
+        ({"substitute": {"n": '"'}}, {"app/pod.yaml": POD.replace("image: i", SETTING.format("'A${n}'"))}, 1),
+        ({"substitute": {"n": "{a: b}"}}, {"app/pod.yaml": POD.replace("spec: {", "spec: {nodeSelector: '${n}', ")}, 1),
+        ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("${g}")}, 1),
+        ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("0", "lab")}, 0),
+        ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("0", "other")}, 1),
+        (
+            {"substituteFrom": [SHOWN]},
+            {
+                "app/pod.yaml": with_gpus("${g:=0}"),
+                "vars/one.yaml": vars_of("0", "lab"),
+                "vars/kustomization.yaml": "resources: [one.yaml]\nreplacements: [{path: a.yaml}]\n",
+            },
+            1,
+        ),
+        (
+            {"substituteFrom": [SHOWN]},
+            {"app/pod.yaml": with_gpus("${g:=0}"), "vars/kustomization.yaml": GENERATED.format("true")},
+            0,
+        ),
+        (
+            {"substituteFrom": [SHOWN]},
+            {"app/pod.yaml": with_gpus("${g:=0}"), "vars/kustomization.yaml": GENERATED.format("false")},
+            1,
+        ),
     ],
 )
 def test_a_default_in_place_of_a_variable_that_no_file_shows_is_noted(
     check: Check, build: Mapping[str, Any], files: dict[str, str], unfollowed: int
 ) -> None:
-    report = check({**files, "deploy/one.yaml": deploying_by("flux", "postBuild", build)})
+    one = json.loads(deploying_by("flux", "postBuild", build))
+    one["metadata"]["namespace"] = "lab"
+    report = check({**files, "deploy/one.yaml": json.dumps(one)})
     assert report.unfollowed == unfollowed
-    assert sum("Kustomization team (variables that no file shows" in note for note in report.notes) == unfollowed
+    assert sum("Kustomization lab/team (variables that no file shows" in note for note in report.notes) == unfollowed
 
 
 MAKERS = [
@@ -945,6 +994,85 @@ def test_more_objects_that_make_others_are_one_note(check: Check) -> None:
     assert (
         sum("; 1 more object of its kind makes objects too (other); not judged: " in note for note in report.notes) == 1
     )
+
+
+def test_variables_are_those_of_the_config_map_as_a_kustomization_patches_it(check: Check) -> None:
+    one = deploying_by("flux", "postBuild", {"substituteFrom": [SHOWN]})
+    pod = POD.replace("image: i", SETTING.format("'${g}'"))
+    patch = "patches: [{target: {kind: ConfigMap}, patch: '[{op: add, path: /data/g, value: NVIDIA_VISIBLE_DEVICES}]'}]"
+    files = {"deploy/one.yaml": one, "app/pod.yaml": pod, "vars/one.yaml": vars_of("FOO")}
+    assert check(files).judged[-1].verdict.allowed
+    report = check({**files, "vars/kustomization.yaml": f"resources: [one.yaml]\n{patch}\n"})
+    assert [one.name for one in report.judged if not one.verdict.allowed] == ["made"]
+
+
+@pytest.mark.parametrize("variable", [" ", " #", " # all"])
+def test_a_name_is_what_flux_reads_of_a_variable(check: Check, variable: str) -> None:
+    one = deploying_by("flux", "postBuild", {"substitute": {"end": variable}})
+    pod = POD.replace("image: i", SETTING.format("'NVIDIA_VISIBLE_DEVICES${end}'"))
+    report = check({"deploy/one.yaml": one, "app/pod.yaml": pod})
+    assert [result.rule for result in report.judged[0].verdict.results] == ["visible-devices"]
+
+
+@pytest.mark.parametrize(("kind", "noted"), [("GitRepository", False), ("Bucket", True), ("ExternalArtifact", True)])
+def test_a_source_of_another_kind_is_named(check: Check, kind: str, noted: bool) -> None:
+    report = check({"app/pod.yaml": POD, "one.yaml": deploying_by("flux", "sourceRef", {"kind": kind, "name": "x"})})
+    told = f"Kustomization team (judged by the folder here, though its source is of the kind {kind})"
+    assert any(told in note for note in report.notes) == noted
+
+
+@pytest.mark.parametrize("kind", ["flux", "argo", "set"])
+def test_an_object_that_only_a_program_changes_is_noted(check: Check, program: Program, kind: str) -> None:
+    path = {"flux": "targetNamespace", "argo": "destination.namespace", "set": "template.spec.destination.namespace"}
+    one, other = (deploying_by(kind, path[kind], name) for name in ("lab", "other"))
+    files = {**WEB, "deploy/one.yaml": one, "deploy/kustomization.yaml": "resources: [one.yaml]\nreplacements: [{}]\n"}
+    for made, unfollowed in ((one, 0), (other, 1)):
+        program(f"test -e deploy && printf '%s' '{made}'")
+        report = check(files, options=Options(cached=False))
+        assert report.unfollowed == unfollowed
+        assert sum("team (as deploy makes it)" in note for note in report.notes) == unfollowed
+
+
+@pytest.mark.parametrize("kind", ["flux", "argo", "set"])
+def test_an_object_that_a_chart_makes_is_noted(check: Check, program: Program, kind: str) -> None:
+    program(f"printf '%s' '{deploying_by(kind, 'x', '')}'", "helm")
+    report = check(WEB, options=Options(cached=False))
+    assert report.unfollowed == 1
+    assert any("team (as web makes it)" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("empty", [{"clusters": {}}, {"clusters": {}, "selector": {}}])
+def test_a_generator_next_to_a_list_is_noted(check: Check, empty: Mapping[str, Any]) -> None:
+    one = deploying_by("set", "generators", [{"list": {"elements": [{"name": "a"}]}, **empty}])
+    assert any("team (generator clusters)" in note for note in check({**WEB, "one.yaml": one}).notes)
+
+
+MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: vals, namespace: {0}}}\ndata: {{values.yaml: 'a: {1}'}}\n"
+
+
+@pytest.mark.parametrize(
+    ("reference", "maps", "unfollowed"),
+    [
+        ({"kind": "Secret"}, [], 1),
+        ({"kind": "Secret", "optional": True}, [], 1),
+        ({"kind": "ConfigMap", "optional": True}, [], 1),
+        ({"kind": "ConfigMap"}, [("lab", "1")], 0),
+        ({"kind": "ConfigMap", "valuesKey": "gone", "optional": True}, [("lab", "1")], 0),
+        ({"kind": "ConfigMap", "valuesKey": "gone"}, [("lab", "1")], 1),
+        ({"kind": "ConfigMap"}, [("other", "1")], 1),
+        ({"kind": "ConfigMap"}, [("lab", "1"), ("other", "2")], 0),
+    ],
+)
+def test_values_of_a_release_that_no_file_shows_are_noted(
+    check: Check, program: Program, reference: Object, maps: list[tuple[str, str]], unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one = json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", **reference}]))
+    one["metadata"]["namespace"] = "lab"
+    files = {f"deploy/map-{place}.yaml": MAP.format(place, text) for place, text in maps}
+    names = ", ".join(name.removeprefix("deploy/") for name in files)
+    own = {"deploy/one.yaml": json.dumps(one), "deploy/kustomization.yaml": f"resources: [one.yaml, {names}]\n"}
+    assert check({**WEB, **files, **own}, options=Options(cached=False)).unfollowed == unfollowed
 
 
 def test_labels_that_flux_sets_later_stop_no_substitution(check: Check) -> None:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence
 from webhook.model import Object
-from webhook.rendering import charts, deploying, kustomize, programs, results_cache
+from webhook.rendering import charts, kustomize, programs, results_cache
 from webhook.rendering.followed import ChartObjects, Followed, Kustomization
 from webhook.rendering.model import Options
 from webhook.rendering.tree import Tree, Unseen
+from webhook.rendering.variables import Variables
 
 OVER = "kustomization-of-another-object"
 """The folder for a kustomization that is written in an object of Flux or Argo CD."""
@@ -43,7 +44,7 @@ class Job(NamedTuple):
     over: Kustomization | None = None
     names: tuple[str, ...] = ()
     default: str = ""
-    variables: deploying.Variables | None = None
+    variables: Variables | None = None
     built: bool = True
     of_charts: ChartObjects = MappingProxyType({})
 

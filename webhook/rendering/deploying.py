@@ -7,19 +7,19 @@ source-controller api/v1 of Flux; pkg/apis/application/v1alpha1/types.go and app
 import json
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, mappings, sequence, string, strings
+from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents.documents import read
 from webhook.model import Object
 from webhook.rendering import kustomize
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen, matcher
+from webhook.rendering.variables import Maps, named, typed
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
@@ -74,115 +74,6 @@ def _image(text: str) -> Mapping[str, Any] | None:
     if not colon or "/" in tag:
         return {"name": name, "newName": new}
     return {"name": name, "newName": where, "newTag": tag}
-
-
-class Variables(NamedTuple):
-    """The variables of a Flux Kustomization: those whose values files show, and how much is known about the others.
-
-    With `strict`, all variables are known. With `hidden`, variables that no file shows may replace all except the
-    `shown` ones. `unsure` are variables with different values in files that may belong to different clusters.
-    """
-
-    known: Mapping[str, str]
-    strict: bool = False
-    hidden: bool = False
-    shown: frozenset[str] = frozenset()
-    unsure: frozenset[str] = frozenset()
-
-    def guesses(self, value: Any) -> bool:
-        """Return whether Flux may fill in a placeholder of a value in another way than `substituted` does.
-
-        That is so if a variable that no file shows may replace a default, or if the placeholder has a function, such as
-        `${a#b}`.
-        """
-        if not (self.strict or self.hidden):
-            return False
-        for text in _texts(value):
-            followed = [*_VARIABLE.finditer(text)]
-            if any(self._is_guessed(found) for found in followed):
-                return True
-            starts = {found.start() for found in followed}
-            if any(found.start() not in starts for found in _START.finditer(text) if not found[0].startswith("$$")):
-                return True
-        return False
-
-    def _is_guessed(self, found: re.Match[str]) -> bool:
-        name, filled = found[1], bool(found[2]) or found[1] in self.known
-        if found[0].startswith("$$"):
-            return False
-        return name in self.unsure or (filled and self.hidden and name not in self.shown)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the keys and texts in a value that may have placeholders."""
-    left = [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            left += (*each, *each.values())
-        elif isinstance(each, list):
-            left += each
-        elif isinstance(each, str) and "${" in each:
-            yield each
-
-
-def variables(value: Object, maps: "Maps") -> Variables:
-    """Return the variables of a Kustomization of Flux."""
-    spec = mapping(value.get("spec"))
-    build = mapping(spec.get("postBuild"))
-    found, hidden, shown, unsure = dict[str, str](), False, set[str](), set[str]()
-    references = [
-        (string(each.get("kind")), string(each.get("name"))) for each in mappings(build.get("substituteFrom"))
-    ]
-    for kind, name in reversed(dict.fromkeys(reversed(references))):  # of the same object, the last one counts
-        if kind != "ConfigMap" or name not in maps.data:
-            hidden = True
-            shown.clear()
-            continue
-        found |= maps.data[name]
-        unsure = (unsure - maps.data[name].keys()) | maps.unlike.get(name, set())
-        shown = (shown | maps.data[name].keys()) - unsure
-    own = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
-    strict = "postBuild" in spec and not hidden
-    return Variables(found | own, strict, hidden, frozenset(shown | own.keys()), frozenset(unsure - own.keys()))
-
-
-_VARIABLE = re.compile(r"\$\$?\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[=-])([^{}]*))?\}")
-_START = re.compile(r"\$\$?\{")
-"""A placeholder, and the start of one."""
-
-
-def substituted(value: Any, known: Mapping[str, str], *, strict: bool = False) -> Any:
-    """Return a value with its placeholders filled in, by known variables or by their defaults (fluxcd/pkg envsubst).
-
-    A placeholder without either stays as it is. If `strict` is true, all variables are known, and such a placeholder
-    becomes an empty string. A string that is one placeholder takes the type that YAML would read.
-    """
-    if isinstance(value, dict):
-        keys = (str(substituted(key, known, strict=strict)) for key in value)
-        return {key: substituted(each, known, strict=strict) for key, each in zip(keys, value.values(), strict=True)}
-    if isinstance(value, list):
-        return [substituted(each, known, strict=strict) for each in value]
-    if not isinstance(value, str) or "${" not in value:
-        return value
-
-    def fill(found: re.Match[str]) -> str:
-        if found[0].startswith("$$"):
-            return found[0][1:]
-        given = known.get(found[1])
-        if given or (given is not None and not (found[2] or "").startswith(":")):
-            return given
-        return found[3] if found[2] else "" if strict or given == "" else found[0]
-
-    text = _VARIABLE.sub(fill, value)
-    return _typed(text) if _VARIABLE.fullmatch(value) and text != value else text
-
-
-def _typed(text: str) -> Any:
-    documents, problems = read(text, "")
-    if problems or len(documents) != 1 or isinstance(documents[0].value, (dict, list)):
-        return text
-    return documents[0].value
 
 
 # Charts
@@ -242,14 +133,18 @@ def files_of_values(
     return found, hidden or bool(names and names[0] != own and os.path.lexists(own))
 
 
-def release_values(value: Object, texts: Mapping[str, Mapping[str, str]]) -> tuple[list[Mapping[str, Any]], bool]:
-    """Return the values of a HelmRelease, and whether other values exist that no file shows."""
+def release_values(value: Object, maps: Maps) -> tuple[list[Mapping[str, Any]], bool]:
+    """Return the values of a HelmRelease, and whether it has others: no file shows them, or files disagree."""
     spec, found, hidden = mapping(value.get("spec")), list[Mapping[str, Any]](), False
+    own = string(mapping(value.get("metadata")).get("namespace"))
     for each in mappings(spec.get("valuesFrom")):
-        data = texts.get(string(each.get("name"))) if each.get("kind") == "ConfigMap" else None
-        text = (data or {}).get(string(each.get("valuesKey")) or "values.yaml")
+        some = named(maps, string(each.get("name")), own) if each.get("kind") == "ConfigMap" else []
+        key = string(each.get("valuesKey")) or "values.yaml"
+        texts = {(one.data or {}).get(key): None for one in some}
+        text = next(reversed(texts), None)
+        missing = text is None and bool(each.get("optional")) and bool(some)
+        hidden = hidden or len(texts) != 1 or bool(each.get("targetPath")) or (text is None and not missing)
         if text is None or each.get("targetPath"):
-            hidden = hidden or not each.get("optional")
             continue
         found += (mapping(document.value) for document in read(text, "")[0])
     return [*found, mapping(spec.get("values"))], hidden
@@ -272,13 +167,17 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
         tree.followed += weight * len(sets)
         if tree.followed > kustomize.MAX_ALL_OBJECTS:
             return made, "too many"
-        if not sets and (other := next(iter(generator), "")) not in ("list", "git"):
-            return made, f"generator {other}"
+        for key in generator.keys() - _GENERATORS:
+            if not (sets and generator[key]):
+                return made, f"generator {key}"
         for parameters in sets:
             filled = _filled({**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}, parameters)
             made.append(filled)
     return made, ""
 
+
+_GENERATORS = {"list", "git", "selector"}
+"""The generators of an ApplicationSet that are followed, and what selects among their results."""
 
 _WEIGHT = 4096
 """Bytes of an Application that count as one object."""
@@ -391,47 +290,7 @@ _BUILD = re.compile(r"\$\{?(?:ARGOCD_APP|KUBE)_")
 
 
 def _nested(name: str, value: Any, *, text: bool) -> Mapping[str, Any]:
-    made = value if text or not isinstance(value, str) else _typed(value)
+    made = value if text or not isinstance(value, str) else typed(value)
     for key in reversed(name.split(".")):
         made = {key: made}
     return made if isinstance(made, dict) else {}
-
-
-class Maps(NamedTuple):
-    """The `data` of ConfigMaps by their names.
-
-    `unlike` has the keys whose values differ between ConfigMaps of one name.
-    """
-
-    data: Mapping[str, Mapping[str, str]]
-    unlike: Mapping[str, set[str]]
-
-
-def maps_of(objects: Iterable[Object]) -> Maps:
-    """Return ConfigMaps by their names. Of those with the same name, the last counts."""
-    found, values = dict[str, Mapping[str, str]](), defaultdict[str, defaultdict[str, list[str]]](_lists)
-    count = Counter[str]()
-    for each in objects:
-        for name, data in data_of([each]).items():
-            found[name] = data
-            count[name] += 1
-            for key, text in data.items():
-                values[name][key].append(text)
-    unlike = {
-        name: {key for key, texts in keys.items() if len(texts) < count[name] or len({*texts}) > 1}
-        for name, keys in values.items()
-    }
-    return Maps(found, unlike)
-
-
-def _lists() -> defaultdict[str, list[str]]:
-    return defaultdict(list)
-
-
-def data_of(objects: Iterable[Object]) -> dict[str, Mapping[str, str]]:
-    """Return the data of ConfigMaps by their names."""
-    return {
-        string(mapping(each.get("metadata")).get("name")): strings(each.get("data"))
-        for each in objects
-        if group_kind(each) == ("", "ConfigMap")
-    }

@@ -18,6 +18,7 @@ from webhook.rendering.followed import BuiltIndex
 from webhook.rendering.model import is_whole
 from webhook.rendering.origins import Rendered
 from webhook.rendering.tree import Tree, Unseen
+from webhook.rendering.variables import substituted
 
 
 def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[list[Item], list[Problem]]:
@@ -47,7 +48,7 @@ def finished(item: Item, job: Job, *, flux: bool) -> Item:
     value = item.value
     if flux or job.variables is not None:
         known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
-        value = deploying.substituted(value, known, strict=strict)
+        value = substituted(value, known, strict=strict)
     if job.default and kustomize.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
         value = patching.placed(value, job.default)
     return item if value is item.value else replace(item, value=value)

@@ -21,11 +21,12 @@ from webhook.model import Object, Path
 from webhook.rendering import charts, deploying, kustomize, matching, repositories, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
-from webhook.rendering.followed import Kustomization
-from webhook.rendering.model import CHART, deployers
+from webhook.rendering.followed import Built, Kustomization
+from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
+from webhook.rendering.variables import maps_of, reads_maps, variables
 
 Installed = tuple[Release, Item | None]
 """A chart with its values, and the object that installs it, if there is one."""
@@ -50,10 +51,11 @@ _ROUNDS = 5
 class Plan:
     """The parts of a repository to render. `included` are the folders and files that other parts use.
 
-    `components` are those that no part uses.
+    `components` are those that no part uses, and `objects` are the objects of Flux and Argo CD that are planned.
     """
 
     jobs: list[Job] = field(default_factory=list)
+    objects: list[Item] = field(default_factory=list)
     releases: list[Installed] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
@@ -155,6 +157,19 @@ class Planner:
             planned, plan = made, self._planned(made)
         return plan
 
+    def unplanned(self, plan: Plan, outputs: Iterable[Output]) -> Iterator[str]:
+        """Yield why some objects of Flux and Argo CD that were made are not rendered: the plan has others, or none.
+
+        They are objects of charts, and those of a kustomization with fields that only the program follows.
+        """
+        known = {_deployed(item.value) for item in plan.objects}
+        for output in outputs:
+            for item in output.items:
+                value = item.value
+                if group_kind(value) in _PLANNED and _is_whole(value) and (key := _deployed(value)) not in known:
+                    known.add(key)
+                    yield f"{deploying.title(value)} (as {output.root} makes it)"
+
     def _made(self, raw: list[Item], jobs: Iterable[Job]) -> list[Item]:
         """Return objects as the work makes them, and those of files that it does not make."""
         found, kept = defaultdict[_Place, dict[str, Item]](dict), {_place(item.document, item.base) for item in raw}
@@ -178,17 +193,20 @@ class Planner:
         return result
 
     def _planned(self, objects: Iterable[Item]) -> Plan:
-        plan = Plan()
+        plan, of_flux = Plan(), dict[int, Item]()
         for folder, document in self.kustomizations.items():
             for key in ("resources", "bases", "components"):
                 paths = (path for path in sequence(document.value.get(key)) if isinstance(path, str))
                 plan.included.update(os.path.normpath(os.path.join(folder, path)) for path in paths)
         for item in objects:
+            plan.objects.append(item)
             kind = group_kind(item.value)
             if reason := unfollowed.reason(mapping(item.value.get("spec")), _KNOWN[kind]):
                 plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
             if kind == deploying.FLUX:
-                self._of_flux(item, plan)
+                if job := self._of_flux(item, plan):
+                    of_flux[len(plan.jobs)] = item
+                    plan.jobs.append(job)
             elif kind == deploying.APPLICATION:
                 self._of_argo(item, item.value, plan)
             else:
@@ -207,6 +225,13 @@ class Planner:
                 plan.jobs.append(self._of_folder(folder)._replace(built=folder in own))
                 reached |= plan.jobs[-1].found.folders
                 plan.components += [] if folder in own else [folder]
+        reads = any(reads_maps(item.value) for item in of_flux.values())
+        maps = maps_of(self._maps(plan.jobs)) if reads else {}
+        for number, item in of_flux.items():
+            found = variables(item.value, maps)
+            if any("\n" in each for each in found.known.values()):
+                plan.hidden.append(f"{deploying.title(item.value)} (a variable of several lines)")
+            plan.jobs[number] = plan.jobs[number]._replace(variables=found)
         return plan
 
     def _applications(self, value: Object) -> tuple[list[Object], str]:
@@ -229,36 +254,48 @@ class Planner:
             self._followed[folder,] = Job(folder, folder, kustomize.follow(self._tree, folder))
         return self._followed[folder,]
 
-    @cached_property
-    def _maps(self) -> deploying.Maps:
-        """The ConfigMaps that may hold variables."""
-        return deploying.maps_of(item.value for item in self._plain_maps())
+    def _maps(self, jobs: Iterable[Job]) -> Iterator[tuple[Object, bool]]:
+        """Yield the ConfigMaps that may have variables, and whether their data are known.
 
-    def _plain_maps(self) -> Iterator[Item]:
+        Those of files count as the kustomizations change them. Their data are not known if only the program follows all
+        fields of the kustomization.
+        """
+        made = set[str]()
+        for job in jobs:
+            made |= job.found.files
+            known = not job.found.unfollowed
+            for each in job.found.objects:
+                if not _is_hashed(each):
+                    yield each.value, known
+        yield from ((item.value, True) for item in self._plain_maps if os.path.normpath(item.document.file) not in made)
+
+    @cached_property
+    def _plain_maps(self) -> list[Item]:
+        """The objects of all files with ConfigMaps."""
+        found = list[Item]()
         for name in self._names:
             try:
                 if b"ConfigMap" in files.contents(name):
                     documents = [each for each in files.read(name) if isinstance(each, Document)]
-                    yield from files.items(documents)[0]
+                    found += files.items(documents)[0]
             except (OSError, files.Unfit):
                 continue
+        return found
 
-    def _of_flux(self, item: Item, plan: Plan) -> None:
+    def _of_flux(self, item: Item, plan: Plan) -> Job | None:
         spec, own = mapping(item.value.get("spec")), string(mapping(item.value.get("metadata")).get("namespace"))
         source, root = mapping(spec.get("sourceRef")), deploying.title(item.value)
         path = self._folder(string(spec.get("path")))
         if source.get("kind") == "OCIRepository" or self.sources.is_elsewhere(source, own):
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
-            return
+            return None
         if not path:
             self._without(string(spec.get("path")), root, plan)
-            return
+            return None
+        if (kind := string(source.get("kind")) or _GIT) != _GIT:
+            plan.elsewhere.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
         over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
-        variables = deploying.variables(item.value, self._maps)
-        if any("\n" in each for each in variables.known.values()):
-            plan.hidden.append(f"{root} (a variable of several lines)")
-        job = self._over(root, path, over, plan)
-        plan.jobs.append(job._replace(variables=variables))
+        return self._over(root, path, over, plan)
 
     def _folder(self, path: str) -> str:
         """Return a folder of the repository; empty if it is none, or has a placeholder."""
@@ -359,11 +396,21 @@ class Planner:
 _OVERRIDE = ".argocd-source"
 """The start of the name of a file that overrides a source (argo-cd reposerver/repository/repository.go)."""
 
+_GIT = "GitRepository"
+"""The kind of a source of Flux that may be this repository."""
+
 _Place = tuple[str, int, Path]
 
 
 def _place(document: Document, base: Path) -> _Place:
     return os.path.normpath(document.file), document.index, base
+
+
+def _deployed(value: Object) -> str:
+    """Return the parts of an object of Flux or Argo CD that say what it deploys, as text."""
+    metadata = mapping(value.get("metadata"))
+    named = [*group_kind(value), *(string(metadata.get(key)) for key in ("namespace", "name"))]
+    return json.dumps([named, value.get("spec")], sort_keys=True)
 
 
 def _is_whole(value: Object) -> bool:
@@ -386,6 +433,22 @@ def _of_changes(item: Item) -> tuple[Document, Path]:
     line = item.line()
     value = mapping(item.value.get("spec"))
     return replace(item.document, value=value, first_line=line, source=Source("", line), base=()), ()
+
+
+def _is_hashed(each: Built) -> bool:
+    """Whether kustomize adds a hash to the name of an object: to that of a generated one, if no option forbids it.
+
+    One that merges into another has the name of the other (kustomize api/types/generatoroptions.go).
+    """
+    layer = each.layers[0]
+    if len(layer.base) < 2 or layer.base[-2] != "configMapGenerator":
+        return False
+    value: Any = layer.document.value
+    for key in layer.base[:-2]:
+        value = value[key]
+    entry = mapping(value["configMapGenerator"][layer.base[-1]])
+    options = (mapping(entry.get("options")), mapping(mapping(value).get("generatorOptions")))
+    return "behavior" not in entry and not any(each.get("disableNameSuffixHash") for each in options)
 
 
 def _address(url: str) -> str:

@@ -1,13 +1,17 @@
 """Finds which charts are installed with which values: by kustomizations, by helmfiles and by HelmReleases of Flux."""
 
 import os
+from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.objects import CONFIG_MAP
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
+from webhook.model import Object
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
@@ -16,6 +20,7 @@ from webhook.rendering.gaps import Gaps
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
+from webhook.rendering.variables import VariableMap, maps_of
 
 
 class Releases:
@@ -73,16 +78,17 @@ class Releases:
         """Yield the charts that HelmReleases install: rendered HelmReleases, and those in other files than `files`."""
         built = {(item.document.file, item.line()) for item in made}
         plain = [item for item in planner.deployers if os.path.normpath(item.document.file) not in files or not built]
-        values = [item.value for item in (*made, *planner.deployers)]
-        sources = FluxSources(values, planner.own[deploying.FLUX])
-        texts = {**deploying.data_of(values), **_generated(jobs)}
-        for item in (*made, *plain):
+        sources = FluxSources((item.value for item in (*made, *planner.deployers)), planner.own[deploying.FLUX])
+        installing = [item for item in (*made, *plain) if group_kind(item.value) == deploying.RELEASE]
+        reads = any("valuesFrom" in mapping(item.value.get("spec")) for item in installing)
+        maps = _maps_by_root(made, jobs) if reads else {}
+        for item in installing:
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
-            if group_kind(value) != deploying.RELEASE or not (spec.get("chart") or spec.get("chartRef")):
+            if not (spec.get("chart") or spec.get("chartRef")):
                 continue
             place = deploying.chart_of(value, sources)
-            own, hidden = deploying.release_values(value, texts)
+            own, hidden = deploying.release_values(value, ChainMap(maps.get(item.root, {}), maps.get("", {})))
             root = deploying.title(value)
             if hidden:
                 self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
@@ -171,9 +177,21 @@ class Releases:
         return False
 
 
-def _generated(jobs: Iterable[Job]) -> dict[str, Mapping[str, str]]:
-    """Return the data of generated ConfigMaps by the names that people write, without the program's hash."""
-    return deploying.data_of(each.value for job in jobs for each in job.found.objects)
+def _maps_by_root(made: Iterable[Item], jobs: Iterable[Job]) -> dict[str, dict[str, list[VariableMap]]]:
+    """Return the ConfigMaps that each root makes, by their names; for an empty root, those of all roots.
+
+    A generated one also has the name that people write, without the program's hash.
+    """
+    found = defaultdict[str, list[tuple[Object, bool]]](list)
+    pairs = chain(
+        ((item.root, item.value) for item in made),
+        ((job.root, each.value) for job in jobs for each in job.found.objects),
+    )
+    for root, value in pairs:
+        if group_kind(value) == CONFIG_MAP:
+            found[root].append((value, True))
+            found[""].append((value, True))
+    return {root: maps_of(objects) for root, objects in found.items()}
 
 
 def _entries(documents: Iterable[Document], key: str) -> Iterator[tuple[Document, int, Mapping[str, Any]]]:

@@ -110,6 +110,7 @@ class _Run:
             releases = [(release, item) for release, item in releases if self._is_changed(release, item, roots)]
             chart_folders = [folder for folder in chart_folders if self._has_changed(folder)]
         self._installed(releases, chart_folders)
+        self._gaps.hidden += planner.unplanned(plan, self._result.outputs)
         self._result.notes.extend(self._gaps.lines())
         self._result.unfollowed.extend(self._gaps.hidden)
 
@@ -149,7 +150,9 @@ class _Run:
             if job.found.is_whole and job.built:
                 self._gaps.idle.update(dict.fromkeys(job.found.idle))
             if any(matching.is_guessed(each, job) for each in items):
-                self._gaps.hidden.append(f"{job.root} (variables that no file shows, or functions of them)")
+                self._gaps.hidden.append(
+                    f"{job.root} (variables that no file shows, functions of them, or YAML in them)"
+                )
             output = Output(job.root, [matching.finished(each, job, flux=self._planner.is_of_flux) for each in items])
             outputs.append(output)
             self._result.outputs.append(output)
