@@ -21,7 +21,17 @@ from webhook.documents import documents, files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
-from webhook.rendering import deploying, followed, kustomize, programs, rendering, repositories, results_cache, tree
+from webhook.rendering import (
+    deploying,
+    followed,
+    kustomize,
+    programs,
+    rendering,
+    repositories,
+    results_cache,
+    tree,
+    variables,
+)
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
 from webhook.scan import batches
@@ -1073,6 +1083,33 @@ def test_values_of_a_release_that_no_file_shows_are_noted(
     names = ", ".join(name.removeprefix("deploy/") for name in files)
     own = {"deploy/one.yaml": json.dumps(one), "deploy/kustomization.yaml": f"resources: [one.yaml, {names}]\n"}
     assert check({**WEB, **files, **own}, options=Options(cached=False)).unfollowed == unfollowed
+
+
+def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program: Program) -> None:
+    asked = program(f"read -r line <values-0.json; echo \"$line\" >>${{0%/*}}/asked; printf '%s' '{POD}'", "helm")
+    one = json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap"}]))
+    one["metadata"]["namespace"] = "lab"
+    files = dict(WEB)
+    for cluster in ("a", "b"):
+        files |= {f"{cluster}/one.yaml": json.dumps(one), f"{cluster}/map.yaml": MAP.format("lab", f"of-{cluster}")}
+        files[f"{cluster}/kustomization.yaml"] = "resources: [one.yaml, map.yaml]\n"
+    assert check(files, options=Options(cached=False)).unfollowed == 0
+    assert all(f'{{"a": "of-{cluster}"}}' in asked.read_text() for cluster in ("a", "b"))
+
+
+def test_many_maps_and_readers_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged = Counter[str]()
+    own = variables.MergedMap.merged
+    monkeypatch.setattr(variables.MergedMap, "merged", lambda self, other: (merged.update(["x"]), own(self, other))[1])
+    many = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "vars", **where}, "data": {"g": str(number)}}
+        for number in range(50)
+        for where in ({}, {"namespace": "lab"})
+    ]
+    maps = variables.Maps((each, True) for each in many)
+    reader = {"metadata": {"namespace": "lab"}, "spec": {"postBuild": {"substituteFrom": [SHOWN]}}}
+    assert [variables.variables(reader, maps).unsure for _ in range(20)] == [{"g"}] * 20
+    assert merged.total() == 1
 
 
 def test_labels_that_flux_sets_later_stop_no_substitution(check: Check) -> None:

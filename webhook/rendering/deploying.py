@@ -19,7 +19,7 @@ from webhook.rendering import kustomize
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen, matcher
-from webhook.rendering.variables import Maps, named, typed
+from webhook.rendering.variables import Maps, typed
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
@@ -138,13 +138,12 @@ def release_values(value: Object, maps: Maps) -> tuple[list[Mapping[str, Any]], 
     spec, found, hidden = mapping(value.get("spec")), list[Mapping[str, Any]](), False
     own = string(mapping(value.get("metadata")).get("namespace"))
     for each in mappings(spec.get("valuesFrom")):
-        some = named(maps, string(each.get("name")), own) if each.get("kind") == "ConfigMap" else []
+        some = maps.named(string(each.get("name")), own) if each.get("kind") == "ConfigMap" else None
         key = string(each.get("valuesKey")) or "values.yaml"
-        texts = {(one.data or {}).get(key): None for one in some}
-        text = next(reversed(texts), None)
-        missing = text is None and bool(each.get("optional")) and bool(some)
-        hidden = hidden or len(texts) != 1 or bool(each.get("targetPath")) or (text is None and not missing)
+        text = some.data.get(key) if some else None
+        hidden = hidden or some is None or key in some.unsure or bool(each.get("targetPath"))
         if text is None or each.get("targetPath"):
+            hidden = hidden or not each.get("optional")
             continue
         found += (mapping(document.value) for document in read(text, "")[0])
     return [*found, mapping(spec.get("values"))], hidden

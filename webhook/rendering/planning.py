@@ -26,7 +26,7 @@ from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
-from webhook.rendering.variables import maps_of, reads_maps, variables
+from webhook.rendering.variables import Maps, reads_maps, variables
 
 Installed = tuple[Release, Item | None]
 """A chart with its values, and the object that installs it, if there is one."""
@@ -226,7 +226,7 @@ class Planner:
                 reached |= plan.jobs[-1].found.folders
                 plan.components += [] if folder in own else [folder]
         reads = any(reads_maps(item.value) for item in of_flux.values())
-        maps = maps_of(self._maps(plan.jobs)) if reads else {}
+        maps = Maps(self._maps(plan.jobs) if reads else ())
         for number, item in of_flux.items():
             found = variables(item.value, maps)
             if any("\n" in each for each in found.known.values()):

@@ -1,14 +1,13 @@
 """Finds which charts are installed with which values: by kustomizations, by helmfiles and by HelmReleases of Flux."""
 
 import os
-from collections import ChainMap, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.api.objects import CONFIG_MAP
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.model import Object
@@ -20,7 +19,7 @@ from webhook.rendering.gaps import Gaps
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
-from webhook.rendering.variables import VariableMap, maps_of
+from webhook.rendering.variables import Maps
 
 
 class Releases:
@@ -81,14 +80,14 @@ class Releases:
         sources = FluxSources((item.value for item in (*made, *planner.deployers)), planner.own[deploying.FLUX])
         installing = [item for item in (*made, *plain) if group_kind(item.value) == deploying.RELEASE]
         reads = any("valuesFrom" in mapping(item.value.get("spec")) for item in installing)
-        maps = _maps_by_root(made, jobs) if reads else {}
+        maps = _maps(made, jobs) if reads else {}
         for item in installing:
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
             if not (spec.get("chart") or spec.get("chartRef")):
                 continue
             place = deploying.chart_of(value, sources)
-            own, hidden = deploying.release_values(value, ChainMap(maps.get(item.root, {}), maps.get("", {})))
+            own, hidden = deploying.release_values(value, maps.get(item.root) or maps.get("") or Maps())
             root = deploying.title(value)
             if hidden:
                 self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
@@ -177,21 +176,19 @@ class Releases:
         return False
 
 
-def _maps_by_root(made: Iterable[Item], jobs: Iterable[Job]) -> dict[str, dict[str, list[VariableMap]]]:
-    """Return the ConfigMaps that each root makes, by their names; for an empty root, those of all roots.
+def _maps(made: Iterable[Item], jobs: Iterable[Job]) -> Mapping[str, Maps]:
+    """Return the ConfigMaps that each root makes, which count before those of others; and those of all, for no root.
 
     A generated one also has the name that people write, without the program's hash.
     """
     found = defaultdict[str, list[tuple[Object, bool]]](list)
-    pairs = chain(
-        ((item.root, item.value) for item in made),
-        ((job.root, each.value) for job in jobs for each in job.found.objects),
-    )
-    for root, value in pairs:
-        if group_kind(value) == CONFIG_MAP:
-            found[root].append((value, True))
-            found[""].append((value, True))
-    return {root: maps_of(objects) for root, objects in found.items()}
+    for item in made:
+        found[item.root].append((item.value, True))
+    for job in jobs:
+        generated = (each for each in job.found.objects if each.layers[0].base[-2:-1] == ("configMapGenerator",))
+        found[job.root] += ((each.value, True) for each in generated)
+    every = Maps(chain.from_iterable(found.values()))
+    return {"": every, **{root: Maps(objects, every) for root, objects in found.items()}}
 
 
 def _entries(documents: Iterable[Document], key: str) -> Iterator[tuple[Document, int, Mapping[str, Any]]]:

@@ -5,7 +5,7 @@ that text, and reads it again.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -101,31 +101,84 @@ _SETS = frozenset(("value", "valueFrom"))
 """Fields of an entry of `env`, whose name counts too."""
 
 
-class VariableMap(NamedTuple):
-    """A ConfigMap that may have variables: its namespace, which may be empty, and its data; None if it is not known."""
+class MergedMap(NamedTuple):
+    """The data of some ConfigMaps, of which the last one counts.
 
-    namespace: str
-    data: Mapping[str, str] | None
+    They disagree about the keys that are `unsure`, or Flux fills in a placeholder in their texts before it reads them.
+    If `hidden`, some of the data are not known.
+    """
 
+    data: Mapping[str, str]
+    unsure: frozenset[str] = frozenset()
+    hidden: bool = False
 
-Maps = Mapping[str, list[VariableMap]]
-"""ConfigMaps by their names."""
-
-
-def maps_of(objects: Iterable[tuple[Object, bool]]) -> dict[str, list[VariableMap]]:
-    """Return the ConfigMaps among some objects, each with whether its data are known."""
-    found = defaultdict[str, list[VariableMap]](list)
-    for value, known in objects:
-        if group_kind(value) == CONFIG_MAP:
-            metadata = mapping(value.get("metadata"))
-            one = VariableMap(string(metadata.get("namespace")), strings(value.get("data")) if known else None)
-            found[string(metadata.get("name"))].append(one)
-    return found
+    def merged(self, other: "MergedMap") -> "MergedMap":
+        """Return the data of both, of which the other's count."""
+        unlike = {key for key, _ in self.data.items() ^ other.data.items()}
+        return MergedMap({**self.data, **other.data}, self.unsure | other.unsure | unlike, self.hidden or other.hidden)
 
 
-def named(maps: Maps, name: str, namespace: str) -> list[VariableMap]:
-    """Return the ConfigMaps of a name that an object in a namespace may read: those of its own, as far as files say."""
-    return [each for each in maps.get(name, ()) if not (namespace and each.namespace) or each.namespace == namespace]
+class Maps:
+    """The ConfigMaps among some objects, each of which comes with whether its data are known.
+
+    Those of `others` count for a name that none of them has.
+    """
+
+    def __init__(self, objects: Iterable[tuple[Object, bool]] = (), others: "Maps | None" = None) -> None:
+        self._others = others
+        self._own = defaultdict[str, dict[str, _Gathered]](dict)
+        self._read = dict[tuple[str, str], MergedMap | None]()
+        for value, known in objects:
+            if group_kind(value) == CONFIG_MAP:
+                metadata = mapping(value.get("metadata"))
+                data = strings(value.get("data")) if known else None
+                for namespace in {string(metadata.get("namespace")), _ANY}:
+                    found = self._own[string(metadata.get("name"))].setdefault(namespace, _Gathered())
+                    found.add(data)
+
+    def named(self, name: str, namespace: str) -> MergedMap | None:
+        """Return the ConfigMaps of a name that an object in a namespace may read, as far as files say; None if none.
+
+        They are those of its own namespace, and those whose namespace no file says.
+        """
+        key = name, namespace
+        if key not in self._read:
+            groups = self._own.get(name, {})
+            chosen = [groups[each] for each in (("", namespace) if namespace else (_ANY,)) if each in groups]
+            first, second = [each.merged() for each in chosen] if len(chosen) == 2 else (None, None)
+            self._read[key] = first.merged(second) if first and second else chosen[0].merged() if chosen else None
+        found = self._read[key]
+        return self._others.named(name, namespace) if found is None and self._others else found
+
+
+_ANY = "*"
+"""Stands for all namespaces; no namespace has this name."""
+
+
+class _Gathered:
+    """ConfigMaps of a name and a namespace, gathered one by one: work by their sizes, however many they are."""
+
+    def __init__(self) -> None:
+        self._data, self._unsure, self._count = dict[str, str](), set[str](), Counter[str]()
+        self._number, self._hidden = 0, False
+        self._merged: MergedMap | None = None
+
+    def add(self, data: Mapping[str, str] | None) -> None:
+        """Add the data of one more; None if they are not known."""
+        if data is None:
+            self._hidden = True
+            return
+        self._number += 1
+        self._count.update(data.keys())
+        self._unsure |= {key for key, text in data.items() if "${" in text or self._data.get(key, text) != text}
+        self._data |= data
+
+    def merged(self) -> MergedMap:
+        """Return the data of all."""
+        if self._merged is None:
+            lacking = {key for key, count in self._count.items() if count < self._number}
+            self._merged = MergedMap(self._data, frozenset(self._unsure | lacking), self._hidden)
+        return self._merged
 
 
 def variables(value: Object, maps: Maps) -> Variables:
@@ -134,18 +187,14 @@ def variables(value: Object, maps: Maps) -> Variables:
     build = mapping(spec.get("postBuild"))
     found, hidden, shown, unsure = dict[str, str](), False, set[str](), set[str]()
     for kind, name in reversed(dict.fromkeys(reversed(_references(build)))):  # of the same object, the last one counts
-        some = named(maps, name, own) if kind == "ConfigMap" else []
-        known = [each.data for each in some if each.data is not None]
-        for data in known:
-            found |= data
-        if not known or len(known) < len(some):
+        some = maps.named(name, own) if kind == "ConfigMap" else None
+        found |= some.data if some else {}
+        if some is None or some.hidden:
             hidden = True
             shown.clear()
             continue
-        keys = set[str]().union(*known)
-        unlike = {key for key in keys if _is_unsure([data.get(key) for data in known])}
-        unsure = (unsure - keys) | unlike
-        shown = (shown | keys) - unsure
+        unsure = (unsure - some.data.keys()) | some.unsure
+        shown = (shown | some.data.keys()) - unsure
     given = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
     strict = "postBuild" in spec and not hidden
     return Variables(found | given, strict, hidden, frozenset(shown | given.keys()), frozenset(unsure - given.keys()))
@@ -159,11 +208,6 @@ def reads_maps(value: Object) -> bool:
     """Whether a Kustomization of Flux reads variables of ConfigMaps."""
     build = mapping(mapping(value.get("spec")).get("postBuild"))
     return any(kind == "ConfigMap" for kind, _ in _references(build))
-
-
-def _is_unsure(texts: list[str | None]) -> bool:
-    """Whether ConfigMaps disagree about a variable, or have a placeholder that Flux fills in before it reads them."""
-    return len({*texts}) > 1 or any(each is not None and "${" in each for each in texts)
 
 
 _VARIABLE = re.compile(r"\$\$?\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[=-])([^{}]*))?\}")
