@@ -1,5 +1,6 @@
 """Defines the input and the output of a rendering, and tests whether files need one."""
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import field
@@ -14,6 +15,8 @@ from webhook.telemetry.progress import Tell, quietly
 
 CHART = "Chart.yaml"
 """The file that makes a folder a chart (helm pkg/chartutil/chartfile.go)."""
+
+_ROOTS = frozenset((*files.KUSTOMIZATIONS, CHART))
 
 HELMFILES = ("helmfile.yaml", "helmfile.yml")
 """The files that list releases of charts; so do those in a folder helmfile.d (helmfile.readthedocs.io)."""
@@ -105,10 +108,11 @@ def is_whole(value: Any) -> bool:
 
 def is_root(name: str) -> bool:
     """Whether a file makes its folder a kustomization or a chart, or lists releases of charts."""
-    return PurePath(name).name in (*files.KUSTOMIZATIONS, CHART) or is_helmfile(name)
+    return os.path.basename(name) in _ROOTS or is_helmfile(name)
 
 
 def is_helmfile(name: str) -> bool:
     """Whether a file lists releases of charts."""
-    path = PurePath(name)
-    return path.name in HELMFILES or (path.parent.name == "helmfile.d" and path.suffix in (".yaml", ".yml"))
+    if os.path.basename(name) in HELMFILES:
+        return True
+    return "helmfile.d" in name and PurePath(name).parent.name == "helmfile.d" and name.endswith((".yaml", ".yml"))

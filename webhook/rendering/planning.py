@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any
 
 from webhook.api.fields import group_kind
@@ -113,7 +112,7 @@ class Planner:
         """The kustomizations by their folders."""
         found = dict[str, Document]()
         for name in self._names:
-            if PurePath(name).name in files.KUSTOMIZATIONS:
+            if os.path.basename(name) in files.KUSTOMIZATIONS:
                 try:
                     document = self._tree.first(name)
                 except Unseen as error:
@@ -133,7 +132,7 @@ class Planner:
     def chart_folders(self) -> list[str]:
         """The folders of charts, without those in other charts and those that make no objects by themselves."""
         folders = sorted(
-            os.path.normpath(os.path.dirname(name)) for name in self._names if PurePath(name).name == CHART
+            os.path.normpath(os.path.dirname(name)) for name in self._names if os.path.basename(name) == CHART
         )
         found = list[str]()
         for folder in folders:

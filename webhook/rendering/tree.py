@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import PurePath
 
 from webhook.documents import files
 from webhook.documents.documents import Document
@@ -65,18 +64,29 @@ class Tree:
         self._documents: dict[str, list[Document] | Unseen] = {}
         self._firsts: dict[str, Document | Problem | None] = {}
         self._matching: dict[str, list[str]] = {}
+        self._folders: dict[str, str | None] = {}
         self._looked = 0
 
     def checked(self, name: str) -> str:
         """Return the name of a readable file or folder, relative to the root. Raises Unseen."""
         if "\0" in name:
             raise Unseen(f"{shown(name)} is no path", outside=True)
-        real = os.path.relpath(os.path.realpath(name), self.root)
-        folder = os.path.relpath(os.path.realpath(os.path.dirname(name)), self.root)
-        for path in (real, folder):
-            if any(part.startswith(".") and part not in _SEEN for part in PurePath(path).parts):
-                raise Unseen(f"{name} leads out of the repository, or into a hidden folder", outside=True)
-        return os.path.normpath(os.path.join(folder, os.path.basename(name)))
+        above, own = os.path.split(name)
+        folder = self._folder(above)
+        if own in ("", ".", "..") or os.path.islink(name):
+            real = os.path.relpath(os.path.realpath(name), self.root)
+        else:
+            real = own
+        if folder is None or _is_hidden(real):
+            raise Unseen(f"{name} leads out of the repository, or into a hidden folder", outside=True)
+        return os.path.normpath(os.path.join(folder, own))
+
+    def _folder(self, name: str) -> str | None:
+        """Return the real path of a folder from the root; None if it is outside or hidden."""
+        if name not in self._folders:
+            real = os.path.relpath(os.path.realpath(name), self.root)
+            self._folders[name] = None if _is_hidden(real) else real
+        return self._folders[name]
 
     def data(self, name: str) -> bytes:
         """Return the contents of a file. Raises Unseen."""
@@ -183,6 +193,11 @@ class Tree:
             self._matching[pattern] = [path for path in self._paths if _fits(path.split("/"), tests)]
         self.look(len(self._matching[pattern]))
         return self._matching[pattern]
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether a path from the root leads out of it, or into a hidden folder."""
+    return any(part.startswith(".") and part not in _SEEN for part in path.split("/"))
 
 
 Matcher = Callable[[str], object]

@@ -197,7 +197,7 @@ def patches(names: Iterable[str]) -> Patches:
     """Return the files that the given kustomizations name as patches, by their normal paths."""
     within, others = set[str](), set[str]()
     for name in names:
-        if PurePath(name).name in files.KUSTOMIZATIONS:
+        if os.path.basename(name) in files.KUSTOMIZATIONS:  # noqa: PTH119
             folder = os.path.dirname(name)  # noqa: PTH120
             first = next(files.read(name), None)  # kustomize reads no further document
             for path in _named(mapping(first.value if isinstance(first, Document) else None)):
