@@ -1085,6 +1085,18 @@ def test_values_of_a_release_that_no_file_shows_are_noted(
     assert check({**WEB, **files, **own}, options=Options(cached=False)).unfollowed == unfollowed
 
 
+@pytest.mark.parametrize(("changed", "judged"), [("vars/one.yaml", {"made"}), ("other/one.yaml", set())])
+@pytest.mark.parametrize("files", [{}, {"vars/kustomization.yaml": "resources: [one.yaml]\n"}])
+def test_a_map_with_variables_touches_what_reads_it(
+    check: Check, files: dict[str, str], changed: str, judged: set[str]
+) -> None:
+    one = deploying_by("flux", "postBuild", {"substituteFrom": [SHOWN]})
+    other = {"other/one.yaml": vars_of("0").replace("name: vars", "name: other"), "vars/one.yaml": vars_of("1")}
+    layout = {"deploy/one.yaml": one, "app/pod.yaml": with_gpus("${g}"), **other, **files}
+    report = check(layout, changed, options=Options(touched=True))
+    assert {each.name for each in report.judged if each.kind == "Pod"} == judged
+
+
 def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program: Program) -> None:
     asked = program(f"read -r line <values-0.json; echo \"$line\" >>${{0%/*}}/asked; printf '%s' '{POD}'", "helm")
     one = json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap"}]))

@@ -6,13 +6,14 @@ An object of Flux or Argo CD may itself be made by a kustomization, which patche
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.objects import CONFIG_MAP
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
@@ -20,7 +21,7 @@ from webhook.model import Object, Path
 from webhook.rendering import charts, deploying, kustomize, matching, repositories, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
-from webhook.rendering.followed import Built, Kustomization
+from webhook.rendering.followed import Built, Kustomization, name_of
 from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources
@@ -267,6 +268,17 @@ class Planner:
                 if not _is_hashed(each):
                     yield each.value, known
         yield from ((item.value, True) for item in self._plain_maps if os.path.normpath(item.document.file) not in made)
+
+    def changed_maps(self, jobs: Iterable[Job], changed: Set[str]) -> Iterator[str]:
+        """Yield the names of the ConfigMaps that are made of a file that has changed, by its real path."""
+        for job in jobs:
+            if any(os.path.realpath(name) in changed for name in job.found.files):
+                yield from (
+                    name_of(each.value)[0] for each in job.found.objects if group_kind(each.value) == CONFIG_MAP
+                )
+        for item in self._plain_maps:
+            if group_kind(item.value) == CONFIG_MAP and os.path.realpath(item.document.file) in changed:
+                yield name_of(item.value)[0]
 
     @cached_property
     def _plain_maps(self) -> list[Item]:

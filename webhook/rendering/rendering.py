@@ -99,7 +99,9 @@ class _Run:
         self._gaps.components += plan.components
         jobs, releases = plan.jobs, plan.releases
         if self._options.touched:
-            jobs = [job for job in jobs if self._is_touched(job)]
+            reads = any(job.variables and job.variables.maps for job in jobs)
+            maps = {*planner.changed_maps(jobs, self._changed)} if reads else set()
+            jobs = [job for job in jobs if self._is_touched(job) or (job.variables and job.variables.maps & maps)]
         jobs = self._with_charts(jobs)
         outputs = self._built(jobs)
         made = [item for output in outputs for item in output.items]

@@ -20,7 +20,8 @@ class Variables(NamedTuple):
     """The variables of a Kustomization of Flux: those that files show, and what is known of the others.
 
     If it is `strict`, all variables are known. If some are `hidden`, they may change all others than those that are
-    `shown`. ConfigMaps that may be of different clusters disagree about those that are `unsure`.
+    `shown`. ConfigMaps that may be of different clusters disagree about those that are `unsure`. `maps` are the
+    names of the ConfigMaps.
     """
 
     known: Mapping[str, str]
@@ -28,6 +29,7 @@ class Variables(NamedTuple):
     hidden: bool = False
     shown: frozenset[str] = frozenset()
     unsure: frozenset[str] = frozenset()
+    maps: frozenset[str] = frozenset()
 
     def guesses(self, value: Any) -> bool:
         """Whether Flux may fill in a placeholder of a value otherwise than `substituted` does.
@@ -197,7 +199,9 @@ def variables(value: Object, maps: Maps) -> Variables:
         shown = (shown | some.data.keys()) - unsure
     given = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
     strict = "postBuild" in spec and not hidden
-    return Variables(found | given, strict, hidden, frozenset(shown | given.keys()), frozenset(unsure - given.keys()))
+    read = frozenset(name for kind, name in _references(build) if kind == "ConfigMap")
+    known = frozenset(shown | given.keys())
+    return Variables(found | given, strict, hidden, known, frozenset(unsure - given.keys()), read)
 
 
 def _references(build: Mapping[str, Any]) -> list[tuple[str, str]]:
