@@ -72,6 +72,17 @@ def shares(seen: Observation, known: NodeSlices, **more: Any) -> dict[str, tuple
     return {each.pod.removeprefix("pod-"): each.shares for each in look.holders}
 
 
+@pytest.mark.parametrize(
+    ("mib", "even"), [((3000,), 0), ((1500, 1500), 3000), ((2000, 1000), 4000), ((1, 0, 2), 6), ((2000, None), 0)]
+)
+def test_unequal_processes_are_seen(mib: tuple[int | None, ...], even: int) -> None:
+    found = card(uses={"a": (1, 1)})
+    (use,) = found.uses
+    processes = tuple(use.processes[0]._replace(mib=each) for each in mib)
+    (share,) = shares(observed(found._replace(uses=(use._replace(processes=processes),))), node(a=1))["a"]
+    assert share.even == even
+
+
 def test_a_container_is_on_the_card_where_its_processes_were_seen() -> None:
     seen = observed(card("GPU-0", {"a": (3000, 40)}), card("GPU-1"))
     look, places = sight(seen, node(a=1, b=1), {})

@@ -362,7 +362,7 @@ def test_without_the_right_to_list_nodes_the_agents_are_still_asked(
 
 
 def test_amounts_of_another_shape_are_refused(tmp_path: Path) -> None:
-    assert len(Amounts()) == 10, "the file's tables have these columns: raise its version when they change"
+    assert len(Amounts()) == 11, "the file's tables have these columns: raise its version when they change"
     with sqlite3.connect(tmp_path / "x") as file:
         file.execute("CREATE TABLE cards (a)")
     file.close()

@@ -157,6 +157,7 @@ def test_the_peaks_of_all_pods_and_pools_count() -> None:
         ({"cap": 8000 - 1}, "it reserves its cap, or may"),
         ({"cap": 4000}, "it reserves its cap, or may"),
         ({"cap": 0}, "no cap of it is known"),
+        ({"even": need(4000) + 1}, "its processes are unequal, and share a cap equally: 4417 MiB would be needed"),
         ({"held": 2 * HOUR}, "a container of it holds several slices"),
         ({"working": 0, "idle": HOUR}, "it was seen to work for 0.0 h; at least 1 h is needed"),
         ({"working": 0, "idle": 0, "unmeasured": HOUR}, "it was seen to work for 0.0 h; at least 1 h is needed"),
@@ -168,6 +169,11 @@ def test_a_need_that_is_not_known_says_why(more: Mapping[str, int], why: str) ->
     row = only(advise([usage(book(STEADY, used=more), 48)]))
     assert row.unknown.startswith(why)
     assert (row.need, row.changes) == (0, ())
+
+
+def test_processes_that_are_nearly_equal_are_sized() -> None:
+    row = only(advise([usage(book(STEADY, used={"even": need(4000)}), 48)]))
+    assert (row.unknown, row.need) == ("", need(4000))
 
 
 def test_a_small_slice_may_be_reserved_below_half_of_its_cap() -> None:

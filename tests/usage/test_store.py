@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -191,12 +192,27 @@ def test_a_file_with_torn_pages_does_not_raise(store: UsageStore) -> None:
         assert all(isinstance(each, str) for each in results)
 
 
+def test_a_file_of_version_1_gets_its_new_column(store: UsageStore) -> None:
+    assert store.save(book(), LAST) == ""
+    with closing(sqlite3.connect(store.folder / FILE)) as file:
+        file.executescript("ALTER TABLE holders DROP COLUMN even; PRAGMA user_version = 1")
+    copied = read_file(store.folder / FILE, None, MOST)
+    assert copied == (LAST, read(store))
+    assert copied[1].holders == {key(0): Amounts(held=10, working=10, peak=500, cap=900)}
+    assert UsageStore(store.folder).load() == (LAST, "")
+    more = book()
+    used = {each: amounts._replace(even=700) for each, amounts in more.holders.items()}
+    assert store.save(Book(more.cards, used), LAST) == ""
+    assert read(store).holders == {key(0): Amounts(held=20, working=20, peak=500, cap=900, even=700)}
+    assert not [*store.folder.glob("*.damaged*")]
+
+
 def test_a_file_of_another_version_is_moved_aside(store: UsageStore) -> None:
     assert store.save(book(), LAST) == ""
     with sqlite3.connect(store.folder / FILE) as file:
-        file.execute("PRAGMA user_version = 2")
+        file.execute("PRAGMA user_version = 3")
     file.close()
-    assert "its version is 2" in store.load()[1]
+    assert "its version is 3" in store.load()[1]
     assert store.save(book(), LAST) == ""
 
 

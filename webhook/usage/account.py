@@ -28,7 +28,8 @@ class CardShare(NamedTuple):
 
     `work` is whether it worked; None if NVML cannot tell. `mib` is its memory; None if unknown. `cap` is its allowance
     in MiB, 0 if there is none, and `over` whether its memory exceeds the allowance. `contended` is whether another
-    container worked on the card too. `elsewhere` is how many more slices it has, on unknown cards.
+    container worked on the card too. `elsewhere` is how many more slices it has, on unknown cards. `even` is its MiB
+    if each of its several processes had as much as the largest one; 0 if it has one, or if that is unknown.
     """
 
     card: str
@@ -39,6 +40,7 @@ class CardShare(NamedTuple):
     over: bool = False
     contended: bool = False
     elsewhere: int = 0
+    even: int = 0
 
 
 class HolderLook(NamedTuple):
@@ -207,4 +209,5 @@ def _amounts(share: CardShare, part: int, slices: int) -> Amounts:
         contended=part * share.contended,
         peak=share.mib or 0,
         cap=share.cap,
+        even=share.even,
     )

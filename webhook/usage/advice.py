@@ -256,6 +256,11 @@ def _reasons(
         yield f"it was over its cap for {total.over / HOUR:.1f} h, so the cap does not limit it"
     if any(row.used.cap and row.used.peak > min(RESERVING * row.used.cap, row.used.cap - CONTEXT) for row in rows):
         yield f"it reserves its cap, or may: its peak is above {RESERVING:.0%} of it, or within {CONTEXT} MiB"
+    if total.even > need(total.peak):
+        yield (
+            f"its processes are unequal, and share a cap equally: {total.even} MiB would be needed if each had as much "
+            "as the largest"
+        )
     if any(row.used.peak and not row.used.cap for row in rows):
         yield "no cap of it is known"
     if name[1] == UNNAMED:

@@ -35,6 +35,10 @@ MOST_BYTES = 8 * 2**20
 """Maximum bytes of an answer that is read."""
 
 
+_LATER = {"even": 0}
+"""Amounts that agents of older releases do not give."""
+
+
 class ContainerNow(NamedTuple):
     """The present state of a container.
 
@@ -175,7 +179,7 @@ def read(data: str | bytes) -> NodeUsage:
     seen: dict[HolderKey, SeenHours] = {}
     for each in _maps(value.get("containers")):
         key = HolderKey(0, *(text(each.get(name)) for name in HolderKey._fields[1:]))
-        holders[key] = Amounts(*(number(each.get(name)) for name in Amounts._fields))
+        holders[key] = Amounts(*(number(each.get(name, _LATER.get(name))) for name in Amounts._fields))
         if "hours" in each:
             seen[key] = _seen(each["hours"], holders[key].peak)
     since, at = number(value.get("since")), number(value.get("at"))

@@ -83,7 +83,8 @@ class Amounts(NamedTuple):
     `working`, `idle` and `unmeasured` are milliseconds, and together those for which the container was seen.
     `unmeasured` is when NVML could not tell whether it worked. `memory` is MiB times milliseconds over the
     `measured` milliseconds, `peak` its maximum, and `cap` the largest allowance. `over` are milliseconds above it, and
-    `contended` those in which it and another one worked on the same card.
+    `contended` those in which it and another one worked on the same card. `even` is the maximum of what it would use if
+    each of its processes used as much as the largest one, while it had several: above `peak` if they are unequal.
     """
 
     held: int = 0
@@ -96,6 +97,7 @@ class Amounts(NamedTuple):
     contended: int = 0
     peak: int = 0
     cap: int = 0
+    even: int = 0
 
     @property
     def seen(self) -> int:
@@ -103,9 +105,13 @@ class Amounts(NamedTuple):
         return self.working + self.idle + self.unmeasured
 
     def plus(self, other: "Amounts") -> "Amounts":
-        """Add two amounts. The peak and the cap are the larger ones."""
-        sums = map(add, self[:-2], other[:-2])
-        return Amounts._make((*sums, max(self.peak, other.peak), max(self.cap, other.cap)))
+        """Add two amounts. Those of MAXIMA are the larger ones."""
+        sums, tops = map(add, self[:-MAXIMA], other[:-MAXIMA]), map(max, self[-MAXIMA:], other[-MAXIMA:])
+        return Amounts._make((*sums, *tops))
+
+
+MAXIMA = 3
+"""The last fields of Amounts that are not added up: of several, the largest counts."""
 
 
 class SeenHours(NamedTuple):

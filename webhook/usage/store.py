@@ -17,6 +17,7 @@ from webhook.usage import hourly, private
 from webhook.usage.account import KEPT_HOURS
 from webhook.usage.record import (
     HOUR,
+    MAXIMA,
     REST,
     Amounts,
     Book,
@@ -34,8 +35,8 @@ FOLDER = Path("/var/lib/slicewarden")
 
 FILE, ASIDE = "usage.sqlite", "usage.sqlite.damaged-"
 
-VERSION = 1
-"""The version of the tables, in the file's `user_version`."""
+VERSION = 2
+"""The version of the tables, in the file's `user_version`. Version 1 had no `even`."""
 
 MOST_ROWS = 50_000
 """Maximum number of rows of containers in a file, about 10 MiB.
@@ -65,7 +66,15 @@ CREATE TABLE last (one INTEGER PRIMARY KEY CHECK (one = 1), node TEXT, boot TEXT
 PRAGMA user_version = {VERSION};
 """
 
-_SUMS = ", ".join(f"sum({name})" for name in Amounts._fields[:-2]) + ", max(peak), max(cap)"
+_FROM_1 = f"""
+ALTER TABLE holders ADD COLUMN even INTEGER NOT NULL DEFAULT 0;
+PRAGMA user_version = {VERSION};
+"""
+
+_SUMS = ", ".join(
+    f"{'max' if number >= len(Amounts._fields) - MAXIMA else 'sum'}({name})"
+    for number, name in enumerate(Amounts._fields)
+)
 _HOURS = 2**24
 """More than any hour from 1970, so that the largest `peak * _HOURS + _HOURS - 1 - hour` has the first hour of the peak.
 
@@ -160,6 +169,8 @@ class UsageStore:
             (version,) = file.execute("PRAGMA user_version").fetchone()
             if not version:
                 file.executescript(f"BEGIN IMMEDIATE;\n{_SCHEMA}COMMIT;")
+            elif version == 1:
+                file.executescript(f"BEGIN IMMEDIATE;\n{_FROM_1}COMMIT;")
             elif version != VERSION:
                 raise DamagedRecord(f"its version is {version}, and this agent writes {VERSION}")
         except BaseException:
@@ -206,6 +217,9 @@ def read_file(path: Path, since: int | None, most: int) -> tuple[SavedAt | None,
         tables = {name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table' LIMIT 100")}
         if not {"cards", "holders", "last"} <= tables:
             raise DamagedRecord("it is not a usage record of a node")
+        if file.execute("PRAGMA user_version").fetchone() == (1,):
+            file.execute("PRAGMA temp_store = MEMORY")
+            file.execute("CREATE TEMP VIEW holders AS SELECT *, 0 AS even FROM main.holders")
         last = _last(file)
         first = 0 if since is None or last is None else last.wall // HOUR - since + 1
         return last, _sums(file, first, most)

@@ -105,9 +105,9 @@ def _share(
     work = work if row.use.work is False else row.use.work
     mib = row.use.mib if row.use.known else None
     over = mib is not None and row.over(slack)
-    return CardShare(
-        uuid, slices, work, mib, row.allowance or 0, over, work is True and working > 1, elsewhere=elsewhere
-    )
+    each = [process.mib or 0 for process in row.use.processes]
+    even = len(each) * max(each) if row.use.known and len(each) > 1 else 0
+    return CardShare(uuid, slices, work, mib, row.allowance or 0, over, work is True and working > 1, elsewhere, even)
 
 
 def _doubtful(card: CardUse, rows: Iterable[ContainerRow]) -> bool:
