@@ -5,31 +5,16 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 import click
 
 from webhook.cli import counters, options, outputs, parser, usages
 from webhook.cli.counters import UsageSource
+from webhook.cli.live import PERIOD, ROUND_SECONDS, Rounds, TopRound
 from webhook.cli.watch import CLEAR
-from webhook.model import Problem, Unusable
+from webhook.model import Unusable
 from webhook.reports import top_report
-from webhook.reports.top_report import NodeNow
-from webhook.reports.usage_report import UnseenNode, moment
 from webhook.text.words import one_line, several
-from webhook.usage import document, scraped
-from webhook.usage.document import NodeUsage
-from webhook.usage.store import DamagedRecord
-
-PERIOD = 5.0
-"""Seconds between two rounds of the live view."""
-
-ROUND_SECONDS = 15.0
-"""Seconds that the agents may take together in a round of the live view."""
-
-RECORD_PERIOD = 10.0
-"""Seconds for which the live view shows a usage record, because an agent answers only one in 5 seconds."""
 
 _MORE = (
     "The agents are asked for their metrics through the API server, which needs the right to `list` pods and to `get` "
@@ -80,88 +65,18 @@ def command(
     source: UsageSource,
 ) -> int:
     """Show the cards once, or until Ctrl-C."""
-    files = source.files
-    api = None if source.prometheus else usages.connected(files, source.kubeconfig, source.context)
-    records, took = Records(), dict[str, float]()
-    live = form == "table" and not once and not files and sys.stdout.isatty()
-    longest = ROUND_SECONDS if live else math.inf
-
-    def seen() -> TopRound:
-        if source.prometheus:
-            gauges, unseen = counters.now(source, namespace or "")
-            nodes = [NodeNow(*each) for each in gauges]
-        elif api:
-            nodes, unseen = usages.ask_all(api, records.now, longest, took)
-        else:
-            nodes, unseen = _of_files(files), []
-        found = top_report.cards(nodes, sort, namespace or "")
-        copied = [
-            f"note: {each.node}: its usage record is as of {moment(each.usage.at)}"
-            for each in nodes
-            if files and each.usage
-        ]
-        return TopRound(found, [*top_report.notes(nodes), *copied], unseen)
-
+    api = None if source.prometheus else usages.connected(source.files, source.kubeconfig, source.context)
+    live = form == "table" and not once and not source.files and sys.stdout.isatty()
+    seen = Rounds(api, source, sort, namespace or "", ROUND_SECONDS if live else math.inf)
     if live:
         return _live(seen, time.sleep)
     found = seen()
     if form == "json":
-        outputs.show(top_report.write(*found))
+        outputs.show(top_report.write(found.cards, found.notes, found.unseen))
     else:
         outputs.show(top_report.table(found.cards))
     outputs.say(found.lines)
     return int(bool(found.unseen))
-
-
-class TopRound(NamedTuple):
-    """One reading for `slicewarden top`: every agent is asked once, or every file read once."""
-
-    cards: list[top_report.TopCard]
-    notes: list[str]
-    unseen: list[UnseenNode]
-
-    @property
-    def lines(self) -> list[str]:
-        """The notes, and the nodes that could not be read, one line each."""
-        return [*self.notes, *usages.unseen_lines(self.unseen)]
-
-
-class Records:
-    """Asks the agents, and keeps their usage records for a while."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._kept = clock, dict[str, tuple[float, NodeUsage]]()
-
-    def now(self, agent: usages.AskedAgent) -> NodeNow:
-        """Ask an agent for its metrics, and for its usage record if it keeps one. Raises Silent without metrics."""
-        scrape = agent.scrape()
-        if not scrape.counts:
-            return NodeNow(agent.node, scrape)
-        at, kept = self._kept.get(agent.node, (0.0, None))
-        if kept is None or self._clock() - at >= RECORD_PERIOD:
-            try:
-                kept = agent.usage(1)
-            except usages.Silent as error:
-                return NodeNow(agent.node, scrape, silent=str(error))
-            self._kept[agent.node] = self._clock(), kept
-        return NodeNow(agent.node, scrape, kept)
-
-
-def _of_files(files: Sequence[str]) -> list[NodeNow]:
-    """Read answers of agents. A node has its metrics in the file named after it. Raises Unusable."""
-    found: dict[str, NodeNow] = {}
-    for file in files:
-        data = usages.beginning(file)
-        try:
-            if data.lstrip()[:1] == b"{":
-                usage = document.read(data)
-                found[usage.node] = found.get(usage.node, NodeNow(usage.node))._replace(usage=usage)
-            else:
-                node = Path(file).stem
-                found[node] = found.get(node, NodeNow(node))._replace(scrape=scraped.read(data))
-        except DamagedRecord as error:
-            raise Unusable((Problem(file, 0, str(error)),)) from error
-    return [found[node] for node in sorted(found)]
 
 
 def _live(seen: Callable[[], TopRound], sleep: Callable[[float], object]) -> int:
@@ -178,7 +93,7 @@ def _live(seen: Callable[[], TopRound], sleep: Callable[[float], object]) -> int
             try:
                 found = seen()
             except Unusable as error:
-                found = TopRound([], [f"error: {problem}" for problem in error.problems], [])
+                found = TopRound([], [], [f"error: {problem}" for problem in error.problems], [])
     except KeyboardInterrupt:
         return 0
 
