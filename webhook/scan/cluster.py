@@ -1,20 +1,54 @@
-"""Compares the verdicts of two policies on the objects of a live cluster.
+"""Judges the objects of a live cluster: by one policy as they are, or by two as they would be created again.
 
-A workload is judged by its template, which makes its next pods.
+For a comparison a workload is judged by its template, which makes its next pods.
 """
 
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
+from typing import NamedTuple
 
 from webhook.cluster import listing
-from webhook.cluster.client import Api
+from webhook.cluster.client import PAGE, Api
 from webhook.documents import files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.scan import live
+from webhook.model import Problem
+from webhook.scan import audit, live
+from webhook.scan.audit import Audit
 from webhook.scan.diff import Change, Compare
 from webhook.telemetry.progress import Tell, quietly
+
+
+class ClusterAudit(NamedTuple):
+    """An audit with the problems from reading the cluster. `unread` are the kinds with objects missing."""
+
+    audit: Audit
+    problems: tuple[Problem, ...]
+    unread: frozenset[str]
+
+
+def audited(
+    api: Api,
+    engine: Engine,
+    namespace: str | None = None,
+    *,
+    everything: bool = False,
+    system: bool = False,
+    size: int = PAGE,
+    tell: Tell = quietly,
+) -> ClusterAudit:
+    """List the cluster, or one namespace of it, and judge what runs. The options are those of `audit.run`.
+
+    `size` is the number of objects in one answer. Raises Unusable if the cluster does not answer, and Broke.
+    """
+    objects, unknown = listing.facts(api, [engine.policy], namespace, holders=False, size=size, tell=tell)
+    facts = replace(Facts.of(objects), today=datetime.now(UTC).date())
+    reading = listing.ObjectReader(api, [engine.policy], namespace, size, tell)
+    found = audit.run(engine, facts, objects, reading, everything=everything, system=system, namespace=namespace)
+    problems = (*unknown, *reading.problems, *found.problems, *live.misnamed(namespace, facts))
+    unread = reading.unread | ({"ClusterPolicy", "Namespace", "Node"} if unknown else set())
+    return ClusterAudit(found, problems, frozenset(unread))
 
 
 def compared(

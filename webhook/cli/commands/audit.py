@@ -19,7 +19,7 @@ from webhook.gpu import guard
 from webhook.model import Unusable
 from webhook.reports import audit_report, formats
 from webhook.reports import statistics as counts
-from webhook.scan import audit, live, occupancy, sharing
+from webhook.scan import occupancy, sharing
 from webhook.scan.results import Report, only
 from webhook.telemetry import progress
 from webhook.text.terminal import Look
@@ -91,6 +91,7 @@ def command(
     """Read the cluster, judge its objects and write the reports."""
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
     from webhook.reports import publish
+    from webhook.scan import cluster
 
     if statistics:
         options.counted(wanted)
@@ -101,17 +102,15 @@ def command(
     if form:
         publish.installed(api, form)
     with progress.bar() as tell:
-        objects, unknown = listing.facts(api, [engine.policy], namespace, holders=False, size=page_size, tell=tell)
-        facts = replace(Facts.of(objects), today=datetime.now(UTC).date())
-        reading = listing.ObjectReader(api, [engine.policy], namespace, page_size, tell)
-        result = audit.run(engine, facts, objects, reading, everything=everything, system=system, namespace=namespace)
-        problems = [*unknown, *reading.problems, *result.problems, *live.misnamed(namespace, facts)]
+        result, found, unread = cluster.audited(
+            api, engine, namespace, everything=everything, system=system, size=page_size, tell=tell
+        )
+        problems = [*found]
         if form:
-            kinds = reading.unread | ({"ClusterPolicy", "Namespace", "Node"} if unknown else set())
-            problems += publish.publish(api, form, engine.policy.name, result.judged, kinds, namespace, tell)
-    _caution(guard.unguarded(engine.policy, facts), result.passed_over)
+            problems += publish.publish(api, form, engine.policy.name, result.judged, unread, namespace, tell)
+    _caution(guard.unguarded(engine.policy, result.facts), result.passed_over)
     report = _chosen(result.report(problems, datetime.now(UTC)), everything=everything)
-    report = replace(report, fallback=_fallback(api, engine, facts))
+    report = replace(report, fallback=_fallback(api, engine, result.facts))
     if any(each.format == "html" for each in wanted):
         report = replace(report, pools=sharing.overview(engine.policy, result.facts))
     outputs.say(reports.unshown((each.format for each in wanted), report))
