@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from webhook import rules
+from webhook.facts.kinds.pod import Holder
 from webhook.memory import coverage
 from webhook.memory.explain import Landing
 from webhook.model import Action, Problem, Result, dotted
@@ -35,6 +36,9 @@ from webhook.text.words import line, listed, several, shown
 
 PURPOSE = "a page for a browser"
 PROBLEMS = NOTES = EXEMPTED = REPAIRED = True
+
+SCRIPTS = ("script.js",)
+"""The files of the script of a page that searches its findings."""
 
 MOST = 500
 """Maximum rows of a table: nodes of a pool, those with the most namespaces first, and holders, the largest first."""
@@ -182,6 +186,21 @@ def render(report: Report, _: Look = PLAIN) -> str:
 
 def audit(report: Report, _: Look, count: int) -> str:
     """Write the report of an audit; `count` is the number of judged objects."""
+    return _write(_audited(report, count))
+
+
+def audit_fragment(report: Report, count: int) -> str:
+    """Write the findings of an audit as a part of another page."""
+    return fragment("ui_enforcing.html", **_values(_audited(report, count)))
+
+
+def pools_fragment(pools: tuple[PoolUse, ...], holders: Iterable[Holder], problems: Sequence[Problem]) -> str:
+    """Write the pools as a part of another page. `holders` are pods with GPUs on nodes that are not known."""
+    page = Page("", (), tuple(_gpus(pools)), pools, (), tuple(problems))
+    return fragment("ui_pools.html", page=page, holders=[*holders], bar=bar)
+
+
+def _audited(report: Report, count: int) -> Page:
     entries = tuple(_source(*group) for group in audit_report.grouped(report, exempted=True).items())
     counts = (
         Headline(count, "objects judged"),
@@ -189,7 +208,7 @@ def audit(report: Report, _: Look, count: int) -> str:
         Headline(sum(entry.style == "warn" for entry in entries), "workloads with warnings", "warn"),
         Headline(len(report.problems), "errors", "deny"),
     )
-    return _write(_page("Slicewarden audit", report, (Headlines("Objects", counts),), entries))
+    return _page("Slicewarden audit", report, (Headlines("Objects", counts),), entries)
 
 
 def diff(change: Change, _: Look = PLAIN) -> str:
@@ -526,41 +545,55 @@ def bar(division: Division) -> Bar:
 
 
 def _write(page: Page) -> str:
+    return written("template.html", **_values(page))
+
+
+def _values(page: Page) -> dict[str, Any]:
     marks = [(entry, mark) for entry in page.entries for mark in entry.marks]
     found = {mark.rule for _, mark in marks}
     pages = {**{rule.id: rule.page for rule in rules.walk()}, **page.extra}
-    return written(
-        "template.html",
-        page=page,
-        groups=_groups(page.entries),
-        by_rule=_rows((mark.rule, entry.namespace, mark.style) for entry, mark in marks),
-        by_namespace=_rows((entry.namespace, mark.rule, mark.style) for entry, mark in marks),
-        pages=[(rule, _paragraphs(pages[rule])) for rule in sorted(found) if rule in pages],
-        bar=bar,
-        whole=_CLUSTER,
+    return {
+        "page": page,
+        "groups": _groups(page.entries),
+        "by_rule": _rows((mark.rule, entry.namespace, mark.style) for entry, mark in marks),
+        "by_namespace": _rows((entry.namespace, mark.rule, mark.style) for entry, mark in marks),
+        "pages": [(rule, _paragraphs(pages[rule])) for rule in sorted(found) if rule in pages],
+        "bar": bar,
+        "whole": _CLUSTER,
+    }
+
+
+def written(template: str, scripts: Sequence[str] = SCRIPTS, connect: str = "", **values: Any) -> str:
+    """Write a page from one of the templates. All pages have the same style; `scripts` are the files of its script.
+
+    `connect` is the source that the script may ask; it may ask none if that is empty.
+    """
+    return fragment(
+        template,
+        style=Markup(_own("style.css")),  # noqa: S704 - a file of this package
+        script=Markup(_joined(scripts)),  # noqa: S704 - files of this package
+        policy=content_policy(scripts, connect),
+        **values,
     )
 
 
-def written(template: str, **values: Any) -> str:
-    """Write a page from one of the templates. All pages have the same style and script."""
-    style, script = _own("style.css"), _own("script.js")
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+def content_policy(scripts: Sequence[str] = SCRIPTS, connect: str = "") -> str:
+    """Return the Content-Security-Policy of a page (`written`)."""
+    connects = f"connect-src {connect}; " if connect else ""
     return (
-        _environment()
-        .get_template(template)
-        .render(
-            style=Markup(style),  # noqa: S704 - a file of this package
-            script=Markup(script),  # noqa: S704 - a file of this package
-            policy=policy,
-            line=line,
-            several=several,
-            MOST=MOST,
-            **values,
-        )
+        f"default-src 'none'; style-src {_hash(_own('style.css'))}; script-src {_hash(_joined(scripts))}; "
+        f"{connects}img-src data:; base-uri 'none'; form-action 'none'"
     )
+
+
+def fragment(template: str, **values: Any) -> Markup:
+    """Write a part of a page from one of the templates. All values in it are escaped, unless they are parts."""
+    text = _environment().get_template(template).render(line=line, several=several, MOST=MOST, **values)
+    return Markup(text)  # noqa: S704 - the template escapes its values
+
+
+def _joined(scripts: Sequence[str]) -> str:
+    return "".join(map(_own, scripts))
 
 
 def _paragraphs(page: str) -> list[str]:
