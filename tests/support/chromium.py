@@ -59,8 +59,12 @@ class Tab:
 
     def open(self, file: Path) -> None:
         """Open a file, and wait until it is loaded."""
+        self.visit(file.as_uri())
+
+    def visit(self, address: str) -> None:
+        """Open an address, and wait until it is loaded."""
         self.events.clear()
-        self.call("Page.navigate", url=file.as_uri())
+        self.call("Page.navigate", url=address)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(next(self._receive))
 

@@ -18,7 +18,7 @@ LAYERS = (
     ("starter",),
     ("placing",),
     ("lints", "reports"),
-    ("controller",),
+    ("controller", "ui"),
     ("cli",),
     ("__main__",),
 )

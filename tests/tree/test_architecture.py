@@ -22,11 +22,11 @@ HOMES = {
     "aiohttp": {"webhook.http.connection", "webhook.http.port"},
     "cel_expr_python": {"webhook.placing.scheduling.selectors"},
     "click": {"webhook.cli"},
-    "flask": {"webhook.serving.app"},
+    "flask": {"webhook.serving.app", "webhook.ui.server"},
     "jinja2": {"webhook.reports.formats.html", "webhook.starter.text"},
     "kubernetes": {"webhook.cluster.client", "webhook.cluster.watch"},
     "markupsafe": {"webhook.reports.formats.html"},  # Jinja's own foundation, for text that is HTML already
-    "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
+    "werkzeug": {"webhook.serving.app", "webhook.ui.server"},  # Flask's own foundation: its errors, and a server
     "uvloop": {"webhook.serving.worker"},
     "prometheus_client": {
         "webhook.agent.metrics",

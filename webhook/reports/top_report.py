@@ -20,6 +20,9 @@ LONGEST_NAME = 40
 NO_PROCESS = "no process"
 """The state of a container that holds slices, and has no process on a card."""
 
+NOT_REQUESTED = "not requested"
+"""The agent's word for a container that requests no GPU (webhook/agent/observe/view.py)."""
+
 
 class NodeNow(NamedTuple):
     """The known state of a node: its agent's metrics, and its usage record if the agent keeps one and has answered.
@@ -156,7 +159,7 @@ def table(found: Sequence[TopCard]) -> str:
     if not found:
         return "no card and no container is known\n"
     body = [
-        [f"  {cell}" if not number else cell for number, cell in enumerate(_cells(row))]
+        [f"  {cell}" if not number else cell for number, cell in enumerate(row_cells(row))]
         for each in found
         for row in each.rows
     ]
@@ -182,7 +185,8 @@ def _card(each: TopCard) -> str:
     return f"{each.node} GPU {names}: {memory}{outside}{busy}{dead}, {count}"
 
 
-def _cells(row: TopRow) -> Iterator[str]:
+def row_cells(row: TopRow) -> Iterator[str]:
+    """Yield the cells of a container, as people read them. HEAD has the names of the columns."""
     use, record = row.use, row.record
     yield from map(_short, use[:3])
     yield _number(row.slices)

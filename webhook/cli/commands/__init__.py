@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "idle": "show who holds a slice of a shared GPU without work",
     "advise": "advise the right size of what holds slices, by the peaks that were seen",
     "top": "show what each container does on the shared GPUs now",
+    "ui": "show the same as a page in the browser, live",
     "thaw": "thaw the containers that this node's agent has frozen",
     "demo": "take a tour: the real webhook on loopback, and a sample cluster",
     "explain": "show how memory caps are calculated, and who may be paused",

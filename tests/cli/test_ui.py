@@ -1,0 +1,121 @@
+"""`slicewarden ui`: a page on loopback, of a cluster or of files."""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests import ROOT
+from tests.support.node_agents import cluster
+from webhook.cli import main as cli
+from webhook.ui.server import PageServer
+from webhook.usage import document
+from webhook.usage.document import ContainerNow, NodeUsage
+
+SAMPLE = ROOT / "webhook" / "sample"
+POLICY = ["--policy", str(SAMPLE / "policy.yaml")]
+
+
+def record() -> NodeUsage:
+    now = ContainerNow("team", "Job/a", "train-0", "main", "GPU-0", "shared", 1, 7_260_000, 600_000, 3000, 5000, True)
+    return NodeUsage("node-1", 0, 1, now=(now,))
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, str]]:
+    """Run the command, and return the parts of its page once all are there. The address that it printed is `url`."""
+    serve = PageServer.serve_forever
+
+    def run(*arguments: str, names: set[str]) -> dict[str, str]:
+        found = dict[str, str]()
+
+        def serving(server: PageServer) -> None:
+            thread = threading.Thread(target=serve, args=(server, 0.02))
+            thread.start()
+            found["url"] = capsys.readouterr().out.strip()
+            url = urlsplit(found["url"])
+            connection = http.client.HTTPConnection(url.netloc, timeout=300)
+            connection.request("GET", url.path)
+            found["page"] = connection.getresponse().read().decode()
+            connection.close()
+            connection.request("GET", f"{url.path}live")
+            for each in parts(connection.getresponse()):
+                found[each["part"]] = each["html"]
+                if names <= found.keys():
+                    break
+            connection.close()
+            server.shutdown()
+            thread.join()
+
+        monkeypatch.setattr(PageServer, "serve_forever", serving)
+        assert cli.main(["ui", "--no-browser", *POLICY, *arguments]) == 0
+        return found
+
+    return run
+
+
+def parts(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    for line in answer:
+        if line.startswith(b"data: "):
+            yield json.loads(line.removeprefix(b"data: "))
+
+
+def test_files_are_a_page_without_a_cluster(tmp_path: Path, page: Callable[..., dict[str, str]]) -> None:
+    (tmp_path / "usage.json").write_text(document.write(record()))
+    facts = ["--facts", str(SAMPLE / "facts.yaml"), "--from", str(tmp_path / "usage.json")]
+    found = page(*facts, names={"cards", "pools"})
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{43}/", found["url"])
+    assert "train-0" in found["cards"]
+    assert "Tesla-T4" in found["pools"]
+    assert re.findall(r'<section id="(\w+)"', found["page"]) == ["cards", "pools"], "others need a cluster"
+
+
+def test_a_cluster_is_asked_and_what_may_not_be_read_is_named(
+    tmp_path: Path, page: Callable[..., dict[str, str]]
+) -> None:
+    """The API server of this test has agents and no lists of anything else."""
+    answers = {"node-1": (200, document.write(record()).encode())}
+    metrics = b"# TYPE slicewarden_node_use_bytes gauge\nslicewarden_node_usage_unsaved 0\n"
+    with cluster(tmp_path, answers, None, {"node-1": (200, metrics)}) as options:
+        found = page(*options, "--namespace", "team", names={"cards", "pools", "events", "enforcing"})
+    assert "train-0" in found["cards"]
+    assert "nodes without an agent are not known" in found["cards"]
+    for name in ("pools", "events", "enforcing"):
+        assert 'class="unread"' in found[name], name
+    assert "team" in found["page"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--facts", "f", "--kubeconfig", "k"], "--facts needs no cluster"),
+        (["--from", "f", "--context", "c"], "--from needs no cluster"),
+        (["--port", "65536"], "not a number from 0 to 65535"),
+    ],
+)
+def test_options_that_conflict_are_errors(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ui", *POLICY, *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "webhook", "ui", "--no-browser", *POLICY, "--facts", str(SAMPLE / "facts.yaml")]
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout
+    url = urlsplit(run.stdout.readline().strip())
+    connection = http.client.HTTPConnection(url.netloc, timeout=300)
+    connection.request("GET", f"{url.path}live")
+    answer = connection.getresponse()
+    assert next(parts(answer))["part"] == "pools"
+    run.send_signal(signal.SIGINT)
+    said = run.communicate(timeout=300)[1]
+    assert (run.returncode, said) == (0, "note: the page is on this machine alone; Ctrl-C ends it\n")

@@ -1,0 +1,164 @@
+"""`slicewarden ui`: what `top`, `usage`, `idle` and `audit` show as a page on this machine, live."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli import inputs, options, outputs, parser, usages
+from webhook.cli.live import PERIOD, ROUND_SECONDS, Rounds
+from webhook.facts.snapshot import Facts
+from webhook.model import Problem
+from webhook.scan import live
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Api
+    from webhook.engine.engine import Engine
+    from webhook.ui.board import LivePart
+
+POOLS_PERIOD, EVENTS_PERIOD, AUDIT_PERIOD = 15.0, 30.0, 300.0
+"""Seconds between two readings of the pools, of the Events, and of everything that is judged."""
+
+_MORE = (
+    "The page is served on 127.0.0.1 and asks the cluster with your kubeconfig, so you see what you may read there: "
+    "the cards need the rights of slicewarden top, and the other parts the right to `list` what they show. A part "
+    "names what you may not read; --namespace reads one namespace only. Its address has a secret, which is valid until "
+    "the command ends. Nothing is read while no page is open. Without --policy, the pools and what enforcing would "
+    "change are those of ./policies or the sample policy."
+)
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.HelpEpilog(
+        (
+            "slicewarden ui --policy policy.yaml",
+            "slicewarden ui --namespace team-a",
+            "slicewarden ui --no-browser --port 8765",
+            "slicewarden ui --from node-1.txt --facts cluster.json",
+        ),
+        parser.SHOWN | {"0": "the page was ended by Ctrl-C"},
+        more=_MORE,
+        environment=parser.KUBECONFIG,
+    ),
+    help="Show pools and cards, who shares them, their use, Slicewarden's Events, and what enforcing the policy would "
+    "change, as a live page in the browser. The cluster gets no new port: the page is on this machine alone.",
+)
+@options.policy()
+@click.option(
+    "--facts",
+    multiple=True,
+    type=options.PATH,
+    help="the pools of what `slicewarden facts` wrote, and no cluster; repeatable",
+)
+@click.option(
+    "--port", type=parser.Number(0, 65535), default=0, metavar="N", help="port on 127.0.0.1; default: a free one"
+)
+@click.option("--no-browser", is_flag=True, help="only print the address")
+@usages.sources("an answer of an agent's /metrics in a file named after its node, as node-1.txt, or of its /usage")
+def command(
+    policy: str | None,
+    facts: Sequence[str],
+    port: int,
+    no_browser: bool,
+    namespace: str | None,
+    files: Sequence[str],
+    kubeconfig: str | None,
+    context: str | None,
+) -> int:
+    """Serve the page until Ctrl-C."""
+    from webhook.ui import server
+    from webhook.ui.board import Board
+
+    if facts and (kubeconfig or context):
+        raise click.UsageError("--facts needs no cluster: leave out --kubeconfig and --context")
+    inputs.note_sample(policy)
+    engine = inputs.engine(policy)
+    api = None if facts else usages.connected(files, kubeconfig, context)
+    known = Facts.of(item.value for item in inputs.load_facts(facts)) if facts else None
+    board = Board(_parts(api, engine, files, known, namespace), lambda trace: outputs.say(trace.splitlines()))
+    about = (
+        ("cluster", api.configuration.host if api else "none: files"),
+        ("namespace", namespace or "all"),
+        ("policy", f"{engine.policy.name} {engine.policy.digest}"),
+    )
+    keys = server.Keys()
+    with server.listen(port) as listening:
+        port = listening.getsockname()[1]
+        serving = server.PageServer(listening, server.application(board, keys, port, about))
+    board.start()
+    outputs.show(f"http://{server.HOST}:{port}/{keys.token}/\n")
+    outputs.say(["note: the page is on this machine alone; Ctrl-C ends it"])
+    if not no_browser and _graphical():
+        webbrowser.open(f"http://{server.HOST}:{port}/open/{keys.once}")
+    serving.serve_forever()  # which returns after Ctrl-C
+    board.stop()
+    return 0
+
+
+def _graphical() -> bool:
+    """Whether there is a browser with a window. One for a terminal would take the place of this command."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _parts(
+    api: "Api | None", engine: "Engine", files: Sequence[str], known: Facts | None, namespace: str | None
+) -> "list[LivePart]":
+    """Return the parts that can be read: all of a cluster, or those of files."""
+    from webhook.ui import parts
+    from webhook.ui.board import LivePart
+
+    labelled: dict[str, str] = {}
+    rounds = Rounds(api, files, "name", namespace or "", ROUND_SECONDS)
+
+    def cards() -> str:
+        found = rounds()
+        lines = [line.removeprefix("note: ") for line in found.lines]
+        return parts.cards(found.nodes, found.cards, lines, labelled, namespace or "")
+
+    def pools() -> str:
+        facts, problems = _facts(api, engine, namespace) if api else (known or Facts(), ())
+        labelled.update(parts.pools_of_nodes(engine.policy, facts))
+        return parts.pools(engine.policy, facts, problems)
+
+    found = []
+    if api or files:
+        found.append(LivePart("cards", "Cards now", PERIOD, cards))
+    if api or known:
+        found.append(LivePart("pools", "Pools", POOLS_PERIOD, pools))
+    if api:
+        found += [
+            LivePart("events", "Denials and warnings", EVENTS_PERIOD, partial(_events, api, namespace)),
+            LivePart(
+                "enforcing", "If the policy is enforced", AUDIT_PERIOD, partial(_enforcing, api, engine, namespace)
+            ),
+        ]
+    return found
+
+
+def _facts(api: "Api", engine: "Engine", namespace: str | None) -> tuple[Facts, Sequence[Problem]]:
+    from webhook.cluster import listing
+
+    objects, problems = listing.facts(api, [engine.policy], namespace)
+    facts = Facts.of(objects)
+    return facts, (*problems, *live.misnamed(namespace, facts))
+
+
+def _events(api: "Api", namespace: str | None) -> str:
+    from webhook.cluster import event_list
+    from webhook.ui import parts
+
+    return parts.events(*event_list.read(api, namespace))
+
+
+def _enforcing(api: "Api", engine: "Engine", namespace: str | None) -> str:
+    from webhook.reports.formats import html
+    from webhook.scan import cluster
+
+    found, problems, _ = cluster.audited(api, engine, namespace)
+    return html.audit_fragment(found.report(problems, datetime.now(UTC)), found.count)
