@@ -67,7 +67,7 @@ NOT_RUN = {
     r"slicewarden certs keep": "needs a cluster; tests/certs/test_life.py and tests/e2e have one",
     r"slicewarden facts --images": "needs what a registry said; tests/scan/test_reduced.py has it",
     r"slicewarden facts --live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",
-    r"slicewarden (advise|idle|top|usage)": "needs agents; tests/cli/test_usage.py and others have pretended ones",
+    r"slicewarden (advise|idle|top|ui|usage)": "needs agents; tests/cli/test_usage.py and others have pretended ones",
     r"slicewarden serve": "does not end; the last test of this page ends one",
     r"slicewarden demo": "make demo takes the tour; tests/serving/test_webhook.py looks at it",
     r"slicewarden prove": "needs a cluster; tests/cli/test_prove.py has one that is pretended",
