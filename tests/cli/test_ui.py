@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ import pytest
 
 from tests import ROOT
 from tests.support.node_agents import cluster
+from tests.support.usage_books import STEADY, book, usage
 from webhook.cli import main as cli
 from webhook.ui.server import PageServer
 from webhook.usage import document
@@ -26,8 +28,9 @@ POLICY = ["--policy", str(SAMPLE / "policy.yaml")]
 
 
 def record() -> NodeUsage:
+    """A node with a container now, and the two days before."""
     now = ContainerNow("team", "Job/a", "train-0", "main", "GPU-0", "shared", 1, 7_260_000, 600_000, 3000, 5000, True)
-    return NodeUsage("node-1", 0, 1, now=(now,))
+    return replace(usage(book(STEADY), len(STEADY)), now=(now,))
 
 
 @pytest.fixture
@@ -72,11 +75,13 @@ def parts(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
 def test_files_are_a_page_without_a_cluster(tmp_path: Path, page: Callable[..., dict[str, str]]) -> None:
     (tmp_path / "usage.json").write_text(document.write(record()))
     facts = ["--facts", str(SAMPLE / "facts.yaml"), "--from", str(tmp_path / "usage.json")]
-    found = page(*facts, names={"cards", "pools"})
+    found = page(*facts, names={"cards", "pools", "usage"})
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{43}/", found["url"])
     assert "train-0" in found["cards"]
     assert "Tesla-T4" in found["pools"]
-    assert re.findall(r'<section id="(\w+)"', found["page"]) == ["cards", "pools"], "others need a cluster"
+    assert "120.0" in found["usage"]
+    assert found["usage"].count('<figure class="plot"') == 4, "a day and a month, of all pools and of one"
+    assert re.findall(r'<section id="(\w+)"', found["page"]) == ["cards", "pools", "usage"], "others need a cluster"
 
 
 def test_a_cluster_is_asked_and_what_may_not_be_read_is_named(
@@ -86,7 +91,7 @@ def test_a_cluster_is_asked_and_what_may_not_be_read_is_named(
     answers = {"node-1": (200, document.write(record()).encode())}
     metrics = b"# TYPE slicewarden_node_use_bytes gauge\nslicewarden_node_usage_unsaved 0\n"
     with cluster(tmp_path, answers, None, {"node-1": (200, metrics)}) as options:
-        found = page(*options, "--namespace", "team", names={"cards", "pools", "events", "enforcing"})
+        found = page(*options, "--namespace", "team", names={"cards", "pools", "usage", "events", "enforcing"})
     assert "train-0" in found["cards"]
     assert "nodes without an agent are not known" in found["cards"]
     for name in ("pools", "events", "enforcing"):

@@ -86,7 +86,15 @@ def source(function: Callable[..., int]) -> Callable[..., int]:
 
     The command receives one UsageSource for these options and those of `usages`.
     """
+    return _with_source(function, alone=True)
 
+
+def source_and_cluster(function: Callable[..., int]) -> Callable[..., int]:
+    """Add what `source` adds, for a command that may ask a Prometheus and the cluster."""
+    return _with_source(function, alone=False)
+
+
+def _with_source(function: Callable[..., int], *, alone: bool) -> Callable[..., int]:
     @wraps(function)
     def call(
         files: Sequence[str],
@@ -97,7 +105,7 @@ def source(function: Callable[..., int]) -> Callable[..., int]:
         labels: Sequence[tuple[str, str]],
         **more: Any,
     ) -> int:
-        if prometheus and (files or kubeconfig or context):
+        if alone and prometheus and (files or kubeconfig or context):
             raise click.UsageError("--prometheus needs no cluster: leave out --from, --kubeconfig and --context")
         if not prometheus and (prometheus_config or labels):
             raise click.UsageError("--prometheus-config and --match need --prometheus")

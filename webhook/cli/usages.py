@@ -146,6 +146,14 @@ def _usage(file: str, hours: int | None) -> NodeUsage:
         raise Unusable((Problem(file, 0, str(error)),)) from error
 
 
+def sorted_copies(files: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the files that say what is done now, and those with a record of the past. Raises Unusable."""
+    beginnings = {file: beginning(file) for file in files}
+    now = [file for file, data in beginnings.items() if not data.startswith(_SQLITE)]
+    past = [file for file, data in beginnings.items() if data.startswith(_SQLITE) or data.lstrip()[:1] == b"{"]
+    return now, past
+
+
 class Silent(Exception):
     """An agent gave no answer, or no usable one. The text is the reason."""
 

@@ -53,13 +53,22 @@ _PARTS = (("cap", "working", 0, 36), ("context", "idle", 4, 28), ("reserve", "un
 
 def write(report: UsageSums) -> str:
     """Write the page. It shows at most as many rows as a table of the other pages, those with the most card-hours."""
+    return html.written("usage.html", page=_page(report))
+
+
+def fragment(report: UsageSums) -> str:
+    """Write the plots and the rows as a part of another page."""
+    return html.fragment("ui_usage.html", page=_page(report))
+
+
+def _page(report: UsageSums) -> UsagePage:
     names = GROUPS[report.by]
     longest = max((row.cards for row in report.rows), default=0.0)
     about = (
         *((("from", moment(report.since)), ("to", moment(report.at))) if report.at else ()),
         ("a row is a", report.by),
     )
-    page = UsagePage(
+    return UsagePage(
         "Slicewarden usage",
         about,
         tuple(_totals(report)),
@@ -72,7 +81,6 @@ def write(report: UsageSums) -> str:
         ),
         tuple((each, drawn(each)) for each in usage_hours.plots(report.hours)),
     )
-    return html.written("usage.html", page=page)
 
 
 def _totals(report: UsageSums) -> list[UsageTotal]:

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli import inputs, options, outputs, parser, usages
+from webhook.cli import counters, inputs, options, outputs, parser, usages
+from webhook.cli.counters import UsageSource
 from webhook.cli.live import PERIOD, ROUND_SECONDS, Rounds
 from webhook.facts.snapshot import Facts
 from webhook.model import Problem
+from webhook.reports import usage_report
 from webhook.scan import live
+from webhook.usage.account import KEPT_HOURS
 
 if TYPE_CHECKING:
     from webhook.cluster.client import Api
     from webhook.engine.engine import Engine
     from webhook.ui.board import LivePart
 
-POOLS_PERIOD, EVENTS_PERIOD, AUDIT_PERIOD = 15.0, 30.0, 300.0
-"""Seconds between two readings of the pools, of the Events, and of everything that is judged."""
+POOLS_PERIOD, EVENTS_PERIOD, USAGE_PERIOD, AUDIT_PERIOD = 15.0, 30.0, 300.0, 300.0
+"""Seconds between two readings of the pools, of the Events, of past use, and of everything that is judged."""
 
 _MORE = (
     "The page is served on 127.0.0.1 and asks the cluster with your kubeconfig, so you see what you may read there: "
@@ -60,28 +63,29 @@ _MORE = (
     "--port", type=parser.Number(0, 65535), default=0, metavar="N", help="port on 127.0.0.1; default: a free one"
 )
 @click.option("--no-browser", is_flag=True, help="only print the address")
-@usages.sources("an answer of an agent's /metrics in a file named after its node, as node-1.txt, or of its /usage")
+@usages.sources(
+    "an answer of an agent's /metrics in a file named after its node, as node-1.txt, of its /usage, or a usage.sqlite"
+)
+@counters.source_and_cluster
 def command(
     policy: str | None,
     facts: Sequence[str],
     port: int,
     no_browser: bool,
     namespace: str | None,
-    files: Sequence[str],
-    kubeconfig: str | None,
-    context: str | None,
+    source: UsageSource,
 ) -> int:
     """Serve the page until Ctrl-C."""
     from webhook.ui import server
     from webhook.ui.board import Board
 
-    if facts and (kubeconfig or context):
+    if facts and (source.kubeconfig or source.context):
         raise click.UsageError("--facts needs no cluster: leave out --kubeconfig and --context")
     inputs.note_sample(policy)
     engine = inputs.engine(policy)
-    api = None if facts else usages.connected(files, kubeconfig, context)
+    api = None if facts else usages.connected(source.files, source.kubeconfig, source.context)
     known = Facts.of(item.value for item in inputs.load_facts(facts)) if facts else None
-    board = Board(_parts(api, engine, files, known, namespace), lambda trace: outputs.say(trace.splitlines()))
+    board = Board(_parts(api, engine, source, known, namespace), lambda trace: outputs.say(trace.splitlines()))
     about = (
         ("cluster", api.configuration.host if api else "none: files"),
         ("namespace", namespace or "all"),
@@ -107,14 +111,15 @@ def _graphical() -> bool:
 
 
 def _parts(
-    api: "Api | None", engine: "Engine", files: Sequence[str], known: Facts | None, namespace: str | None
+    api: "Api | None", engine: "Engine", source: UsageSource, known: Facts | None, namespace: str | None
 ) -> "list[LivePart]":
     """Return the parts that can be read: all of a cluster, or those of files."""
     from webhook.ui import parts
     from webhook.ui.board import LivePart
 
     labelled: dict[str, str] = {}
-    rounds = Rounds(api, files, "name", namespace or "", ROUND_SECONDS)
+    answers, records = usages.sorted_copies(source.files)
+    rounds = Rounds(api, source._replace(files=answers), "name", namespace or "", ROUND_SECONDS)
 
     def cards() -> str:
         found = rounds()
@@ -127,10 +132,13 @@ def _parts(
         return parts.pools(engine.policy, facts, problems)
 
     found = []
-    if api or files:
+    if api or answers or source.prometheus:
         found.append(LivePart("cards", "Cards now", PERIOD, cards))
     if api or known:
         found.append(LivePart("pools", "Pools", POOLS_PERIOD, pools))
+    if api or records or source.prometheus:
+        used = partial(_usage, api, source._replace(files=records), namespace or "")
+        found.append(LivePart("usage", "A day and a month of use", USAGE_PERIOD, used))
     if api:
         found += [
             LivePart("events", "Denials and warnings", EVENTS_PERIOD, partial(_events, api, namespace)),
@@ -147,6 +155,17 @@ def _facts(api: "Api", engine: "Engine", namespace: str | None) -> tuple[Facts, 
     objects, problems = listing.facts(api, [engine.policy], namespace)
     facts = Facts.of(objects)
     return facts, (*problems, *live.misnamed(namespace, facts))
+
+
+def _usage(api: "Api | None", source: UsageSource, namespace: str) -> str:
+    """Write the use of all hours that the agents keep, from Prometheus if one is named."""
+    from webhook.reports import usage_page
+
+    if api and not source.prometheus:
+        nodes, unseen = usages.ask_all(api, lambda agent: agent.usage(KEPT_HOURS))
+    else:
+        nodes, unseen = counters.read(source, KEPT_HOURS, namespace)
+    return usage_page.fragment(usage_report.sums(nodes, unseen, "namespace", {}, namespace))
 
 
 def _events(api: "Api", namespace: str | None) -> str:

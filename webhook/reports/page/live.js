@@ -2,12 +2,16 @@
 const live = document.querySelector("#live");
 const state = document.querySelector("#state");
 const waiting = new Map();
+const written = new Map();
 let paused = false;
 
-// What a folded part, or a table that can be scrolled, is called: it stays when the text around it changes.
+// What a folded part, or a table that can be scrolled, is called within its section: it stays when other text changes.
 function called(element) {
   if (element.matches("summary")) return `summary ${called(element.parentElement)}`;
-  return element.dataset.fold ?? element.getAttribute("aria-label") ?? element.querySelector("summary")?.textContent ?? "";
+  const summary = element.querySelector(":scope > summary")?.textContent;
+  const own = element.dataset.fold ?? element.getAttribute("aria-label") ?? (element.id || summary);
+  const outer = element.parentElement.closest("details, figure[id]");
+  return outer ? `${called(outer)}\n${own}` : own;
 }
 
 function selected(inside) {
@@ -17,6 +21,10 @@ function selected(inside) {
 
 function put(section, part) {
   const inside = section.querySelector(".part");
+  section.querySelector(".at").textContent = part.at;
+  section.dataset.version = part.version;
+  if (written.get(section) === part.html) return;
+  written.set(section, part.html);
   const open = new Map([...inside.querySelectorAll("details")].map((each) => [called(each), each.open]));
   const aside = new Map([...inside.querySelectorAll(".scroll")].map((each) => [called(each), each.scrollLeft]));
   const focused = inside.contains(document.activeElement) ? called(document.activeElement) : undefined;
@@ -27,8 +35,6 @@ function put(section, part) {
     const same = [...inside.querySelectorAll("summary, .scroll")].find((each) => called(each) === focused);
     same?.focus({ preventScroll: true });
   }
-  section.querySelector(".at").textContent = part.at;
-  section.dataset.version = part.version;
 }
 
 // A part with a selected text is renewed afterwards, so that the text can be copied.
