@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.support import chromium
 from tests.support.chromium import Tab
 from webhook import rules
 from webhook.documents import files
@@ -192,25 +193,7 @@ def test_the_policy_of_the_page_refuses_what_is_put_into_it(tab: Tab, report: Re
 def test_every_text_can_be_read_against_its_ground(tab: Tab, page: str, tmp_path: Path, dark: bool) -> None:
     opened(tab, tmp_path, page)
     tab.look(dark=dark)
-    contrast = """(() => {
-      const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
-      const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
-        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-      const ground = (element) => {
-        for (let each = element; each; each = each.parentElement) {
-          const colour = numbers(getComputedStyle(each).backgroundColor);
-          if (colour[3] !== 0) return colour;
-        }
-      };
-      const texts = [...document.querySelectorAll('body *')].filter((element) => !element.closest('svg, script')
-        && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
-      return texts.map((element) => {
-        const pair = [light(numbers(getComputedStyle(element).color)), light(ground(element))].sort((a, b) => b - a);
-        return [(pair[0] + 0.05) / (pair[1] + 0.05), element.className || element.tagName];
-      }).sort((a, b) => a[0] - b[0])[0];
-    })()"""
-    least, where = tab.evaluate(contrast)
+    least, where = tab.evaluate(chromium.CONTRAST)
     assert least >= 4.5, where  # WCAG 2.2, 1.4.3
 
 

@@ -28,6 +28,26 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 
+CONTRAST = """(() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = numbers(getComputedStyle(each).backgroundColor);
+      if (colour[3] !== 0) return colour;
+    }
+  };
+  const texts = [...document.querySelectorAll('body *')].filter((element) => !element.closest('svg, script')
+    && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
+  return texts.map((element) => {
+    const pair = [light(numbers(getComputedStyle(element).color)), light(ground(element))].sort((a, b) => b - a);
+    return [(pair[0] + 0.05) / (pair[1] + 0.05), element.className || element.tagName];
+  }).sort((a, b) => a[0] - b[0])[0];
+})()"""
+"""The least contrast of a text with its ground in a page, and where it is (WCAG 2.2, 1.4.3)."""
+
 
 class Tab:
     """A tab of the browser. `events` has its console messages, its errors, and every request of the page."""
