@@ -25,6 +25,7 @@ from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports.formats import html
 from webhook.reports.formats.table import by_owner
+from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.results import GroupKind, Judged, Report, Unjudged
 from webhook.scan.sharing import Amount, NodeUse, PoolUse, overview
 from webhook.text.terminal import PLAIN
@@ -281,3 +282,21 @@ def test_the_cost_of_a_page_grows_linearly_with_its_findings() -> None:
 
     first, second, third = map(cost, (100, 200, 300))
     assert third - second <= 1.05 * (second - first)
+
+
+def test_a_part_of_a_live_page_shows_the_worst_objects_of_each_namespace(sample_policy: Policy) -> None:
+    """A tenant who makes thousands of workloads hides none of another namespace, and does not stop the browser."""
+
+    def audited(namespace: str, name: str, action: Action) -> Audited:
+        verdict = Verdict((Result("multiple-slices", action, Finding(("spec",), f"of {name}"), ""),))
+        owner = RootOwner("apps/v1", "Deployment", namespace, name)
+        return Audited("", 0, 0, "v1", "Pod", namespace, name, verdict, (0,), source=owner)
+
+    flood = [audited("a", f"warned-{number}", Action.WARN) for number in range(3000)]
+    judged = (*flood, audited("a", "denied", Action.DENY), audited("b", "other", Action.WARN))
+    text = html.audit_fragment(Report(judged, policy=sample_policy), 3002)
+    assert text.count('class="entry"') == html.MOST_HERE + 1
+    assert "of denied" in text
+    assert "of other" in text
+    assert "2,951 more workloads" in text
+    assert ">1</strong> workloads would be denied" in text

@@ -100,3 +100,11 @@ def test_what_is_idle_is_named() -> None:
     node = NodeNow("n", None, NodeUsage("n", 0, 1, now=(container("shared"), works)))
     text = parts.cards([node], top_report.cards([node]), [], {}, "")
     assert text.count("1h 00m</td>") == 1 + 1, "once with its card, and once among the idle"
+
+
+def test_a_bounded_number_of_containers_is_shown_and_the_others_are_counted() -> None:
+    cards = [TopCard(f"n{number}", A10, tuple(use(f"t{each}", 1, 1) for each in range(30))) for number in range(100)]
+    text = parts.cards([], cards, [], {}, "")
+    assert "And 1,000 more containers" in text
+    assert text.count(">within</td>") == parts.MOST_ROWS
+    assert "3,000 used" in text, "the bar has the use of all"

@@ -98,7 +98,6 @@ def _times(item: Object) -> Iterator[datetime]:
         mapping(item.get("metadata")).get("creationTimestamp"),
     ):
         try:
-            found = datetime.fromisoformat(string(text))
-        except ValueError:
+            yield datetime.fromisoformat(string(text)).astimezone(UTC)
+        except (ValueError, OverflowError):
             continue
-        yield found if found.tzinfo else found.replace(tzinfo=UTC)

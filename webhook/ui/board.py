@@ -10,8 +10,8 @@ from typing import NamedTuple
 from webhook.model import Unusable
 from webhook.reports.formats import html
 
-MOST_WATCHERS = 8
-"""Maximum number of open pages that are renewed."""
+MOST_WATCHERS = 5
+"""Maximum number of open pages that are renewed. A browser opens 6 connections to a host; one is left for a page."""
 
 GRACE = 30.0
 """Seconds for which parts are read after a page was opened, until it asks for what changes."""

@@ -105,6 +105,19 @@ def _pool(name: str, cards: Sequence[TopCard]) -> PoolView:
     return PoolView(name, whole, tuple(map(_card, cards)), len(tenants))
 
 
+def cut(pools: Iterable[PoolView], most: int) -> tuple[tuple[PoolView, ...], int]:
+    """Leave out the containers after the first `most`, and return how many these are. Bars keep the use of all."""
+    left, missing, found = most, 0, []
+    for pool in pools:
+        kept = []
+        for card in pool.cards:
+            kept.append(card._replace(rows=card.rows[:left]))
+            missing += len(card.rows) - len(kept[-1].rows)
+            left -= len(kept[-1].rows)
+        found.append(pool._replace(cards=tuple(kept)))
+    return tuple(found), missing
+
+
 def _card(each: TopCard) -> CardView:
     card = each.card
     if not card.uuid:

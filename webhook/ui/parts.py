@@ -17,6 +17,9 @@ from webhook.ui import memory_view
 IDLE_AFTER = 30 * 60_000
 """Milliseconds without work from which on a container is shown as idle, as in `slicewarden idle`."""
 
+MOST_ROWS = 2_000
+"""Maximum containers that are shown in all: a browser writes them again every 5 seconds."""
+
 MOST_NAMESPACES = 200
 """Maximum namespaces whose Events are shown: those with the latest ones."""
 
@@ -29,9 +32,11 @@ def cards(
     namespace: str,
 ) -> str:
     """Write what the cards and containers do now. `labelled` has the pools of nodes by their labels."""
+    pools, more = memory_view.cut(memory_view.pools(found, memory_view.by_record(nodes, labelled)), MOST_ROWS)
     return html.fragment(
         "ui_cards.html",
-        pools=memory_view.pools(found, memory_view.by_record(nodes, labelled)),
+        pools=pools,
+        more=more,
         neighbours=memory_view.neighbours(found),
         idle=usage_report.idle([node.usage for node in nodes if node.usage], IDLE_AFTER, namespace),
         head=top_report.HEAD,

@@ -8,6 +8,7 @@ origin.
 import hmac
 import json
 import secrets
+import select
 import socket
 import sys
 import threading
@@ -36,8 +37,8 @@ MOST_CONNECTIONS = 32
 SILENCE = 30.0
 """Seconds that a client may take to send a request, or to take a part of an answer."""
 
-ALIVE = 15.0
-"""Seconds between two signs of life on a connection on which nothing changes."""
+LOOK = 1.0
+"""Seconds between two looks at whether a page was left, on a connection on which nothing changes."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -125,7 +126,8 @@ def application(board: Board, keys: Keys, port: int, about: tuple[tuple[str, str
         _allowed(keys, token, "Sec-Fetch-Site", "same-origin")
         if not board.watch():
             abort(HTTPStatus.SERVICE_UNAVAILABLE)
-        response = Response(_events(board), content_type="text/event-stream; charset=utf-8")
+        events = _events(board, request.environ.get("werkzeug.socket"))
+        response = Response(events, content_type="text/event-stream; charset=utf-8")
         response.call_on_close(board.leave)
         return response
 
@@ -150,18 +152,27 @@ def _allowed(keys: Keys, token: str, header: str, value: str) -> None:
         abort(HTTPStatus.FORBIDDEN)
 
 
-def _events(board: Board) -> Iterator[str]:
-    """Yield server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html): each part as JSON."""
+def _events(board: Board, client: socket.socket | None) -> Iterator[str]:
+    """Yield server-sent events until the client has left: each part as JSON.
+
+    https://html.spec.whatwg.org/multipage/server-sent-events.html has the format.
+    """
     seen: dict[str, int] = {}
     yield "retry: 3000\n\n"
-    while not board.stopped:
-        changed = board.changes(seen, ALIVE)
-        for part in changed:
+    while not (board.stopped or (client and _left(client))):
+        for part in board.changes(seen, LOOK):
             seen[part.name] = part.version
             value = {"part": part.name, "version": str(part.version), "at": part.at, "html": part.html}
             yield f"event: part\ndata: {json.dumps(value)}\n\n"
-        if not changed:
-            yield ": alive\n\n"
+
+
+def _left(client: socket.socket) -> bool:
+    """Whether the other end has closed a connection on which it has nothing more to say."""
+    readable, _, _ = select.select([client], [], [], 0)
+    try:
+        return bool(readable) and not client.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True
 
 
 class _Requests(WSGIRequestHandler):

@@ -43,6 +43,9 @@ SCRIPTS = ("script.js",)
 MOST = 500
 """Maximum rows of a table: nodes of a pool, those with the most namespaces first, and holders, the largest first."""
 
+MOST_HERE = 50
+"""Maximum objects of a namespace that a part of another page shows."""
+
 
 class Headline(NamedTuple):
     """A number at the head of the page. `style` is empty or that of a verdict. `least` is true if it may be larger."""
@@ -190,8 +193,16 @@ def audit(report: Report, _: Look, count: int) -> str:
 
 
 def audit_fragment(report: Report, count: int) -> str:
-    """Write the findings of an audit as a part of another page."""
-    return fragment("ui_enforcing.html", **_values(_audited(report, count)))
+    """Write the findings of an audit as a part of another page: of each namespace at most MOST_HERE, the worst ones."""
+    page = _audited(report, count)
+    here, kept = Counter[str](), list[Entry]()
+    for entry in sorted(page.entries, key=lambda entry: _ORDER.index(entry.style)):
+        here[entry.namespace] += 1
+        if here[entry.namespace] <= MOST_HERE:
+            kept.append(entry)
+    return fragment(
+        "ui_enforcing.html", more=len(page.entries) - len(kept), **_values(page._replace(entries=tuple(kept)))
+    )
 
 
 def pools_fragment(pools: tuple[PoolUse, ...], holders: Iterable[Holder], problems: Sequence[Problem]) -> str:

@@ -8,8 +8,8 @@ let paused = false;
 // What a folded part, or a table that can be scrolled, is called within its section: it stays when other text changes.
 function called(element) {
   if (element.matches("summary")) return `summary ${called(element.parentElement)}`;
-  const summary = element.querySelector(":scope > summary")?.textContent;
-  const own = element.dataset.fold ?? element.getAttribute("aria-label") ?? (element.id || summary);
+  const title = element.querySelector(":scope > summary h3") ?? element.querySelector(":scope > summary");
+  const own = element.dataset.fold ?? element.getAttribute("aria-label") ?? (element.id || title?.textContent);
   const outer = element.parentElement.closest("details, figure[id]");
   return outer ? `${called(outer)}\n${own}` : own;
 }
@@ -64,13 +64,19 @@ if (live) {
     renew();
   });
   live.addEventListener("submit", (event) => event.preventDefault());
-  const source = new EventSource(live.dataset.live);
-  source.addEventListener("open", () => say(paused ? "Paused" : "Live"));
-  source.addEventListener("error", () => say("Not connected: slicewarden ui has ended, or too many pages are open"));
-  source.addEventListener("part", (event) => {
-    const part = JSON.parse(event.data);
-    waiting.set(part.part, part);
-    renew();
-  });
+  const connect = () => {
+    const source = new EventSource(live.dataset.live);
+    source.addEventListener("open", () => say(paused ? "Paused" : "Live"));
+    source.addEventListener("error", () => {
+      say("Not connected: slicewarden ui has ended, or too many pages are open");
+      if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+    });
+    source.addEventListener("part", (event) => {
+      const part = JSON.parse(event.data);
+      waiting.set(part.part, part);
+      renew();
+    });
+  };
+  connect();
   document.addEventListener("selectionchange", renew);
 }
