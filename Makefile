@@ -45,7 +45,7 @@ node: $(READY)  ## real kubelets, containerd and NVIDIA's plugin, with the image
 agent: $(READY)  ## the agent on a pretended card: real processes in real cgroups; says in one line what it skips for want of cgroup v2
 	$(BIN)/pytest -rs -m '' tests/agent
 
-browser: $(READY)  ## the HTML reports in Chromium without a window; skipped without one (apt-get install chromium)
+browser: $(READY)  ## the HTML reports and the live page in Chromium without a window; skipped without one (apt-get install chromium)
 	$(BIN)/pytest -rs tests/browser
 
 faults: $(READY)  ## what killed workers, rotated certificates, slow peers and lost API servers cost, counted under load

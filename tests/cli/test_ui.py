@@ -112,6 +112,35 @@ def test_options_that_conflict_are_errors(arguments: list[str], said: str, capsy
     assert said in capsys.readouterr().err
 
 
+def test_the_browser_gets_an_address_that_works_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other users of the machine can read the command line of a browser."""
+    opened, answers = list[str](), list[tuple[int, str | None]]()
+    serve = PageServer.serve_forever
+
+    def serving(server: PageServer) -> None:
+        thread = threading.Thread(target=serve, args=(server, 0.02))
+        thread.start()
+        for _ in range(2):
+            url = urlsplit(opened[0])
+            connection = http.client.HTTPConnection(url.netloc, timeout=300)
+            connection.request("GET", url.path)
+            answer = connection.getresponse()
+            answers.append((answer.status, answer.headers["Location"]))
+            connection.close()
+        server.shutdown()
+        thread.join()
+
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr(PageServer, "serve_forever", serving)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert cli.main(["ui", *POLICY, "--facts", str(SAMPLE / "facts.yaml")]) == 0
+    printed = urlsplit(capsys.readouterr().out.strip())
+    assert printed.path not in opened[0]
+    assert answers == [(303, printed.path), (410, None)]
+
+
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "webhook", "ui", "--no-browser", *POLICY, "--facts", str(SAMPLE / "facts.yaml")]
     run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -90,6 +90,7 @@ def command(
         ("cluster", api.configuration.host if api else "none: files"),
         ("namespace", namespace or "all"),
         ("policy", f"{engine.policy.name} {engine.policy.digest}"),
+        *([("note", note)] if (note := inputs.by_sample(policy)) else []),
     )
     keys = server.Keys()
     with server.listen(port) as listening:
