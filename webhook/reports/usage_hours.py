@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from webhook.reports.plot import BarPlot, PlotBar, PlotPart
+from webhook.text.plot import BarPlot, PlotBar, PlotPart
 from webhook.usage.account import KEPT_HOURS
 from webhook.usage.document import NodeUsage
 from webhook.usage.record import HOUR, HourAmounts

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from webhook.reports import usage_hours
 from webhook.reports.formats import html
-from webhook.reports.plot import BarPlot, DrawnPlot, drawn
 from webhook.reports.usage_report import GROUPS, UsageRow, UsageSums, head, hours, moment, row_cells
+from webhook.text.plot import BarPlot, DrawnPlot, drawn
 
 
 class UsageSegment(NamedTuple):

@@ -1,1 +1,1 @@
-"""Writes text for people: values and lists in messages, corrections of spelling, tables, and lines of a terminal."""
+"""Writes text for people: values and lists in messages, spelling, tables, plots, and lines of a terminal."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.reports.plot import HEIGHT, LEAST_GAP, MOST_TICKS, WIDTH, BarPlot, PlotBar, PlotPart, drawn, scale
+from webhook.text.plot import HEIGHT, LEAST_GAP, MOST_TICKS, WIDTH, BarPlot, PlotBar, PlotPart, drawn, scale
 
 PARTS = PlotPart("cap", "working"), PlotPart("context", "idle"), PlotPart("card", "free")
 
