@@ -262,7 +262,6 @@ def test_top_shows_what_an_agents_own_answer_shows(
         found = json.loads(capsys.readouterr().out)
         assert cli.main(["top", "-o", "json", "--prometheus", url, "-n", "other", "--match", "job=agents"]) == 1
         assert json.loads(capsys.readouterr().out)["cards"] == []
-        twice = [line.replace('job="agents"', 'job="other"') for line in lines if '"b"' in line]
     files = ["--from", str(tmp_path / "node-0.txt"), "--from", str(tmp_path / "usage.json")]
     assert cli.main(["top", "-o", "json", *files]) == 0
     (card,) = json.loads(capsys.readouterr().out)["cards"]
@@ -272,7 +271,10 @@ def test_top_shows_what_an_agents_own_answer_shows(
     assert other["containers"][0]["seenSeconds"] is None
     assert [each["node"] for each in found["unseenNodes"]] == ["c"]
     (tmp_path / "twice").mkdir()
-    with prometheus.serving(tmp_path / "twice", [*lines, *twice]) as url:
+    early = [f"{line.rpartition(' ')[0]} {now - 400}" for line in lines if '"b"' in line]
+    twice = [line.replace('job="agents"', 'job="other"') for line in lines if '"b"' in line]
+    again = [line.replace('job="agents"', 'job="other"') for line in early]
+    with prometheus.serving(tmp_path / "twice", [*early, *again, *lines, *twice]) as url:
         assert cli.main(["top", "--once", "--prometheus", url]) == 2
         assert "it has the GPU GPU-b 2 times" in capsys.readouterr().err
 
