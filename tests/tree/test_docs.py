@@ -39,6 +39,7 @@ ELSEWHERE = {
     "crane": "asks a registry; tests/facts has what it prints",
     "curl": "asks a webhook that runs; the last test of this page has one",
     "docker": "needs a container engine; make image takes the same steps without",
+    "flux": "needs a cluster with Flux; tests/e2e/test_flux.py does what it does",
     "git": "changes a repository of the reader's",
     "grep": "looks for a version in the checksums of a release; tests/signing has them",
     "helm": "needs a cluster, or a chart of the reader's; tests/chart renders ours",
