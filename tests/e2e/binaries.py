@@ -6,7 +6,6 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from tests.e2e.flux import programs as flux
 from tests.e2e.karpenter import program as karpenter
 from tests.e2e.queueing import program as kueue
 from tests.support.go_programs import Missing as Missing
@@ -66,7 +65,6 @@ def main() -> int:
         if not sys.argv[1:]:
             kueue()
             karpenter()
-            flux()
     except Missing as missing:
         say(str(missing))
         return 2

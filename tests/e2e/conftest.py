@@ -13,7 +13,7 @@ from tests.e2e.guard import Guard
 from tests.e2e.objects import TRUSTED, pod
 
 LONGEST = (
-    *("test_certificates", "test_place", "test_audit", "test_kueue", "test_karpenter", "test_flux"),
+    *("test_certificates", "test_place", "test_audit", "test_kueue", "test_karpenter"),
     *("test_outage", "test_manifests"),
 )
 """Modules that take minutes. They come first, so that two processes side by side end at about the same time."""

@@ -33,6 +33,9 @@ from tests.e2e.release import (
 )
 from tests.support.go_programs import Missing
 
+pytestmark = pytest.mark.thorough
+"""It takes four minutes, and seven to build Flux: `make nightly` runs it."""
+
 PAGE = (ROOT / "docs" / "gitops.md").read_text("utf-8")
 POLICY, TEAMS = "gpu-policy/policy.yaml", "teams/map.yaml"
 NAMES = ("slicewarden", "gpu-policy")
