@@ -135,7 +135,7 @@ class Live:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        with server.listen(0) as listening_at:
+        with server.opened(0) as listening_at:
             port = listening_at.getsockname()[1]
             about = (("cluster", "https://c.example"), ("namespace", "all"), ("policy", "sample"))
             running = PageServer(listening_at, server.application(self.board, self.keys, port, about))

@@ -132,7 +132,7 @@ ARGUMENTS = {
 }
 """What each command with formats is given, besides the format."""
 
-OF_A_CLUSTER = {"advise", "agent", "audit", "doctor", "idle", "prove", "top", "usage"}
+OF_A_CLUSTER = {"advise", "agent", "audit", "doctor", "idle", "prove", "top", "ui", "usage"}
 """Commands that need more than files of objects: their own tests try them."""
 
 

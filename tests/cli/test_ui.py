@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -143,7 +144,15 @@ def test_the_browser_gets_an_address_that_works_once(
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "webhook", "ui", "--no-browser", *POLICY, "--facts", str(SAMPLE / "facts.yaml")]
-    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell has its background jobs ignore SIGINT, and so would what they start.
+    run = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     assert run.stdout
     url = urlsplit(run.stdout.readline().strip())
     connection = http.client.HTTPConnection(url.netloc, timeout=300)

@@ -103,7 +103,7 @@ def test_the_key_for_the_browser_opens_once(client: FlaskClient, keys: Keys) -> 
 
 @contextmanager
 def serving(shown: Board, keys: Keys) -> Iterator[int]:
-    with server.listen(0) as listening:
+    with server.opened(0) as listening:
         port = listening.getsockname()[1]
         running = PageServer(listening, server.application(shown, keys, port, ABOUT))
     thread = threading.Thread(target=running.serve_forever, args=(0.02,))
@@ -199,13 +199,13 @@ def _closed() -> Iterator[None]:
 
 
 def test_a_port_in_use_is_one_error() -> None:
-    with server.listen(0) as taken, pytest.raises(Unusable, match="port") as caught:
-        server.listen(taken.getsockname()[1])
+    with server.opened(0) as taken, pytest.raises(Unusable, match="port") as caught:
+        server.opened(taken.getsockname()[1])
     assert "in use" in str(caught.value.problems[0])
 
 
 def test_nothing_listens_beyond_loopback() -> None:
-    with server.listen(0) as listening:
+    with server.opened(0) as listening:
         assert listening.getsockname()[0] == "127.0.0.1"
 
 

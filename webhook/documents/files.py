@@ -265,12 +265,12 @@ def contents(name: str) -> bytes:
     """Return the bytes of a file, or of standard input (`-`). Raises OSError and Unfit."""
     if name == "-":
         return _limited(sys.stdin.buffer)
-    mode = os.stat(name).st_mode  # noqa: PTH116 - a path object costs as much as reading a small file
+    mode = FilePath(name).stat().st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not (stat.S_ISREG(mode) or name.startswith(_STREAMS)):
         raise Unfit("neither a file nor a folder, but a pipe, a socket or a device; a stream is read as -")
-    with open(name, "rb") as file:  # noqa: PTH123 - as above
+    with FilePath(name).open("rb") as file:
         return _limited(file)
 
 

@@ -21,6 +21,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Response as AnyResponse
 
+from webhook.http.listening import listener
 from webhook.model import Problem, Unusable
 from webhook.reports.formats import html
 from webhook.ui.board import Board, ShownPart
@@ -220,9 +221,9 @@ class PageServer(ThreadedWSGIServer):
             super().handle_error(request, client_address)
 
 
-def listen(port: int) -> socket.socket:
+def opened(port: int) -> socket.socket:
     """Listen on loopback at a port; 0 is any free one. Raises Unusable."""
     try:
-        return socket.create_server((HOST, port))
+        return listener(HOST, port)
     except OSError as error:
         raise Unusable((Problem(f"port {port}", 0, error.strerror or str(error)),)) from error

@@ -93,7 +93,7 @@ def command(
         *([("note", note)] if (note := inputs.by_sample(policy)) else []),
     )
     keys = server.Keys()
-    with server.listen(port) as listening:
+    with server.opened(port) as listening:
         port = listening.getsockname()[1]
         serving = server.PageServer(listening, server.application(board, keys, port, about))
     board.start()
