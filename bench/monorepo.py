@@ -104,7 +104,10 @@ def measure(folder: Path, environment: dict[str, str]) -> tuple[str, list[Figure
 
 
 def _others(folder: Path) -> Iterator[tuple[str, list[list[str]]]]:
-    """Yield what renders the overlays and charts by itself, and into kubeconform, if the programs are there."""
+    """Yield the commands of other programs that are installed, each list with the name of its row in the table.
+
+    kustomize renders the overlays, with and without kubeconform behind it, and helm renders the charts.
+    """
     kustomize, helm, conform = programs.kustomize(), programs.helm(), shutil.which("kubeconform")
     overlays = [str(path) for path in sorted(folder.glob("apps/*/overlays/*"))]
     if kustomize:

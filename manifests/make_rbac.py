@@ -33,7 +33,7 @@ class Right(NamedTuple):
 
 
 def _facts(*reaches: Reach) -> Iterator[Right]:
-    """Yield what the kinds of facts need that are read so far."""
+    """Yield the rights to read the kinds of facts with one of these reaches."""
     for kind in kinds.walk():
         if kind.reach in reaches:
             why = "" if kind.needed is kinds.always else (kind.needed.__doc__ or "").partition("\n")[0]
@@ -55,7 +55,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def _listed() -> set[Right]:
-    """Return what the audit lists everywhere. What is judged is listed always."""
+    """Return the rights to list all that the audit reads. Every policy needs those to the kinds that it judges."""
     judged = {Right(each.group, each.resource) for each in load_sample().workloads.values()}
     judged |= {Right(group, kinds.RESOURCES[group, kind].plural) for group, kind in DEVICES}
     found = {Right("admissionregistration.k8s.io", plural, "To say what the fallback holds.") for plural in POLICIES}

@@ -1,4 +1,4 @@
-"""Keeps the usage record of the node: it counts at each look, saves once a minute, and answers who used what."""
+"""Keeps the usage record of the node: it counts at each look at the cards, saves once a minute, and reports the use."""
 
 import threading
 import time
@@ -33,8 +33,8 @@ class UsageRecorder(Watcher):
 
     `slices` returns which containers have slices, and `frozen` those that the agent has frozen. Without a `store` the
     counts are only in memory, for as long as the agent runs. `boot` identifies the node's boot, and `wall` is the time
-    of day in seconds. `usage` may be called by another thread. `saver` saves in the background, because no look may
-    wait for a disk.
+    of day in seconds. `usage` may be called by another thread. `saver` saves in the background, so that the agent
+    never waits for a disk before it looks at the cards again.
     """
 
     def __init__(

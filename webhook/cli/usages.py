@@ -208,9 +208,9 @@ def ask_all(
     took: dict[str, float] | None = None,
     only: Collection[str] | None = None,
 ) -> tuple[list[Found], list[UnseenNode]]:
-    """Ask the agents of all nodes, and return the names of nodes without an answer.
+    """Ask the agents of all nodes by `ask`. Return their answers, and the nodes without an answer with the reasons.
 
-    Raises Unusable if no agents are listed.
+    Raises Unusable if the agents cannot be listed.
 
     `longest` is in seconds, for all agents together. `took` keeps the seconds that each node took: slow nodes are asked
     last, so that they do not use up the time of the others. `only` has the names of the nodes to ask; None for all.

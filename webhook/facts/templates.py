@@ -13,7 +13,7 @@ from webhook.policy.model import Policy
 def slim(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *, plugin: bool) -> dict[str, Any]:
     """Keep the parts of a pod or a template that rules read.
 
-    For a device `plugin`, keep the names of its ConfigMap too.
+    For a device `plugin`, also keep its image, its programs, and the names of its ConfigMap and configuration file.
     """
     annotations = {
         key: value
@@ -112,7 +112,7 @@ _CONFIG_FILE = "--config-file"
 
 
 def _command(container: Mapping[str, Any], *, plugin: bool) -> list[str]:
-    """Return the words that show what a container runs, and the name of the plugin's file."""
+    """Return the words that show what a container runs, and the name of the device plugin's configuration file."""
     words = [word for key in ("command", "args") for word in sequence(container.get(key)) if isinstance(word, str)]
     told = (*_PROGRAMS, LABELLER) if plugin else (LABELLER,)
     read = []

@@ -1,8 +1,9 @@
 """What a container sees of GPUs, in one line of JSON: device files, NVML's and CUDA's devices, and memory if asked for.
 
 Any Python from 3.9 on runs this file. It imports the standard library alone, opens NVIDIA's libraries at run time, and
-never computes. Each look has a process of its own, so that a library that crashes or hangs costs that look alone, and
-all memory is given back. The report (sighting.py reads it) has at most 4,096 bytes, as a termination message may have.
+never computes. It looks in several ways: at files, through NVML, through CUDA, and by taking memory. Each look is a
+function that runs in a process of its own: a library that crashes or hangs costs only that look, and all memory is
+given back. The report (sighting.py reads it) has at most 4,096 bytes, as a termination message may have.
 """
 
 from __future__ import annotations
@@ -279,7 +280,7 @@ def _add(devices: list[SEEN], device: SEEN) -> None:
 
 
 def cuda(context: bool) -> Callable[[float], Iterator[SEEN]]:
-    """Return a look that lists CUDA's devices, and makes a context on the first if asked to."""
+    """Return the function that lists CUDA's devices, and creates a context on the first one if `context`."""
 
     def look(_: float) -> Iterator[SEEN]:
         seen: SEEN = {"count": 0, "uuids": [], "context": None, "why": ""}
@@ -340,7 +341,7 @@ CHUNK = 256
 
 
 def memory(bound: int) -> Callable[[float], Iterator[SEEN]]:
-    """Return a look that takes MiB from the driver up to a bound, and gives them back."""
+    """Return the function that allocates MiB from the driver up to a bound, and frees them."""
 
     def look(until: float) -> Iterator[SEEN]:
         library = first_device()
@@ -499,7 +500,7 @@ FRAMEWORKS: dict[str, tuple[str, Callable[[int], Taking]]] = {
 
 
 def framework(name: str, bound: int) -> Callable[[float], Iterator[SEEN]]:
-    """Return a look that takes MiB with a framework up to a bound."""
+    """Return the function that allocates MiB with a framework up to a bound."""
 
     def look(until: float) -> Iterator[SEEN]:
         source = FRAMEWORKS[name][1](bound)
@@ -524,10 +525,10 @@ def framework(name: str, bound: int) -> Callable[[float], Iterator[SEEN]]:
 
 
 def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> tuple[SEEN, bool]:
-    """Run a look in a process of its own, and return the last that it said, with the `error` that ended it early.
+    """Run a look in a process of its own, and return its last report, with the `error` that ended it early.
 
-    Also return whether its process has gone, with all that it took: one may be stuck in a driver. The look is told to
-    be done a little before the process is killed, so that it can give back what it took.
+    Also return whether its process has ended, and so freed its memory: one may be stuck in a driver. The look has to
+    end a little before the process is killed, so that it can free the memory itself.
     """
     end = time.monotonic() + seconds
     reader, writer = os.pipe()
@@ -555,7 +556,7 @@ def apart(look: Callable[[float], Iterator[SEEN]], seconds: float) -> tuple[SEEN
 
 
 def _say(look: Callable[[float], Iterator[SEEN]], until: float, seconds: float, writer: int) -> None:
-    """Write each thing that a look says in a line, and end this process. Libraries print to nowhere."""
+    """Write each report of a look in a line, and end this process. Output of libraries is dropped."""
     last: SEEN = {}
     try:
         for ending in (signal.SIGALRM, signal.SIGTERM):
@@ -636,9 +637,9 @@ LISTS = ("names", "devices", "uuids")
 
 
 def look_around(options: argparse.Namespace) -> SEEN:
-    """Make each look, and return the report. A look that is late leaves its share of the time to no other.
+    """Run each look, and return the report. Each gets an equal share of the time that is left.
 
-    After one whose process has not gone, none takes memory: the process may still have some.
+    After a look whose process has not ended, none takes memory, because that process may still have some.
     """
     wanted = FRAMEWORKS if "all" in options.framework else dict.fromkeys(options.framework)
     installed = [name for name in FRAMEWORKS if name in wanted and find_spec(FRAMEWORKS[name][0])]

@@ -1,5 +1,7 @@
 """Starts the pods of a run, one at a time, reads what they saw, and leaves nothing behind.
 
+Each pod tries one way to a GPU (`ways.py`). The honest pod tries none: it requests a GPU, and shows what
+a pod with a GPU sees.
 Each pod ends by itself (`activeDeadlineSeconds`), and belongs to the run's object. After a sudden end of a run, the
 next one deletes what it left.
 """
@@ -28,7 +30,7 @@ from webhook.proving.ways import GPUWay
 from webhook.text.words import line, several
 
 PAUSE = 1.0
-"""Seconds between two looks at a pod, but for the first ones."""
+"""Seconds between two readings of a pod, except the first ones."""
 
 PODS, CONFIG_MAPS = "pods", "configmaps"
 
@@ -147,7 +149,7 @@ class ProbeRunner:
         return Tried(tried.target, (*self._ran(tried).shown, *self._changes(tried)))
 
     def _ran(self, tried: Tried) -> Tried:
-        """Start the pods.
+        """Start the honest pod, and then one for each way that admission let in.
 
         A patched way is shut only if its pod saw no card on the node on which the honest pod saw one. A way that
         admission let in unchanged stays open, whatever its pod saw.
@@ -216,7 +218,7 @@ class ProbeRunner:
             return made.pod, _seen(self._ending(made.pod), node)
 
     def _changes(self, tried: Tried) -> Iterator[Shown]:
-        """Try the ways of a pod that exists, on pods of the run that never start."""
+        """Try the ways that change an existing pod, on pods of the run that never start."""
         target, policy = tried.target, self._policy
         ways = [*changes.changes(policy, target)]
         if tried.shown[0].outcome is not Outcome.ADMITTED:
@@ -297,7 +299,7 @@ def _uid(item: Object | None) -> str:
 
 
 def _pauses(seconds: int) -> Iterator[float]:
-    """Yield the pauses between looks for so many seconds: some short ones, and then a second each."""
+    """Yield the pauses between readings of a pod for this many seconds: some short ones, and then a second each."""
     yield from (0.1, 0.2, 0.3, 0.4)
     yield from repeat(PAUSE, seconds - 1)
 
@@ -318,7 +320,7 @@ def _unchanged(ways: Iterable[GPUWay], target: ProbeTarget, why: str) -> Iterato
 
 
 def _unrun(shown: Shown) -> Shown:
-    """Return the outcome of a way whose pod is never started."""
+    """Return the outcome of a way to a GPU. If it is open, the message says why its pod is never started."""
     return _unstarted(shown, running.unrun(shown.way)) if shown.way and shown.outcome is Outcome.OPEN else shown
 
 

@@ -83,7 +83,7 @@ class TakenMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Everything that a probe saw. A text in place of a look is the reason why the probe could not look."""
+    """Everything that a probe saw. A text in place of a result is the reason why there is none."""
 
     files: SeenFiles | str
     nvml: SeenCards | str

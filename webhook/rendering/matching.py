@@ -55,7 +55,10 @@ def finished(item: Item, job: Job, *, flux: bool) -> Item:
 
 
 def is_guessed(item: Item, job: Job) -> bool:
-    """Whether an object that is judged, or deploys others, has a placeholder whose value in Flux may differ."""
+    """Whether Flux may fill in a placeholder of an object otherwise than `variables.substituted` does.
+
+    Objects that are neither judged nor deploy others do not count.
+    """
     value, kind = item.value, group_kind(item.value)
     if job.variables is None or _is_disabled(value, job) or not job.variables.guesses(value):
         return False

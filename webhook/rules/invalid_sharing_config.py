@@ -1,13 +1,14 @@
-"""NVIDIA's device plugin would not start with a sharing configuration.
+"""A sharing configuration would keep NVIDIA's device plugin from starting.
 
 Kubernetes stores any text in a ConfigMap. The plugin reads it at its next start, which may be weeks later, and exits:
-the node then offers no GPU at all. `timeSlicing.replicas` without `resources`, which many tutorials show, is such a
-text; so is `replicas: 1` (k8s-device-plugin v0.20.0 api/config/v1). The rule reads the text as the plugin does: the
-YAML, the section that is not in use, flags, and values that only GPU Feature Discovery reads.
+the node then offers no GPU at all. Two texts that do this are `timeSlicing.replicas` without `resources`, which many
+tutorials show, and `replicas: 1` (k8s-device-plugin v0.20.0 api/config/v1). The rule reads all that the plugin reads:
+also the section (`timeSlicing` or `mps`) that is not in force, the flags, and values that only GPU Feature Discovery
+uses.
 
-The rule assumes a GPU on the node, and MPS_ROOT as the Helm chart and the GPU Operator set it. It does not know other
-variables that override a flag of the text. It does not read texts that no configuration needs, and says so: more than
-100 levels or 5,000 values, and YAML that readers interpret differently.
+The rule assumes that the node has a GPU, and that MPS_ROOT is set as by the Helm chart and the GPU Operator. It does
+not know other environment variables that override a flag of the text. It refuses texts that it cannot judge, and says
+so: those with more than 100 levels or 5,000 values, and YAML that readers interpret differently.
 
 Way out: correct the place that the message names. To share nothing, leave `sharing` out.
 """

@@ -1,4 +1,4 @@
-"""`slicewarden agent`: what each container really uses of this node's GPUs."""
+"""`slicewarden agent`: report each container's real use of this node's GPUs, and act on it as the policy says."""
 
 import os
 import signal

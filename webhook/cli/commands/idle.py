@@ -1,4 +1,4 @@
-"""Implements `slicewarden idle`: lists the containers that have a slice of a shared card and do no work."""
+"""`slicewarden idle`: list the containers that have a slice of a shared card and do no work."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`slicewarden top`: what each container does on the shared cards now."""
+"""`slicewarden top`: show the work of each container on the shared cards now."""
 
 import math
 import shutil

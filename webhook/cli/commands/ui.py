@@ -1,4 +1,4 @@
-"""`slicewarden ui`: what `top`, `usage`, `idle` and `audit` show as a page on this machine, live."""
+"""`slicewarden ui`: serve a live page on this machine with the contents of `top`, `usage`, `idle` and `audit`."""
 
 import os
 import sys

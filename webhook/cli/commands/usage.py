@@ -1,4 +1,4 @@
-"""`slicewarden usage`: who held and used the shared cards, and for how long."""
+"""`slicewarden usage`: report who held and used the shared cards, and for how long."""
 
 from collections.abc import Sequence
 

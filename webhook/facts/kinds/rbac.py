@@ -26,7 +26,10 @@ def read(item: Object, namespace: str, name: str) -> Fact:
 
 
 def kept(item: Object) -> Part | None:
-    """Keep the rules that give the right of trust, and every binding; nothing of a role that does not give it."""
+    """Keep every binding, and the rules of a role that give the right of trust (`rights.py`). Drop other roles.
+
+    The ClusterRole `slicewarden-trusted` is kept even without such rules.
+    """
     return rights.kept(item)
 
 
