@@ -14,7 +14,7 @@ DONE, WAITS = "done", "waits"
 """Outcomes of an action. Any other text is the reason why it failed."""
 
 PERIOD = 1.0
-"""Seconds between two looks."""
+"""Seconds between two looks. At a look the agent reads the cards and finds their containers, and each part acts."""
 
 
 class NodeAction(NamedTuple):

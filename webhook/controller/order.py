@@ -51,8 +51,8 @@ class Seen(NamedTuple):
 
     `held` are the digests that every replica has loaded; empty if a replica does not answer, or if there is none.
     `releases` are those of all replicas; None while one does not answer. `called` is true if every API server calls
-    both configurations as they are, and none that has no webhooks. `drained` is true if none of this has changed for as
-    long as a request may take.
+    the paths that both webhook configurations name now, and no path of a configuration without webhooks. `drained` is
+    true if none of this has changed for as long as a request may take.
     """
 
     held: frozenset[str]

@@ -152,9 +152,9 @@ class Engine:
         return Engine(self.policy, self.rules, lenient=True)
 
     def _before(self, request: Request, old: Object, facts: Facts, allowance: Allowance) -> "_Case | None":
-        """Return the case of the object that is replaced.
+        """Return the object that a request replaces, as a case to judge; None if that object is too large.
 
-        If it is too large, there is none, and the whole new object counts as new.
+        Without it, every finding on the new object counts as new.
         """
         if request.operation != UPDATE:
             return _Case(request, Counted(old), facts, allowance)
@@ -279,7 +279,7 @@ class Engine:
 
 @immutable
 class _Case:
-    """An object to judge, whose entries have been paid for, and the one that it replaces. `seen` gets its reviews."""
+    """An object to judge, and the one that it replaces. Their entries have been counted. `seen` gets its reviews."""
 
     request: Request
     counted: Counted

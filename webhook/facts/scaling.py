@@ -94,7 +94,7 @@ def _stated(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _leaves_no_gpu(key: str, operator: str, values: Sequence[str]) -> bool:
-    """Whether only machines without GPUs of NVIDIA meet a requirement. One without GPUs has none of these labels."""
+    """Whether a requirement excludes machines with NVIDIA's GPUs. A machine without GPUs has none of these labels."""
     if _GPU_OF not in key:
         return False
     if key.endswith(_MANUFACTURER) and operator in ("In", "NotIn"):
@@ -105,7 +105,10 @@ def _leaves_no_gpu(key: str, operator: str, values: Sequence[str]) -> bool:
 
 
 def _allowed(stated: Sequence[tuple[str, str, list[str]]]) -> dict[str, list[str]]:
-    """Return the values that are left for each key of which values are listed. A node meets all requirements."""
+    """Return the values that a node's labels may have, by key. Keys without a requirement `In` are left out.
+
+    A node meets all requirements, so only values that all of them allow are left.
+    """
     allowed: dict[str, dict[str, None]] = {}
     for key, operator, values in stated:
         if operator == "In":

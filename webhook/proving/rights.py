@@ -32,11 +32,11 @@ _OF_A_RUN = {
     ChangeCall.BIND: ("create",),
     ChangeCall.DEBUG: ("patch",),
 }
-"""In the namespace of the pods."""
+"""The verbs that a run needs in the namespace of its pods, by resource."""
 
 
 def rights(policy: Policy, namespace: str) -> Iterator[ProbeRight]:
-    """Yield the rights for a run in a namespace, under a policy whose facts are read."""
+    """Yield the rights that a run in a namespace needs, with those to read the facts that the policy needs."""
     for resource, verbs in _OF_A_RUN.items():
         yield ProbeRight(str(resource), verbs, namespace)
     for group, plural in sorted({(of.group, of.plural) for of in (*listing.resources(policy), *RESOURCES)}):

@@ -1,4 +1,4 @@
-"""Renders the roots among the files of a run: with kustomize and helm, or from the files only."""
+"""Renders the roots (kustomizations, charts) among the files of a run, by kustomize and helm or from the files only."""
 
 import os
 from collections import defaultdict
@@ -196,7 +196,7 @@ class _Run:
     # Charts
 
     def _with_charts(self, jobs: list[Job]) -> list[Job]:
-        """Return the work with the objects of the charts that its kustomizations include; each is rendered once."""
+        """Return the jobs, with the objects of the charts that their kustomizations include. Each is rendered once."""
         included, found = dict[ChartEntry, Installed](), dict[ChartEntry, list[Item]]()
         for job in jobs:
             for entry in job.found.charts:

@@ -197,9 +197,9 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: the fallback lets a volume without a mount pass if every mount of it would be harmless.
+    """Weaker: a volume that no container mounts passes if a read-only mount of its path could be harmless.
 
-    It also lets a read-only mount pass of a path that the kubelet would create.
+    A read-only mount passes, too, if the kubelet would create its path.
     """
     below = "m.?recursiveReadOnly.orValue('')"
     reads = (

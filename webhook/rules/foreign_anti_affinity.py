@@ -85,7 +85,10 @@ def _selects(selector: Object) -> bool:
 
 
 def _names_one(selector: Object, at: Path, own: str) -> bool:
-    """Whether a selector of namespaces matches no other than the pod's own, because it names it."""
+    """Whether a namespace selector requires the name of the pod's own namespace, and so matches no other.
+
+    If the pod's namespace is not known (`own` is empty), any single name will do.
+    """
     named = [{text(section(selector, "matchLabels", at), NAME_LABEL, (*at, "matchLabels"))} - {""}]
     for index, each in entries(selector, "matchExpressions", at):
         place = (*at, "matchExpressions", index)

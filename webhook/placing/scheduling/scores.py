@@ -82,7 +82,7 @@ def _preference(pod: PodInfo, node: NodeInfo) -> int:
 
 
 def _least(pod: PodInfo, node: NodeInfo) -> int:
-    """Score what is left of cpu and memory (plugins/noderesources/least_allocated.go)."""
+    """Score the cpu and memory that a node has left with the pod (plugins/noderesources/least_allocated.go)."""
     return _average(
         max(bound - node.weight[name] - pod.weighs.get(name, 0), 0) * MOST // bound
         for name in (CPU, MEMORY)
@@ -91,7 +91,7 @@ def _least(pod: PodInfo, node: NodeInfo) -> int:
 
 
 def _most(pod: PodInfo, node: NodeInfo) -> int:
-    """Score how much of the asked extended resources is in use (plugins/noderesources/most_allocated.go)."""
+    """Score the use of the requested extended resources (plugins/noderesources/most_allocated.go)."""
     return _average(
         min(node.used[name] + amount, node.allocatable[name]) * MOST // node.allocatable[name]
         for name, amount in pod.asks.items()
@@ -105,7 +105,10 @@ def _average(scores: Iterable[int]) -> int:
 
 
 def _balance(pod: PodInfo, node: NodeInfo) -> int:
-    """Score how much more evenly cpu and memory are used (plugins/noderesources/balanced_allocation.go)."""
+    """Score how much more evenly a node uses cpu and memory with the pod than without it.
+
+    (plugins/noderesources/balanced_allocation.go)
+    """
     if not any(pod.asks.get(name) for name in (CPU, MEMORY)):
         return 0
     before = _evenness(node.used, node.allocatable)
