@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +23,9 @@ from tests.support.records import trying
 from webhook.catalog.names import Names
 from webhook.cel.clauses import Clause
 from webhook.facts.snapshot import Facts
+from webhook.fallback.answers import ValidationActions
 from webhook.fallback.params import Params
-from webhook.fallback.policies import fallback
+from webhook.fallback.policies import AUDITED, fallback
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
 from webhook.policy.model import KUEUE_LABEL, AllowedPath, Policy, PriorityScope, Queue
@@ -145,6 +147,34 @@ def test_a_pool_that_allows_host_ipc_allows_it_to_its_own_pods_only(evaluator: E
         assert into.missed.get("host-namespaces", []) == []
         found[name] = "host-namespaces" in into.denied
     assert [name for name, denied in found.items() if not denied] == ["its own", "its own, not patched"]
+
+
+@pytest.mark.parametrize("trust", [["trusted"], ["trusted", "untrusted"]])
+def test_a_pod_with_a_number_of_slices_that_is_only_recorded_keeps_to_the_other_rules(
+    evaluator: Evaluator, trust: list[str]
+) -> None:
+    document = yaml.safe_load((ROOT / "policies" / "sample.yaml").read_text("utf-8"))
+    shared = next(pool for pool in document["spec"]["pools"] if pool["name"] == "shared")
+    shared |= {"trust": trust, "maxActiveDeadlineSeconds": 3600, "scheduler": "gangs"}
+    policy, facts = policy_of(yaml.safe_dump(document)), facts_of(FACTS)
+    made = fallback(policy, walk(), ValidationActions.BY_RULE)
+    by = evaluator.compiled(each for each in made if not each["metadata"]["name"].endswith(AUDITED))
+    lifts = {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/run/mine"}
+    for level, number in (("trusted", 1), ("trusted", 2), *([("untrusted", 1)] if "untrusted" in trust else [])):
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "x", "namespace": "vision", "annotations": {"slicewarden.dev/trust": level}},
+            "spec": {
+                "nodeSelector": dict(shared["nodes"]["matchLabels"]),
+                "tolerations": shared["tolerations"],
+                "containers": [
+                    {"name": "c", "env": [lifts], "resources": {"limits": {"nvidia.com/gpu": str(number)}}},
+                ],
+            },
+        }
+        found = evaluator.judge(by, request_for(pod), facts)
+        assert {"lifted-limit", "long-stay", "other-scheduler", "uncapped-memory"} <= found.rules, (level, number)
 
 
 def test_a_path_of_the_shared_memory_is_denied_as_the_engine_denies_it(evaluator: Evaluator) -> None:

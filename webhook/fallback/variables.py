@@ -189,11 +189,11 @@ def _placed(policy: Policy, reads: bool) -> Iterator[Variable]:
     yield "right", f"size(object.spec.?resourceClaims.orValue([])) > 0 ? variables.willing : {right}"
     yield from SELECTION
     yield "held", _those(policy, _held)
-    yield (
-        "pools",
-        "(size(variables.right) > 0 ? variables.right : variables.willing)"
-        ".filter(p, p in variables.held && (p in variables.shared || p in variables.fitting))",
-    )
+    right = "(size(variables.right) > 0 ? variables.right : variables.willing)"
+    right += ".filter(p, p in variables.held && (p in variables.shared || p in variables.fitting))"
+    # A pod that is held to another shared pool runs there, if its only fault is a number of slices that is recorded.
+    other = "variables.willing.filter(p, p in variables.held && p in variables.shared)"
+    yield "pools", f"[{right}].map(some, size(some) > 0 ? some : {other})[0]"
 
 
 def _those(policy: Policy, which: Callable[[Pool], str]) -> str:

@@ -318,8 +318,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         "no pool takes a pod that asks for this; request what a pool offers, or ask for a grant of trust",
     )
     yield Clause(
-        f"{asked} || !({taken}) || size(variables.pools) > 0"
-        " || variables.held.exists(p, p in variables.willing && p in variables.shared)",
+        f"{asked} || !({taken}) || size(variables.pools) > 0",
         "the pod is not held to the nodes of its pool; Slicewarden's mutating webhook writes that, and did not run, or "
         "the pod's own node selection excludes them",
     )
