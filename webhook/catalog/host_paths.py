@@ -261,11 +261,28 @@ pkg/csi/cinder/openstack/openstack_volumes.go).
 """
 
 OPTION = "-"
-"""The beginning of an option of a program, and of no server's name.
+"""The beginning of an option of a program, and of no server's name."""
 
-No API server checks the server of `nfs`, or the monitors of `cephfs`, which kubelets mount before Kubernetes 1.31
-(kubernetes pkg/apis/core/validation/validation.go).
+MONITORS = "monitors"
+"""The field of `cephfs` that lists servers."""
+
+SERVERS = {"nfs": ("server",), "cephfs": (MONITORS,), "rbd": ("pool", "image")}
+"""Sources of volumes, each with the fields that a program of the node gets as words of its command line.
+
+No API server checks them (kubernetes pkg/apis/core/validation/validation.go). Kubelets mount `cephfs` and `rbd` before
+Kubernetes 1.31. They run `rbd status IMAGE` and `rbd map POOL/IMAGE`, which take every setting of Ceph as an option, a
+folder of libraries too (pkg/volume/rbd/rbd_util.go).
+
+For `cephfs` they run `mount -t ceph -o name=USER,secret=KEY MONITOR:PATH` (pkg/volume/cephfs/cephfs.go). A comma in the
+user, or in the key of a Secret, which nobody sees here, adds the option `bind`. Then mount(8) mounts a folder of the
+node that has this name, such as a link which a pod has left in its own emptyDir. So no monitor may have a slash.
 """
+
+
+def misread(field: str, value: str) -> bool:
+    """Return whether a program of the node reads a value in such a field as an option, or as a path of the node."""
+    return value.startswith(OPTION) or (field == MONITORS and "/" in value)
+
 
 SHARED_MEMORY = (
     "/dev/shm",  # noqa: S108 - a path of nodes

@@ -113,7 +113,7 @@ def _clauses(policy: Policy) -> Iterator[str]:
     yield f"{filled('pod.?spec.?tolerations')}.exists(t, {key} in {array(keys_of_taints)})"
     if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
         yield from (filled(f"pod.?spec.?{each}", "false") for each in ("hostPID", "hostIPC"))
-        sources = " || ".join(f"v.?{each}.hasValue()" for each in ("hostPath", "cephfs", *host_paths.NODE_DISKS))
+        sources = " || ".join(f"v.?{each}.hasValue()" for each in ("hostPath", "cephfs", "rbd", *host_paths.NODE_DISKS))
         option = f"{filled('v.?nfs.?server', text(''))}.startsWith({text(host_paths.OPTION)})"
         yield f"{filled('pod.?spec.?volumes')}.exists(v, {sources} || {option})"
         yield filled("pod.?spec.?securityContext.?windowsOptions.?hostProcess", "false")

@@ -133,17 +133,19 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
 
 
 def _servers(volume: Object, at: Path, exposure: Exposure) -> None:
-    found: list[tuple[Path, str]] = []
-    if volume.get("nfs") is not None:
-        place = (*at, "nfs")
-        found.append(((*place, "server"), text(section(volume, "nfs", at), "server", place)))
-    if volume.get("cephfs") is not None:
-        place = (*at, "cephfs")
-        monitors = texts(section(volume, "cephfs", at), "monitors", place)
-        found += [((*place, "monitors", index), monitor) for index, monitor in monitors]
-    for path, server in found:
-        if server.startswith(host_paths.OPTION):
-            exposure.add("mount_options", Opening(path, "server", server))
+    """Find names of servers, and of what they offer, that a program of the node reads as something else."""
+    for source, names in host_paths.SERVERS.items():
+        if volume.get(source) is None:
+            continue
+        place, found = (*at, source), section(volume, source, at)
+        for name in names:
+            if name == host_paths.MONITORS:
+                some = [((*place, name, index), "server", value) for index, value in texts(found, name, place)]
+            else:
+                some = [((*place, name), name, text(found, name, place))]
+            for path, what, value in some:
+                if host_paths.misread(name, value):
+                    exposure.add("mount_options", Opening(path, what, value))
 
 
 def _accesses(pod: Pod) -> Mapping[str, Access]:

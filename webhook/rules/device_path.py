@@ -24,7 +24,8 @@ The rule judges pods that request a GPU, and pods that nothing keeps off GPU nod
 
 A volume of a cloud's disk, `fc` or `iscsi` in a pod names a disk, which may be one of the node's own. With it a
 container writes the node's files, so it is refused. The same disk in a PersistentVolume passes: an administrator makes
-it. So is a server of `nfs` or `cephfs` that begins with a dash: no name does, and a program reads an option there.
+it. So is a server of `nfs` or `cephfs`, and a pool or an image of `rbd`, that begins with a dash: no name does, and a
+program reads an option there. A monitor of `cephfs` with a slash is refused too: it may be a path of the node.
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
@@ -67,7 +68,11 @@ def check(review: PodReview) -> Iterator[Finding]:
             f"claim the disk by a PersistentVolumeClaim{review.agents_way}",
         )
     for path, name, value, _ in review.exposure.mount_options:
-        yield Finding(path, f"{name} {shown(value)} begins with a dash, as no server's name does; name the server")
+        dash = str(value).startswith(host_paths.OPTION)
+        fault = (
+            f"begins with a dash, as no {name}'s name does" if dash else "has a slash, so it may be a path of its node"
+        )
+        yield Finding(path, f"{name} {shown(value)} {fault}; name the {name}")
     for made in review.exposure.created_paths:
         if not review.policy.forms.let_mount(made.name, made.access):
             yield Finding(
@@ -251,10 +256,17 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         asked=ANY_POD,
     )
     option = f"startsWith({text(host_paths.OPTION)})"
-    servers = "[v.?nfs.?server.orValue('')] + v.?cephfs.?monitors.orValue([])"
+    single = [
+        f"v.?{source}.?{name}.orValue('')"
+        for source, names in host_paths.SERVERS.items()
+        for name in names
+        if name != host_paths.MONITORS
+    ]
+    monitors = f"v.?cephfs.?{host_paths.MONITORS}.orValue([])"
     yield Clause(
-        "!variables.exposed || !variables.whole"
-        f" || !object.spec.?volumes.orValue([]).exists(v, ({servers}).exists(server, server.{option}))",
-        "the server of a volume begins with a dash, as no server's name does; name the server",
+        "!variables.exposed || !variables.whole || !object.spec.?volumes.orValue([]).exists(v,"
+        f" [{', '.join(single)}].exists(name, name.{option})"
+        f" || {monitors}.exists(server, server.{option} || server.contains('/')))",
+        "the server, pool or image of a volume begins with a dash, or a monitor has a slash, as no name does; name it",
         asked=ANY_POD,
     )
