@@ -12,11 +12,16 @@ A pod without a GPU is judged if the guard is a taint that does not keep it off 
 those of an exemption with `system: true`, are not judged: with a zone as `topologyKey` they may still keep pods with
 GPUs away, which a ResourceQuota of the scope `CrossNamespacePodAffinity` prevents.
 
+JobSet writes such a term into the pods of a JobSet with the annotation `alpha.jobset.sigs.k8s.io/exclusive-topology`
+(jobset pkg/webhooks/pod_mutating_webhook.go). So a JobSet with GPUs and this annotation is refused itself.
+
 Way out: leave out `namespaces` and `namespaceSelector`, so that the term is about the pods of your namespace. Or write
-the term as a preferred one. An administrator can exempt a service by its namespace and service account.
+the term as a preferred one. Remove JobSet's annotation: then other JobSets may run next to yours. An administrator can
+exempt a service by its namespace and service account.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from webhook.api.fields import entries, section, text, texts
 from webhook.api.pods import Pod
@@ -30,7 +35,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("spread",)
+LOOKS_AT = ("spread", "gpu", "claim")
 
 HOSTNAME = "kubernetes.io/hostname"
 """The topology key under which each node is a domain of its own."""
@@ -38,9 +43,15 @@ HOSTNAME = "kubernetes.io/hostname"
 AT = ("affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
+EXCLUSIVE, BY_LABELS = "alpha.jobset.sigs.k8s.io/exclusive-topology", "alpha.jobset.sigs.k8s.io/node-selector"
+"""The annotation for which JobSet writes anti-affinity, and the one with which it does not."""
+
+
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag required anti-affinity to pods of other namespaces, in pods that may be on nodes of pools."""
     pod = review.subject
+    if pod.kind == "JobSet" and review.placement is not None:
+        yield from _of_job_set(review)
     terms = [(path, term) for path, term in _terms(pod) if term.get("labelSelector") is not None]
     if not terms or (review.placement is None and not review.roams):
         return
@@ -53,7 +64,33 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(
                 (*path, key),
                 f"while this pod runs, the term keeps pods of {whom} off {place}; leave out {key}, so that it is about "
-                f"the pods {own} only, or make it a preferred term{review.agents_way}",
+                f"the pods {own} only, or make it a preferred term{_exclusive(pod)}{review.agents_way}",
+            )
+
+
+def _exclusive(pod: Pod) -> str:
+    """Return the way out for pods of a JobSet, if JobSet may have written the term; empty for other pods."""
+    return f"; JobSet writes such a term for {EXCLUSIVE}, so remove it" if EXCLUSIVE in pod.annotations else ""
+
+
+def _of_job_set(review: PodReview) -> Iterator[Finding]:
+    """Flag the annotation for which JobSet writes anti-affinity into the pods of a Job.
+
+    It may be on the JobSet, on the template of the Job, and on that of the pods.
+    """
+    pod, where = review.subject, f" of pool {review.pool_name}" if review.pool_name else ""
+    for path in ((), pod.spec_path[:-3], pod.metadata_path[:-1]):
+        holder: Any = pod.whole
+        for key in path:
+            holder = holder[key]
+        at = (*path, "metadata", "annotations")
+        annotations = section(section(holder, "metadata", path), "annotations", at[:-1])
+        if EXCLUSIVE in annotations and BY_LABELS not in annotations:
+            topology = shown(text(annotations, EXCLUSIVE, at))
+            yield Finding(
+                (*at, EXCLUSIVE),
+                "for this annotation JobSet writes a required podAntiAffinity, which keeps JobSets of all namespaces "
+                f"off every node{where} with its {topology}; remove it",
             )
 
 
