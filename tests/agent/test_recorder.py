@@ -556,6 +556,7 @@ def test_the_metrics_have_the_same_numbers() -> None:
         f"memory_byte_seconds_total{{{names}}}": 10 * 3000 * 2**20,
         f"measured_seconds_total{{{names}}}": 10,
         f"peak_bytes{{{names}}}": 3000 * 2**20,
+        f"even_bytes{{{names}}}": 0,
         f"cap_bytes{{{names}}}": 5000 * 2**20,
         f"slices{{{now}}}": 1,
         f"held_seconds{{{now}}}": 10,
@@ -602,6 +603,19 @@ def test_a_peak_is_of_the_last_minutes() -> None:
         clock.pass_by(1)
     one.look(observed(card(uses={"a": (1000, 40)})), clock.monotonic)
     assert counts(one)["pod-a"][1] == 1000
+
+
+def test_what_equal_processes_would_use_is_of_the_last_minutes() -> None:
+    totals, state = UsageTotals(), AccountState(0, 0)
+    for second in range(1, 2 * LINGER // 1000 + 2):
+        share = CardShare("GPU-0", 1, True, 3000, even=5000 if second <= 2 else 4000)
+        look = NodeLook((SlicedCard("GPU-0", 4),), (HolderLook("k", "team", "", "p", "main", (share,)),))
+        after = advance(state, look, 1000 * second, 0)
+        totals.add(after.book, after.last, after.at)
+        state = AccountState(after.at, after.wall, after.last)
+        if 2 < second < LINGER // 1000:
+            assert [each.even for each in totals.containers.values()] == [5000]
+    assert [each.even for each in totals.containers.values()] == [4000]
 
 
 def test_any_number_of_pods_has_a_bounded_number_of_counters() -> None:

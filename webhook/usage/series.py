@@ -60,6 +60,13 @@ def usage_series(totals: NodeTotals) -> Iterator[Metric]:
         {labels: amounts[labels].peak * MIB for labels in rows},
     )
     yield _gauge(
+        "even_bytes",
+        "The most bytes that it would have used in that time if each of its processes had used as much as the largest; "
+        "0 for one process.",
+        HOLDER,
+        {labels: amounts[labels].even * MIB for labels in rows},
+    )
+    yield _gauge(
         "cap_bytes",
         "The most bytes of a card that a container was admitted with.",
         HOLDER,

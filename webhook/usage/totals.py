@@ -12,13 +12,13 @@ from webhook.usage.record import Amounts, Book, CardAmounts, CardKey, HolderKey
 LINGER = 300_000
 """Milliseconds for which the counters of a container stay after its end, so that Prometheus reads the last values.
 
-A peak stays as long, and at most twice as long.
+A maximum stays as long, and at most twice as long.
 """
 
 MOST_ENDED = 1_000
 """Maximum number of rows of ended containers, one for each of their cards. Those that ended first are forgotten first.
 
-A row takes up to 11 KiB of the metrics, since Kubernetes allows long names.
+A row takes up to 12 KiB of the metrics, since Kubernetes allows long names.
 """
 
 _Names = tuple[str, ...]
@@ -46,36 +46,36 @@ class UsageTotals:
         """The amounts of the cards, as rows of the hour 0."""
         self._containers: Mapping[HolderKey, Amounts] = {}
         self._ended: dict[_Names, int] = {}
-        self._peaks: tuple[Mapping[HolderKey, int], Mapping[HolderKey, int]] = {}, {}
+        self._tops: tuple[Mapping[HolderKey, Amounts], Mapping[HolderKey, Amounts]] = {}, {}
         self._turned = 0
 
     @property
     def containers(self) -> Mapping[HolderKey, Amounts]:
-        """The amounts of the containers of the last looks, as rows of the hour 0. The peak is that of the last minutes.
+        """The amounts of the containers of the last looks, as rows of the hour 0.
 
-        The counts of a container go on if one with the same names begins within LINGER of its end.
+        `peak` and `even` are those of the last minutes. The counts of a container go on if one with the same names
+        begins within LINGER of its end.
         """
-        older, newer = self._peaks
-        return {
-            key: each._replace(peak=max(older.get(key, 0), newer.get(key, 0))) for key, each in self._containers.items()
-        }
+        older, newer = self._tops
+        tops = {key: older.get(key, Amounts()).plus(newer.get(key, Amounts())) for key in self._containers}
+        return {key: each._replace(peak=tops[key].peak, even=tops[key].even) for key, each in self._containers.items()}
 
     def add(self, book: Book, look: NodeLook, now: int) -> None:
         """Add the counts up to a look. `now` is in milliseconds, by the monotonic clock."""
         added = collapsed(book, 0)
         gone = self._gone(look, now)
         containers = {key: each for key, each in self._containers.items() if key[4:] not in gone}
-        older, newer = self._peaks
+        older, newer = self._tops
         if now - self._turned >= LINGER:
             older, newer, self._turned = newer, {}, now
-        peaks = {**newer}
+        tops = {**newer}
         for key, used in added.holders.items():
             containers[key] = containers.get(key, Amounts()).plus(used)
-            peaks[key] = max(peaks.get(key, 0), used.peak)
+            tops[key] = tops.get(key, Amounts()).plus(Amounts(peak=used.peak, even=used.even))
         cards = {**self.cards}
         for card, amounts in added.cards.items():
             cards[card] = cards.get(card, CardAmounts()).plus(amounts)
-        self._containers, self.cards, self._peaks = containers, cards, (older, peaks)
+        self._containers, self.cards, self._tops = containers, cards, (older, tops)
 
     def _gone(self, look: NodeLook, now: int) -> set[_Names]:
         """Return the names of the containers to forget. A look that has seen nothing ends no container."""
