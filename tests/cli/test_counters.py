@@ -56,11 +56,31 @@ def answer_to(query: str) -> bytes:
     return vector([])
 
 
+def matrix(rows: list[tuple[dict[str, str], float]], start: int, end: int, step: int) -> bytes:
+    """These values at each of these times."""
+    result = [
+        {"metric": labels, "values": [[at, str(value)] for at in range(start, end + 1, step)]} for labels, value in rows
+    ]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+
+
+PEAKS: list[tuple[dict[str, str], float]] = [({**HOLDER, "pod": "p", "container": "main"}, 3000 * 2**20)]
+
+
 class AskedFor(NamedTuple):
+    """A request. `time` is when a query is asked for: one time, or the first and last one, and the step."""
+
     path: str
     query: str
     time: str
     authorization: str | None
+
+    def answer(self, answer: Callable[[str], tuple[int, bytes]]) -> tuple[int, bytes]:
+        """Return the answer, which has the same values at all times if there are several."""
+        status, body = answer(self.query)
+        if self.path.endswith("/query_range") and (status, body) == (200, answer_to(self.query)):
+            return 200, matrix(PEAKS, *map(int, self.time.split()))
+        return status, body
 
 
 @contextmanager
@@ -73,10 +93,11 @@ def prometheus(
     def reply(request: Asked) -> None:
         url = urlsplit(request.path)
         query = parse_qs(url.query)
-        found = AskedFor(url.path, query["query"][0], query.get("time", [""])[0], request.headers["Authorization"])
+        time = " ".join(query[name][0] for name in ("time", "start", "end", "step") if name in query)
+        found = AskedFor(url.path, query["query"][0], time, request.headers["Authorization"])
         if asked is not None:
             asked.append(found)
-        status, body = answer(found.query)
+        status, body = found.answer(answer)
         request.give(status, body, **headers)
 
     with listening(reply, tls) as url:
@@ -108,6 +129,44 @@ def test_a_namespace_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> N
     assert "(free)" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("more", [[], ["-n", "team"]])
+def test_advice_asks_for_full_hours_and_for_all_namespaces(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A container of another namespace may show how large a slice is."""
+    asked = list[AskedFor]()
+    with prometheus(asked=asked) as url:
+        words = ["--prometheus", f"{url}/under", "--match", "job=a", "--since", "200h", *more]
+        assert cli.main(["advise", *words, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["workload"], each["peakMiB"], each["needMiB"]) for each in found["workloads"]] == [
+        ("Job/j", 3000, None)
+    ]
+    ranges = [tuple(map(int, each.time.split())) for each in asked if each.path == "/under/api/v1/query_range"]
+    hours = [end for first, last, step in sorted(ranges) for end in range(first, last + 1, step)]
+    last = (NOW // 3600 + 1) * 3600
+    assert hours == [*range(last - 199 * 3600, last + 1, 3600)]
+    assert len(ranges) == 2
+    assert all('{job="a"' in each.query and "namespace=" not in each.query for each in asked if "peak" in each.query)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (vector([]), "it is no answer of Prometheus to a query"),
+        (matrix(PEAKS, 3600, 3600, 3600), "it has a time that was not asked for"),
+        (matrix([], 0, 0, 1)[:-1] + b',"warnings":["a store is down"]}', "it is incomplete: ['a store is down']"),
+        (b" " * (counted.MOST_BYTES + 1), "it has more than 16 MiB; ask for less time\n"),
+    ],
+)
+def test_hours_that_cannot_be_read_are_an_error(body: bytes, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(query: str) -> tuple[int, bytes]:
+        return 200, body if " and " in query and "(max_over_time" in query else answer_to(query)
+
+    with prometheus(answer) as url:
+        assert cli.main(["advise", "--prometheus", url]) == 2
+    out, err = capsys.readouterr()
+    assert (out, why in err) == ("", True)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
@@ -135,7 +194,7 @@ def test_a_namespace_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> N
         (200, vector([({}, float("inf"))]), "it has a value that is no amount"),
     ],
 )
-@pytest.mark.parametrize("command", ["usage", "idle", "top"])
+@pytest.mark.parametrize("command", ["usage", "idle", "advise", "top"])
 def test_an_answer_of_another_kind_is_an_error(
     command: str, status: int, body: bytes, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,7 +218,7 @@ def test_no_text_of_the_server_is_a_command(place: str, capsys: pytest.CaptureFi
         return 200, answer_to(query)
 
     with prometheus(answer) as url:
-        for command in ("usage", "idle", "top"):
+        for command in ("usage", "idle", "advise", "top"):
             if cli.main([command, "--prometheus", url]) == 2:
                 assert "forged" in capsys.readouterr().err
             out, err = capsys.readouterr()
@@ -288,22 +347,23 @@ def test_a_certificate_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture
 
 TIME = CountedTime(NOW - 3600, NOW)
 NAMES = tuple(counted.queries(ChosenSeries(), TIME))
+WITH_PODS = tuple(counted.queries(ChosenSeries(pods=True), TIME))
 labels = st.dictionaries(
-    st.sampled_from((*HOLDER, "state", "work", "other")),
+    st.sampled_from((*HOLDER, "pod", "state", "work", "other")),
     st.sampled_from(("", "a", "b", "held", "free", "unseen", "idle", "counted", "x" * (LONGEST_TEXT + 1))),
 )
 answers = st.fixed_dictionaries(
-    {name: st.lists(st.builds(Sample, labels, st.floats(0, 2**61)), max_size=4) for name in NAMES}
+    {name: st.lists(st.builds(Sample, labels, st.floats(0, 2**61)), max_size=4) for name in WITH_PODS}
 )
 
 
-@given(answers)
-def test_any_answer_is_refused_or_adds_up(found: dict[str, list[Sample]]) -> None:
+@given(answers, st.booleans())
+def test_any_answer_is_refused_or_adds_up(found: dict[str, list[Sample]], pods: bool) -> None:
     with suppress(DamagedRecord):
-        for usage in counted.usages(found, ChosenSeries(), TIME):
+        for usage in counted.usages(found, ChosenSeries(pods=pods), TIME):
             for amounts in usage.book.cards.values():
                 assert min(amounts) >= 0
-                assert abs(amounts.held + amounts.free + amounts.unseen - amounts.capacity) <= 1
+                assert amounts.held + amounts.free + amounts.unseen == amounts.capacity
             assert all(min(each) >= 0 for each in usage.book.holders.values())
 
 
@@ -328,6 +388,18 @@ def test_a_card_that_was_counted_twice_is_refused() -> None:
         counted.usages(found, ChosenSeries(), TIME)
 
 
+@pytest.mark.parametrize(("off", "whole"), [(30.0, True), (300.0, False)])
+def test_a_card_has_whole_slices_unless_their_number_has_changed(off: float, whole: bool) -> None:
+    """Prometheus estimates the counters of a card each on its own if the agent began again."""
+    found: dict[str, list[Sample]] = {name: [] for name in NAMES}
+    states = {"held": 1000.5004, "free": 13_399.4996 - 4 * off}
+    found["cards"] = [Sample({**CARD, "state": state}, value) for state, value in states.items()]
+    found["counted"] = [Sample(CARD, 3600.0)]
+    ((amounts,),) = [each.book.cards.values() for each in counted.usages(found, ChosenSeries(), TIME)]
+    assert (amounts.capacity == 4 * amounts.counted) is whole
+    assert amounts.capacity == amounts.held + amounts.free + amounts.unseen == pytest.approx(14_400_000 - 4000 * off)
+
+
 def test_a_card_that_was_counted_for_next_to_no_time_is_no_crash() -> None:
     found: dict[str, list[Sample]] = {name: [] for name in NAMES}
     found["cards"] = [Sample({**CARD, "state": "held"}, 2.0**61)]
@@ -340,7 +412,7 @@ def test_a_card_that_was_counted_for_next_to_no_time_is_no_crash() -> None:
 def test_only_labels_that_are_read_are_kept() -> None:
     """An answer may have a million others."""
     answer = vector([({"node": "node-1", "state": "free", **{f"l{each}": "" for each in range(100)}}, 1)])
-    assert counted.read(answer) == [Sample({"node": "node-1", "state": "free"}, 1.0)]
+    assert counted.read(answer, "") == [Sample({"node": "node-1", "state": "free"}, 1.0)]
 
 
 def test_containers_under_the_name_of_the_agent_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -349,7 +421,7 @@ def test_containers_under_the_name_of_the_agent_are_refused(capsys: pytest.Captu
     def answer(query: str) -> tuple[int, bytes]:
         return 200, vector([(CARD, 3)]) if "exported_namespace" in query else answer_to(query)
 
-    for command in (["usage"], ["idle"], ["usage", "-n", "team"]):
+    for command in (["usage"], ["idle"], ["advise"], ["usage", "-n", "team"]):
         asked = list[AskedFor]()
         with prometheus(answer, asked=asked) as url:
             assert cli.main([*command, "--prometheus", url, "--match", "job=a"]) == 2
@@ -392,7 +464,7 @@ json_like: st.SearchStrategy[Any] = st.recursive(
 def test_garbage_is_refused(value: Any) -> None:
     for given_value in (value, {"status": "success", "data": {"resultType": "vector", "result": value}}):
         with suppress(DamagedRecord):
-            assert all(isinstance(each, Sample) for each in counted.read(json.dumps(given_value).encode()))
+            assert all(isinstance(each, Sample) for each in counted.read(json.dumps(given_value).encode(), ""))
 
 
 @given(st.text(max_size=40))

@@ -1,16 +1,17 @@
-"""The same lives in the record of a node and in a real Prometheus: `usage` and `idle` say the same from both."""
+"""The same lives in the record of a node and in a real Prometheus: the commands say the same from both."""
 
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from tests.monitoring import prometheus
-from tests.monitoring.lives import SCRAPE, NodeLife, samples
+from tests.monitoring.lives import SCRAPE, TICK, NodeLife, samples
 from tests.support.go_programs import Missing
 from tests.support.listening import listening
 from tests.support.strangers import HOSTILE, harmful
@@ -22,6 +23,7 @@ from webhook.cli import main as cli
 from webhook.cli.counters import UsageSource
 from webhook.model import Unusable
 from webhook.reports import usage_report
+from webhook.usage import advice
 from webhook.usage.account import CardShare, HolderLook, NodeLook
 from webhook.usage.document import NodeUsage
 from webhook.usage.held import NodeSlices
@@ -299,6 +301,132 @@ def test_no_name_in_prometheus_is_a_command(tmp_path: Path, now: int, capsys: py
             assert "forged" in out
             assert harmful(out, "") == []
             assert harmful(err, "") == []
+
+
+LONG = 28 * 3600
+"""Seconds of a life that is long enough for an advice."""
+
+
+class Steady(NamedTuple):
+    """A program that works half of the time, with MiB by its age in seconds. It ends before the end of the trace."""
+
+    workload: str
+    card: SlicedCard
+    mib: Callable[[int], int]
+    even: int = 0
+    begin: int = 0
+    seconds: int = LONG
+
+    def look(self, age: int) -> HolderLook:
+        """Return what the agent sees of it."""
+        share = CardShare(self.card.uuid, 1, age // 60 % 2 == 0, self.mib(age), 10_000, even=self.even)
+        pod = f"{self.workload}-{self.begin}"
+        return HolderLook(pod, "team", f"Deployment/{self.workload}", pod, "main", (share,))
+
+
+A100, OTHER, SMALL = (
+    SlicedCard(f"GPU-{number}", slices, pool, "NVIDIA-A100-SXM4-40GB")
+    for number, (slices, pool) in enumerate(((4, "shared"), (4, "shared"), (8, "small")))
+)
+
+PROGRAMS = (
+    Steady("early", A100, lambda age: 4000 if 7200 < age < 7300 else 3600),
+    Steady("early", OTHER, lambda _: 1000, begin=36_000, seconds=60),
+    Steady("reserving", A100, lambda _: 9000),
+    Steady("unequal", A100, lambda _: 4000, even=7000),
+    Steady("growing", OTHER, lambda age: 1000 + age // 60),
+    Steady("young", OTHER, lambda _: 1000, begin=20 * 3600, seconds=8 * 3600),
+    Steady("little", SMALL, lambda age: min(500 + age, 1000)),
+)
+
+
+class LongLife(NamedTuple):
+    """A trace: its end, what Prometheus gets, and the record of the node."""
+
+    now: int
+    lines: Sequence[str]
+    record: NodeUsage
+
+
+@pytest.fixture(scope="module")
+def long_life(tmp_path_factory: pytest.TempPathFactory) -> LongLife:
+    """A life of more than a day, in which the agent dies once."""
+    now = int(time.time())
+    life, agent, wall = life_of(tmp_path_factory.mktemp("long"), now, LONG)
+    lines = list[str]()
+    for second in range(0, LONG + 1, TICK):
+        wall[0] = now - LONG + second
+        if second == LONG // 3:
+            agent = life._recorder(wall)
+        here = (each.look(second - each.begin) for each in PROGRAMS if 0 <= second - each.begin < each.seconds)
+        agent._advance(NodeLook((A100, OTHER, SMALL), tuple(here)), float(second - LONG + 10_000_000))
+        if second % (4 * SCRAPE) == 0:
+            lines += samples(agent, wall[0], TARGET)
+    return LongLife(now, lines, agent.usage(LONG // 3600 + 2))
+
+
+def advised(nodes: Sequence[NodeUsage]) -> dict[str, Any]:
+    """An advice, without its amounts."""
+    found = advice.advise(nodes)
+    names = [
+        (each.workload, each.container, each.pools, each.slices, each.cap, each.need, each.unknown)
+        for each in sorted(found.workloads, key=lambda each: each.workload)
+    ]
+    pools = [(each.pool, each.product, each.slices, each.mib, each.need, each.unknown) for each in found.pools]
+    changes = {
+        (name, change.kind, change.value): change.saved
+        for name, own in [
+            *((each.workload, each.changes) for each in found.workloads),
+            *((each.pool, each.changes) for each in found.pools),
+        ]
+        for change in own
+    }
+    return {"workloads": names, "pools": pools, "changes": changes}
+
+
+def test_the_record_and_the_counters_give_the_same_advice(
+    long_life: LongLife, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(counters._AskedPrometheus, "now", lambda _: long_life.now)
+    with prometheus.serving(tmp_path, long_life.lines) as url:
+        ((usage,), unseen) = counters.with_peaks(asked(url), LONG // 3600 + 2)
+        assert cli.main(["advise", "--since", "30h", "--prometheus", url, "-o", "json"]) == 0
+    assert (usage.trouble, unseen) == ("", [])
+    record, hours = long_life.record, usage.book.hours
+    assert hours.keys() == record.book.hours.keys() == usage.book.holders.keys()
+    for key, true in record.book.hours.items():
+        # The counters say at the next scrape what a container did, and that may be in the next hour.
+        assert true.first <= hours[key].first <= true.first + 1
+        assert true.last - 1 <= hours[key].last <= true.last + 1
+        assert (true.reached <= hours[key].reached <= true.reached + 1, hours[key].peak) == (True, true.peak)
+    found, expected = advised([usage]), advised([record])
+    assert {each[0]: each[-1] for each in expected["workloads"] if not each[-1]} == {
+        f"Deployment/{name}": "" for name in ("early", "little")
+    }
+    assert found["changes"] == pytest.approx(expected["changes"], rel=0.01)
+    assert {kind for _, kind, _ in expected["changes"]} == {"memory", "pool", "profile"}
+    del found["changes"], expected["changes"]
+    assert found == expected
+    (early,) = [each for each in json.loads(capsys.readouterr().out)["workloads"] if "early" in each["workload"]]
+    assert (early["needMiB"], early["peakMiB"]) == (4416, 4000)
+
+
+@pytest.mark.parametrize("why", ["even_bytes", "read its agent"])
+def test_no_advice_comes_from_counters_that_may_hide_a_need(
+    why: str, long_life: LongLife, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prometheus has read nothing for an hour, or the agent does not say whether processes are equal."""
+    monkeypatch.setattr(counters._AskedPrometheus, "now", lambda _: long_life.now)
+    dark = range(long_life.now - 7200, long_life.now - 3600)
+    kept = [
+        line
+        for line in long_life.lines
+        if why not in line and (why == "even_bytes" or int(line.rsplit(maxsplit=1)[1]) not in dark)
+    ]
+    with prometheus.serving(tmp_path, kept) as url:
+        ((usage,), _) = counters.with_peaks(asked(url), LONG // 3600 + 2)
+    assert why in usage.trouble
+    assert [each for each in advice.advise([usage]).workloads if not each.unknown] == []
 
 
 JOB = {"job_name": "agents", "scrape_interval": "2s", "scrape_timeout": "2s", "honor_labels": True}

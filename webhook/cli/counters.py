@@ -1,4 +1,4 @@
-"""Reads the usage of nodes for `usage`, `idle` and `top`: from Prometheus if an option names one, else as `usages`."""
+"""Reads the usage of nodes for the command line: from Prometheus if an option names one, else as `usages` does."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,9 +10,9 @@ import click
 from webhook.cli import options, usages
 from webhook.model import Problem, Unusable
 from webhook.reports.usage_report import UnseenNode
-from webhook.usage import counted, gauges
+from webhook.usage import counted, counted_hours, gauges
 from webhook.usage.account import KEPT_HOURS
-from webhook.usage.counted import ChosenSeries, CountedTime, Sample
+from webhook.usage.counted import ChosenSeries, CountedTime, HourlySeries, Sample
 from webhook.usage.document import NodeUsage, first_hour
 from webhook.usage.gauges import NodeGauges
 from webhook.usage.record import HOUR
@@ -125,14 +125,26 @@ def read(given: UsageSource, hours: int, namespace: str) -> tuple[list[NodeUsage
     if not given.prometheus:
         return usages.read(given.files, given.kubeconfig, given.context, hours)
     asked = _AskedPrometheus(given)
-    at = asked.now()
-    since = min(first_hour(at * 1000, min(hours, KEPT_HOURS)) * HOUR // 1000, at - SHORTEST)
-    chosen, time = ChosenSeries(given.labels, namespace), CountedTime(since, at)
-    answers = asked.answers(counted.queries(chosen, time), at)
-    found = asked.understood(lambda: counted.usages(answers, chosen, time))
-    if not found:
-        raise asked.wrong(_NOTHING)
+    found, _ = asked.usages(ChosenSeries(given.labels, namespace), asked.time(hours))
     return found, []
+
+
+def with_peaks(given: UsageSource, hours: int) -> tuple[list[NodeUsage], list[UnseenNode]]:
+    """Read the usage of the last hours as `read` does, with a row and the hour of the peak for each container."""
+    if not given.prometheus:
+        return usages.read(given.files, given.kubeconfig, given.context, hours)
+    asked = _AskedPrometheus(given, "ask for less time")
+    chosen, time = ChosenSeries(given.labels, pods=True), asked.time(hours)
+    nodes, answers = asked.usages(chosen, time)
+    query = counted_hours.seen_query(chosen)
+
+    def seen(part: range) -> counted_hours.SeenRows:
+        answer = asked.hourly(query, part)
+        found: counted_hours.SeenRows = asked.understood(lambda: counted_hours.seen(answer, chosen))
+        return found
+
+    parts = counted_hours.parts(counted_hours.hours_of(time), len(answers["held"]))
+    return counted_hours.with_hours(nodes, usages.at_once(seen, parts)), []
 
 
 def present(given: UsageSource, namespace: str) -> tuple[list[NodeUsage], list[UnseenNode]]:
@@ -167,11 +179,12 @@ _NOTHING = "it has no counters of agents in this time: do they run with --usage,
 class _AskedPrometheus:
     """A Prometheus that is asked. Raises Unusable whenever it gives no answer that can be used."""
 
-    def __init__(self, given: UsageSource) -> None:
+    def __init__(self, given: UsageSource, less: str = "ask for less time, or for one namespace") -> None:
         from webhook.cluster import prometheus  # brings the client, which only a live server needs
 
         self._url = str(given.prometheus)
         self._api: Api = prometheus.connect(self._url, given.settings)
+        self._less = less
         self._one = threading.Lock()
 
     def wrong(self, why: str) -> Unusable:
@@ -190,23 +203,56 @@ class _AskedPrometheus:
             raise self.wrong("it does not say what time it is")
         return int(found[0].value)
 
+    def time(self, hours: int) -> CountedTime:
+        """Return the last hours until the server's current time."""
+        at = self.now()
+        return CountedTime(min(first_hour(at * 1000, min(hours, KEPT_HOURS)) * HOUR // 1000, at - SHORTEST), at)
+
+    def usages(self, chosen: ChosenSeries, time: CountedTime) -> tuple[list[NodeUsage], dict[str, list[Sample]]]:
+        """Return the usage of all nodes, and the answers that it was computed from."""
+        answers = self.answers(counted.queries(chosen, time), time.at)
+        found: list[NodeUsage] = self.understood(lambda: counted.usages(answers, chosen, time))
+        if not found:
+            raise self.wrong(_NOTHING)
+        return found, answers
+
+    def hourly(self, query: str, hours: range) -> list[HourlySeries]:
+        """Return the values of a query at the end of each of these hours, of which the last one may not have ended."""
+        from webhook.cluster import prometheus
+
+        seconds = counted_hours.SECONDS
+        ends = range((hours.start + 1) * seconds, (hours.stop + 1) * seconds, seconds)
+        found: list[HourlySeries] = self._read(
+            lambda: prometheus.ask_each(self._api, query, ends, counted.MOST_BYTES + 1),
+            lambda data: counted.read_hours(data, hours, self._less),
+        )
+        return found
+
     def answers(self, queries: Mapping[str, str], at: int) -> dict[str, list[Sample]]:
         found = usages.at_once(lambda query: self._asked(query, at), queries.values())
         return dict(zip(queries, found, strict=True))
 
     def _asked(self, query: str, at: int | None) -> list[Sample]:
-        from webhook.cluster import client, prometheus
+        from webhook.cluster import prometheus
+
+        found: list[Sample] = self._read(
+            lambda: prometheus.ask(self._api, query, at, counted.MOST_BYTES + 1),
+            lambda data: counted.read(data, self._less),
+        )
+        return found
+
+    def _read(self, ask: Callable[[], tuple[int, bytes]], reader: Callable[[bytes], Any]) -> Any:
+        from webhook.cluster import client
 
         try:
-            status, data = prometheus.ask(self._api, query, at, counted.MOST_BYTES + 1)
+            status, data = ask()
         except client.Unreachable as error:
             raise self.wrong(str(error).removeprefix(f"{self._api.configuration.host} ")) from error
         if status != 200:
             hint = HINTS.get(status, "")
             raise self.wrong(f"HTTP {status}{hint or (': ' * bool(why := counted.refusal(data)) + why)}")
         with self._one:  # a hostile answer may take 0.4 GiB while it is read
-            found: list[Sample] = self.understood(lambda: counted.read(data))
-        return found
+            return self.understood(lambda: reader(data))
 
 
 HINTS = {

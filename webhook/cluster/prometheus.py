@@ -149,5 +149,14 @@ def ask(api: client.Api, query: str, at: int | None, most: int) -> tuple[int, by
 
     Returns the HTTP status, and at most `most` bytes of the answer. A redirect is not followed. Raises Unreachable.
     """
-    parameters: dict[str, Any] = {"query": query, **({} if at is None else {"time": at})}
-    return client.beginning(api, "/api/v1/query", parameters, most, silence=SILENCE, longest=LONGEST)
+    return _asked(api, "query", {"query": query, **({} if at is None else {"time": at})}, most)
+
+
+def ask_each(api: client.Api, query: str, times: range, most: int) -> tuple[int, bytes]:
+    """Ask for the values of a query at each of these times, as `ask` does for one. There is at least one."""
+    given = {"query": query, "start": times[0], "end": times[-1], "step": times.step}
+    return _asked(api, "query_range", given, most)
+
+
+def _asked(api: client.Api, name: str, given: dict[str, Any], most: int) -> tuple[int, bytes]:
+    return client.beginning(api, f"/api/v1/{name}", given, most, silence=SILENCE, longest=LONGEST)

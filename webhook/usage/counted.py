@@ -34,6 +34,9 @@ STEP = 300
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,60}")
 """The name of a label in Prometheus."""
 
+ROUGH = 60_000
+"""Milliseconds by which a counter of a card may differ from its others: twice a scrape interval."""
+
 ANCHOR = "usage_start_time_seconds"
 """The metric that each agent with a usage record has, whatever its cards and containers are."""
 
@@ -48,26 +51,52 @@ class Sample(NamedTuple):
 
     def names(self, *labels: str) -> tuple[str, ...]:
         """Return the values of labels; Prometheus leaves out an empty one. Raises DamagedRecord."""
-        return tuple(text(self.labels.get(label, "")) for label in labels)
+        return names(self.labels, *labels)
 
 
-def read(data: bytes) -> list[Sample]:
-    """Read the answer to an instant query (prometheus.io/docs, HTTP API). Raises DamagedRecord."""
+class HourlySeries(NamedTuple):
+    """One series of an answer: its values by hours from 1970 in UTC, and those of its labels that are read."""
+
+    labels: Mapping[str, str]
+    values: Mapping[int, float]
+
+
+def names(labels: Mapping[str, str], *wanted: str) -> tuple[str, ...]:
+    """Return the values of labels; Prometheus leaves out an empty one. Raises DamagedRecord."""
+    return tuple(text(labels.get(label, "")) for label in wanted)
+
+
+def read(data: bytes, less: str) -> list[Sample]:
+    """Read the answer to an instant query (prometheus.io/docs, HTTP API). Raises DamagedRecord.
+
+    `less` is how to ask for less.
+    """
+    return [Sample(_labels(each), _number(each.get("value"))) for each in _series(data, "vector", less)]
+
+
+def read_hours(data: bytes, hours: range, less: str) -> list[HourlySeries]:
+    """Read the answer to a query that was asked for the end of each of these hours. Raises DamagedRecord."""
+    return [HourlySeries(_labels(each), _by_hour(each.get("values"), hours)) for each in _series(data, "matrix", less)]
+
+
+def _series(data: bytes, kind: str, less: str) -> list[dict[Any, Any]]:
     if len(data) > MOST_BYTES:
-        raise DamagedRecord(f"it has more than {MOST_BYTES // 2**20} MiB; ask for less time, or for one namespace")
+        raise DamagedRecord(f"it has more than {MOST_BYTES // 2**20} MiB; {less}")
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamagedRecord("it is no JSON") from error
     found = answer.get("data") if isinstance(answer, dict) and answer.get("status") == "success" else None
-    series = found.get("result") if isinstance(found, dict) and found.get("resultType") == "vector" else None
+    series = found.get("result") if isinstance(found, dict) and found.get("resultType") == kind else None
     if not isinstance(series, list):
         raise DamagedRecord("it is no answer of Prometheus to a query")
     if len(series) > MOST_SERIES:
-        raise DamagedRecord(f"it has more than {MOST_SERIES:,} series; ask for less time, or for one namespace")
+        raise DamagedRecord(f"it has more than {MOST_SERIES:,} series; {less}")
     if answer.get("warnings"):
         raise DamagedRecord(f"it is incomplete: {' '.join(str(answer['warnings']).split())[:200]}")
-    return [_sample(each) for each in series]
+    if not all(isinstance(each, dict) for each in series):
+        raise DamagedRecord(_NO_SERIES)
+    return series
 
 
 def refusal(data: bytes) -> str:
@@ -80,26 +109,55 @@ def refusal(data: bytes) -> str:
     return " ".join(reason.split())[:300] if isinstance(reason, str) else ""
 
 
-def _sample(series: Any) -> Sample:
-    labels = series.get("metric") if isinstance(series, dict) else None
-    value = series.get("value") if isinstance(series, dict) else None
-    if not isinstance(labels, dict) or not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
-        raise DamagedRecord("it has a series without labels or a value")
+_NO_SERIES = "it has a series without labels or a value"
+
+
+def _labels(series: Mapping[Any, Any]) -> dict[str, str]:
+    labels = series.get("metric")
+    if not isinstance(labels, dict):
+        raise DamagedRecord(_NO_SERIES)
+    return {name: labels[name] for name in _LABELS if name in labels}
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
+        raise DamagedRecord(_NO_SERIES)
     number = float(value[1]) if _VALUE.fullmatch(value[1]) else -1.0
     if not 0 <= number < 2**62:
         raise DamagedRecord("it has a value that is no amount")
-    return Sample({name: labels[name] for name in _LABELS if name in labels}, number)
+    return number
+
+
+def _by_hour(values: Any, hours: range) -> dict[int, float]:
+    if not isinstance(values, list):
+        raise DamagedRecord(_NO_SERIES)
+    ends: dict[float, int] = {(hour + 1) * HOUR // 1000: hour for hour in hours}
+    found: dict[int, float] = {}
+    for each in values:
+        number = _number(each)
+        hour = ends.get(each[0]) if isinstance(each[0], int | float) else None
+        if hour is None or hour in found:
+            raise DamagedRecord("it has a time that was not asked for")
+        found[hour] = number
+    return found
 
 
 @dataclass(frozen=True)
 class ChosenSeries:
     """The series to read: those with these labels, such as `job`.
 
-    If `namespace` is not empty, only its series are read.
+    If `namespace` is not empty, only its series are read. `pods` is whether each container of a pod has a row of its
+    own; if not, those of a workload have one together.
     """
 
     labels: Sequence[tuple[str, str]] = ()
     namespace: str = ""
+    pods: bool = False
+
+    @property
+    def holder(self) -> Sequence[str]:
+        """The labels of a row of containers."""
+        return (*_HOLDER, *(_POD if self.pods else ()))
 
     def of(self, metric: str, *, container: bool = True) -> str:
         """Write the selector of a metric of the agents. A container's metric is limited to the namespace."""
@@ -131,56 +189,63 @@ class CountedTime:
         """The length of the period in seconds."""
         return self.at - self.since
 
-    def total(self, series: str, anchor: str) -> str:
-        """Write the query for how much a counter has grown."""
-        whole = f"{series}[{self.seconds}s]"
-        last, first = f"last_over_time({whole})", f"last_over_time({series}[{BEFORE}s] @ {self.since})"
-        began = (
-            f"last_over_time({anchor}[{BEFORE}s] @ {self.since}) or "
-            f"last_over_time({anchor}[{self.seconds}s]) >= {self.since}"
-        )
-        exact = f"{last} - ({first} or 0 * ({last} and on (instance, job) ({began})))"
-        return f"({exact} and resets({series}[{self.seconds + BEFORE}s]) == 0) or increase({whole})"
 
+def grown(series: str, anchor: str, seconds: int) -> str:
+    """Write the query for how much a counter has grown in so many seconds until the time of the query."""
+    whole = f"{series}[{seconds}s]"
+    last, first = f"last_over_time({whole})", f"last_over_time({series}[{BEFORE}s] offset {seconds}s)"
+    began = (
+        f"last_over_time({anchor}[{BEFORE}s] offset {seconds}s) or "
+        f"last_over_time({anchor}[{seconds}s]) >= time() - {seconds}"
+    )
+    exact = f"{last} - ({first} or 0 * ({last} and on (instance, job) ({began})))"
+    return f"({exact} and resets({series}[{seconds + BEFORE}s]) == 0) or increase({whole})"
 
-NAMES = ("namespace", "workload")
-"""The names of a container's row that a report may need, besides those of its card."""
 
 CARD = ("node", "gpu", "pool", "product")
 
-_HOLDER = (*CARD, *NAMES)
+_HOLDER = (*CARD, "namespace", "workload")
+"""The names of a workload's row."""
+
+_POD = ("pod", "container")
+"""The other names of a container's row."""
 
 WORK = ("working", "idle", "unmeasured")
 """The values of the label `work`, and the fields of their times."""
 
 _SUMS = (("slice_seconds", "held"), ("over_seconds", "over"), ("contended_seconds", "contended"))
 _MEMORY = (("memory_byte_seconds", "memory"), ("measured_seconds", "measured"))
-_TOPS = (("peak_bytes", "peak"), ("cap_bytes", "cap"))
+_TOPS = {"peak_bytes": "peak", "cap_bytes": "cap", "even_bytes": "even"}
 
 
 def queries(chosen: ChosenSeries, time: CountedTime) -> dict[str, str]:
-    """Return the queries for the usage of all nodes, by name."""
-    anchor = chosen.of(ANCHOR, container=False)
+    """Return the queries for the usage of all nodes, by name. The time of the queries is the end of the period."""
+    anchor, whole = chosen.of(ANCHOR, container=False), f"[{time.seconds}s]"
 
-    def grown(name: str, by: Sequence[str], *, container: bool = True) -> str:
+    def total(name: str, by: Sequence[str], *, container: bool = True) -> str:
         series = chosen.of(f"{name}_total", container=container)
-        return f"sum by ({', '.join(by)}) ({time.total(series, anchor)})"
+        return f"sum by ({', '.join(by)}) ({grown(series, anchor, time.seconds)})"
 
-    return {
-        **{field: grown(name, _HOLDER) for name, field in (*_SUMS, *_MEMORY)},
-        "work": grown("work_seconds", (*_HOLDER, "work")),
+    found = {
+        **{field: total(name, chosen.holder) for name, field in (*_SUMS, *_MEMORY)},
+        "work": total("work_seconds", (*chosen.holder, "work")),
         **{
-            field: f"max by ({', '.join(_HOLDER)}) (max_over_time({chosen.of(name)}[{time.seconds}s]))"
-            for name, field in _TOPS
+            field: f"max by ({', '.join(chosen.holder)}) (max_over_time({chosen.of(name)}{whole}))"
+            for name, field in _TOPS.items()
+            if field != "even" or chosen.pods
         },
-        "cards": grown("card_slice_seconds", (*CARD, "state"), container=False),
-        "counted": grown("card_counted_seconds", CARD, container=False),
+        "cards": total("card_slice_seconds", (*CARD, "state"), container=False),
+        "counted": total("card_counted_seconds", CARD, container=False),
         "twice": _twice(anchor),
-        "renamed": f"count by (node) (last_over_time({chosen.renamed('slice_seconds_total')}[{time.seconds}s]))",
+        "renamed": f"count by (node) (last_over_time({chosen.renamed('slice_seconds_total')}{whole}))",
         "read": f"count_over_time((max by (node) ({anchor}))[{time.seconds}s:{STEP}s])",
         "doubled": f"count_over_time((count by (node) ({anchor}) > 1)[{time.seconds}s:{STEP}s])",
         "unsaved": f"max by (node) ({chosen.of('usage_unsaved', container=False)}) > 0",
     }
+    if chosen.pods:
+        looks = f"timestamp({anchor})[{time.seconds}s:{STEP}s]"
+        found |= {f"{which} read": f"{which} by (node) ({which}_over_time({looks}))" for which in ("min", "max")}
+    return found
 
 
 def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: CountedTime) -> list[NodeUsage]:
@@ -190,10 +255,9 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: 
     """
     _refuse(answers)
     holders: dict[str, dict[HolderKey, Amounts]] = {}
-    for name in ("held", "over", "contended", "memory", "measured", "work", "peak", "cap"):
-        for sample in answers[name]:
-            node, card, pool, product, namespace, workload = sample.names(*_HOLDER)
-            key = HolderKey(0, card, pool, product, namespace, workload, "", "")
+    for name in ("held", "over", "contended", "memory", "measured", "work", *_TOPS.values()):
+        for sample in answers.get(name, ()):
+            node, key = holder_of(sample.labels, chosen)
             rows = holders.setdefault(node, {})
             field = str(sample.labels.get("work")) if name == "work" else name
             if name == "work" and field not in WORK:
@@ -201,12 +265,14 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: 
             rows[key] = rows.get(key, Amounts()).plus(Amounts(**{field: _amount(name, sample.value)}))
     cards: dict[str, dict[CardKey, dict[str, float]]] = {}
     for sample in (*answers["cards"], *answers["counted"]):
-        node, *names = sample.names(*CARD)
+        node, *card_names = sample.names(*CARD)
         state = str(sample.labels.get("state", "counted"))
-        cards.setdefault(node, {}).setdefault(CardKey(0, *names), {})[state] = sample.value * 1000
+        cards.setdefault(node, {}).setdefault(CardKey(0, *card_names), {})[state] = sample.value * 1000
     coverage, doubled = (
         {sample.names("node")[0]: sample.value * STEP for sample in answers[name]} for name in ("read", "doubled")
     )
+    spans = _spans(answers, time) if chosen.pods else {}
+    silent = _without_even(answers, chosen) if chosen.pods else frozenset[str]()
     unsaved = {sample.names("node")[0] for sample in answers["unsaved"]}
     found = []
     for node in sorted({*coverage, *cards, *holders}):
@@ -219,13 +285,33 @@ def usages(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries, time: 
             for card, states in cards.get(node, {}).items()
         }
         trouble = [
-            *_gaps(coverage.get(node, 0.0), time),
+            *_gaps(coverage.get(node, 0.0), spans.get(node, time.seconds)),
             *_doubled(doubled.get(node, 0.0), time),
             *(["its agent cannot save its record"] * (node in unsaved)),
+            *(["its agent has no slicewarden_node_even_bytes: it is of an older release"] * (node in silent)),
         ]
         book = Book(known, {key: each for key, each in own.items() if each.held + sum(each[1:4])})
         found.append(NodeUsage(node, time.since * 1000, time.at * 1000, book, trouble="; ".join(trouble)))
     return found
+
+
+def holder_of(labels: Mapping[str, str], chosen: ChosenSeries) -> tuple[str, HolderKey]:
+    """Return the node and the key of a row of containers. Raises DamagedRecord."""
+    node, *own = names(labels, *chosen.holder)
+    return node, HolderKey._make((0, *own, *(() if chosen.pods else ("", ""))))
+
+
+def _spans(answers: Mapping[str, Sequence[Sample]], time: CountedTime) -> dict[str, float]:
+    """Return for how many seconds each node was there: from its first sample in the time to the last one."""
+    first, last = ({each.names("node")[0]: each.value for each in answers[f"{name} read"]} for name in ("min", "max"))
+    ends = {node: (max(begin, time.since), min(last.get(node, time.at), time.at)) for node, begin in first.items()}
+    return {node: max(end - begin, 0.0) for node, (begin, end) in ends.items()}
+
+
+def _without_even(answers: Mapping[str, Sequence[Sample]], chosen: ChosenSeries) -> frozenset[str]:
+    """Return the nodes whose agents do not say what equal processes would use."""
+    known = {each.names(*chosen.holder) for each in answers["even"]}
+    return frozenset(each.names("node")[0] for each in answers["peak"] if each.names(*chosen.holder) not in known)
 
 
 def _twice(anchor: str) -> str:
@@ -249,7 +335,8 @@ def _refuse(answers: Mapping[str, Sequence[Sample]]) -> None:
 
 def _amount(name: str, value: float) -> int:
     """Return a counter in the unit of its field: milliseconds, MiB, or MiB times milliseconds."""
-    return round(value * (1 if name in ("peak", "cap") else 1000) / (MIB if name in ("peak", "cap", "memory") else 1))
+    top = name in _TOPS.values()
+    return round(value * (1 if top else 1000) / (MIB if top or name == "memory" else 1))
 
 
 def _card(states: Mapping[str, float], held: int | None, time: CountedTime) -> CardAmounts:
@@ -266,15 +353,29 @@ def _card(states: Mapping[str, float], held: int | None, time: CountedTime) -> C
             f"it has a card for {counted / HOUR:.1f} of {whole / HOUR:.1f} h; did two jobs scrape the agents? "
             "Choose one, as with --match job=NAME"
         )
-    lost = 0 if held is None else max(round(mine) - held, 0)
-    own, rest = round(mine), max(round(unseen - early * slices), 0)
-    return CardAmounts(round(counted - early), own + round(free) + rest, own - lost, round(free), rest + lost)
+    parts = round(mine), round(free), max(round(unseen - early * slices), 0)
+    return _whole_slices(round(counted - early), *parts, held)
 
 
-def _gaps(covered: float, time: CountedTime) -> Iterator[str]:
-    if covered < 0.99 * time.seconds - 2 * STEP:
+def _whole_slices(counted: int, mine: int, free: int, unseen: int, held: int | None) -> CardAmounts:
+    """Return the amounts of a card, with a whole number of slices if they had one but for ROUGH.
+
+    The counters of a card are rounded and, where an agent began again, estimated each on its own.
+    """
+    capacity = mine + free + unseen
+    slices = round(capacity / counted) if counted else 0
+    if slices and abs(capacity - slices * counted) <= slices * ROUGH:
+        mine, free, unseen = (each // slices * slices for each in (mine, free, unseen))
+        capacity = mine + free + unseen
+        counted = capacity // slices
+    lost = 0 if held is None else max(mine - held, 0)
+    return CardAmounts(counted, capacity, mine - lost, free, unseen + lost)
+
+
+def _gaps(covered: float, seconds: float) -> Iterator[str]:
+    if covered < 0.99 * seconds - 2 * STEP:
         yield (
-            f"Prometheus has read its agent for {covered / 3600:.1f} of {time.seconds / 3600:.1f} h; "
+            f"Prometheus has read its agent for {covered / 3600:.1f} of {seconds / 3600:.1f} h; "
             "containers that began and ended in between are not seen"
         )
 

@@ -1,10 +1,9 @@
 """Implements `slicewarden advise`: reports how large the slices of workloads should be, by the peaks that were seen."""
 
-from collections.abc import Sequence
-
 import click
 
-from webhook.cli import options, outputs, parser, usages
+from webhook.cli import counters, options, outputs, parser, usages
+from webhook.cli.counters import UsageSource
 from webhook.reports import size_report, usage_report
 from webhook.usage import advice
 
@@ -14,14 +13,20 @@ _MORE = (
     "would have left to others. A need is not known if the container may reserve its cap, if its memory still grew in "
     "the last quarter of the hours in which it was seen, if it was seen for less than "
     f"{advice.FEWEST} hours or worked for less than {advice.WORKED}, or if more than {advice.GAP:.0%} of the time, its "
-    "memory or the nodes could not be seen. The command only reports: it changes nothing."
+    "memory or the nodes could not be seen. The command only reports: it changes nothing. With --prometheus, the "
+    "counters are read that Prometheus has scraped from the agents. A node that it has not read in this time is not "
+    "known there."
 )
 
 
 @click.command(
     cls=parser.Command,
     page=parser.HelpEpilog(
-        ("slicewarden advise --since 7d", "slicewarden advise --namespace team-a --format json"),
+        (
+            "slicewarden advise --since 7d",
+            "slicewarden advise --namespace team-a --format json",
+            "slicewarden advise --since 7d --prometheus https://prometheus.example.com --prometheus-config client.yaml",
+        ),
         usages.STATUS,
         more=_MORE,
         environment=parser.KUBECONFIG,
@@ -39,16 +44,10 @@ _MORE = (
 )
 @options.table_or_json
 @usages.sources()
-def command(
-    since: int,
-    namespace: str | None,
-    form: str,
-    files: Sequence[str],
-    kubeconfig: str | None,
-    context: str | None,
-) -> int:
+@counters.source
+def command(since: int, namespace: str | None, form: str, source: UsageSource) -> int:
     """Read the usage, and write what it allows to change."""
-    nodes, unseen = usages.read(files, kubeconfig, context, -(-since // 3600))
+    nodes, unseen = counters.with_peaks(source, -(-since // 3600))
     silent = None if any(each.node == usage_report.UNLISTED for each in unseen) else len(unseen)
     report = advice.advise(nodes, silent, namespace or "")
     notes = usage_report.sums(nodes, unseen, "pool", {}).notes  # of what the record lacks
