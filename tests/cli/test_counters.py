@@ -64,6 +64,18 @@ def matrix(rows: list[tuple[dict[str, str], float]], start: int, end: int, step:
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
 
 
+def answer_by_hour(query: str, start: int, end: int, step: int) -> bytes:
+    """The answer that fits to a query for hours: the same for each. It begins with the labels to add up by."""
+    head = query.partition("(")[2].partition(")")[0].replace(",", "").split()
+    name = {
+        "work": "work_seconds_total",
+        "state": "card_slice_seconds_total",
+        "container": "peak_bytes",
+        "pool": "card_counted_seconds_total" if query.startswith("max") else "slice_seconds_total",
+    }[head[-1]]
+    return matrix(PEAKS if name == "peak_bytes" else ANSWERS[name], start, end, step)
+
+
 PEAKS: list[tuple[dict[str, str], float]] = [({**HOLDER, "pod": "p", "container": "main"}, 3000 * 2**20)]
 
 
@@ -76,10 +88,10 @@ class AskedFor(NamedTuple):
     authorization: str | None
 
     def answer(self, answer: Callable[[str], tuple[int, bytes]]) -> tuple[int, bytes]:
-        """Return the answer, which has the same values at all times if there are several."""
+        """Return the answer, which is the same at all times if there are several."""
         status, body = answer(self.query)
         if self.path.endswith("/query_range") and (status, body) == (200, answer_to(self.query)):
-            return 200, matrix(PEAKS, *map(int, self.time.split()))
+            return 200, answer_by_hour(self.query, *map(int, self.time.split()))
         return status, body
 
 
@@ -108,14 +120,25 @@ def test_what_no_container_explains_is_not_seen(capsys: pytest.CaptureFixture[st
     asked = list[AskedFor]()
     with prometheus(asked=asked) as url:
         assert cli.main(["usage", "--prometheus", f"{url}/under/", "--match", "job=a", "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    found = json.loads(capsys.readouterr().out)
+    rows = found["rows"]
     assert [(row["namespace"], row["sliceHours"], row["workingHours"] + row["idleHours"]) for row in rows] == [
         ("team", 0.5, 0.5),
         ("(free)", 1.0, 0.0),
         ("(not seen)", 0.5, 0.0),
     ]
-    assert {each.path for each in asked} == {"/under/api/v1/query"}
-    assert {each.time for each in asked} == {"", str(NOW)}
+    last = (NOW // 3600 + 1) * 3600
+    hours = f"{last - 23 * 3600} {last} 3600"
+    assert {(each.path, each.time) for each in asked} == {
+        ("/under/api/v1/query", ""),
+        ("/under/api/v1/query", str(NOW)),
+        ("/under/api/v1/query_range", hours),
+    }
+    assert sum(each.time == hours for each in asked) == 4
+    names = ("working", "idle", "unmeasured", "free", "unseen")
+    assert [(each["pool"], *(each[f"{name}SliceHours"] for name in names)) for each in found["hours"]] == [
+        (pool, 600 / 3600, 1200 / 3600, 0, 1, 0.5) for pool in (None, "shared") for _ in range(24)
+    ]
     assert all('{job="a"' in each.query for each in asked if "slicewarden" in each.query)
     assert {each.authorization for each in asked} == {None}
 
@@ -127,6 +150,34 @@ def test_a_namespace_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> N
     queries = [each.query for each in asked if "exported_namespace" not in each.query]
     assert all('{namespace="team"}' in query for query in queries if "slice_seconds" in query and "card" not in query)
     assert "(free)" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("form", "asks"), [("table", False), ("csv", False), ("json", True), ("html", True)])
+def test_hours_are_asked_for_only_where_they_are_shown(
+    form: str, asks: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more, hours in (([], asks), (["-n", "team"], False)):
+        asked = list[AskedFor]()
+        with prometheus(asked=asked) as url:
+            assert cli.main(["usage", "--prometheus", url, "-o", form, *more]) == 0
+        assert any(each.path.endswith("/query_range") for each in asked) is hours
+        capsys.readouterr()
+
+
+def test_hours_of_too_many_nodes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each node has 840 hours, and the table is still there."""
+    cards = [({**CARD, "node": f"n{number}", "state": "free"}, 3600.0) for number in range(1200)]
+
+    def answer(query: str) -> tuple[int, bytes]:
+        return 200, vector(cards) if query.startswith("sum by (node, gpu, pool, product, state)") else answer_to(query)
+
+    asked = list[AskedFor]()
+    with prometheus(answer, asked=asked) as url:
+        assert cli.main(["usage", "--prometheus", url, "--since", "35d", "-o", "json"]) == 2
+        why = "it has 1,008,000 hours of nodes and pools, and at most 1,000,000 are read; ask for less time, for one "
+        assert why in capsys.readouterr().err
+        assert not any(each.path.endswith("/query_range") for each in asked)
+        assert cli.main(["usage", "--prometheus", url, "--since", "35d"]) == 0
 
 
 @pytest.mark.parametrize("more", [[], ["-n", "team"]])
@@ -148,21 +199,25 @@ def test_advice_asks_for_full_hours_and_for_all_namespaces(more: list[str], caps
     assert all('{job="a"' in each.query and "namespace=" not in each.query for each in asked if "peak" in each.query)
 
 
+@pytest.mark.parametrize("command", [["advise"], ["usage", "-o", "json"]])
 @pytest.mark.parametrize(
     ("body", "why"),
     [
         (vector([]), "it is no answer of Prometheus to a query"),
         (matrix(PEAKS, 3600, 3600, 3600), "it has a time that was not asked for"),
         (matrix([], 0, 0, 1)[:-1] + b',"warnings":["a store is down"]}', "it is incomplete: ['a store is down']"),
-        (b" " * (counted.MOST_BYTES + 1), "it has more than 16 MiB; ask for less time\n"),
+        (b" " * (counted.MOST_BYTES + 1), "it has more than 16 MiB; ask for less time"),
     ],
 )
-def test_hours_that_cannot_be_read_are_an_error(body: bytes, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hours_that_cannot_be_read_are_an_error(
+    command: list[str], body: bytes, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def answer(query: str) -> tuple[int, bytes]:
-        return 200, body if " and " in query and "(max_over_time" in query else answer_to(query)
+        of_hours = query.startswith("sum by (node, pool, state)") or (" and " in query and "(max_over_time" in query)
+        return 200, body if of_hours else answer_to(query)
 
     with prometheus(answer) as url:
-        assert cli.main(["advise", "--prometheus", url]) == 2
+        assert cli.main([*command, "--prometheus", url]) == 2
     out, err = capsys.readouterr()
     assert (out, why in err) == ("", True)
 

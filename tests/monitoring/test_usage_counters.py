@@ -350,8 +350,8 @@ class LongLife(NamedTuple):
 
 @pytest.fixture(scope="module")
 def long_life(tmp_path_factory: pytest.TempPathFactory) -> LongLife:
-    """A life of more than a day, in which the agent dies once."""
-    now = int(time.time())
+    """A life of more than a day, in which the agent dies once. It begins and ends in the middle of an hour."""
+    now = int(time.time()) // 3600 * 3600 - 1800
     life, agent, wall = life_of(tmp_path_factory.mktemp("long"), now, LONG)
     lines = list[str]()
     for second in range(0, LONG + 1, TICK):
@@ -409,6 +409,43 @@ def test_the_record_and_the_counters_give_the_same_advice(
     assert found == expected
     (early,) = [each for each in json.loads(capsys.readouterr().out)["workloads"] if "early" in each["workload"]]
     assert (early["needMiB"], early["peakMiB"]) == (4416, 4000)
+
+
+def test_the_record_and_the_counters_have_the_same_hours(
+    long_life: LongLife, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And an hour in which Prometheus has read nothing is a gap, although the counters go on behind it."""
+    monkeypatch.setattr(counters._AskedPrometheus, "now", lambda _: long_life.now)
+    first = long_life.now // 3600 - 4
+    dark = range(first * 3600 - 1000, (first + 1) * 3600 + 1000)
+    for name, lines in (
+        ("whole", long_life.lines),
+        ("dark", [line for line in long_life.lines if int(line.rsplit(maxsplit=1)[1]) not in dark]),
+    ):
+        (tmp_path / name).mkdir()
+        with prometheus.serving(tmp_path / name, lines) as url:
+            ((usage,), _) = counters.read(asked(url), LONG // 3600 + 2, "", hourly=True)
+            assert cli.main(["usage", "--since", "30h", "--prometheus", url, "-o", "json"]) == 0
+        hours = [each for each in json.loads(capsys.readouterr().out)["hours"] if each["pool"] is None]
+        lost = {each["hour"] // 3_600_000: each["notRecorded"] for each in hours}
+        found, expected = usage.book.hourly, long_life.record.book.hourly
+        if name == "dark":
+            assert {key.hour for key in expected} - {key.hour for key in found} == {first}
+            assert lost[first] == 1
+            assert lost[first - 1] == pytest.approx(1000 / 3600, abs=5 * SCRAPE / 3600)
+            assert lost[first + 1] == pytest.approx(1000 / 3600, abs=5 * SCRAPE / 3600)
+            continue
+        assert found.keys() == expected.keys()
+        for key, true in expected.items():
+            # What was counted between two scrapes belongs to the hour of the later one.
+            for mine, other in zip(found[key], true, strict=True):
+                assert mine == pytest.approx(other, rel=0.01, abs=8 * 5 * SCRAPE * 1000)
+        for number in range(6):
+            mine, other = (sum(each[number] for each in rows.values()) for rows in (found, expected))
+            assert mine == pytest.approx(other, rel=0.01, abs=LOST)
+        assert sum(each["workingSliceHours"] for each in hours) == pytest.approx(
+            sum(used.working for used in long_life.record.book.holders.values()) / 3_600_000, rel=0.01
+        )
 
 
 @pytest.mark.parametrize("why", ["even_bytes", "read its agent"])

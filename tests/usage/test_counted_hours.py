@@ -13,7 +13,7 @@ from webhook.usage.account import KEPT_HOURS
 from webhook.usage.counted import MOST_SERIES, ChosenSeries, CountedTime, HourlySeries
 from webhook.usage.counted_hours import LONGEST, MOST_POINTS
 from webhook.usage.document import NodeUsage
-from webhook.usage.record import HOUR, Amounts, Book, HolderKey, SeenHours
+from webhook.usage.record import HOUR, Amounts, Book, HolderKey, HourAmounts, PoolHour, SeenHours
 from webhook.usage.store import DamagedRecord
 
 START = 490_000
@@ -90,6 +90,69 @@ def test_values_of_no_hour_are_refused(values: Any, why: str) -> None:
 def test_an_answer_that_is_too_large_says_how_to_ask_for_less() -> None:
     with pytest.raises(DamagedRecord, match="16 MiB; ask for less time"):
         counted.read_hours(b" " * (counted.MOST_BYTES + 1), HOURS, "ask for less time")
+
+
+def hour(**values: float) -> HourAmounts:
+    """An hour of a pool of a node, by values in seconds. `state_` and `work_` begin those with a label."""
+    answers: dict[str, list[HourlySeries]] = {name: [] for name in counted_hours.queries(ChosenSeries())}
+    for name, value in values.items():
+        label, _, field = name.partition("_")
+        which = {"state": "cards"}.get(label, label)
+        answers[which].append(
+            HourlySeries({"node": "n", "pool": "p", **({label: field} if field else {})}, {START: value})
+        )
+    return counted_hours.rows(answers)["n"][PoolHour(START, "p")]
+
+
+def test_slices_of_no_known_container_were_not_seen() -> None:
+    found = hour(counted=3600, state_held=7200, state_free=7200, known=3600, work_working=1200, work_idle=2400)
+    assert found == HourAmounts(HOUR, HOUR // 3, 2 * HOUR // 3, 0, 2 * HOUR, HOUR)
+
+
+def test_a_gap_is_not_filled() -> None:
+    """An agent that was off for two days adds them as unseen, and Prometheus may have read it last before the hour."""
+    off, free = 4 * 172_800, 4 * 1800
+    assert hour(counted=172_800 + 1800, state_unseen=off, state_free=free) == HourAmounts(
+        HOUR, free=free * 1000, unseen=2 * HOUR
+    )
+    assert hour(counted=4500, state_free=4 * 4500) == HourAmounts(HOUR, free=4 * HOUR)
+    assert hour(counted=3630, state_free=4 * 3630) == HourAmounts(3_630_000, free=4 * 3_630_000)
+    without_cards = {"known": [HourlySeries({"node": "n", "pool": "p"}, {START: 5.0})]}
+    assert counted_hours.rows(without_cards) == {"n": {}}
+
+
+@pytest.mark.parametrize("labels", [{"cards": {"state": "counted"}}, {"work": {"work": "held"}}, {"cards": {}}])
+def test_slices_of_another_kind_are_refused(labels: dict[str, dict[str, str]]) -> None:
+    ((name, more),) = labels.items()
+    with pytest.raises(DamagedRecord, match="of an unknown kind"):
+        counted_hours.rows({name: [HourlySeries(more, {START: 1.0})]})
+
+
+FIELDS = ("known", "state_held", "state_free", "state_unseen", "work_working", "work_idle")
+
+
+@given(st.floats(1e-300, 2**61), st.dictionaries(st.sampled_from(FIELDS), st.floats(0, 2**61)))
+def test_no_part_of_an_hour_is_below_zero(counted: float, parts: dict[str, float]) -> None:
+    assert min(hour(counted=counted, **parts)) >= 0
+
+
+portions = st.floats(0, 1)
+
+
+@given(st.integers(1, 3600), st.integers(1, 16), portions, portions, st.tuples(portions, portions, portions))
+def test_the_parts_of_an_hour_are_all_slices(
+    seconds: int, slices: int, held: float, free: float, work: tuple[float, float, float]
+) -> None:
+    whole = seconds * slices
+    mine, known = (
+        held * whole,
+        dict(zip(("known", "work_working", "work_idle"), (each * whole for each in work), strict=True)),
+    )
+    rest = (1 - held) * whole
+    states = {"state_held": mine, "state_free": free * rest, "state_unseen": rest - free * rest}
+    found = hour(counted=seconds, **states, **known)
+    assert sum(found[1:]) == pytest.approx(whole * 1000, abs=4 * slices)
+    assert sum(found[1:4]) <= min(mine, known["known"]) * 1000 + slices
 
 
 values = st.recursive(

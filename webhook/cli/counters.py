@@ -117,16 +117,30 @@ def _with_source(function: Callable[..., int], *, alone: bool) -> Callable[..., 
     return _OPTIONS(call)
 
 
-def read(given: UsageSource, hours: int, namespace: str) -> tuple[list[NodeUsage], list[UnseenNode]]:
+def read(
+    given: UsageSource, hours: int, namespace: str, *, hourly: bool = False
+) -> tuple[list[NodeUsage], list[UnseenNode]]:
     """Read the usage of the last hours, and name the nodes that could not be read. Raises Unusable.
 
-    From Prometheus only the usage of the namespace is read, unless that is empty.
+    From Prometheus only the usage of the namespace is read, unless that is empty, and only if `hourly` is true, what
+    became of all slices in each hour.
     """
     if not given.prometheus:
         return usages.read(given.files, given.kubeconfig, given.context, hours)
     asked = _AskedPrometheus(given)
-    found, _ = asked.usages(ChosenSeries(given.labels, namespace), asked.time(hours))
-    return found, []
+    chosen, time = ChosenSeries(given.labels, namespace), asked.time(hours)
+    nodes, answers = asked.usages(chosen, time)
+    if namespace or not hourly:
+        return nodes, []
+    queries, whole = counted_hours.queries(chosen), counted_hours.hours_of(time)
+
+    def rows(part: range) -> counted_hours.HourlyRows:
+        found = {name: asked.hourly(query, part) for name, query in queries.items()}
+        of_part: counted_hours.HourlyRows = asked.understood(lambda: counted_hours.rows(found))
+        return of_part
+
+    series: int = asked.understood(lambda: counted_hours.series_of(answers["cards"], whole))
+    return counted_hours.with_rows(nodes, usages.at_once(rows, counted_hours.parts(whole, series))), []
 
 
 def with_peaks(given: UsageSource, hours: int) -> tuple[list[NodeUsage], list[UnseenNode]]:

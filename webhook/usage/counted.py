@@ -163,6 +163,10 @@ class ChosenSeries:
         """Write the selector of a metric of the agents. A container's metric is limited to the namespace."""
         return self._series(metric, [f"namespace={quoted(self.namespace)}"] if container and self.namespace else [])
 
+    def placed(self, metric: str) -> str:
+        """Write the selector of a metric of all containers whose card is known."""
+        return self._series(metric, ['gpu!=""'])
+
     def renamed(self, metric: str) -> str:
         """Write the selector of series whose namespace Prometheus has renamed: their job has no honor_labels."""
         return self._series(metric, ['exported_namespace!=""'])
@@ -340,19 +344,26 @@ def _amount(name: str, value: float) -> int:
 
 
 def _card(states: Mapping[str, float], held: int | None, time: CountedTime) -> CardAmounts:
-    """Return the amounts of a card. If `held` is known, no more than that is held. Raises DamagedRecord.
+    """Return the amounts of a card, as `card_amounts` does. Raises DamagedRecord if they are far above the time."""
+    whole = time.seconds * 1000
+    found = card_amounts(states, held, whole)
+    if found.counted > 1.01 * whole + 2 * STEP * 1000:
+        raise DamagedRecord(
+            f"it has a card for {found.counted / HOUR:.1f} of {whole / HOUR:.1f} h; did two jobs scrape the agents? "
+            "Choose one, as with --match job=NAME"
+        )
+    return found
+
+
+def card_amounts(states: Mapping[str, float], held: int | None, whole: int) -> CardAmounts:
+    """Return the amounts of a card in `whole` milliseconds. If `held` is known, no more than that is held.
 
     An agent that starts adds all of the gap before it as unseen. What is more than the time was before it.
     """
-    counted, whole = round(states.get("counted", 0.0)), time.seconds * 1000
+    counted = round(states.get("counted", 0.0))
     mine, free, unseen = (states.get(state, 0.0) for state in ("held", "free", "unseen"))
     slices = (mine + free + unseen) / counted if counted else 0.0
     early = min(max(counted - whole, 0.0), unseen / slices if slices else 0.0)
-    if counted - early > 1.01 * whole + 2 * STEP * 1000:
-        raise DamagedRecord(
-            f"it has a card for {counted / HOUR:.1f} of {whole / HOUR:.1f} h; did two jobs scrape the agents? "
-            "Choose one, as with --match job=NAME"
-        )
     parts = round(mine), round(free), max(round(unseen - early * slices), 0)
     return _whole_slices(round(counted - early), *parts, held)
 

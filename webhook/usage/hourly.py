@@ -44,12 +44,13 @@ def of_rows(
         times[card.card] = times.get(card.card, 0) + amounts.counted
         sums[key] = tuple(map(add, sums.get(key, (0, 0, 0)), (amounts.held, amounts.free, amounts.unseen)))
     return {
-        key: _divided(max(counted[key].values()), held, free, unseen, *parts.get(key, (0, 0)))
+        key: divided(max(counted[key].values()), held, free, unseen, *parts.get(key, (0, 0)))
         for key, (held, free, unseen) in sums.items()
     }
 
 
-def _divided(counted: int, held: int, free: int, unseen: int, working: int, idle: int) -> HourAmounts:
+def divided(counted: int, held: int, free: int, unseen: int, working: int, idle: int) -> HourAmounts:
+    """Return the amounts of an hour. Of the held slices, those with work and without are no more than all of them."""
     working = min(working, held)
     idle = min(idle, held - working)
     return HourAmounts(counted, working, idle, held - working - idle, free, unseen)

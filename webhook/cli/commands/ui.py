@@ -165,7 +165,7 @@ def _usage(api: "Api | None", source: UsageSource, namespace: str) -> str:
     if api and not source.prometheus:
         nodes, unseen = usages.ask_all(api, lambda agent: agent.usage(KEPT_HOURS))
     else:
-        nodes, unseen = counters.read(source, KEPT_HOURS, namespace)
+        nodes, unseen = counters.read(source, KEPT_HOURS, namespace, hourly=True)
     return usage_page.fragment(usage_report.sums(nodes, unseen, "namespace", {}, namespace))
 
 

@@ -22,6 +22,9 @@ FORMS = {
     "html": _page,
 }
 
+WITH_HOURS = ("json", "html")
+"""The forms that have the hours."""
+
 _MORE = (
     "The agents count on each node (slicewarden agent --usage). They are asked through the API server, which needs the "
     "right to `list` pods and to `get` pods/proxy in the namespace slicewarden-node, and to `list` nodes. The rows "
@@ -89,7 +92,7 @@ def command(
 ) -> int:
     """Read the usage, add it up, and write it."""
     known = _prices(prices)
-    nodes, unseen = counters.read(source, -(-since // 3600), namespace or "")
+    nodes, unseen = counters.read(source, -(-since // 3600), namespace or "", hourly=form in WITH_HOURS)
     report = usage_report.sums(nodes, unseen, by, known, namespace or "")
     outputs.show(FORMS[form](report))
     outputs.say([*report.notes, *usages.unseen_lines(unseen)])
