@@ -494,6 +494,31 @@ def test_a_node_that_was_read_twice_has_a_note() -> None:
         assert ("Prometheus has read it twice for 0.5 of 1.0 h" in usage.trouble) is noted
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        ({"even": []}, "its agent has no slicewarden_node_even_bytes: it is of an older release"),
+        ({"max read": [Sample({"node": "node-1"}, NOW)]}, "Prometheus has read its agent for 0.2 of 1.0 h"),
+        ({"read": [], "min read": [Sample({"node": "node-1"}, NOW - 900)]}, ""),
+    ],
+)
+def test_counters_that_may_hide_a_need_are_noted(change: dict[str, list[Sample]], why: str) -> None:
+    """A node that was there for a part of the time only has no gap."""
+    own = {**HOLDER, "pod": "p", "container": "main"}
+    found: dict[str, list[Sample]] = {name: [] for name in WITH_PODS}
+    found |= {name: [Sample(own, 2.0**20)] for name in ("held", "peak", "even")}
+    found |= {
+        "read": [Sample({"node": "node-1"}, 2.0)],
+        "min read": [Sample({"node": "node-1"}, NOW - 3600)],
+        "max read": [Sample({"node": "node-1"}, NOW - 3000)],
+    }
+    (usage,) = counted.usages({**found, **change}, ChosenSeries(pods=True), TIME)
+    assert (why in usage.trouble, bool(usage.trouble)) == (True, bool(why))
+    ((key, amounts),) = usage.book.holders.items()
+    assert (key.pod, key.container, amounts.peak) == ("p", "main", 1)
+
+
 @pytest.mark.parametrize("work", ["held", "peak", "", None])
 def test_work_of_another_kind_is_refused(work: str | None) -> None:
     found: dict[str, list[Sample]] = {name: [] for name in NAMES}

@@ -293,6 +293,7 @@ def test_no_name_in_prometheus_is_a_command(tmp_path: Path, now: int, capsys: py
     forms = {
         "usage": [[], ["-o", "json"], ["-o", "csv"], ["-o", "html"], ["--by", "card"]],
         "idle": [["--after", "1s"], ["--after", "1s", "-o", "json"]],
+        "advise": [[], ["-o", "json"]],
     }
     with prometheus.serving(tmp_path, scraped(life, agent, wall, evil, TARGET, 1)) as url:
         for command, more in ((command, more) for command, each in forms.items() for more in each):

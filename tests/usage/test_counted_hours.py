@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from webhook.usage import counted, counted_hours
 from webhook.usage.account import KEPT_HOURS
-from webhook.usage.counted import MOST_SERIES, ChosenSeries, CountedTime, HourlySeries
+from webhook.usage.counted import MOST_SERIES, ChosenSeries, CountedTime, HourlySeries, Sample
 from webhook.usage.counted_hours import LONGEST, MOST_POINTS
 from webhook.usage.document import NodeUsage
 from webhook.usage.record import HOUR, Amounts, Book, HolderKey, HourAmounts, PoolHour, SeenHours
@@ -49,6 +49,12 @@ def test_hours_are_asked_for_once_and_in_bounded_parts(first: int, count: int, s
     parts = [*counted_hours.parts(hours, series)]
     assert [hour for part in parts for hour in part] == [*hours]
     assert all(0 < len(part) <= LONGEST and len(part) * series <= MOST_POINTS for part in parts)
+
+
+def test_prometheus_reads_no_more_series_at_once_than_answers_may_have() -> None:
+    card, work = Sample({"node": "n", "pool": "p"}, 1.0), Sample({}, 1.0)
+    for cards, workloads, expected in ((1, 0, 3), (1, 4, 4), (0, 0, 0)):
+        assert counted_hours.series_of({"cards": [card] * cards, "work": [work] * workloads}, HOURS) == expected
 
 
 def test_hours_are_full_but_for_the_last_one() -> None:

@@ -139,7 +139,7 @@ def read(
         of_part: counted_hours.HourlyRows = asked.understood(lambda: counted_hours.rows(found))
         return of_part
 
-    series: int = asked.understood(lambda: counted_hours.series_of(answers["cards"], whole))
+    series: int = asked.understood(lambda: counted_hours.series_of(answers, whole))
     return counted_hours.with_rows(nodes, usages.at_once(rows, counted_hours.parts(whole, series))), []
 
 

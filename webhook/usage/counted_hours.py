@@ -126,15 +126,18 @@ def queries(chosen: ChosenSeries) -> dict[str, str]:
     }
 
 
-def series_of(cards: Iterable[Sample], hours: range) -> int:
-    """Return the maximum number of series in an answer, by the cards of the whole time. Raises DamagedRecord."""
-    pools = len({sample.names("node", "pool") for sample in cards})
+def series_of(answers: Mapping[str, Sequence[Sample]], hours: range) -> int:
+    """Return for how many series to ask at once, by the answers for the whole time. Raises DamagedRecord.
+
+    An answer has three series for each node and pool, but Prometheus also reads those of all containers for it.
+    """
+    pools = len({sample.names("node", "pool") for sample in answers["cards"]})
     if pools * len(hours) > MOST_HOURS:
         raise DamagedRecord(
             f"it has {pools * len(hours):,} hours of nodes and pools, and at most {MOST_HOURS:,} are read; ask for "
             "less time, for one namespace, or for a table"
         )
-    return pools * 3
+    return max(3 * pools, len(answers["work"]))
 
 
 def rows(answers: Mapping[str, Sequence[HourlySeries]]) -> HourlyRows:
