@@ -75,6 +75,8 @@ def test_an_advisory_that_affects_a_package_is_named_with_the_way_out(
         (FIXED, ("0.1", "2.11.3rc1", "2.11.2.post1"), ("2.11.3", "3")),
         (({"introduced": "2.0"}, {"last_affected": "2.2"}), ("2.0", "2.2", "2.1a1"), ("1.9", "2.3")),
         (({"introduced": "2.9"},), ("2.9", "2.10"), ("2.8",)),
+        (FIXED, ("0.0a1", "0.dev1", "2.11.2+cpu"), ("2.11.3+cpu", "1!0.1")),
+        (({"introduced": "1!0"}, {"last_affected": "1!2.0"}), ("1!1.0", "1!2.0+cpu"), ("5.0", "1!2.0.post1")),
         (
             ({"fixed": "1.2"}, {"introduced": "2.0"}, {"introduced": "1.0"}, {"fixed": "2.1"}),
             ("1.0", "1.1", "2.0"),
@@ -98,6 +100,28 @@ def test_a_version_that_is_listed_is_affected_without_a_range() -> None:
     assert not advisories.affects(affected, "1.1")
 
 
+def test_a_range_of_semantic_versions_counts_and_one_of_commits_does_not() -> None:
+    """The schema allows SEMVER for each registry; an advisory for PyPI compares these versions as PyPI does."""
+    (affected,) = advisory(*FIXED)["affected"]
+    affected["ranges"][0]["type"] = "SEMVER"
+    commits = {"type": "GIT", "repo": "https://example.com/a", "events": [{"introduced": "0"}, {"fixed": "2" * 40}]}
+    affected["ranges"].append(commits)
+    assert [advisories.affects(affected, each) for each in ("2.11.2", "2.11.3")] == [True, False]
+    assert advisories.affects({"ranges": [commits]}, "2.11.3")
+    assert advisories.affects({}, "2.11.3")
+
+
+@pytest.mark.parametrize(
+    "listed", [{"versions": [1.10]}, {"ranges": [{"type": "ECOSYSTEM", "events": [{"fixed": 1.10}]}]}]
+)
+def test_a_version_that_yaml_has_read_as_a_number_cannot_be_compared(listed: Object) -> None:
+    assert advisories.affects(listed, "1.10")
+
+
+def test_a_local_version_is_affected_as_its_public_one() -> None:
+    assert [advisories.affects({"versions": ["2.0"]}, each) for each in ("2.0+cpu", "2.1+cpu")] == [True, False]
+
+
 @pytest.mark.parametrize("version", ["1.0", "not-a-version"])
 def test_versions_that_cannot_be_compared_count_as_affected(version: str) -> None:
     (affected,) = advisory({"introduced": "0"}, {"fixed": "0.9" if version != "1.0" else "2004-d"})["affected"]
@@ -116,6 +140,47 @@ def test_an_advisory_that_was_withdrawn_or_is_of_another_registry_affects_nothin
     other["affected"][0]["package"]["ecosystem"] = "npm"
     withdrawn = advisory(*FIXED, withdrawn="2026-01-03T00:00:00Z")
     assert list(advisories.matches({"jinja2": "2.0"}, [other, withdrawn])) == []
+    assert len([*advisories.matches({"jinja2": "2.0"}, [advisory(*FIXED, withdrawn=None, aliases=None)])]) == 1
+
+
+@pytest.mark.parametrize(
+    "affected",
+    [
+        None,
+        [1],
+        [{"package": 1}],
+        [{"package": {"ecosystem": "PyPI", "name": "jinja2"}, "ranges": [{"type": "SEMVER"}]}],
+    ],
+)
+def test_an_advisory_in_another_format_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], affected: Any
+) -> None:
+    place = exported(tmp_path / "all.zip", {"id": "X-1", "affected": affected})
+    assert asked(monkeypatch, sbom(jinja2="2.0"), place) == 2
+    assert "the advisory X-1 is not in the format of OSV" in capsys.readouterr().err
+
+
+def test_an_advisory_that_is_too_large_or_too_deep_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(advisories, "MOST_BYTES", 2**20)
+    place = tmp_path / "all.zip"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("1.json", b" " * (2**20 + 1))
+    assert asked(monkeypatch, sbom(jinja2="2.0"), place) == 2
+    assert "1.json has more than 1 MiB" in capsys.readouterr().err
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    (deep / "1.json").write_text("[" * 500_000, "utf-8")
+    assert asked(monkeypatch, sbom(jinja2="2.0"), deep) == 2
+    assert "1.json cannot be read" in capsys.readouterr().err
+
+
+def test_a_package_without_a_version_is_an_error() -> None:
+    for purl in ("pkg:pypi/jinja2", "pkg:pypi/jinja2@", "pkg:pypi/jinja2?a=b@2"):
+        with pytest.raises(advisories.Unusable, match="which version"):
+            advisories.packages(json.dumps({"components": [{"purl": purl}]}))
+    assert advisories.packages('{"components": [{"purl": "pkg:pypi/a@1!2%2Bcpu?b=c#d"}]}') == {"a": "1!2+cpu"}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"components": []}', '{"components": [{"purl": "pkg:npm/a@1"}]}'])
