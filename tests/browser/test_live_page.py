@@ -3,6 +3,7 @@
 `make browser` keeps what it saw under `.screenshots/`.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -138,7 +139,8 @@ class Live:
         with server.opened(0) as listening_at:
             port = listening_at.getsockname()[1]
             about = (("cluster", "https://c.example"), ("namespace", "all"), ("policy", "sample"))
-            running = PageServer(listening_at, server.application(self.board, self.keys, port, about))
+            app = server.application(self.board, self.keys, port, about)
+            running = PageServer(listening_at, app, {os.getuid()}, print)
         self.url = f"http://127.0.0.1:{port}/{self.keys.token}/"
         thread = threading.Thread(target=running.serve_forever, args=(0.02,))
         thread.start()

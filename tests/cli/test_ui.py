@@ -116,24 +116,29 @@ def test_options_that_conflict_are_errors(arguments: list[str], said: str, capsy
 def test_the_browser_gets_an_address_that_works_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other users of the machine can read the command line of a browser."""
-    opened, answers = list[str](), list[tuple[int, str | None]]()
+    """Other users of the machine can read the command line of a browser. It may end only with its window."""
+    opened, answers, done = list[str](), list[tuple[int, str | None]](), threading.Event()
     serve = PageServer.serve_forever
 
-    def serving(server: PageServer) -> None:
-        thread = threading.Thread(target=serve, args=(server, 0.02))
-        thread.start()
+    def browse(address: str) -> None:
+        url = urlsplit(address)
         for _ in range(2):
-            url = urlsplit(opened[0])
             connection = http.client.HTTPConnection(url.netloc, timeout=300)
             connection.request("GET", url.path)
             answer = connection.getresponse()
             answers.append((answer.status, answer.headers["Location"]))
             connection.close()
+        opened.append(address)
+        done.set()
+
+    def serving(server: PageServer) -> None:
+        thread = threading.Thread(target=serve, args=(server, 0.02))
+        thread.start()
+        assert done.wait(300)
         server.shutdown()
         thread.join()
 
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("webbrowser.open", browse)
     monkeypatch.setattr(PageServer, "serve_forever", serving)
     monkeypatch.setenv("DISPLAY", ":0")
     assert cli.main(["ui", *POLICY, "--facts", str(SAMPLE / "facts.yaml")]) == 0

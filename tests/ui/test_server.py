@@ -2,10 +2,11 @@
 
 import http.client
 import json
+import os
 import re
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -101,11 +102,15 @@ def test_the_key_for_the_browser_opens_once(client: FlaskClient, keys: Keys) -> 
 # Over a connection
 
 
+OTHERS = list[int]()
+"""Other users who were refused."""
+
+
 @contextmanager
-def serving(shown: Board, keys: Keys) -> Iterator[int]:
+def serving(shown: Board, keys: Keys, users: Collection[int] = (os.getuid(),)) -> Iterator[int]:
     with server.opened(0) as listening:
         port = listening.getsockname()[1]
-        running = PageServer(listening, server.application(shown, keys, port, ABOUT))
+        running = PageServer(listening, server.application(shown, keys, port, ABOUT), users, OTHERS.append)
     thread = threading.Thread(target=running.serve_forever, args=(0.02,))
     thread.start()
     shown.start()
@@ -187,6 +192,17 @@ def test_too_many_connections_are_closed(keys: Keys) -> None:
             assert more.recv(1) == b""
         for each in (*silent, more):
             each.close()
+
+
+def test_another_user_of_the_machine_is_refused_even_with_the_secret(keys: Keys) -> None:
+    """Else a program that reads the command line of a browser may use the key in it before the browser does."""
+    OTHERS.clear()
+    once = keys.once
+    with serving(board(), keys, {os.getuid() + 1}) as port:
+        for path in (f"/{keys.token}/", f"/open/{once}"):
+            with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+                asked(port, path)
+    assert (OTHERS, keys.once) == ([os.getuid()], once)
 
 
 @contextmanager

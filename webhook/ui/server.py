@@ -2,7 +2,8 @@
 
 A web page of a stranger in the same browser can send requests here. So the address has a random token, which no cookie
 repeats; the Host header must name loopback, which stops DNS rebinding; and no answer may be framed, or read by another
-origin.
+origin. Other users of the machine can connect too, and can read the command line of a browser before it has asked. So
+connections of their programs are closed, where the system says whose they are.
 """
 
 import hmac
@@ -12,7 +13,7 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from webhook.http.listening import listener
 from webhook.model import Problem, Unusable
 from webhook.reports.formats import html
+from webhook.ui import peers
 from webhook.ui.board import Board, ShownPart
 
 HOST = "127.0.0.1"
@@ -194,12 +196,28 @@ class _Requests(WSGIRequestHandler):
 
 
 class PageServer(ThreadedWSGIServer):
-    """A server on loopback with a thread for each of at most MOST_CONNECTIONS connections."""
+    """A server on loopback with a thread for each of at most MOST_CONNECTIONS connections.
 
-    def __init__(self, listening: socket.socket, app: Flask) -> None:
+    Connections of other `users` of this machine than these are closed. `refused` gets each of them once.
+    """
+
+    def __init__(
+        self, listening: socket.socket, app: Flask, users: Collection[int], refused: Callable[[int], None]
+    ) -> None:
         port = listening.getsockname()[1]
         super().__init__(HOST, port, app, _Requests, fd=listening.fileno())
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._users, self._refused, self._known = users, refused, set[int]()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether a connection is not one of another user, as far as the system says."""
+        user = peers.user(client_address, request.getsockname())
+        if user is None or user in self._users:
+            return True
+        if user not in self._known:
+            self._known.add(user)
+            self._refused(user)
+        return False
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection, or close it if there are too many."""

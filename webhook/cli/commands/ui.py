@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import webbrowser
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -76,7 +77,7 @@ def command(
     source: UsageSource,
 ) -> int:
     """Serve the page until Ctrl-C."""
-    from webhook.ui import server
+    from webhook.ui import peers, server
     from webhook.ui.board import Board
 
     if facts and (source.kubeconfig or source.context):
@@ -95,15 +96,25 @@ def command(
     keys = server.Keys()
     with server.opened(port) as listening:
         port = listening.getsockname()[1]
-        serving = server.PageServer(listening, server.application(board, keys, port, about))
+        app = server.application(board, keys, port, about)
+        serving = server.PageServer(listening, app, peers.ours(), _say_refused)
     board.start()
     outputs.show(f"http://{server.HOST}:{port}/{keys.token}/\n")
     outputs.say(["note: the page is on this machine alone; Ctrl-C ends it"])
     if not no_browser and _graphical():
-        webbrowser.open(f"http://{server.HOST}:{port}/open/{keys.once}")
+        _browse(f"http://{server.HOST}:{port}/open/{keys.once}")
     serving.serve_forever()  # which returns after Ctrl-C
     board.stop()
     return 0
+
+
+def _browse(url: str) -> None:
+    """Open a browser. The command of the variable BROWSER may end only with its window, so a thread waits for it."""
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
+
+
+def _say_refused(user: int) -> None:
+    outputs.say([f"note: user {user} of this machine tried to open the page, and was refused"])
 
 
 def _graphical() -> bool:
