@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,13 +19,22 @@ import pytest
 from tests import ROOT
 from tests.support.node_agents import cluster
 from tests.support.usage_books import STEADY, book, usage
+from webhook.cli import inputs, live
 from webhook.cli import main as cli
+from webhook.cli.commands import ui
+from webhook.cli.counters import UsageSource
+from webhook.cluster.client import Api
+from webhook.facts.snapshot import Facts
+from webhook.reports import top_report
+from webhook.reports.top_report import NodeNow
 from webhook.ui.server import PageServer
 from webhook.usage import document
 from webhook.usage.document import ContainerNow, NodeUsage
+from webhook.usage.scraped import CardNow, NodeScrape
 
 SAMPLE = ROOT / "webhook" / "sample"
 POLICY = ["--policy", str(SAMPLE / "policy.yaml")]
+NO_SOURCE = UsageSource([], None, None)
 
 
 def record() -> NodeUsage:
@@ -145,6 +154,36 @@ def test_the_browser_gets_an_address_that_works_once(
     printed = urlsplit(capsys.readouterr().out.strip())
     assert printed.path not in opened[0]
     assert answers == [(303, printed.path), (410, None)]
+
+
+def test_a_card_leaves_a_pool_with_the_labels_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page may be open for days, in which nodes come and go, and move to other pools."""
+    engine = inputs.engine(str(SAMPLE / "policy.yaml"))
+    labels: list[dict[str, str]] = [{"nvidia.com/gpu.sharing-strategy": "time-slicing"}, {}]
+
+    def facts(*_: object) -> tuple[Facts, tuple[()]]:
+        return Facts.of([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels.pop(0)}}]), ()
+
+    monkeypatch.setattr(ui, "_facts", facts)
+    scrape = NodeScrape((CardNow("GPU-1", "0", total=15360),))
+    found = live.TopRound([NodeNow("n", scrape)], top_report.cards([NodeNow("n", scrape)]), [], [])
+    monkeypatch.setattr(ui, "Rounds", lambda *_: lambda: found)
+    parts = {part.name: part.read for part in ui._parts(cast("Api", object()), engine, NO_SOURCE, None, None)}
+    parts["pools"]()
+    assert "Pool <bdi>shared</bdi>" in parts["cards"]()
+    parts["pools"]()
+    assert "Cards whose pool is not known" in parts["cards"]()
+
+
+def test_nodes_that_have_left_the_cluster_are_forgotten() -> None:
+    """A record has up to 0.5 MiB, and a cluster may have a thousand new nodes a day."""
+    records = live.Records()
+    for node in ("here", "gone"):
+        records._kept[node] = 0.0, record()
+    rounds = live.Rounds(None, NO_SOURCE)
+    rounds._records, rounds._took = records, {"here": 1.0, "gone": 1.0}
+    rounds._forget({"here", "new"})
+    assert ([*records._kept], rounds._took) == (["here"], {"here": 1.0})
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:

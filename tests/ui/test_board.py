@@ -82,3 +82,24 @@ def test_there_is_a_limit_of_watchers() -> None:
     assert [shown.watch() for _ in range(boards.MOST_WATCHERS + 1)] == [True] * boards.MOST_WATCHERS + [False]
     shown.leave()
     assert shown.watch()
+
+
+def test_an_error_that_nobody_can_read_ends_no_reading() -> None:
+    """Standard error may be a terminal that was closed while the page stays open."""
+    again = threading.Event()
+
+    def report(_: str) -> None:
+        if again.is_set():
+            return
+        again.set()
+        raise BrokenPipeError
+
+    def broken() -> str:
+        raise KeyError("x")
+
+    shown = Board([LivePart("a", "A", 0.0, broken)], report)
+    shown.start()
+    shown.look()
+    assert again.wait(PATIENCE)
+    assert "internal error: KeyError" in shown.changes({}, PATIENCE)[0].html
+    shown.stop()

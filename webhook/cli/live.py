@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,6 +69,7 @@ class Rounds:
             nodes = [NodeNow(*each) for each in gauges]
         elif self._api:
             nodes, unseen = usages.ask_all(self._api, self._records.now, self._longest, self._took)
+            self._forget({each.node for each in nodes} | {each.node for each in unseen})
         else:
             nodes, unseen = of_files(self._source.files), []
             copied = [
@@ -77,12 +78,22 @@ class Rounds:
         cards = top_report.cards(nodes, self._sort, self._namespace)
         return TopRound(nodes, cards, [*top_report.notes(nodes), *copied], unseen)
 
+    def _forget(self, but: Collection[str]) -> None:
+        """Forget nodes that have left the cluster: a page may be open for days."""
+        self._records.forget(but)
+        for node in self._took.keys() - but:
+            del self._took[node]
+
 
 class Records:
     """Asks the agents, and keeps their usage records for a while."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._kept = clock, dict[str, tuple[float, NodeUsage]]()
+
+    def forget(self, but: Collection[str]) -> None:
+        """Forget all nodes but these."""
+        self._kept = {node: each for node, each in self._kept.items() if node in but}
 
     def now(self, agent: usages.AskedAgent) -> NodeNow:
         """Ask an agent for its metrics, and for its usage record if it keeps one. Raises Silent without metrics."""

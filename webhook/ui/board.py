@@ -4,6 +4,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -111,11 +112,12 @@ class Board:
         except Unusable as error:
             return html.fragment("ui_unread.html", problems=[*map(str, error.problems)])
         except Exception as error:  # one part that fails may not end the others
-            self._report(traceback.format_exc())
+            with suppress(OSError, ValueError):  # nobody reads standard error any more
+                self._report(traceback.format_exc())
             return html.fragment("ui_unread.html", problems=[f"internal error: {type(error).__name__}"])
 
     def _put(self, name: str, text: str) -> None:
-        at = datetime.now(UTC).strftime("%H:%M:%S UTC")
+        at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         with self._changed:
             before = self._shown[name]
             self._shown[name] = before._replace(version=before.version + 1, at=at, html=text)

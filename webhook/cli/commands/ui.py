@@ -129,18 +129,19 @@ def _parts(
     from webhook.ui import parts
     from webhook.ui.board import LivePart
 
-    labelled: dict[str, str] = {}
+    by_label: dict[str, str] = {}
     answers, records = usages.sorted_copies(source.files)
     rounds = Rounds(api, source._replace(files=answers), "name", namespace or "", ROUND_SECONDS)
 
     def cards() -> str:
         found = rounds()
         lines = [line.removeprefix("note: ") for line in found.lines]
-        return parts.cards(found.nodes, found.cards, lines, labelled, namespace or "")
+        return parts.cards(found.nodes, found.cards, lines, by_label, namespace or "")
 
     def pools() -> str:
+        nonlocal by_label
         facts, problems = _facts(api, engine, namespace) if api else (known or Facts(), ())
-        labelled.update(parts.pools_of_nodes(engine.policy, facts))
+        by_label = parts.pools_of_nodes(engine.policy, facts)
         return parts.pools(engine.policy, facts, problems)
 
     found = []
