@@ -789,7 +789,6 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
         {"deploy/one.yaml": deploying_by("argo", "source.path", "app"), "app/pod.jsonnet": "{}"},
         {"deploy/one.yaml": deploying_by("argo", "source.path", ".hidden"), ".hidden/pod.yaml": DOOR},
         {"deploy/one.yaml": deploying_by("flux", "path", "./.hidden"), ".hidden/pod.yaml": DOOR},
-        {"deploy/one.yaml": deploying_by("flux", "postBuild", {"substitute": {"a": "b\n  hostPID: true"}})},
         {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/prod.yaml"])},
         {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/gone.yaml"])},
         {
@@ -1014,6 +1013,15 @@ def test_variables_are_those_of_the_config_map_as_a_kustomization_patches_it(che
     assert check(files).judged[-1].verdict.allowed
     report = check({**files, "vars/kustomization.yaml": f"resources: [one.yaml]\n{patch}\n"})
     assert [one.name for one in report.judged if not one.verdict.allowed] == ["made"]
+
+
+def test_flux_removes_the_line_breaks_of_a_variable(check: Check) -> None:
+    one = deploying_by("flux", "postBuild", {"substituteFrom": [SHOWN]})
+    pod = POD.replace("image: i", SETTING.format("'${g}'"))
+    lines = vars_of("FOO").replace("'FOO'", '"NVIDIA_\\nVISIBLE_DEVICES\\n"')
+    report = check({"deploy/one.yaml": one, "app/pod.yaml": pod, "vars/one.yaml": lines})
+    assert [one.name for one in report.judged if not one.verdict.allowed] == ["made"]
+    assert report.unfollowed == 0
 
 
 @pytest.mark.parametrize("variable", [" ", " #", " # all"])

@@ -229,8 +229,6 @@ class Planner:
         maps = Maps(self._maps(plan.jobs) if reads else ())
         for number, item in of_flux.items():
             found = variables(item.value, maps)
-            if any("\n" in each for each in found.known.values()):
-                plan.hidden.append(f"{deploying.title(item.value)} (a variable of several lines)")
             plan.jobs[number] = plan.jobs[number]._replace(variables=found)
         return plan
 

@@ -184,7 +184,7 @@ class _Gathered:
 
 
 def variables(value: Object, maps: Maps) -> Variables:
-    """Return the variables of a Kustomization of Flux."""
+    """Return the variables of a Kustomization of Flux, without their line breaks, which Flux removes."""
     spec, own = mapping(value.get("spec")), string(mapping(value.get("metadata")).get("namespace"))
     build = mapping(spec.get("postBuild"))
     found, hidden, shown, unsure = dict[str, str](), False, set[str](), set[str]()
@@ -198,10 +198,11 @@ def variables(value: Object, maps: Maps) -> Variables:
         unsure = (unsure - some.data.keys()) | some.unsure
         shown = (shown | some.data.keys()) - unsure
     given = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
+    values = {key: each.replace("\n", "") for key, each in (found | given).items()}
     strict = "postBuild" in spec and not hidden
     read = frozenset(name for kind, name in _references(build) if kind == "ConfigMap")
     known = frozenset(shown | given.keys())
-    return Variables(found | given, strict, hidden, known, frozenset(unsure - given.keys()), read)
+    return Variables(values, strict, hidden, known, frozenset(unsure - given.keys()), read)
 
 
 def _references(build: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -250,7 +251,7 @@ def _filled(text: str, known: Mapping[str, str], *, strict: bool) -> _Filled:
         if found[0].startswith("$$"):
             return found[0][1:]
         each = known.get(found[1])
-        if not (each or (each is not None and not (found[2] or "").startswith(":"))):
+        if not each:  # a default takes the place of an empty text too, also after = without a colon
             each = found[3] if found[2] else "" if strict or each == "" else None
         if each is None:
             return found[0]
@@ -258,15 +259,15 @@ def _filled(text: str, known: Mapping[str, str], *, strict: bool) -> _Filled:
         return each
 
     made = _VARIABLE.sub(fill, text)
-    if made == text or not given or _PLAIN.fullmatch(made):
-        return _Filled(typed(made) if made != text and _VARIABLE.fullmatch(text) else made)
+    if made == text or not given:
+        return _Filled(made)
     if _VARIABLE.fullmatch(text):
-        return _read(made)
+        return _Filled(typed(made)) if _PLAIN.fullmatch(made) else _read(made)
     quotes = any(_QUOTES.search(each) for each in given)
-    if _read(text).value != text:  # Flux writes it in quotes, or as a block
+    if _read(text) != (text, True):  # Flux writes it in quotes, or as a block
         return _Filled(made, not quotes)
-    found = _read(made)
-    return _Filled(found.value if isinstance(found.value, str) else made, found.sure and not quotes)
+    found = _Filled(typed(made)) if _PLAIN.fullmatch(made) else _read(made)
+    return found._replace(sure=found.sure and not quotes)
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_/.@%+=~,-]*")
