@@ -300,3 +300,8 @@ def test_a_part_of_a_live_page_shows_the_worst_objects_of_each_namespace(sample_
     assert "of other" in text
     assert "2,951 more workloads" in text
     assert ">1</strong> workloads would be denied" in text
+    many = [audited(f"team-{number}", "other", Action.WARN) for number in range(html.MOST_TOGETHER + 5)]
+    text = html.audit_fragment(Report((*many, judged[-2]), policy=sample_policy), len(many) + 1)
+    assert text.count('class="entry"') == html.MOST_TOGETHER
+    assert "of denied" in text
+    assert "6 more workloads" in text

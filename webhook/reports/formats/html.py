@@ -43,8 +43,8 @@ SCRIPTS = ("script.js",)
 MOST = 500
 """Maximum rows of a table: nodes of a pool, those with the most namespaces first, and holders, the largest first."""
 
-MOST_HERE = 50
-"""Maximum objects of a namespace that a part of another page shows."""
+MOST_HERE, MOST_TOGETHER = 50, 2_000
+"""Maximum objects of a namespace, and of all namespaces, that a part of another page shows."""
 
 
 class Headline(NamedTuple):
@@ -193,12 +193,12 @@ def audit(report: Report, _: Look, count: int) -> str:
 
 
 def audit_fragment(report: Report, count: int) -> str:
-    """Write the findings of an audit as a part of another page: of each namespace at most MOST_HERE, the worst ones."""
+    """Write the worst findings of an audit as a part of another page: at most MOST_HERE objects of a namespace."""
     page = _audited(report, count)
     here, kept = Counter[str](), list[Entry]()
     for entry in sorted(page.entries, key=lambda entry: _ORDER.index(entry.style)):
         here[entry.namespace] += 1
-        if here[entry.namespace] <= MOST_HERE:
+        if here[entry.namespace] <= MOST_HERE and len(kept) < MOST_TOGETHER:
             kept.append(entry)
     return fragment(
         "ui_enforcing.html", more=len(page.entries) - len(kept), **_values(page._replace(entries=tuple(kept)))
