@@ -226,6 +226,18 @@ def test_a_reader_can_pause_it(tab: Tab, live: Live) -> None:
     wait(tab, "document.querySelector('#cards').textContent.includes('8,555 used')")
 
 
+def test_a_change_of_a_program_that_got_the_port_is_not_shown(tab: Tab, live: Live) -> None:
+    """It cannot know the proof, which the page has from the real server."""
+    opened(tab, live)
+    tab.evaluate(
+        "{ document.querySelector('#live').dataset.proof = 'another'; const parse = JSON.parse;"
+        " JSON.parse = (text) => { if (text.includes('8,555 used')) document.title = 'came'; return parse(text); }; }"
+    )
+    live.renew(node(1, 5555))
+    wait(tab, "document.title === 'came'")
+    assert "8,555 used" not in text(tab)
+
+
 def test_the_end_of_the_command_is_said(tab: Tab, live: Live) -> None:
     opened(tab, live)
     live.board.stop()

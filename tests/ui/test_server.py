@@ -162,6 +162,15 @@ def test_changes_are_sent_as_they_come(keys: Keys) -> None:
             go.release()
 
 
+def test_a_change_has_a_proof_that_only_the_page_has(client: FlaskClient, keys: Keys) -> None:
+    """A program that gets the port after the command has ended knows the token: the page asks it again and again."""
+    assert f'data-proof="{keys.proof}"' in client.get(f"/{keys.token}/", headers=OURS).text
+    with serving(board(), keys) as port:
+        connection, answer = asked(port, f"/{keys.token}/live")
+        assert next(events(answer))["proof"] == keys.proof
+        connection.close()
+
+
 def test_only_some_pages_are_renewed_at_the_same_time(keys: Keys) -> None:
     with serving(board(), keys) as port:
         opened = [asked(port, f"/{keys.token}/live") for _ in range(MOST_WATCHERS)]

@@ -54,23 +54,25 @@ _HEADERS = {
 
 
 class LivePage(NamedTuple):
-    """The values that the template shows. `live` is the path that gives what changes."""
+    """The values that the template shows. `live` is the path that gives what changes, each with the text `proof`."""
 
     title: str
     about: tuple[tuple[str, str], ...]
     live: str
+    proof: str
     parts: list[ShownPart]
 
 
 class Keys:
-    """The token of the page's address, and a key that opens the page once.
+    """The token of the page's address, a key that opens the page once, and the proof that a change is of this server.
 
     A browser is started with the address on its command line, which other users of the machine can read. So that
-    address has the second one, and leads to the first.
+    address has the second one, and leads to the first. After this server has ended, a page that is still open asks
+    whoever has the port by then. That program gets the token, but not the proof, which is only in the page.
     """
 
     def __init__(self) -> None:
-        self.token, self.once = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self.token, self.once, self.proof = (secrets.token_urlsafe(32) for _ in range(3))
         self._lock = threading.Lock()
 
     def right(self, given: str) -> bool:
@@ -121,7 +123,7 @@ def application(board: Board, keys: Keys, port: int, about: tuple[tuple[str, str
     @app.get("/<token>/")
     def page(token: str) -> str:
         _allowed(keys, token, "Sec-Fetch-Dest", "document")
-        shown = LivePage("Slicewarden", about, f"/{keys.token}/live", board.look())
+        shown = LivePage("Slicewarden", about, f"/{keys.token}/live", keys.proof, board.look())
         return html.written("ui.html", scripts=SCRIPTS, connect=SELF, page=shown)
 
     @app.get("/<token>/live")
@@ -129,7 +131,7 @@ def application(board: Board, keys: Keys, port: int, about: tuple[tuple[str, str
         _allowed(keys, token, "Sec-Fetch-Site", "same-origin")
         if not board.watch():
             abort(HTTPStatus.SERVICE_UNAVAILABLE)
-        events = _events(board, request.environ.get("werkzeug.socket"))
+        events = _events(board, keys.proof, request.environ.get("werkzeug.socket"))
         response = Response(events, content_type="text/event-stream; charset=utf-8")
         response.call_on_close(board.leave)
         return response
@@ -155,7 +157,7 @@ def _allowed(keys: Keys, token: str, header: str, value: str) -> None:
         abort(HTTPStatus.FORBIDDEN)
 
 
-def _events(board: Board, client: socket.socket | None) -> Iterator[str]:
+def _events(board: Board, proof: str, client: socket.socket | None) -> Iterator[str]:
     """Yield server-sent events until the client has left: each part as JSON.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html has the format.
@@ -165,7 +167,13 @@ def _events(board: Board, client: socket.socket | None) -> Iterator[str]:
     while not (board.stopped or (client and _left(client))):
         for part in board.changes(seen, LOOK):
             seen[part.name] = part.version
-            value = {"part": part.name, "version": str(part.version), "at": part.at, "html": part.html}
+            value = {
+                "part": part.name,
+                "version": str(part.version),
+                "at": part.at,
+                "html": part.html,
+                "proof": proof,
+            }
             yield f"event: part\ndata: {json.dumps(value)}\n\n"
 
 

@@ -66,13 +66,14 @@ if (live) {
   live.addEventListener("submit", (event) => event.preventDefault());
   const connect = () => {
     const source = new EventSource(live.dataset.live);
-    source.addEventListener("open", () => say(paused ? "Paused" : "Live"));
     source.addEventListener("error", () => {
       say("Not connected: slicewarden ui has ended, or too many pages are open");
       if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
     });
     source.addEventListener("part", (event) => {
       const part = JSON.parse(event.data);
+      if (part.proof !== live.dataset.proof) return; // another program has the port now
+      say(paused ? "Paused" : "Live");
       waiting.set(part.part, part);
       renew();
     });
