@@ -7,6 +7,7 @@ The kernel shows all sockets of the machine, with their users, in /proc/net/tcp 
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def ours() -> frozenset[int]:
 
     For root it is also the user who called sudo, whose browser is no program of root.
     """
+    if sys.platform == "win32":  # it has neither the tables nor users by number
+        return frozenset()
     users = {ROOT, os.getuid(), os.geteuid()}
     caller = os.environ.get("SUDO_UID", "")
     if ROOT in (os.getuid(), os.geteuid()) and caller.isascii() and caller.isdigit():
