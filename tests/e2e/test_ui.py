@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -71,7 +72,15 @@ def command(cluster: Cluster, user: User, *arguments: str) -> Iterator[str]:
     """Run the command as a user knows it. Yields the address of the page."""
     line: list[str | Path] = [sys.executable, "-m", "webhook", "ui", "--no-browser", "--policy", POLICY]
     line += ["--kubeconfig", cluster.kubeconfig(user), *arguments]
-    run = subprocess.Popen(line, cwd=cluster.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell has its background jobs ignore SIGINT, and so would what they start.
+    run = subprocess.Popen(
+        line,
+        cwd=cluster.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         assert run.stdout
         yield run.stdout.readline().strip()
