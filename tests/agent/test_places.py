@@ -70,6 +70,20 @@ def test_a_tenant_cannot_name_a_cgroup_within_its_own_so_that_it_counts_as_anoth
     assert place(f"0::{beside}") == ContainerCgroup(UID, ID, own, 2)
 
 
+def test_a_tenant_cannot_name_a_cgroup_as_the_kernel_names_a_removed_one_to_hide_its_process() -> None:
+    own = f"/kubepods/besteffort/pod{UID}/{ID}"
+    assert place(f"0::{own}/x (deleted)") == ContainerCgroup(UID, ID, own, 2)
+    assert place(f"4:freezer:{own}/x (deleted)\n0::/") == ContainerCgroup(UID, ID, own, 1)
+
+
+def test_a_tenant_cannot_pass_for_another_container_in_a_hierarchy_that_the_runtime_does_not_manage() -> None:
+    own = f"/kubepods/besteffort/pod{UID}/{ID}"
+    forged = f"/system.slice/containerd.service/kubepods/pod{'99999999' + UID[8:]}/{OTHER}"
+    assert place(f"4:freezer:{own}\n0::{forged}") is None
+    assert place(f"4:freezer:{forged}\n0::{own}") is None
+    assert place(f"4:freezer:{own}\n0::{own}") == ContainerCgroup(UID, ID, own, 2)
+
+
 def test_a_path_of_another_cgroup_namespace_has_ids_and_cannot_be_used() -> None:
     found = place(FORMS["another cgroup namespace"][0])
     assert found is not None

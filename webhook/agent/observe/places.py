@@ -16,7 +16,6 @@ _POD = re.compile(rf"(?:[^/]*-)?pod(?P<uid>{_UID})(?:\.slice(?::[^:/]*:(?P<id>[0
 """A pod's cgroup, or with `id` a container's: it is next to the pod's if only the kubelet has the driver `systemd`."""
 
 _CONTAINER = re.compile(r"(?:(?:cri-containerd|crio|cri-o|docker|libpod)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
-_DELETED = " (deleted)"
 
 
 class ContainerCgroup(NamedTuple):
@@ -52,10 +51,12 @@ def place(text: str) -> ContainerCgroup | None:
     """Return the container of the process whose /proc/PID/cgroup has this text; None if it is in no pod.
 
     Version 2 takes precedence over the freezer hierarchy of version 1. The result is the outermost pod and container,
-    because a tenant may be able to create cgroups with any name below its own.
+    because a tenant may be able to create cgroups with any name below its own. If the versions name different
+    containers, the result is None: the runtime manages one of them, and a tenant may have moved its process in the
+    other one, to pass for another container.
     """
     found = sorted(_places(text[:MAX_TEXT]), key=lambda place: -place.version)
-    return found[0] if found else None
+    return found[0] if len({(place.pod, place.container) for place in found}) == 1 else None
 
 
 def _places(text: str) -> Iterator[ContainerCgroup]:
@@ -63,7 +64,7 @@ def _places(text: str) -> Iterator[ContainerCgroup]:
         hierarchy, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
         version = 2 if hierarchy == "0" and not controllers else 1
-        if not colon or path.endswith(_DELETED) or (version == 1 and "freezer" not in controllers.split(",")):
+        if not colon or (version == 1 and "freezer" not in controllers.split(",")):
             continue
         if one := _place(path, version):
             yield one
