@@ -12,10 +12,9 @@ HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrn
 HERE, THERE = ("127.0.0.1", 0xC001), ("127.0.0.1", 0x1F90)
 
 
-def row(local: str, remote: str, uid: int) -> str:
-    return (
-        f"   0: {local} {remote} 01 00000000:00000000 00:00000000 00000000  {uid:>4}        0 4711 2 0 20 0 0 10 -1\n"
-    )
+def row(local: str, remote: str, uid: int, state: str = "01") -> str:
+    queues = f"{state} 00000000:00000000 00:00000000 00000000"
+    return f"   0: {local} {remote} {queues}  {uid:>4}        0 4711 2 0 20 0 0 10 -1\n"
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
@@ -40,6 +39,16 @@ def test_the_kernel_says_that_this_process_connects(family: socket.AddressFamily
         accepted, peer = listening.accept()
         with accepted:
             assert peers.user(peer, accepted.getsockname()) == os.geteuid()
+
+
+@pytest.mark.parametrize(
+    ("state", "uid", "user"), [("01", 0, 0), ("08", 0, 0), ("05", 1000, 1000), ("05", 0, peers.CLOSED)]
+)
+def test_a_socket_that_its_program_has_closed_is_nobodys(state: str, uid: int, user: int) -> None:
+    """The kernel shows it as one of root, who may ask."""
+    client, server = peers._written(HERE), peers._written(THERE)
+    assert peers.owner([HEAD, row(client, server, uid, state)], HERE, THERE) == user
+    assert peers.CLOSED not in peers.ours()
 
 
 def test_a_system_without_tables_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

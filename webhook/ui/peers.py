@@ -17,7 +17,11 @@ TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 Address = tuple[str, int]
 """An address of IPv4, and a port."""
 
-ROOT = 0
+ROOT, CLOSED = 0, -1
+"""The administrator; and nobody, for a socket that its program has closed. The kernel shows that as one of root."""
+
+_OPEN = ("01", "08")
+"""States of a socket that a program has open: ESTABLISHED and CLOSE_WAIT (linux include/net/tcp_states.h)."""
 
 
 def ours() -> frozenset[int]:
@@ -48,13 +52,16 @@ def user(peer: Address, own: Address) -> int | None:
 
 
 def owner(rows: Iterable[str], local: Address, remote: Address) -> int | None:
-    """Return the user of the socket with these two addresses, by the rows of a table; None if there is none."""
+    """Return the user of the socket with these two addresses, by the rows of a table; None if there is none.
+
+    The result is CLOSED if the program may have closed the socket.
+    """
     start, end = _written(local), _written(remote)
     for row in rows:
         if start in row:
-            _, here, there, _, _, _, _, uid, *_ = row.split()
+            _, here, there, state, _, _, _, uid, *_ = row.split()
             if here in (start, _MAPPED + start) and there in (end, _MAPPED + end):
-                return int(uid)
+                return int(uid) if int(uid) != ROOT or state in _OPEN else CLOSED
     return None
 
 

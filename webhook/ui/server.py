@@ -222,7 +222,7 @@ class PageServer(ThreadedWSGIServer):
         user = peers.user(client_address, request.getsockname())
         if user is None or user in self._users:
             return True
-        if user not in self._known:
+        if user not in self._known and user != peers.CLOSED:
             self._known.add(user)
             self._refused(user)
         return False
