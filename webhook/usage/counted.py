@@ -326,15 +326,24 @@ def _twice(anchor: str) -> str:
 def _refuse(answers: Mapping[str, Sequence[Sample]]) -> None:
     """Refuse series that would count twice, or for another namespace. Raises DamagedRecord."""
     for sample in answers["twice"]:
-        raise DamagedRecord(
-            f"it has the node {sample.names('node')[0]} {round(sample.value)} times; choose one of its series, "
-            "as with --match job=NAME"
-        )
+        raise doubled(f"the node {sample.names('node')[0]}", sample)
     for sample in answers["renamed"]:
-        raise DamagedRecord(
-            f"it has containers of the node {sample.names('node')[0]} as exported_namespace; the job that scrapes "
-            "the agents needs honor_labels (honorLabels), and --match job=NAME chooses another one"
-        )
+        raise renamed(f"the node {sample.names('node')[0]}")
+
+
+def doubled(thing: str, sample: Sample) -> DamagedRecord:
+    """Make the error for a thing that has several series; the sample has their number."""
+    return DamagedRecord(
+        f"it has {thing} {round(sample.value)} times; choose one of its series, as with --match job=NAME"
+    )
+
+
+def renamed(place: str) -> DamagedRecord:
+    """Make the error for a node, or an instance, whose job has renamed the labels of the agent."""
+    return DamagedRecord(
+        f"it has containers of {place} as exported_namespace; the job that scrapes the agents needs honor_labels "
+        "(honorLabels), and --match job=NAME chooses another one"
+    )
 
 
 def _amount(name: str, value: float) -> int:

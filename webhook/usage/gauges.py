@@ -15,7 +15,6 @@ from webhook.usage.counted import ANCHOR, STEP, ChosenSeries, Sample
 from webhook.usage.document import NodeUsage
 from webhook.usage.record import HOUR
 from webhook.usage.scraped import CARD, USE, CardNow, NodeScrape, UseNow, with_value
-from webhook.usage.store import DamagedRecord
 
 TARGET = ("job", "instance")
 """The labels of what Prometheus scrapes."""
@@ -66,15 +65,9 @@ def queries(chosen: ChosenSeries) -> dict[str, str]:
 def nodes(answers: Mapping[str, Sequence[Sample]]) -> tuple[list[NodeGauges], list[str]]:
     """Return each node, and those that Prometheus has read in the last hour and not now. Raises DamagedRecord."""
     for sample in answers["doubled"]:
-        raise DamagedRecord(
-            f"it has the GPU {sample.names('gpu')[0]} {round(sample.value)} times; choose one of its series, as with "
-            "--match job=NAME"
-        )
+        raise counted.doubled(f"the GPU {sample.names('gpu')[0]}", sample)
     for sample in answers["exported"]:
-        raise DamagedRecord(
-            f"it has containers of {sample.names('instance')[0]} as exported_namespace; the job that scrapes the "
-            "agents needs honor_labels (honorLabels), and --match job=NAME chooses another one"
-        )
+        raise counted.renamed(sample.names("instance")[0])
     records, gone = counted.present(answers)
     known = {each.names(*TARGET): each.names("node")[0] for each in answers["targets"]}
     cards: dict[tuple[str, ...], dict[str, CardNow]] = {}
