@@ -205,4 +205,4 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     assert next(parts(answer))["part"] == "pools"
     run.send_signal(signal.SIGINT)
     said = run.communicate(timeout=300)[1]
-    assert (run.returncode, said) == (0, "note: the page is on this machine alone; Ctrl-C ends it\n")
+    assert (run.returncode, said) == (0, "note: the page is on this machine only; Ctrl-C ends it\n")

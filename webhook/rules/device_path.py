@@ -24,8 +24,11 @@ The rule judges pods that request a GPU, and pods that nothing keeps off GPU nod
 
 A volume of a cloud's disk, `fc` or `iscsi` in a pod names a disk, which may be one of the node's own. With it a
 container writes the node's files, so it is refused. The same disk in a PersistentVolume passes: an administrator makes
-it. So is a server of `nfs` or `cephfs`, and a pool or an image of `rbd`, that begins with a dash: no name does, and a
-program reads an option there. A monitor of `cephfs` with a slash is refused too: it may be a path of the node.
+it.
+
+A server of `nfs` or `cephfs`, and a pool or an image of `rbd`, is refused if it begins with a dash: no name does, and a
+program reads an option there. A monitor of `cephfs` with a slash is refused too: it may be a path of the node. Write it
+as HOST:PORT.
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name

@@ -51,7 +51,7 @@ _MORE = (
         environment=parser.KUBECONFIG,
     ),
     help="Show pools and cards, who shares them, their use, Slicewarden's Events, and what enforcing the policy would "
-    "change, as a live page in the browser. The cluster gets no new port: the page is on this machine alone.",
+    "change, as a live page in the browser. The cluster gets no new port: the page is on this machine only.",
 )
 @options.policy()
 @click.option(
@@ -100,7 +100,7 @@ def command(
         serving = server.PageServer(listening, app, peers.ours(), _say_refused)
     board.start()
     outputs.show(f"http://{server.HOST}:{port}/{keys.token}/\n")
-    outputs.say(["note: the page is on this machine alone; Ctrl-C ends it"])
+    outputs.say(["note: the page is on this machine only; Ctrl-C ends it"])
     if not no_browser and _graphical():
         _browse(f"http://{server.HOST}:{port}/open/{keys.once}")
     serving.serve_forever()  # which returns after Ctrl-C
