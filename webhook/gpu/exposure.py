@@ -107,10 +107,8 @@ def _annotations(pod: Pod, exposure: Exposure) -> None:
 def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
     accesses: Mapping[str, Access] | None = None
     for index, volume in entries(pod.spec, "volumes", at):
-        for disk in host_paths.NODE_DISKS:
-            if volume.get(disk) is not None:
-                exposure.add("node_disks", Opening((*at, "volumes", index, disk), disk, None))
-        _servers(volume, (*at, "volumes", index), exposure)
+        if not _JUDGED.isdisjoint(volume):
+            _judged(volume, (*at, "volumes", index), exposure)
         if volume.get("hostPath") is None:
             continue
         place = (*at, "volumes", index, "hostPath")
@@ -132,8 +130,15 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
             exposure.add("created_paths", found)
 
 
-def _servers(volume: Object, at: Path, exposure: Exposure) -> None:
-    """Find names of servers, and of what they offer, that a program of the node reads as something else."""
+_JUDGED = frozenset((*host_paths.NODE_DISKS, *host_paths.SERVERS))
+"""Sources of volumes, next to hostPath, that are looked at: hardly any volume has one."""
+
+
+def _judged(volume: Object, at: Path, exposure: Exposure) -> None:
+    """Find disks of nodes, and names of servers that a program of the node reads as an option or a path."""
+    for disk in host_paths.NODE_DISKS:
+        if volume.get(disk) is not None:
+            exposure.add("node_disks", Opening((*at, disk), disk, None))
     for source, names in host_paths.SERVERS.items():
         if volume.get(source) is None:
             continue
