@@ -13,9 +13,10 @@ enum { CARDS = 4, SLOTS = 640, LIMITS = 64 };
 
 /* A process on a card. `held` says that it holds a lock on this slot in the file, as every process of CUDA does: the
    kernel takes the lock back when the process ends in whatever way, as the driver takes memory back, and tells its PID
-   as the one who asks knows it. Without `held` a test wrote the slot, for the process with this PID and start. */
+   as the one who asks knows it. Without `held` a test wrote the slot, for the process with this PID and start. `copied` is when it
+   copied or set memory last, as NVML stamps samples. */
 struct slot {
-    _Atomic uint64_t pid, start, memory, sm, stamp, instance, mps, held, queued, done;
+    _Atomic uint64_t pid, start, memory, sm, stamp, instance, mps, held, queued, done, copied;
     char cgroup[256]; /* of a held one: its path below the mount of version 2 */
 };
 
@@ -79,6 +80,9 @@ uintptr_t card_reserve(size_t bytes);
 int card_work(uint64_t microseconds);
 void card_wait(void);
 
+/* Note that this process has copied or set memory of the card just now. */
+int card_copy(void);
+
 /* The attributes of the card: those of the driver's and the runtime's enums, which agree. Unknown ones are 0. */
 int card_attribute(int which);
 
@@ -89,6 +93,10 @@ int card_attribute(int which);
 /* A function that has nothing to do here. The calling convention lets it be called with any arguments. */
 #define NOTHING(name) \
     int name(void) { return 0; }
+
+/* A function that copies or sets memory. Nothing lies behind the addresses, so nothing is moved. */
+#define COPY(name) \
+    int name(void) { return card_copy(); }
 
 /* A function that is there to be found, and of no use. */
 #define UNSUPPORTED(name, error) \

@@ -232,16 +232,16 @@ NOTHING(cuMemPoolTrimTo)
 NOTHING(cuMemPoolDestroy)
 NOTHING(cuMemHostRegister_v2)
 NOTHING(cuMemHostUnregister)
-NOTHING(cuMemcpyHtoD_v2)
-NOTHING(cuMemcpyHtoDAsync_v2)
-NOTHING(cuMemcpyDtoH_v2)
-NOTHING(cuMemcpyDtoHAsync_v2)
-NOTHING(cuMemcpyDtoD_v2)
-NOTHING(cuMemcpyDtoDAsync_v2)
-NOTHING(cuMemsetD8_v2)
-NOTHING(cuMemsetD8Async)
-NOTHING(cuMemsetD32_v2)
-NOTHING(cuMemsetD32Async)
+COPY(cuMemcpyHtoD_v2)
+COPY(cuMemcpyHtoDAsync_v2)
+COPY(cuMemcpyDtoH_v2)
+COPY(cuMemcpyDtoHAsync_v2)
+COPY(cuMemcpyDtoD_v2)
+COPY(cuMemcpyDtoDAsync_v2)
+COPY(cuMemsetD8_v2)
+COPY(cuMemsetD8Async)
+COPY(cuMemsetD32_v2)
+COPY(cuMemsetD32Async)
 
 /* Memory and addresses apart: a handle is memory, and is held by whoever created it and by each place it is mapped at. */
 
@@ -295,7 +295,7 @@ NOTHING(cuMemAddressFree)
 NOTHING(cuMemSetAccess)
 
 /* Work: any kernel takes a microsecond for each thousand rounds, which are its first argument, where a clock runs; otherwise
-   none. A copy takes none. */
+   none. A copy takes none, but NVML counts it. */
 
 int cuModuleLoadData(void **module, const void *image) {
     (void)image; /* compiled here, for the first kernel */

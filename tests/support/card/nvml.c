@@ -138,9 +138,11 @@ int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsign
     unsigned n = 0, room = *count;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *slot = &card->slots[i];
-        uint64_t pid = slot->sm && slot->stamp > since ? on(device, slot) : 0;
+        uint64_t sm = slot->stamp > since ? slot->sm : 0, copied = slot->copied > since ? slot->copied : 0;
+        uint64_t pid = sm || copied ? on(device, slot) : 0;
         if (!pid) continue;
-        if (samples && n < room) samples[n] = (struct sample){(unsigned)pid, slot->stamp, (unsigned)slot->sm, 0, 0, 0};
+        uint64_t stamp = sm && slot->stamp > copied ? slot->stamp : copied;
+        if (samples && n < room) samples[n] = (struct sample){(unsigned)pid, stamp, (unsigned)sm, copied != 0, 0, 0};
         n++;
     }
     for (unsigned g = 0; g < card->garbage; g++, n++) /* unless chosen, of no process and over 100 % (nvtop#110) */

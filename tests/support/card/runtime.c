@@ -125,10 +125,10 @@ int cudaMemPoolGetAttribute(void *pool, int which, uint64_t *value) {
 NOTHING(cudaMemPoolSetAttribute)
 NOTHING(cudaMemPoolSetAccess)
 NOTHING(cudaMemPoolTrimTo)
-NOTHING(cudaMemcpy)
-NOTHING(cudaMemcpyAsync)
-NOTHING(cudaMemset)
-NOTHING(cudaMemsetAsync)
+COPY(cudaMemcpy)
+COPY(cudaMemcpyAsync)
+COPY(cudaMemset)
+COPY(cudaMemsetAsync)
 
 /* Streams and events: all work is done when it is asked for, since there is none. */
 

@@ -95,7 +95,7 @@ struct slot *own_slot(void) {
         struct slot *slot = &card->slots[i];
         struct flock wanted = byte_of(slot);
         if ((slot->pid && !slot->held) || fcntl(file, F_SETLK, &wanted)) continue; /* a test's, or another process's */
-        slot->memory = slot->sm = slot->stamp = slot->instance = slot->mps = slot->queued = slot->done = 0;
+        slot->memory = slot->sm = slot->stamp = slot->instance = slot->mps = slot->queued = slot->done = slot->copied = 0;
         slot->pid = slot->held = 1;
         own = slot, owner = getpid();
     }

@@ -11,7 +11,7 @@ from tests.support.card.library import library
 
 CARDS, SLOTS, LIMITS = 4, 640, 64
 WORDS, LOCK = struct.Struct("=7Q"), struct.Struct("hhqqi4x")
-SLOT, LIMIT = struct.Struct("=10Q256s"), struct.Struct("=512sQQ")
+SLOT, LIMIT = struct.Struct("=11Q256s"), struct.Struct("=512sQQ")
 FIELDS = (
     *("present", "total", "reserved", "busy", "fault", "instances", "small", "limits", "xid", "garbage"),
     *("garbage_pid", "garbage_sm", "garbage_stamp", "missing", "context", "compile"),
