@@ -1,4 +1,4 @@
-"""`python -m bench.gpu`: on a real card, tests the injected caps, the agent's readings, limits, turns, shim and MPS."""
+"""`python -m bench.gpu`: tests caps, the agent's readings, idleness, limits, turns, shim and MPS on a card."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from bench.gpu import caps, nvml
 from bench.gpu.tables import Measured, Unmeasurable, about, table
 
-EVERY = ("truth", "readings", "limits", "caps", "shim", "contention", "mps")
+EVERY = ("truth", "idle", "readings", "limits", "caps", "shim", "contention", "mps")
 """All parts, in the order of their worth: a lent card may be taken back at any time."""
 
 Part = Callable[[nvml.Card], Measured]
@@ -26,8 +26,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Measure what this machine's card holds.")
     parser.add_argument(
         "which", nargs="?", choices=(*EVERY, "all"), default="caps",
-        help="the frameworks' caps, as without it; what the agent reports of containers; NVML's own times and use; the "
-        "driver's limits of containers; the memory shim; what turns are worth; a client of MPS; or all",
+        help="the frameworks' caps, as without it; what the agent reports of containers; what it takes for idle; "
+        "NVML's own times and use; the driver's limits of containers; the memory shim; what turns are worth; a "
+        "client of MPS; or all",
     )  # fmt: skip
     parser.add_argument("--slices", type=int, default=4, help="programs that share the card (4)")
     parser.add_argument(
@@ -74,10 +75,11 @@ def _parts(pythons: Sequence[str], slices: int, wanted: Sequence[str]) -> Mappin
     }
     if {*wanted} <= parts.keys():
         return parts
-    from bench.gpu import contention, limits, mps, readings, truth
+    from bench.gpu import contention, idle, limits, mps, readings, truth
 
     return parts | {
         "truth": truth.run,
+        "idle": idle.run,
         "readings": readings.run,
         "limits": limits.run,
         "contention": contention.run,

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.gpu.tables import Unmeasurable
@@ -61,7 +61,8 @@ class Program:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # of a command that nobody read any more
+                    stream.close()
 
     def _answer(self) -> str:
         return self.process.stdout.readline().strip() if self.process.stdout else ""

@@ -2,8 +2,11 @@
 
 `take MIB` answers with CUDA's error (0, or 2 for out of memory), `give` frees what was taken last, `work ROUNDS` queues
 a kernel of ROUNDS rounds, and `wait` answers when all queued kernels are done. `steps COUNT ROUNDS [MICROSECONDS]` does
-both COUNT times, like a training that reads its loss, and waits MICROSECONDS on the host after each. Run as a file by
-any Python, on a machine with NVIDIA's driver; it imports nothing of ours, and needs no CUDA toolkit.
+both COUNT times, like a training that reads its loss, and waits MICROSECONDS on the host after each. `upload`,
+`upload-paged`, `download`, `move` and `fill MILLISECONDS` do one thing in a loop for so long: copy to the card from
+pinned or from pageable memory, copy from the card, copy on the card, or set memory. They use the first PART bytes of
+what was taken last, and `move` also the next ones. Run as a file by any Python, on a machine with NVIDIA's driver; it
+imports nothing of ours, and needs no CUDA toolkit.
 """
 
 import ctypes
@@ -34,6 +37,10 @@ again:
 """
 
 
+PART = 64 << 20
+"""Bytes of each copy."""
+
+
 def done(error: int) -> None:
     """End this program after an unexpected error."""
     if error:
@@ -61,6 +68,31 @@ def launch(number: int) -> int:
     return int(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, given, None))
 
 
+def repeat(word: str, milliseconds: int) -> int:
+    """Copy or set memory in a loop, one call after the other."""
+    at, size = taken[-1], ctypes.c_size_t(PART)
+    pinned, paged = ctypes.c_void_p(), ctypes.create_string_buffer(PART if word == "upload-paged" else 1)
+    done(cuda.cuMemHostAlloc(ctypes.byref(pinned), size, 0))
+    ctypes.memset(pinned, 1, PART)
+    ctypes.memset(paged, 1, len(paged))
+    after, end, error = ctypes.c_size_t(at.value + PART), time.monotonic() + milliseconds / 1000, 0
+    while not error:
+        if word == "upload":
+            error = cuda.cuMemcpyHtoD_v2(at, pinned, size)
+        elif word == "upload-paged":
+            error = cuda.cuMemcpyHtoD_v2(at, paged, size)
+        elif word == "download":
+            error = cuda.cuMemcpyDtoH_v2(pinned, at, size)
+        elif word == "move":
+            error = cuda.cuMemcpyDtoD_v2(after, at, size)
+        else:
+            error = cuda.cuMemsetD8_v2(at, ctypes.c_ubyte(1), size)
+        error = error or cuda.cuCtxSynchronize()
+        if time.monotonic() >= end:
+            break
+    return int(error or cuda.cuMemFreeHost(pinned))
+
+
 print("ready", flush=True)
 for line in sys.stdin:
     word, *numbers = line.split()
@@ -78,6 +110,8 @@ for line in sys.stdin:
         for _ in range(int(numbers[0])):
             error = error or launch(int(numbers[1])) or cuda.cuCtxSynchronize()
             time.sleep(int(numbers[2]) / 1e6 if numbers[2:] else 0)
+    elif word in ("upload", "upload-paged", "download", "move", "fill"):
+        error = repeat(word, int(numbers[0]))
     elif word == "wait":
         error = cuda.cuCtxSynchronize()
     print(error, flush=True)

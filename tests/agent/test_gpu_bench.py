@@ -13,14 +13,14 @@ from typing import cast
 import pynvml
 import pytest
 
-from bench.gpu import caps, contention, limits, mps, nvml, readings, shim, truth
+from bench.gpu import caps, contention, idle, limits, mps, nvml, readings, shim, truth
 from bench.gpu.__main__ import EVERY, _seen
 from bench.gpu.containers import Containers, Program, containers
 from bench.gpu.tables import DRY, Measured, Unmeasurable, about, table
 from tests import ROOT
 from tests.support.card import clock
 from tests.support.card.library import SOURCES, library
-from tests.support.card.state import State
+from tests.support.card.state import NO_SAMPLES, State
 from webhook.agent.observe.nvml import Cards
 
 ROUNDS = round(contention.STEP * 1e9)
@@ -200,6 +200,79 @@ def test_nvmls_use_is_read_for_loops_that_leave_the_card_partly_idle(
     assert all(int(row[4]) > 0 for row in found.rows)
 
 
+# What the agent takes for idle
+
+
+PACE = 0.02
+"""Seconds of the wall in place of one of a card that takes time."""
+
+
+def verdicts(found: Measured) -> dict[tuple[str, str], str]:
+    return {(row[0], row[1]): row[-1] for row in found.rows}
+
+
+def test_whoever_copies_or_sets_memory_is_seen_in_use_and_whoever_waits_is_idle(bench: nvml.Card) -> None:
+    found = idle.run(bench, PACE)
+    seen = verdicts(found)
+    assert seen.pop((idle.RESTS.what, "nothing")).startswith("in use for ")  # this card keeps its last samples
+    assert seen == {
+        (idle.WAITS.what, "nothing"): "idle",
+        **{(doing.what, "nothing"): "in use" for doing in idle.LOOPS},
+        (idle.WAITS.what, "all of these"): "idle",
+        **{(doing.what, "all of these"): "in use" for doing in idle.LOOPS},
+    }
+    assert found.good
+    assert found.notes[0] == "no kernels: the card does all work at once"
+    assert found.notes[-1] == idle.UNTRIED
+
+
+def test_work_that_no_look_shows_is_found_out_and_of_short_kernels_only_shown(
+    bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "rounds_of", lambda _: ROUNDS)  # no clock runs, so no kernel takes any time
+    found = idle.run(bench, PACE)
+    assert not found.good
+    seen = verdicts(found)
+    assert seen["computes all the time", "all of these"] == "**taken for idle**"
+    short = [verdict for (_, beside), verdict in seen.items() if beside == "the other kernels"]
+    assert short == ["taken for idle"] * len(idle.LENGTHS) * len(idle.EVERY)
+
+
+def test_a_program_that_waits_and_is_seen_in_use_is_found_out(
+    bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "WAITS", idle.WAITS._replace(command="fill"))
+    found = idle.run(bench, PACE)
+    assert not found.good
+    assert verdicts(found)[idle.WAITS.what, "nothing"] == "**taken for in use**"
+
+
+def test_a_driver_without_samples_shows_neither_work_nor_idleness(card: State, bench: nvml.Card) -> None:
+    card.set(missing=NO_SAMPLES)
+    found = idle.run(bench, PACE)
+    assert not found.good
+    seen = verdicts(found)
+    assert seen.pop((idle.RESTS.what, "nothing")).startswith("not in use after ")
+    assert set(seen.values()) == {"**not known**"}
+
+
+def test_programs_that_break_are_rows_and_the_others_are_judged(
+    card: State, bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = idle.LOOPS
+    breaks, fails = idle.Doing("breaks", "take nothing", True), idle.Doing("fails", "take 1000000", True)
+    monkeypatch.setattr(idle, "LOOPS", (breaks, fails, first, first._replace(what="has no memory")))
+    card.set(reserved=card.get("total") - 4 * idle.MIB * 2**20)
+    found = idle.run(bench, PACE)
+    assert not found.good
+    seen = verdicts(found)
+    assert seen["breaks", "nothing"] == seen["breaks", "all of these"] == "**broke**: it ended with 1"
+    assert seen["fails", "nothing"] == "**broke**: CUDA error 2"
+    assert seen["has no memory", ""] == "**broke**: the card has not enough free memory"
+    assert seen[idle.WAITS.what, "all of these"] == "idle"
+    assert seen[first.what, "nothing"] == seen[first.what, "all of these"] == "in use"
+
+
 CONTROL = """#!/bin/sh
 [ "$1" = -d ] && exit 0
 while read -r word first second; do
@@ -275,10 +348,10 @@ def test_a_dry_run_of_all_does_each_part_and_writes_down_what_it_saw(
     card: State, bench: nvml.Card, python: Path, control: Path, tmp_path: Path
 ) -> None:
     del bench
-    settings = "contention.COUNTS, contention.ALONE, readings.SECONDS = (2,), 0.5, 0.5"
+    settings = "contention.COUNTS, contention.ALONE, readings.SECONDS, idle.PACE = (2,), 0.5, 0.5, 0.1"
     program = (
-        f"import sys; from bench.gpu import contention, readings; {settings}; from bench.gpu.__main__ import main; "
-        "sys.exit(main())"
+        f"import sys; from bench.gpu import contention, idle, readings; {settings}; "
+        "from bench.gpu.__main__ import main; sys.exit(main())"
     )
     file = tmp_path / "seen.json"
     path = f"{control.parent}{os.pathsep}{os.environ['PATH']}"
@@ -296,7 +369,8 @@ def test_a_dry_run_of_all_does_each_part_and_writes_down_what_it_saw(
     assert seen["about"].startswith(f"**{DRY}**")
     assert [part["part"] for part in seen["parts"]] == [*EVERY]
     bad = {part["part"] for part in seen["parts"] if not part["good"]}
-    assert {"caps"} <= bad <= {"caps", "contention"}, ran.stdout  # CuPy is broken; a busy machine finds too few rounds
+    # CuPy is broken. A busy machine finds too few rounds, and gives a program too little time for NVML to show its use.
+    assert {"caps"} <= bad <= {"caps", "contention", "idle"}, ran.stdout
     assert {row[0] for row in body(ran.stdout) if row[0] not in ("", "---")} == {"dry run"}
     assert ran.returncode == 1
 

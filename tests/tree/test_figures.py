@@ -35,6 +35,20 @@ def test_no_run_on_a_pretended_card_comes_onto_the_page(tmp_path: Path) -> None:
         gpu.page(tmp_path)
 
 
+def test_a_later_run_of_a_part_on_the_same_card_is_in_the_same_section(tmp_path: Path) -> None:
+    (first, *_) = sorted(gpu.RUNS.glob("*.json"))
+    run = json.loads(first.read_text("utf-8"))
+    measured = {"part": "idle", "head": ["program"], "rows": [["waits"]], "notes": ["not tried: video"]}
+    (tmp_path / "a.json").write_text(json.dumps(run))
+    (tmp_path / "b.json").write_text(json.dumps({**run, "day": "2030-01-02", "parts": [measured]}))
+    written = gpu.page(tmp_path)
+    assert written.count(f"## {run['about'].partition(', ')[0]}\n") == 1
+    assert f"Measured on {run['day']} and 2030-01-02." in written
+    headings = [line for line in written.splitlines() if line.startswith("### ")]
+    assert headings == [f"### {title}" for title in gpu.TITLES.values()]
+    assert "| waits |\n\nNot tried: video.\n" in written
+
+
 @pytest.mark.parametrize("name", ["README.md", "bench/README.md", "docs/evidence/scale.md"])
 def test_no_figure_stands_where_no_run_gave_it(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
