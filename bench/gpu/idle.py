@@ -43,13 +43,16 @@ HEAD = (
     *("most SM / memory / busy (%)", "verdict"),
 )
 
+ALONE = "nothing"
+"""The words for a program that works with no other one, while the others hold memory and wait."""
+
 UNTRIED = "not tried: the video encoder and decoder, clients of MPS, MIG devices"
 
 
 class Doing(NamedTuple):
     """What a program does, and the command for it without the milliseconds; empty for one that waits.
 
-    `seen` is whether it has to be seen in use; None if either is right.
+    `seen` is whether it works, so that it may not be taken for idle; None if either judgement is right.
     """
 
     what: str
@@ -84,7 +87,7 @@ class Judged(NamedTuple):
 
 
 def run(_: Card, pace: float = 0.0) -> Measured:
-    """Test, and return the table. It is good if the program that waits is never seen in use, and each loop is.
+    """Test, and return the table. It is good if the program that waits is taken for idle, and no loop is.
 
     A program that breaks gets a row that says so. Raises Unwritable and Unavailable.
     """
@@ -120,15 +123,15 @@ class IdleTest:
         waits, loops = self._started(WAITS), [each for doing in LOOPS for each in self._started(doing)]
         computing = self._computing()
         self._look_for(SETTLE)
-        self._watch(waits, "nothing", WAIT)
+        self._watch(waits, ALONE, WAIT)
         for each in loops:
-            self._watch([each], "nothing", LOOP)
+            self._watch([each], ALONE, LOOP)
         both = [*waits, *loops, *computing]
         self._watch(both, "all of these", TOGETHER)
         try:
             self._rest(both)
         except Exception as error:  # as in _watch
-            self._broke(RESTS, "nothing", error)
+            self._broke(RESTS, ALONE, error)
         for each in both:
             each.program.end()
 
@@ -229,7 +232,7 @@ class IdleTest:
         self.rows.append(
             (
                 *(doing.what, beside, str(len(works)), share, str(works.count(None)), longest),
-                *(f"{sm} / {memory} / {self._busy}", _verdict(doing, works)),
+                *(f"{sm} / {memory} / {self._busy}", _verdict(doing, beside, works)),
             )
         )
         return None
@@ -253,7 +256,7 @@ class IdleTest:
         still = ", ".join(what for what, work in works.items() if work) or "none"
         self.notes.append(f"at rest NVML's newest sample of a process was {age:.1f} s old; still in use: {still}")
         share = f"{used} ({100 * used / looks:.0f} %)"
-        self.rows.append((RESTS.what, "nothing", str(looks), share, str(doubts), "", "", verdict))
+        self.rows.append((RESTS.what, ALONE, str(looks), share, str(doubts), "", "", verdict))
 
     def _look_for(self, seconds: float) -> None:
         """Look as usual, and show nothing."""
@@ -320,14 +323,19 @@ def _work(works: Sequence[bool | None]) -> bool | None:
     return True if True in works else None if None in works else False
 
 
-def _verdict(doing: Doing, works: Sequence[bool | None]) -> str:
-    seen, idle = True in works, False in works
+def _verdict(doing: Doing, beside: str, works: Sequence[bool | None]) -> str:
+    """Return the judgement of most looks in words, in bold if it would end the pod of a program that works.
+
+    A program that waits and is never taken for idle, with nothing next to it, is an error, too. NVML may say of one
+    that waits that it works, while another one copies.
+    """
+    seen, idle = True in works, 2 * works.count(False) > len(works)
+    word = "in use" if seen else "idle" if idle else "not known"
     if doing.seen is False:
-        return "**taken for in use**" if seen else "idle" if idle else "**not known**"
-    if seen:
-        return "in use"
-    missed = "taken for idle" if idle else "not known"
-    return f"**{missed}**" if doing.seen else missed
+        return word if word == "idle" or beside != ALONE else f"**{word}**"
+    if word == "idle":
+        return "**taken for idle**" if doing.seen else "taken for idle"
+    return word
 
 
 def _now() -> int:

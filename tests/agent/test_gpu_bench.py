@@ -218,7 +218,7 @@ def test_whoever_copies_or_sets_memory_is_seen_in_use_and_whoever_waits_is_idle(
     assert seen == {
         (idle.WAITS.what, "nothing"): "idle",
         **{(doing.what, "nothing"): "in use" for doing in idle.LOOPS},
-        (idle.WAITS.what, "all of these"): "idle",
+        (idle.WAITS.what, "all of these"): "not known",
         **{(doing.what, "all of these"): "in use" for doing in idle.LOOPS},
     }
     assert found.good
@@ -230,10 +230,11 @@ def test_work_that_no_look_shows_is_found_out_and_of_short_kernels_only_shown(
     bench: nvml.Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idle, "rounds_of", lambda _: ROUNDS)  # no clock runs, so no kernel takes any time
+    monkeypatch.setattr(idle, "LOOPS", (idle.Doing("computes unseen", "steps 9 1", True),))
     found = idle.run(bench, PACE)
     assert not found.good
     seen = verdicts(found)
-    assert seen["computes all the time", "all of these"] == "**taken for idle**"
+    assert seen["computes unseen", "nothing"] == "**taken for idle**"
     short = [verdict for (_, beside), verdict in seen.items() if beside == "the other kernels"]
     assert short == ["taken for idle"] * len(idle.LENGTHS) * len(idle.EVERY)
 
@@ -244,7 +245,7 @@ def test_a_program_that_waits_and_is_seen_in_use_is_found_out(
     monkeypatch.setattr(idle, "WAITS", idle.WAITS._replace(command="fill"))
     found = idle.run(bench, PACE)
     assert not found.good
-    assert verdicts(found)[idle.WAITS.what, "nothing"] == "**taken for in use**"
+    assert verdicts(found)[idle.WAITS.what, "nothing"] == "**in use**"
 
 
 def test_a_driver_without_samples_shows_neither_work_nor_idleness(card: State, bench: nvml.Card) -> None:
@@ -253,7 +254,8 @@ def test_a_driver_without_samples_shows_neither_work_nor_idleness(card: State, b
     assert not found.good
     seen = verdicts(found)
     assert seen.pop((idle.RESTS.what, "nothing")).startswith("not in use after ")
-    assert set(seen.values()) == {"**not known**"}
+    assert seen.pop((idle.WAITS.what, idle.ALONE)) == "**not known**"
+    assert set(seen.values()) == {"not known"}
 
 
 def test_programs_that_break_are_rows_and_the_others_are_judged(
@@ -269,7 +271,7 @@ def test_programs_that_break_are_rows_and_the_others_are_judged(
     assert seen["breaks", "nothing"] == seen["breaks", "all of these"] == "**broke**: it ended with 1"
     assert seen["fails", "nothing"] == "**broke**: CUDA error 2"
     assert seen["has no memory", ""] == "**broke**: the card has not enough free memory"
-    assert seen[idle.WAITS.what, "all of these"] == "idle"
+    assert seen[idle.WAITS.what, "all of these"] == "not known"
     assert seen[first.what, "nothing"] == seen[first.what, "all of these"] == "in use"
 
 
