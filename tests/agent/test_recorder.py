@@ -133,13 +133,30 @@ def test_two_that_work_at_once_contend() -> None:
         card(busy=30),
         card(processes=(NvmlProcess(99, 10, 0),)),
         card(uses={"a": (3000, None)}),
+        card(uses={"a": (3000, 0), "b": (3000, 99)}),
+        card(uses={"a": (3000, 0)}, processes=(NvmlProcess(0, 3000, 0), NvmlProcess(1, 3000, 0, other=True))),
         card(uses={"stranger": (3000, 0)}),
         card(processes=(NvmlProcess(0, 3000, 0, mps=True),)),
     ],
-    ids=["errors", "unknown", "unattributed work", "unknown process", "no report", "unknown container", "MPS"],
+    ids=[
+        "errors",
+        "unknown",
+        "unattributed work",
+        "unknown process",
+        "no report",
+        "next to work",
+        "next to copies",
+        "unknown container",
+        "MPS",
+    ],
 )
 def test_a_container_that_may_have_worked_is_not_called_idle(seen: CardUse) -> None:
     assert [share.work for share in shares(observed(seen), node(a=1))["a"]] == [None]
+
+
+def test_a_container_without_a_process_is_idle_next_to_one_that_works() -> None:
+    found = shares(observed(card(uses={"b": (3000, 99)})), node(a=1, b=1))
+    assert {name: [share.work for share in each] for name, each in found.items()} == {"a": [False], "b": [True]}
 
 
 def test_a_container_that_the_agent_has_frozen_is_not_called_idle() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.agent.observe.look import CardUse
+from webhook.agent.observe.nvml import CardReading
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import ContainerRow, Observation
 from webhook.memory.admitted import Admitted
@@ -53,6 +54,7 @@ def sight(
             on.setdefault(own, {})[row.reading.uuid] = row
     hidden = not all(card.reading.opened for card in seen.cards)
     doubts = {card.reading.uuid: _doubtful(card, seen.rows) for card in cards}
+    used = {card.reading.uuid: _used(card.reading) for card in cards}
     working = {card.reading.uuid: _working(card) for card in cards}
     admitted = {key(each.uid, each.name.container): each.admitted for each in seen.containers.values()}
     places: dict[str, tuple[str, ...]] = {}
@@ -64,7 +66,10 @@ def sight(
         frozen_now = ContainerName(each.namespace, each.pod, each.container) in frozen
         quiet = not frozen_now and not (hidden and len(rows) < each.slices)
         shares = [
-            _share(uuid, rows.get(uuid), slices, elsewhere, doubts[uuid], working[uuid], seen.rules.slack, quiet=quiet)
+            _share(
+                *(uuid, rows.get(uuid), slices, elsewhere, doubts[uuid], working[uuid], seen.rules.slack),
+                quiet=quiet and not (uuid in rows and used[uuid]),
+            )
             for uuid, slices, elsewhere in _spread(here, each.slices, alone=len(counted) == 1)
         ] or [CardShare("", each.slices, None if any(doubts.values()) or not quiet else False, 0)]
         shares = [share._replace(cap=share.cap or _cap(admitted.get(own))) for share in shares]
@@ -126,6 +131,16 @@ def _doubtful(card: CardUse, rows: Iterable[ContainerRow]) -> bool:
         or any(row.container is None for row in rows if row.reading.uuid == reading.uuid)
         or (reading.busy > 0 and not any(process.sm for process in reading.processes))
     )
+
+
+def _used(reading: CardReading) -> bool:
+    """Whether anything used a card. Then no container with a process there has certainly been idle.
+
+    NVML assigns all use to one process, which last had the SMs. While a process only copied to an H200, another one,
+    which waited, had 99 percent and the process that copied had none. Short kernels next to long ones had none either
+    (docs/evidence/gpu.md, driver 580).
+    """
+    return bool(reading.busy) or any(each.sm or each.other for each in reading.processes)
 
 
 def _working(card: CardUse) -> int:
