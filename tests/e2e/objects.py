@@ -45,6 +45,12 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", **made}
 
 
+def resource(kind: str, name: str, spec: Object, namespace: str | None = None) -> Object:
+    """An object of dynamic resource allocation."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
 def workload(kind: str, name: str, namespace: str, pods: Object, **spec: Any) -> Object:
     """A workload of any kind around a pod template, with as few pods as there can be unless the spec says more."""
     labels = pods["metadata"]["labels"]

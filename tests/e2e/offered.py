@@ -9,11 +9,12 @@ from pathlib import Path
 
 from tests.e2e import binaries, control_plane
 from tests.e2e.control_plane import Cluster
-from tests.e2e.objects import pod
+from tests.e2e.objects import Object, pod, resource
 from webhook.fallback.needs import calling
 
 DEVICES, RESIZE, MUTATING = "resource.k8s.io/v1", "pods/resize", "mutatingadmissionpolicies"
 GENERATION, FALLBACK = "the generation of pods", "the CEL functions of the fallback"
+CAPACITY, CLASSES = "the capacity of claims", "device classes as resources"
 
 
 UNSERVED = "the API server does not serve "
@@ -26,13 +27,32 @@ def _serves(cluster: Cluster, group: str, resource: str = "") -> bool:
     return resource in names if resource else bool(names)
 
 
+def _kept(cluster: Cluster, item: Object) -> str:
+    """An object as the API server would store it, in JSON; empty where it refuses the object.
+
+    A field of a feature gate that is off is dropped without an error.
+    """
+    asked = ("create", "--dry-run=server", "--filename=-", "--output=json", "--validate=false")
+    return cluster.kubectl(*asked, stdin=json.dumps(item)).stdout
+
+
 def _counts(cluster: Cluster) -> bool:
     """Whether pods have a generation."""
     cluster.kubectl("create", "serviceaccount", "default")
-    made = cluster.do(
-        "create", "--dry-run=server", "--filename=-", "--output=json", stdin=json.dumps(pod("a", "default"))
-    )
-    return "generation" in json.loads(made)["metadata"]
+    return "generation" in json.loads(_kept(cluster, pod("a", "default")))["metadata"]
+
+
+def _sizes(cluster: Cluster) -> bool:
+    """Whether a claim keeps how much it takes of a device (feature gate DRAConsumableCapacity)."""
+    exactly = {"deviceClassName": "asked", "capacity": {"requests": {"memory": "1Gi"}}}
+    devices = {"requests": [{"name": "asked", "exactly": exactly}]}
+    return "capacity" in _kept(cluster, resource("ResourceClaim", "asked", {"devices": devices}, "default"))
+
+
+def _names(cluster: Cluster) -> bool:
+    """Whether a device class keeps the resource by which pods ask for it (feature gate DRAExtendedResource)."""
+    named = resource("DeviceClass", "asked", {"extendedResourceName": "example.com/asked"})
+    return "extendedResourceName" in _kept(cluster, named)
 
 
 def _calls(cluster: Cluster) -> bool:
@@ -49,6 +69,8 @@ SERVED: dict[str, Callable[[Cluster], bool]] = {
     RESIZE: lambda cluster: _serves(cluster, "/api/v1", RESIZE),
     MUTATING: lambda cluster: _serves(cluster, "/apis/admissionregistration.k8s.io/v1", MUTATING),
     GENERATION: _counts,
+    CAPACITY: _sizes,
+    CLASSES: _names,
     FALLBACK: _calls,
 }
 """How an API server is asked for each thing that a test may need."""

@@ -9,7 +9,7 @@ from tests.e2e import offered
 from tests.e2e.conftest import Space, granted
 from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.guard import Guard, policy_of
-from tests.e2e.objects import TRUSTED, Object, pod
+from tests.e2e.objects import TRUSTED, Object, pod, resource
 from tests.support import policies
 from webhook.engine.registration import configurations
 
@@ -17,11 +17,6 @@ pytestmark = pytest.mark.needs(offered.DEVICES)
 
 NODE, DRIVER, CLASS = "t4-shared", "gpu.example.com", "shared-gpu.example.com"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{CLASS}"
-
-
-def resource(kind: str, name: str, spec: Object, namespace: str | None = None) -> Object:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 DEVICE_CLASS = resource("DeviceClass", CLASS, {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]})
@@ -104,6 +99,7 @@ def waits(cluster: Cluster, name: str, namespace: str) -> bool:
     return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
 
 
+@pytest.mark.needs(offered.CAPACITY)
 def test_pods_share_a_card_by_claims_until_its_memory_is_taken(sharing: Guard, vision: str) -> None:
     """Each is capped by its template, is held to the pool, and gets the card from the scheduler; a fifth one waits."""
     cluster = sharing.cluster
@@ -122,6 +118,7 @@ def test_pods_share_a_card_by_claims_until_its_memory_is_taken(sharing: Guard, v
     assert eventually(lambda: waits(cluster, "fifth", vision))
 
 
+@pytest.mark.needs(offered.CLASSES)
 def test_a_class_that_is_asked_for_as_a_resource_is_claimed_by_the_scheduler(sharing: Guard, vision: str) -> None:
     """The claim that the scheduler makes passes the webhook: its pod was judged by the resource."""
     cluster = sharing.cluster

@@ -10,7 +10,9 @@ A pool says under `maxMemory` how much one claim may take. There every claim has
 shared pools a request of 0 is refused. So is a claim without a request, if a ResourceSlice among the facts shows that
 the default is 0.
 
-Way out: request memory, as in `capacity: {requests: {memory: 4Gi}}`, within what the message names.
+Way out: request memory, as in `capacity: {requests: {memory: 4Gi}}`, within what the message names. On Kubernetes 1.34
+and 1.35 an administrator must first switch on the feature gate `DRAConsumableCapacity`: without it the API server
+drops the request before the webhook sees it.
 """
 
 from collections.abc import Iterator
