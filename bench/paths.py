@@ -38,6 +38,11 @@ class NothingNeeded:
         del policy
         return ""
 
+    def forbidden(self, policy: Policy) -> str:
+        """Report that nothing is refused."""
+        del policy
+        return ""
+
 
 def run() -> Result:
     """Run this part of the benchmarks. Times are CPU times, so that other load on the machine does not count."""

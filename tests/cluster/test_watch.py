@@ -304,6 +304,50 @@ def test_a_namespace_that_may_not_be_read_keeps_facts_back(
     assert followed.facts() is None
 
 
+def config_maps_of(followed: Cluster) -> tuple[list[str], list[str]]:
+    """The paths of the ConfigMaps that were not read, and of those that may not be read."""
+    wanted = [each for each in cluster.inside(["gpu-operator"]) if each.kind == "ConfigMap"]
+    return [each.path for each in followed.lacks(wanted)], [each.path for each in followed.forbidden(wanted)]
+
+
+def test_only_a_missing_right_is_forbidden_and_only_until_the_next_answer(
+    server: Server, follow: Callable[[], Cluster], logged: list[Any]
+) -> None:
+    """An API server that does not answer, or fails, gives the facts later without a change by a person."""
+    server.lists[NAMESPACES] = [[item("gpu-operator", 1)]]
+    server.lists[CONFIG_MAPS] = [500]
+    followed = follow()
+
+    def broke(status: str) -> bool:
+        return any(each["kind"] == "ConfigMap" and each["error"].startswith(status) for each in logged)
+
+    waiting_for(lambda: broke("500"))
+    assert config_maps_of(followed) == ([CONFIG_MAPS], [])
+    server.lists[CONFIG_MAPS] = [403]
+    waiting_for(lambda: config_maps_of(followed) == ([CONFIG_MAPS], [CONFIG_MAPS]))
+    server.lists[CONFIG_MAPS] = [503]
+    waiting_for(lambda: config_maps_of(followed) == ([CONFIG_MAPS], []))
+    server.lists[CONFIG_MAPS] = [403]
+    waiting_for(lambda: config_maps_of(followed) == ([CONFIG_MAPS], [CONFIG_MAPS]))
+    server.lists[CONFIG_MAPS] = [b"no answer of Kubernetes"]
+    waiting_for(lambda: config_maps_of(followed) == ([CONFIG_MAPS], []))
+    server.lists[CONFIG_MAPS] = [[config_map("c", 1)]]
+    waiting_for(lambda: config_maps_of(followed) == ([], []))
+
+
+def test_nothing_is_forbidden_while_nobody_knows_whether_the_namespace_exists(
+    server: Server, follow: Callable[[], Cluster], logged: list[Any]
+) -> None:
+    """In a namespace that does not exist there is no right either."""
+    server.lists[NAMESPACES] = [500]
+    server.lists[CONFIG_MAPS] = [403]
+    followed = follow()
+    waiting_for(lambda: len([entry for entry in logged if entry["kind"] == "ConfigMap"]) > 3)
+    assert config_maps_of(followed) == ([CONFIG_MAPS], [])
+    server.lists[NAMESPACES] = [[item("gpu-operator", 1)]]
+    waiting_for(lambda: config_maps_of(followed) == ([CONFIG_MAPS], [CONFIG_MAPS]))
+
+
 def test_pods_that_hold_gpus_come_in_by_and_by(server: Server, follow: Callable[[], Cluster]) -> None:
     calm = threading.Event()
 

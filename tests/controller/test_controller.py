@@ -342,20 +342,46 @@ def test_a_policy_whose_facts_may_not_be_read_is_not_ready_and_names_the_namespa
     one = controller(api)
     settle(one)
     q = policy(leaveAlone=["elsewhere"])
-    api.unread[digest(q)] = "configmaps of team-x"
+    api.unread[digest(q)] = api.forbidden[digest(q)] = "configmaps of team-x"
     put(api, q)
     for _ in range(10):
         look = one.look()
-    assert "cannot read configmaps of team-x" in look.waits
+    assert "may not read configmaps of team-x" in look.waits
     found = conditions(api)
     assert (found["Ready"]["status"], found["Stalled"]["status"]) == ("False", "True")
     assert found["Ready"]["reason"] == "FactsUnreadable"
-    assert "configmaps of team-x" in found["Ready"]["message"]
+    assert "configmaps of team-x: bind its right" in found["Ready"]["message"]
     assert api.named(VALIDATE) == p
+    api.forbidden[digest(q)] = "nodes"
+    one.look()
+    assert "may not read nodes: apply the installation again" in conditions(api)["Ready"]["message"]
     api.unread.clear()
+    api.forbidden.clear()
     settle(one)
     assert api.named(VALIDATE) == digest(q)
     assert conditions(api)["Ready"]["reason"] == "InForce"
+
+
+def test_a_policy_whose_facts_are_still_being_read_is_reconciling_and_names_them(api: ApiInMemory) -> None:
+    """So it is on a fresh installation while its replicas start, and while they do not reach an API server."""
+    q = policy()
+    api.unread[digest(q)] = "nodes, configmaps of team-x"
+    put(api, q)
+    one = controller(api)
+    seen = set[tuple[str, str, str]]()
+    while one.look().wrote:  # certificates come first
+        pass
+    for _ in range(60):
+        look = one.look()
+        found = conditions(api)
+        seen.add((found["Reconciling"]["status"], found["Stalled"]["status"], found["Ready"]["reason"]))
+    assert seen == {("True", "False", "Changing")}
+    assert "has not read nodes, configmaps of team-x yet" in look.waits
+    assert look.waits in found["Reconciling"]["message"]
+    api.unread.clear()
+    settle(one)
+    assert api.named(VALIDATE) == digest(q)
+    assert conditions(api)["Ready"]["status"] == "True"
 
 
 def test_the_status_has_the_lints_of_the_policy(api: ApiInMemory) -> None:

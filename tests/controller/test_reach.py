@@ -17,7 +17,7 @@ from webhook.engine import probe
 from webhook.engine.paths import MUTATE, VALIDATE
 
 DIGEST = "0123456789abcdef"
-REPORT = {"release": "0.1.0", "held": [DIGEST], "refused": {}, "waiting": {}}
+REPORT = {"release": "0.1.0", "held": [DIGEST], "refused": {}, "waiting": {}, "forbidden": {}}
 
 
 @contextmanager
@@ -54,10 +54,18 @@ def report(**more: Any) -> bytes:
 
 
 def test_a_report_is_read() -> None:
-    found = asked(report(refused={"f" * 16: "no"}, waiting={"a" * 16: "configmaps of team-x"}))
+    unread, denied = "nodes, configmaps of team-x", "configmaps of team-x"
+    found = asked(report(refused={"f" * 16: "no"}, waiting={"a" * 16: unread}, forbidden={"a" * 16: denied}))
     assert (found.why, found.release, {*found.held}) == ("", "0.1.0", {DIGEST})
     assert found.refused == ("f" * 16,)
-    assert found.waiting == {"a" * 16: "configmaps of team-x"}
+    assert (found.waiting, found.forbidden) == ({"a" * 16: unread}, {"a" * 16: denied})
+    assert found.lacks({"a" * 16}) == f"may not read {denied}"
+
+
+def test_a_replica_of_a_release_that_does_not_say_why_it_waits_may_still_read() -> None:
+    found = asked(http(json.dumps({"release": "0.0.1", "held": [], "waiting": {DIGEST: "nodes"}}).encode()))
+    assert (found.why, found.forbidden) == ("", {})
+    assert found.lacks({DIGEST}) == "has not read nodes yet"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +91,7 @@ def test_a_report_is_read() -> None:
         report(refused=[DIGEST]),
         report(refused={"x": "y"}),
         report(waiting={"x": "y"}),
+        report(forbidden={"x": "y"}),
     ],
 )
 def test_an_answer_that_is_no_report_is_no_answer(data: bytes) -> None:
@@ -145,8 +154,9 @@ def test_what_a_replica_waits_for_is_one_short_line() -> None:
 @given(some.text(max_size=300))
 def test_whatever_a_replica_waits_for_the_status_shows_one_short_line_without_controls(text: str) -> None:
     said = {"release": "1", "held": [], "refused": {"e" * 16: text}, "waiting": {"f" * 16: text}}
+    said["forbidden"] = {"d" * 16: text}
     replica = reach._read("127.0.0.1:1", json.loads(json.dumps(said)))
-    for wanted in ({"e" * 16}, {"f" * 16}):
+    for wanted in ({"d" * 16}, {"e" * 16}, {"f" * 16}):
         shown = replica.lacks(wanted)
         assert len(shown) <= 100
         assert shown.isprintable()
@@ -154,14 +164,15 @@ def test_whatever_a_replica_waits_for_the_status_shows_one_short_line_without_co
 
 @given(some.recursive(some.none() | some.booleans() | some.integers() | some.text(), some.lists) | some.text())
 def test_a_report_of_other_types_is_no_report(value: Any) -> None:
-    for key in ("release", "held", "refused", "waiting"):
-        said = {"release": "1", "held": [], "refused": {}, "waiting": {}, key: value}
+    for key in ("release", "held", "refused", "waiting", "forbidden"):
+        said = {"release": "1", "held": [], "refused": {}, "waiting": {}, "forbidden": {}, key: value}
         try:
             replica = reach._read("127.0.0.1:1", said)
         except (KeyError, TypeError, ValueError):
             continue
         assert replica.release == said["release"]
-        assert (replica.held, replica.refused, replica.waiting) == (frozenset(), (), {})
+        assert (replica.held, replica.refused) == (frozenset(), ())
+        assert (replica.waiting, replica.forbidden) == ({}, {})
 
 
 WORDS = ("slicewarden probe ", "/validate/", "/mutate/", "0" * 16, "-audit", ".", " release ", "1", "\n", '"', "/etc")

@@ -54,6 +54,7 @@ class NothingNeeded:
 
     def __init__(self) -> None:
         self.lacking: dict[str, str] = {}
+        self.denied: dict[str, str] = {}
         self.wanted: set[str] = set()
 
     def follow(self, wanted: Sequence[Policy]) -> None:
@@ -61,6 +62,9 @@ class NothingNeeded:
 
     def lacks(self, policy: Policy) -> str:
         return self.lacking.get(policy.digest, "")
+
+    def forbidden(self, policy: Policy) -> str:
+        return self.denied.get(policy.digest, "")
 
 
 class Replica:
@@ -245,9 +249,14 @@ def test_a_policy_is_held_once_every_worker_has_loaded_it_and_read_its_facts(sam
     replica.look(OLD, NEW)
     report = replica.workers[1].report()
     assert (report["held"], report["waiting"]) == ([OLD.digest], {NEW.digest: "configmaps of team-x"})
+    assert report["forbidden"] == {}
+    replica.needs.denied[NEW.digest] = "configmaps of team-x"
+    replica.look(OLD, NEW)
+    assert replica.workers[1].report()["forbidden"] == {NEW.digest: "configmaps of team-x"}
     replica.needs.lacking.clear()
     replica.look(OLD, NEW)
     assert replica.workers[1].report()["held"] == sorted([OLD.digest, NEW.digest])
+    assert replica.workers[1].report()["forbidden"] == {}
     replica.needs.lacking[NEW.digest] = "configmaps of team-x"  # a watch that breaks takes nothing out of service
     replica.look(OLD, NEW)
     assert NEW.digest in replica.workers[1].report()["held"]

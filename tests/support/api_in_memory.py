@@ -59,7 +59,9 @@ class ApiInMemory:
         self.lacking: set[str] = set()
         """Digests that the replicas do not load."""
         self.unread: dict[str, str] = {}
-        """By digest, what replicas may not read of the facts of a policy."""
+        """By digest, the facts of a policy that replicas have not read."""
+        self.forbidden: dict[str, str] = {}
+        """By digest, those of them that they may not read."""
         self.unwritable: set[str] = set()
         """Paths whose status cannot be written."""
         self.refuses: Callable[[str, Object, bool], str] = lambda *_: ""
@@ -124,6 +126,7 @@ class ApiInMemory:
             "workers": 1,
             "held": sorted(self.held() - self.unread.keys()),
             "waiting": self.unread,
+            "forbidden": self.forbidden,
             "ready": True,
             **self.lies.get(number, dict)(),
         }

@@ -1,6 +1,6 @@
 """Reads the facts that the policies of a replica need, with one watch for all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from webhook.api.resources import Resource
 from webhook.cluster import watch
@@ -19,8 +19,15 @@ class WatchedNeeds:
 
     def lacks(self, policy: Policy) -> str:
         """Name the facts of a policy that have not been read yet; empty if none is missing."""
-        lacking = self._watched.lacks(_needed(policy))
-        return ", ".join(f"{each.plural} of {each.namespace}" if each.namespace else each.plural for each in lacking)
+        return _named(self._watched.lacks(_needed(policy)))
+
+    def forbidden(self, policy: Policy) -> str:
+        """Name the missing facts of a policy that the API server refuses to give; empty if none is refused."""
+        return _named(self._watched.forbidden(_needed(policy)))
+
+
+def _named(resources: Iterable[Resource]) -> str:
+    return ", ".join(f"{each.plural} of {each.namespace}" if each.namespace else each.plural for each in resources)
 
 
 def _needed(policy: Policy) -> tuple[Resource, ...]:

@@ -149,6 +149,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._stale: set[Resource] = set()
+        self._forbidden: set[Resource] = set()
         self._parts: dict[Resource, Facts] = {}
         self._holders_due = 0.0
         self._facts: Facts | None = None
@@ -203,7 +204,12 @@ class Cluster:
         parts = self._parts
         return [resource for resource in dict.fromkeys(resources) if resource not in parts]
 
+    def forbidden(self, resources: Iterable[Resource]) -> list[Resource]:
+        """Return those resources of `lacks` that the API server refused the last time, because a right is missing."""
+        return [resource for resource in self.lacks(resources) if resource in self._forbidden]
+
     def _forget(self, resource: Resource) -> None:
+        self._forbidden.discard(resource)
         self._known.pop(resource, None)
         self._heard.pop(resource, None)
         self._stale.discard(resource)
@@ -265,21 +271,35 @@ class Cluster:
                 self._stopped.wait(SETTLE_SECONDS)  # a proxy that ends watches at once must not make a busy loop
             except client.ApiException as error:
                 version = ""  # too old or invalid: start with a list
-                if error.status == NOT_FOUND or (error.status == FORBIDDEN and self._absent(resource.namespace)):
+                exists = self._exists(resource.namespace)
+                if error.status == NOT_FOUND or (error.status == FORBIDDEN and exists is False):
                     # The kind or the namespace does not exist yet. In an absent namespace there is no Role either, so
                     # the API server answers 403.
                     self._replace(resource, {})
                     self._hear(resource)
                     self._stopped.wait(ABSENT_PAUSE)
                 elif error.status != GONE:
+                    self._refuse(resource, whether=error.status == FORBIDDEN and exists is True)
                     pause = self._wait(resource, error, pause)
             except Exception as error:  # after any failure the last snapshot stays, and the watch is tried again
+                self._refuse(resource, whether=False)
                 pause = self._wait(resource, error, pause)
 
-    def _absent(self, namespace: str) -> bool:
+    def _exists(self, namespace: str) -> bool | None:
+        """Whether a namespace exists; None before the namespaces are listed. The whole cluster, "", always exists."""
         with self._lock:
             known = next((some for resource, some in self._known.items() if resource.kind == "Namespace"), None)
-            return bool(namespace) and known is not None and ("", namespace) not in known
+        if not namespace:
+            return True
+        return None if known is None else ("", namespace) in known
+
+    def _refuse(self, resource: Resource, *, whether: bool) -> None:
+        """Record whether the last try failed because a right is missing."""
+        with self._lock:
+            if whether and self._wanted(resource):
+                self._forbidden.add(resource)
+            else:
+                self._forbidden.discard(resource)
 
     def _hear(self, resource: Resource) -> None:
         """Record the time of a message about a resource."""

@@ -208,12 +208,17 @@ class Controller:
                 yield f"{ADMISSION}/{fallback.PLURAL}/{body['metadata']['name']}", body
 
     def _unreadable(self, target: Name | None, decision: Write | Wait | None) -> tuple[Reason, str] | None:
-        """Name the facts that replicas may not read, if the change waits for that."""
-        found = {each.waiting[target.digest] for each in self.replicas if target and target.digest in each.waiting}
+        """Name the facts that the API server refuses to give replicas, if the change waits for that.
+
+        Facts that have not been read for another reason may still come, as while a replica starts or an API server
+        does not answer.
+        """
+        found = {each.forbidden[target.digest] for each in self.replicas if target and target.digest in each.forbidden}
         if decision is not Wait.REPLICAS or not found:
             return None
         what = ", ".join(sorted(found))
-        return Reason.FACTS_UNREADABLE, f"the webhook may not read {what}: {BIND}"
+        way = BIND if " of " in what else "apply the installation again, which has the right"
+        return Reason.FACTS_UNREADABLE, f"the webhook may not read {what}: {way}"
 
     def _listed(self) -> list[Object]:
         """List the policies, the oldest first. The oldest is the one in force."""

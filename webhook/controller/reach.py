@@ -35,7 +35,8 @@ class Replica:
     """The answer of a replica, by the address of its health port: its release, and the digests that it has loaded.
 
     If the replica does not answer, `why` is the reason. `refused` are policies that its release cannot use. `waiting`
-    has, by digest, the facts of a policy that the replica cannot read, such as `configmaps of team-x`.
+    has, by digest, the facts of a policy that the replica has not read yet, such as `configmaps of team-x`. `forbidden`
+    has those among them that the API server refuses to give, because a right is missing.
     """
 
     address: str
@@ -44,14 +45,17 @@ class Replica:
     refused: tuple[str, ...] = ()
     why: str = ""
     waiting: Mapping[str, str] = field(default_factory=dict)
+    forbidden: Mapping[str, str] = field(default_factory=dict)
 
     def lacks(self, wanted: AbstractSet[str]) -> str:
         """Return the reason why the replica has not loaded all these policies; empty if it has."""
         if self.why:
             return self.why
         missing = sorted(wanted - self.held)
+        if forbidden := sorted({self.forbidden[each] for each in missing if each in self.forbidden}):
+            return f"may not read {', '.join(forbidden)}"
         if unread := sorted({self.waiting[each] for each in missing if each in self.waiting}):
-            return f"cannot read {', '.join(unread)}"
+            return f"has not read {', '.join(unread)} yet"
         if refused := [each for each in missing if each in self.refused]:
             return f"cannot use {', '.join(refused)}"
         return f"lacks {', '.join(missing)}" if missing else ""
@@ -117,13 +121,13 @@ def _read(address: str, said: Any) -> Replica:
     if not isinstance(said, dict):
         raise TypeError("not a map")
     release, held = said["release"], said["held"]
-    refused, waiting = said.get("refused") or {}, said.get("waiting") or {}
-    if not isinstance(held, list) or not isinstance(refused, dict) or not isinstance(waiting, dict):
+    refused, waiting, forbidden = (said.get(key) or {} for key in ("refused", "waiting", "forbidden"))
+    if not isinstance(held, list) or not all(isinstance(each, dict) for each in (refused, waiting, forbidden)):
         raise TypeError("not a list of digests, or not a map by digest")
-    if not RELEASE.fullmatch(release) or not all(map(DIGEST.fullmatch, (*held, *refused, *waiting))):
+    if not RELEASE.fullmatch(release) or not all(map(DIGEST.fullmatch, (*held, *refused, *waiting, *forbidden))):
         raise ValueError("not a release, or not a digest")
-    reasons = {digest: shown(why, quotes=False) for digest, why in waiting.items()}
-    return Replica(address, release, frozenset(held), tuple(sorted(refused)), waiting=reasons)
+    unread, denied = ({key: shown(what, quotes=False) for key, what in each.items()} for each in (waiting, forbidden))
+    return Replica(address, release, frozenset(held), tuple(sorted(refused)), waiting=unread, forbidden=denied)
 
 
 def addresses(slices: Iterable[Object], port: int) -> tuple[str, ...]:

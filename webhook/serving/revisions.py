@@ -93,6 +93,9 @@ class Needs(Protocol):
     def lacks(self, policy: Policy) -> str:
         """Name the facts of a policy that have not been read yet; empty if none is missing."""
 
+    def forbidden(self, policy: Policy) -> str:
+        """Name the missing facts of a policy that the API server refuses to give; empty if none is refused."""
+
 
 class Revisions(Judges):
     """The policies that a worker has loaded, by their digests."""
@@ -116,6 +119,7 @@ class Revisions(Judges):
         self._engines: dict[str, Engine] = {}
         self._refused: dict[str, tuple[object, str]] = {}
         self._waiting: dict[str, str] = {}
+        self._forbidden: dict[str, str] = {}
         self._answering: dict[str, Answering] = {}
         self._needed: frozenset[str] | None = None
         self._admitted = False
@@ -151,6 +155,9 @@ class Revisions(Judges):
         self._needs.follow([*self._loaded.values()])
         self._waiting = {
             digest: lacks for digest, policy in self._loaded.items() if (lacks := self._needs.lacks(policy))
+        }
+        self._forbidden = {
+            digest: what for digest in self._waiting if (what := self._needs.forbidden(self._loaded[digest]))
         }
         # A held policy stays held: a watch that breaks later must not take it out of service.
         engines = {
@@ -207,6 +214,7 @@ class Revisions(Judges):
             "held": self._state.everywhere(),
             "refused": {digest: why for digest, (_, why) in self._refused.items()},
             "waiting": {digest: why for digest, why in self._waiting.items() if digest not in self._engines},
+            "forbidden": {digest: what for digest, what in self._forbidden.items() if digest not in self._engines},
             "ready": self._state.may_serve,
         }
 
