@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import urllib3
 from kubernetes.client import ApiClient, Configuration
 
+from tests.support.kubeconfigs import kubeconfig
 from tests.support.listening import Asked, listening
 from webhook.cluster import client, responses
 from webhook.cluster.client import Api, Unreachable
+from webhook.controller import reach
+from webhook.telemetry import release
 
 FORGED = b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{"a": "x"}'
 
@@ -58,6 +62,23 @@ def test_requests_share_a_connection() -> None:
         api = connected(url)
         assert [client.ask(api, "/a"), client.ask(api, "/b"), begun(api, "/c")] == [{}, {}, (200, b"{}")]
     assert len(peers) == 1
+
+
+@pytest.mark.parametrize("program", ["slicewarden", "slicewarden-controller"])
+def test_a_client_names_its_program_which_becomes_the_field_manager(tmp_path: Path, program: str) -> None:
+    """So does a connection to a single API server. An API server takes the text before the first slash."""
+    agents = set[str]()
+
+    def answer(asked: Asked) -> None:
+        agents.add(asked.headers["User-Agent"])
+        asked.give(200, b"{}")
+
+    with listening(answer) as url:
+        file = str(kubeconfig(tmp_path, url))
+        api = client.connect(file) if program == "slicewarden" else client.connect(file, program=program)
+        client.ask(api, "/", method="PATCH", body={}, patch=client.MERGE)
+        client.ask(reach.connected(api, url), "/", method="PATCH", body={}, patch=client.MERGE)
+    assert agents == {f"{program}/{release.known()}"}
 
 
 DRIPS = {

@@ -37,7 +37,7 @@ from webhook.cluster import client
 from webhook.controller import reach
 from webhook.controller.controller import Controller, Round
 from webhook.controller.order import Place
-from webhook.controller.terms import CONFIGURATIONS, Terms
+from webhook.controller.terms import CONFIGURATIONS, MANAGER, Terms
 from webhook.engine import filled, probe
 from webhook.engine.paths import MUTATE, VALIDATE
 from webhook.engine.registration import NAME
@@ -314,7 +314,7 @@ class Release:
 @contextmanager
 def connected(release: Release) -> Iterator[client.Api]:
     """A connection by the controller's account, under its rights."""
-    api = client.connect(str(release.account_of_the_controller))
+    api = client.connect(str(release.account_of_the_controller), program=MANAGER)
     try:
         yield api
     finally:

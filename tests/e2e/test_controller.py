@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+import certs
+from certs.life import rotate
 from tests.e2e import offered
 from tests.e2e.control_plane import Component, eventually
 from tests.e2e.objects import pod
@@ -29,6 +32,7 @@ from tests.e2e.release import (
     Q,
     Release,
     bundles,
+    connected,
     digest,
     forbidden,
     honest,
@@ -39,10 +43,14 @@ from tests.e2e.release import (
     releasing,
     versions,
 )
+from webhook.cluster.cert_store import ClusterStore, ObjectNames
 from webhook.controller import fallback
+from webhook.controller.controller import Controller, Round
+from webhook.controller.terms import MANAGER
 from webhook.engine import filled
 from webhook.engine.paths import MUTATE, VALIDATE, Manner, Name
 from webhook.engine.paths import Path as EnginePath
+from webhook.engine.registration import NAME
 from webhook.fallback.needs import LACKING
 from webhook.policy import revisions
 from webhook.serving import replica_state
@@ -147,7 +155,7 @@ def test_server_side_apply_and_the_controller_own_different_fields(enforced: Rel
     own, controllers = fields(enforced), fields(enforced, "status")
     assert {manager for manager, keys in own.items() if "f:spec" in keys} == {"kubectl"}
     assert set[str]().union(*own.values()) == {"f:metadata", "f:spec"}
-    assert [*controllers.values()] == [{"f:status"}]
+    assert controllers == {MANAGER: {"f:status"}}
     assert own.keys().isdisjoint(controllers)
     for value in (P, Q):
         enforced.cluster.do(*apply, stdin=json.dumps(value))
@@ -169,6 +177,61 @@ def test_server_side_apply_and_the_controller_own_different_fields(enforced: Rel
     enforced.cluster.do(*apply, stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": installed}))
     assert one_write(enforced) == ""
     assert enforced.named() == (digest(Q), digest(Q))
+
+
+FORMER = "OpenAPI-Generator"
+"""The field manager of earlier releases: the name of the Kubernetes client for Python."""
+OWN = (f"--namespace={HOME}", "--output=json", "--show-managed-fields")
+WRITTEN = (
+    ("secret", "slicewarden-ca"),
+    ("secret", "slicewarden-serving"),
+    ("lease", "slicewarden-controller"),
+    ("configmap", "slicewarden-releases"),
+)
+"""What the controller writes, apart from what it applies."""
+
+
+def managers(release: Release, kind: str, name: str) -> set[str]:
+    """The field managers of an object."""
+    found = json.loads(release.cluster.do("get", kind, name, *OWN))
+    return {each["manager"] for each in found["metadata"]["managedFields"]}
+
+
+@pytest.mark.parametrize(("kind", "name"), WRITTEN)
+def test_the_controller_writes_under_its_own_name(enforced: Release, kind: str, name: str) -> None:
+    found = managers(enforced, kind, name)
+    assert MANAGER in found
+    assert found <= {MANAGER, "kubectl-client-side-apply"}
+
+
+def test_what_an_earlier_release_wrote_under_another_name_conflicts_with_nothing(enforced: Release) -> None:
+    """It wrote a status, revisions, Secrets and, when it rotated the CA, the bundles of webhooks."""
+    enforced.cluster.stop(enforced.controller)
+    enforced.apply(P)
+    names = ObjectNames(HOME, "slicewarden-ca", "slicewarden-serving", NAME)
+    terms = certs.Terms(tuple(certs.service_names(NAME, HOME)))
+    with connected(enforced) as api:
+        api.user_agent = f"{FORMER}/36.0/python"
+        one = Controller(api, enforced.terms, lambda _: None)
+
+        def ends() -> bool:
+            return one.look() == Round()
+
+        assert eventually(ends)
+        assert enforced.ready(digest(P))
+        assert [*certs.keep(ClusterStore(api, names, print), terms, lambda: datetime.now(UTC), [rotate])]
+    written = [*CONFIGURATIONS.values()][:2]
+    for each in (("secret", "slicewarden-ca"), ("gpusharingpolicy", "sample"), *written):
+        assert FORMER in managers(enforced, *each)
+    enforced.start_controller()
+    for value in (policy(mode="Off"), Q, P):
+        enforced.apply(value)
+        assert eventually(partial(enforced.ready, digest(value)))
+        wanted = ("", "") if value["spec"]["mode"] == "Off" else (digest(value), digest(value))
+        assert enforced.named() == wanted
+    for each in written:
+        assert managers(enforced, *each) == {MANAGER, "kubectl-client-side-apply"}
+    assert fields(enforced, "status").keys() == {MANAGER}
 
 
 def test_a_change_of_policy_under_load_refuses_and_admits_nothing_wrongly(enforced: Release) -> None:

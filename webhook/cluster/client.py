@@ -15,6 +15,7 @@ import urllib3
 from kubernetes import client, config
 
 from webhook.cluster import responses
+from webhook.telemetry import release
 
 PAGE = 500
 """Objects per page of a list, as in kubectl (`--chunk-size`): enough for a person's machine.
@@ -32,8 +33,14 @@ class Unreachable(ValueError):
     """The cluster cannot be reached, or no configuration names one."""
 
 
-def connect(kubeconfig: str | None = None, context: str | None = None) -> client.ApiClient:
+def connect(
+    kubeconfig: str | None = None, context: str | None = None, program: str = "slicewarden"
+) -> client.ApiClient:
     """Make a client from the given kubeconfig, else from the pod's service account, else as kubectl does.
+
+    The API server records `program` in its audit log, and as the field manager of what the client creates, updates or
+    merges (apiserver pkg/endpoints/handlers/create.go, managerOrUserAgent). Server-side apply names a
+    field manager in the query.
 
     Sends nothing. Raises Unreachable.
     """
@@ -57,7 +64,9 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
         raise Unreachable(" ".join(str(error).split())) from error
     except Exception as error:  # the loader does not validate, and fails on other files in many ways
         raise Unreachable(f"not a kubeconfig ({type(error).__name__})") from error
-    return client.ApiClient(settings)
+    api = client.ApiClient(settings)
+    api.user_agent = f"{program}/{release.known()}"
+    return api
 
 
 def of_server(url: str, authorization: str, tls: Mapping[str, str | None], *, direct: bool = False) -> client.ApiClient:

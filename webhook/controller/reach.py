@@ -155,7 +155,9 @@ def connected(api: client.Api, url: str) -> client.Api:
     api.configuration.auth_settings()  # reads a token again that was renewed
     settings = copy.copy(api.configuration)
     settings.host, settings.tls_server_name, settings.refresh_api_key_hook = url, SERVER_NAME, None
-    return client.Api(settings)
+    one = client.Api(settings)
+    one.user_agent = api.user_agent
+    return one
 
 
 def called(api: client.Api, urls: Sequence[str], lease: str, place: Place) -> Iterator[str]:

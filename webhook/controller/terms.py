@@ -12,7 +12,7 @@ CONFIGURATIONS = {
     MUTATE: ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
 }
 MANAGER = "slicewarden-controller"
-"""The field manager of what is applied."""
+"""The field manager of all that the controller writes."""
 
 
 @dataclass(frozen=True, slots=True)

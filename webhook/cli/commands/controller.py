@@ -96,12 +96,12 @@ def command(
     from webhook.controller.health import ControllerMetrics
     from webhook.controller.preview import Preview, asking
     from webhook.controller.status import STALLED, Standing
-    from webhook.controller.terms import Terms
+    from webhook.controller.terms import MANAGER, Terms
     from webhook.http import scrape
     from webhook.model import Object
 
     try:
-        api = client.connect(kubeconfig, context)
+        api = client.connect(kubeconfig, context, MANAGER)
     except client.Unreachable as error:
         raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
     ended, changed = threading.Event(), threading.Event()
@@ -118,7 +118,7 @@ def command(
         about = policy["metadata"]
         owner = Owner(policy.get("apiVersion", ""), "GPUSharingPolicy", "", about["name"], about["uid"])
         kind = "Warning" if standing.reason in STALLED else "Normal"
-        events.add(EventNote(owner, standing.message[:1000], standing.reason.value, "Reconcile", MANAGER, kind))
+        events.add(EventNote(owner, standing.message[:1000], standing.reason.value, "Reconcile", REPORTER, kind))
 
     terms = Terms(namespace, health_port, drain, servers, replicas, url, ca_secret, dns)
     metrics = ControllerMetrics()
@@ -136,5 +136,5 @@ def command(
         run.run(controller, leads, changed, ended, metrics, log_line)
 
 
-MANAGER = "slicewarden.dev/controller"
+REPORTER = "slicewarden.dev/controller"
 """The reporter of its Events."""
