@@ -101,6 +101,12 @@ def service_here(release: Release) -> Object:
     return {"target": {"kind": "Service", "name": "slicewarden"}, "patch": json.dumps(operations)}
 
 
+def reasons(release: Release) -> set[str]:
+    """The reasons of a policy's conditions so far: each change of the reason is an Event."""
+    found = release.cluster.get("events.events.k8s.io", "--namespace=default")["items"]
+    return {each["reason"] for each in found if each["regarding"]["kind"] == "GPUSharingPolicy"}
+
+
 @pytest.fixture(scope="module")
 def fleet(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Nothing was installed but Flux, which was given the page's objects; then the nodes start what Flux installed."""
@@ -133,6 +139,9 @@ def fleet(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             assert made.flux.tried("gpu-policy", revision)[0] == "True", made.flux.result("gpu-policy")
             # Flux did not take a policy without a status for one that is in force.
             assert release.ready(digest(Q))
+            # Nor did it fail early: the policy was there before any replica, and was never Stalled.
+            assert eventually(lambda: "InForce" in reasons(release))
+            assert reasons(release) <= {"Changing", "InForce"}
             yield made
         finally:
             repository.close()
@@ -190,8 +199,11 @@ def test_a_policy_that_cannot_come_into_force_is_never_ready_and_stops_nothing_e
     fleet.release.cluster.do("create", "namespace", "team-x")
     revision = fleet.push({POLICY: yaml.safe_dump(elsewhere), TEAMS: teams("second")})
     assert fleet.flux.tried("teams", revision)[0] == "True"
-    assert eventually(lambda: fleet.release.condition("Stalled").get("reason") == "FactsUnreadable")
-    assert fleet.flux.result("gpu-policy", revision)[0] != "True"
+    status, message = fleet.flux.tried("gpu-policy", revision)
+    assert status == "False"
+    assert "GPUSharingPolicy/sample status: 'Failed'" in message
+    found = fleet.release.condition("Stalled")
+    assert (found["status"], found["reason"]) == ("True", "FactsUnreadable")
     assert fleet.release.named() == (digest(Q), digest(Q))
     fleet.apply(Q)
     assert fleet.release.ready(digest(Q))
