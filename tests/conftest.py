@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, settings
 
 from tests import ROOT, SUITES
-from tests.support import stamps
+from tests.support import checkouts, stamps
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -90,3 +90,11 @@ def sample_facts() -> Facts:
 def engine(sample_policy: Policy) -> Engine:
     """Every rule, under the sample policy."""
     return Engine(sample_policy, walk())
+
+
+@pytest.fixture(scope="session")
+def release_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of the release before this one."""
+    if (commit := checkouts.before()) is None:
+        pytest.skip(f"the history of this clone has no release, nor {checkouts.STAND_IN}, which stands for one")
+    return checkouts.unpacked(commit, tmp_path_factory.mktemp("before") / "tree")

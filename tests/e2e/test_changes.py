@@ -45,7 +45,6 @@ from tests.e2e.release import (
     releasing,
     versions,
 )
-from tests.node import product
 from webhook.cluster import client
 from webhook.cluster.cert_store import ClusterStore, ObjectNames
 from webhook.controller.controller import Controller
@@ -396,17 +395,15 @@ def test_a_change_of_mode_refuses_nothing_that_is_allowed_and_comes_at_one_momen
 
 
 def test_another_release_waits_until_validate_forgives_and_no_pod_is_judged_wrongly(
-    alone: Release, tmp_path: Path
+    alone: Release, release_before: Path
 ) -> None:
-    release, tree = alone, tmp_path / "before"
-    if not product.checked_out(tree):
-        pytest.skip(f"the history of this clone does not reach {product.BEFORE}, which stands for the release before")
+    release = alone
 
     def replaced(number: int, more: Mapping[str, Any]) -> None:
         release.stop_replica(number)
         release.start_replica(number, *more.get("options", ()), environment=more.get("environment"))
 
-    before: Mapping[str, Any] = {"options": ("--release", "before"), "environment": {"PYTHONPATH": tree}}
+    before: Mapping[str, Any] = {"options": ("--release", "before"), "environment": {"PYTHONPATH": release_before}}
     with Load(release) as load:
         replaced(0, before)
         assert eventually(lambda: release.health_of(0) == (503, "release before is not admitted yet\n"))

@@ -14,11 +14,11 @@ from tests import ROOT
 from tests.chart import helm
 from tests.e2e import binaries
 from tests.e2e.control_plane import Cluster, eventually
-from tests.node import nodes, nvidia, programs
+from tests.node import nodes, nvidia, product, programs
 from tests.node.bed import INSIDE_VARIABLE
 from tests.node.carried import carried
 from tests.node.labels import label
-from tests.node.nodes import GPU_NODE, Bed, Node
+from tests.node.nodes import GPU_NODE, WORKER, Bed, Node
 from tests.node.replicas import all_ready
 from tests.support import policies
 from tests.support.manifests import commands
@@ -119,3 +119,12 @@ def enforced(audited: Cluster, sh: Sh) -> Cluster:
     sh(commands()["Two commands"][1], policy.parent)
     assert eventually(partial(all_ready, audited), 120)
     return audited
+
+
+@pytest.fixture(scope="session")
+def older(bed: Bed, release_before: Path) -> Path:
+    """The folder of the release before; the nodes where the webhook runs have its image, `slicewarden:before`."""
+    image = product.before()
+    assert image is not None
+    bed[WORKER].import_images([image])
+    return release_before

@@ -6,6 +6,7 @@ The pinned base is Debian's trixie with Python 3.13 under /usr/local; this has t
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -14,13 +15,14 @@ from pathlib import Path
 
 from tests import ROOT
 from tests.node.images import Image
+from tests.support import checkouts
 from tests.support.dockerfile import copy_sources
 from tests.support.go_programs import Missing, Unbuilt, cache, say
 
 NAME = "docker.io/library/slicewarden:0.1.0"
 """As container runtimes read the name in manifests/base."""
-BEFORE = "01dffcd"
-"""The commit that stands for the release before."""
+BEFORE = "before"
+"""What the version of the release before ends with, since both releases may have the same version."""
 NAME_BEFORE = "docker.io/library/slicewarden:before"
 BASE = "localhost/python-base:3.13-trixie"
 RECIPE = ("build", "--isolation=chroot", "--pull-never", "--no-cache", "--timestamp=1700000000")
@@ -42,22 +44,18 @@ def image() -> Image:
 def before() -> Image | None:
     """Return the image of the release before this one; None where the clone's history does not go back so far.
 
-    There has been no release yet: a commit stands for it. Raises Missing.
+    Raises Missing.
     """
     _need_packages()
+    if (commit := checkouts.before()) is None:
+        return None
     with tempfile.TemporaryDirectory(prefix="slicewarden-before-", dir="/var/tmp") as scratch:
-        tree = Path(scratch) / "tree"
-        return _cached("before", BEFORE, NAME_BEFORE, tree) if checked_out(tree) else None
-
-
-def checked_out(tree: Path) -> bool:
-    """Make a new folder of the tree that `before` is built from; False where the history does not go back so far."""
-    if subprocess.run(["git", "cat-file", "-e", BEFORE], cwd=ROOT, capture_output=True, check=False).returncode:
-        return False
-    tree.mkdir(parents=True)
-    packed = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    subprocess.run(["tar", "--extract", f"--directory={tree}"], input=packed, check=True)
-    return True
+        tree = checkouts.unpacked(commit, Path(scratch) / "tree")
+        project = tree / "pyproject.toml"
+        text, count = re.subn(r'(?m)^(version = "[^"+]+)"$', rf'\1+{BEFORE}"', project.read_text("utf-8"))
+        assert count == 1
+        project.write_text(text, "utf-8")
+        return _cached("before", f"{commit}+{BEFORE}", NAME_BEFORE, tree)
 
 
 def _need_packages() -> None:

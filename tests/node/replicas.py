@@ -2,8 +2,9 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from tests.e2e.control_plane import Cluster, eventually
@@ -105,3 +106,16 @@ def stream(cluster: Cluster, refused: int | None = 0) -> Iterator[Stream]:
     assert made.count > FEWEST
     assert not made.admitted
     assert refused is None or len(made.refused) <= refused, f"{len(made.refused)} of {made.count}: {made.refused}"
+
+
+def change(cluster: Cluster, put_in: Callable[[], object], ready: Callable[[], object], image: str) -> None:
+    """Put a release in under a stream of pods, none of which may be judged wrongly, until only its replicas are left.
+
+    `ready` waits for the policy; the image is the one that the release's Deployment has to name.
+    """
+    with stream(cluster):
+        put_in()
+        assert eventually(partial(all_ready, cluster), 120)
+        ready()
+    path = "--output=jsonpath={.spec.template.spec.containers[*].image}"
+    assert cluster.do("get", "deployment", "slicewarden", SYSTEM, path) == image

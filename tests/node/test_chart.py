@@ -10,13 +10,9 @@ import pytest
 from tests import ROOT
 from tests.e2e.control_plane import Cluster, eventually
 from tests.node.conftest import Sh
-from tests.node.replicas import BAD, CREATE, OURS, SYSTEM, all_ready, stream
+from tests.node.replicas import BAD, CREATE, OURS, SYSTEM, all_ready, change, stream
 from tests.support import policies
-from tests.support.manifests import commands
-
-IMAGE = "registry.example.com/slicewarden@sha256:..."
-"""The image's name on the page."""
-
+from tests.support.manifests import NAMED, commands
 
 KINDS = (
     "clusterroles", "clusterrolebindings", "roles", "rolebindings", "configmaps", "secrets",
@@ -40,7 +36,7 @@ def page(sh: Sh, clone: Path) -> Callable[[str], str]:
     """Run some of the page's commands, with the image that is there."""
 
     def page(text: str) -> str:
-        return sh(text.replace(IMAGE, "slicewarden:0.1.0"), clone)
+        return sh(text.replace(NAMED, "slicewarden:0.1.0"), clone)
 
     return page
 
@@ -85,22 +81,39 @@ def test_three_replicas_are_behind_the_service_and_audit_mode_lets_everything_in
     assert eventually(judged)
 
 
+ENFORCE = ("\nspec:\n  trust:", "\nspec:\n  mode: Enforce\n  trust:")
+
+
+def put_in(page: Callable[[str], str], clone: Path, old: str, new: str) -> None:
+    """Change the policy of the page's reader; where it was changed before, it stays as it is."""
+    policy = clone / "policy.yaml"
+    policy.write_text(policy.read_text("utf-8").replace(old, new, 1), "utf-8")
+    page(f"kubectl apply -f policy.yaml\n{READY}")
+
+
 def test_from_audit_to_enforce_to_another_policy_and_another_release_none_is_judged_wrongly(
     installed: Cluster, page: Callable[[str], str], clone: Path
 ) -> None:
-    policy = clone / "policy.yaml"
-
-    def put_in(old: str, new: str) -> None:
-        policy.write_text(policy.read_text("utf-8").replace(old, new, 1), "utf-8")
-        page(f"kubectl apply -f policy.yaml\n{READY}")
-
-    put_in("\nspec:\n", "\nspec:\n  mode: Enforce\n")
+    put_in(page, clone, *ENFORCE)
     assert not admits(installed)
     with stream(installed):
-        put_in("maxReplicas: 8", "maxReplicas: 4")
+        put_in(page, clone, "maxReplicas: 8", "maxReplicas: 4")
     with stream(installed):
         page(f"{UPGRADE.strip()} --set resources.requests.cpu=200m")
         assert eventually(partial(all_ready, installed), 120)
         page(ROLLBACK)
         assert eventually(partial(all_ready, installed), 120)
         page(READY)
+
+
+def test_an_upgrade_from_the_release_before_and_a_rollback_judge_no_pod_wrongly(
+    installed: Cluster, page: Callable[[str], str], sh: Sh, clone: Path, older: Path
+) -> None:
+    put_in(page, clone, *ENFORCE)
+    releases = (
+        (partial(sh, UPGRADE.replace(NAMED, "slicewarden:before"), older), "slicewarden:before"),
+        (partial(page, UPGRADE), "slicewarden:0.1.0"),
+        (partial(page, ROLLBACK), "slicewarden:before"),
+    )
+    for put, image in releases:
+        change(installed, put, partial(page, READY), image)

@@ -1,9 +1,34 @@
-"""Makes clones of this tree."""
+"""Makes clones of this tree, and unpacks the release before it."""
 
 import subprocess
 from pathlib import Path
 
 from tests import ROOT
+
+STAND_IN = "4678f99c"
+"""The commit that stands for the release before until there is a tag."""
+
+
+def before(root: Path = ROOT) -> str | None:
+    """Return the commit of the release before: of the newest tag `v...` behind HEAD, or STAND_IN where there is no tag.
+
+    None if the history of the clone does not go back so far.
+    """
+    tag = _git(root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^") or STAND_IN
+    return _git(root, "rev-parse", "--verify", "--quiet", f"{tag}^{{commit}}") or None
+
+
+def unpacked(commit: str, tree: Path, root: Path = ROOT) -> Path:
+    """Make a new folder of the files of a commit."""
+    tree.mkdir(parents=True)
+    packed = subprocess.run(["git", "archive", commit], cwd=root, stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "--extract", f"--directory={tree}"], input=packed, check=True)
+    return tree
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git prints; nothing if it fails."""
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def committed(root: Path) -> Path:

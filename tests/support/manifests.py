@@ -15,6 +15,9 @@ BASE, OVERLAYS, COMPONENTS = (ROOT / "manifests" / name for name in ("base", "ov
 REGISTRATION = ROOT / "policies" / "registration.yaml"
 """The registration of the sample policy."""
 
+NAMED = "registry.example.com/slicewarden@sha256:..."
+"""The image as the commands of manifests/README.md name it."""
+
 
 def read(file: Path) -> list[Object]:
     """Return the documents of a file."""

@@ -25,6 +25,7 @@ from functools import cache as cached
 from pathlib import Path
 
 from tests import ROOT, SUITES
+from tests.support import checkouts
 from tests.support.go_programs import cache
 
 TARGETS: Mapping[str, tuple[str, ...]] = {
@@ -99,7 +100,7 @@ def digest(root: Path, suite: str, around: Iterable[str]) -> str:
 
 
 def surroundings() -> Iterator[str]:
-    """Yield the inputs of a suite outside the checkout: interpreter, kernel, packages, programs and variables."""
+    """Yield the inputs of a suite outside the checkout: interpreter, kernel, packages, programs, variables and tags."""
     yield f"{sys.version} {platform.platform()} {os.cpu_count()} {os.geteuid()}"
     status, hierarchies = Path("/proc/self/status"), Path("/sys/fs/cgroup")
     if status.exists():  # a suite that lacks a capability or a hierarchy says so and skips
@@ -112,6 +113,7 @@ def surroundings() -> Iterator[str]:
         yield f"{name} {place} {about and (about.st_size, int(about.st_mtime))}"
     for name in VARIABLES:
         yield f"{name}={os.environ.get(name)}"
+    yield f"the release before: {checkouts.before()}"
 
 
 def inputs(root: Path, suite: str) -> list[str]:
