@@ -5,10 +5,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.e2e.control_plane import Cluster, eventually
 from tests.node.pods import pod
+from tests.support.manifests import read
 from tests.support.objects import Object
 
 SYSTEM, OURS = "--namespace=slicewarden-system", "--selector=app.kubernetes.io/name=slicewarden"
@@ -108,10 +110,13 @@ def stream(cluster: Cluster, refused: int | None = 0) -> Iterator[Stream]:
     assert refused is None or len(made.refused) <= refused, f"{len(made.refused)} of {made.count}: {made.refused}"
 
 
-def change(cluster: Cluster, put_in: Callable[[], object], ready: Callable[[], object], image: str) -> None:
+def change(
+    cluster: Cluster, put_in: Callable[[], object], ready: Callable[[], object], image: str, release: Path
+) -> None:
     """Put a release in under a stream of pods, none of which may be judged wrongly, until only its replicas are left.
 
-    `ready` waits for the policy; the image is the one that the release's Deployment has to name.
+    `ready` waits for the policy. The Deployment has to name the image, and the kind of policies has to have the fields
+    of the release, whose files are in a folder.
     """
     with stream(cluster):
         put_in()
@@ -119,3 +124,16 @@ def change(cluster: Cluster, put_in: Callable[[], object], ready: Callable[[], o
         ready()
     path = "--output=jsonpath={.spec.template.spec.containers[*].image}"
     assert cluster.do("get", "deployment", "slicewarden", SYSTEM, path) == image
+    (own,) = read(release / "manifests/crd/gpusharingpolicies.yaml")
+    assert _policy_fields(cluster.get("crd", own["metadata"]["name"])) == _policy_fields(own)
+
+
+def _policy_fields(definition: Object) -> list[str]:
+    """The names of all fields that a CustomResourceDefinition has, sorted; each as often as it is there."""
+    waiting, names = [definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]], list[str]()
+    while waiting:
+        schema = waiting.pop()
+        names += schema.get("properties", {})
+        waiting += schema.get("properties", {}).values()
+        waiting += [each for name in ("items", "additionalProperties") if isinstance(each := schema.get(name), dict)]
+    return sorted(names)

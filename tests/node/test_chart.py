@@ -111,9 +111,9 @@ def test_an_upgrade_from_the_release_before_and_a_rollback_judge_no_pod_wrongly(
 ) -> None:
     put_in(page, clone, *ENFORCE)
     releases = (
-        (partial(sh, UPGRADE.replace(NAMED, "slicewarden:before"), older), "slicewarden:before"),
-        (partial(page, UPGRADE), "slicewarden:0.1.0"),
-        (partial(page, ROLLBACK), "slicewarden:before"),
+        (partial(sh, UPGRADE.replace(NAMED, "slicewarden:before"), older), "slicewarden:before", older),
+        (partial(page, UPGRADE), "slicewarden:0.1.0", ROOT),
+        (partial(page, ROLLBACK), "slicewarden:before", older),
     )
-    for put, image in releases:
-        change(installed, put, partial(page, READY), image)
+    for put, image, release in releases:
+        change(installed, put, partial(page, READY), image, release)

@@ -21,8 +21,8 @@ READY = POLICY.splitlines()[-1]
 
 @pytest.fixture
 def before(enforced: Cluster, sh: Sh, older: Path) -> Iterator[Path]:
-    """The folder of the release before, whose manifests name its image; after it this release is again, as it was."""
-    *_, name_image = commands()["# Install it"]
+    """The folder of the release before, whose page names its image; afterwards this release is installed again."""
+    *_, name_image = commands(str(older / "manifests/README.md"))["# Install it"]
     sh(name_image.replace(NAMED, "slicewarden:before"), older)
     yield older
     sh(INSTALL)
@@ -32,4 +32,4 @@ def before(enforced: Cluster, sh: Sh, older: Path) -> Iterator[Path]:
 
 def test_a_rollback_an_upgrade_and_a_rollback_judge_no_pod_wrongly(enforced: Cluster, sh: Sh, before: Path) -> None:
     for folder, image in ((before, "slicewarden:before"), (ROOT, "slicewarden:0.1.0"), (before, "slicewarden:before")):
-        change(enforced, partial(sh, INSTALL, folder), partial(sh, READY), image)
+        change(enforced, partial(sh, INSTALL, folder), partial(sh, READY), image, folder)
