@@ -144,6 +144,29 @@ def test_only_requests_of_one_constraint_are_apart(
     assert counted(requests, policy) == {SLICE: cards_of_one}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["gpu.example.com/uuid", "mine/uuid"])
+def test_an_attribute_that_a_claim_derives_keeps_no_slices_apart(policy: Policy, version: str, name: str) -> None:
+    """Its expression counts in place of what the driver says: k8s.io/api resource/v1, DeviceDerivedAttribute."""
+    constraints = [{"distinctAttribute": name}]
+    first, second = ({**request_for(SLICE), "derivedAttributes": [{"name": name, "expression": e}]} for e in "12")
+    derived = claim(first, second, version=version, constraints=constraints)
+    assert denied(judge(policy, derived)) == {"multiple-slices"}
+    other = {**request_for(SLICE), "derivedAttributes": [{"name": "mine/numa", "expression": "1"}]}
+    elsewhere = claim(other, other, version=version, constraints=[*constraints, {"matchAttribute": "mine/numa"}])
+    assert denied(judge(policy, elsewhere)) == set()
+
+
+def test_an_alternative_that_derives_an_attribute_keeps_no_slices_apart(policy: Policy) -> None:
+    derived = [{"name": "mine/uuid", "expression": "'1'"}]
+    item = claim(request_for(SLICE), constraints=[{"distinctAttribute": "mine/uuid"}])
+    requests = item["spec"]["devices"]["requests"]
+    requests.append(
+        {"name": "any", "firstAvailable": [{"name": "a", **request_for(SLICE), "derivedAttributes": derived}]}
+    )
+    assert denied(judge(policy, item)) == {"multiple-slices"}
+
+
 def test_alternatives_of_one_request_are_one_slice(policy: Policy) -> None:
     either = [{"name": "a", **request_for(SLICE)}, {"name": "b", **request_for(SLICE, "2Gi")}]
     item = claim()

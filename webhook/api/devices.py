@@ -161,15 +161,30 @@ def device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
 def _kept_apart(devices: Object, base: Path) -> Mapping[str, int]:
     """Return the first constraint that puts the devices of a request on different cards, by the request's name.
 
-    An empty name stands for all requests.
+    An empty name stands for all requests. A constraint on an attribute that the claim itself derives keeps nothing
+    apart: its expression replaces what the driver says of a device (feature gate DRADerivedAttributes).
     """
     found: dict[str, int] = {}
+    derived = frozenset(_derived(devices, base))
     for index, constraint in entries(devices, "constraints", base):
         path = (*base, "constraints", index)
-        if text(constraint, "distinctAttribute", path).rpartition("/")[2] in UNIQUE:
+        attribute = text(constraint, "distinctAttribute", path)
+        if attribute.rpartition("/")[2] in UNIQUE and attribute not in derived:
             for name in [name for _, name in texts(constraint, "requests", path)] or [""]:
                 found.setdefault(name, index)
     return found
+
+
+def _derived(devices: Object, base: Path) -> Iterator[str]:
+    """Yield the names of the attributes that the requests of a claim compute from those of a device."""
+    for index, asked in entries(devices, "requests", base):
+        path = (*base, "requests", index)
+        # Up to v1beta1 the fields of `exactly` were in the request itself.
+        holders: list[tuple[Path, Object]] = [(path, asked), ((*path, "exactly"), section(asked, "exactly", path))]
+        holders += [((*path, "firstAvailable", number), one) for number, one in entries(asked, "firstAvailable", path)]
+        for at, holder in holders:
+            for number, each in entries(holder, "derivedAttributes", at):
+                yield text(each, "name", (*at, "derivedAttributes", number))
 
 
 def _device_request(asked: Object, path: Path, place: int, name: str, apart: Mapping[str, int]) -> DeviceRequest:
