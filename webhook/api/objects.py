@@ -118,9 +118,10 @@ class GroupPriority(NamedTuple):
 
 @immutable
 class PodGroup:
-    """A PodGroup or a Workload: the priority classes of groups of pods.
+    """A PodGroup, a CompositePodGroup or a Workload: the priority classes of groups of pods.
 
-    A Workload has one for each of its templates of PodGroups (k8s.io/api scheduling/v1beta1 types.go).
+    A Workload has one for each of its templates of groups (k8s.io/api scheduling/v1beta1 types.go). A CompositePodGroup
+    has one for all PodGroups that name it as their parent (scheduling/v1alpha3 types.go).
     """
 
     kind: str
@@ -240,7 +241,7 @@ def _views(request: Request, counted: Counted, workloads: Workloads, allowance: 
         yield _pod_group(item, request)
 
 
-GROUPS = (("scheduling.k8s.io", "PodGroup"), ("scheduling.k8s.io", "Workload"))
+GROUPS = tuple(("scheduling.k8s.io", kind) for kind in ("CompositePodGroup", "PodGroup", "Workload"))
 
 SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
 
@@ -331,7 +332,7 @@ def _pod_group(item: Object, request: Request) -> PodGroup:
     holders: list[tuple[Path, Object]] = [(("spec",), spec)]
     if request.kind == "Workload":
         holders = [*_group_templates(spec, ("spec",))]
-    written = request.kind == "PodGroup"
+    written = request.kind != "Workload"
     priorities = (_group_priority(path, holder, written) for path, holder in holders)
     return PodGroup(
         kind=request.kind,

@@ -101,7 +101,7 @@ _SUBJECTS = {
     "ClusterPolicy": "ClusterPolicies",
     "Revision": "ControllerRevisions",
     "DeviceClaim": "claims, their templates, DeviceClasses",
-    "PodGroup": "PodGroups and Workloads",
+    "PodGroup": "PodGroups, CompositePodGroups and Workloads",
     "Labelled": "labels of nodes and namespaces",
 }
 

@@ -183,7 +183,7 @@ object.?spec.?priorityClassName.orValue('') != ''
 || size({filled("object.?spec.?podGroupTemplates")}) > 0
 || size({filled("object.?spec.?compositePodGroupTemplates")}) > 0
 """
-"""The expression for a PodGroup or a Workload that may name a priority class."""
+"""The expression for a group of pods or a Workload that may name a priority class."""
 
 
 def status(policy: Policy) -> str:

@@ -47,7 +47,7 @@ JUDGED: Mapping[str, tuple[Asked, ...]] = {
     "nodes": (("", ("nodes", "nodes/status"), BOTH),),
     "configmaps": (("", ("configmaps",), (*BOTH, "DELETE")),),
     "clusterpolicies": (("nvidia.com", ("clusterpolicies",), BOTH),),
-    "groups": (("scheduling.k8s.io", ("podgroups", "workloads"), BOTH),),
+    "groups": (("scheduling.k8s.io", ("podgroups", "compositepodgroups", "workloads"), BOTH),),
     "devices": (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),),
 }
 """The validating webhooks', by name, except for those of workloads."""

@@ -3,8 +3,8 @@
 Any pod of any namespace may name any PriorityClass (kubernetes plugin/pkg/admission/priority). On a shared pool a pod
 of higher priority evicts its neighbours: a tenant without trust could drive out those who have it. So the policy says
 under `priorities` who may name which classes with a GPU: by trust, by namespace, by pool. A class in no entry may be
-used by all. A PodGroup or a Workload (scheduling.k8s.io) has a class of its own, by which its whole gang evicts. It is
-judged by its namespace, since its pods are not known yet.
+used by all. A PodGroup, a CompositePodGroup or a Workload (scheduling.k8s.io) has a class of its own, by which its
+whole gang evicts. It is judged by its namespace, since its pods are not known yet.
 
 A pod without a GPU may use every class where the guard's taint keeps it off the nodes of the pools. If it tolerates the
 taint, or names such a node, it could evict pods with GPUs for their processors and memory. So it counts as a pod
