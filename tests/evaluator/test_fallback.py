@@ -20,8 +20,10 @@ from tests.support.fixtures import FILES, FOLDERS, REFUSED, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
 from tests.support.records import trying
+from webhook.api import admission
 from webhook.catalog.names import Names
 from webhook.cel.clauses import Clause
+from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.params import Params
@@ -175,6 +177,52 @@ def test_a_pod_with_a_number_of_slices_that_is_only_recorded_keeps_to_the_other_
         }
         found = evaluator.judge(by, request_for(pod), facts)
         assert {"lifted-limit", "long-stay", "other-scheduler", "uncapped-memory"} <= found.rules, (level, number)
+
+
+@pytest.mark.parametrize(
+    ("change", "gpus", "denied"),
+    [
+        ({}, {}, False),
+        ({"sharing": "mps"}, {}, True),
+        ({"scheduler": "gangs"}, {}, True),
+        ({"resources": ["nvidia.com/gpu", "volcano.sh/vgpu-number"]}, {}, True),
+        ({"resources": ["nvidia.com/gpu", "nvidia.com/gpum*"]}, {}, True),
+        ({}, {"otherDevices": ["nvidia.com/gpumem*"]}, True),
+    ],
+)
+def test_a_mount_over_the_linkers_files_is_denied_where_a_library_may_set_limits(
+    evaluator: Evaluator, change: dict[str, Any], gpus: dict[str, Any], denied: bool
+) -> None:
+    document = yaml.safe_load((ROOT / "policies" / "sample.yaml").read_text("utf-8"))
+    shared = next(pool for pool in document["spec"]["pools"] if pool["name"] == "shared")
+    shared |= change
+    document["spec"]["gpus"] = gpus
+    policy, facts = policy_of(yaml.safe_dump(document)), facts_of(FACTS)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}},
+        "spec": {
+            "schedulerName": shared.get("scheduler", "default-scheduler"),
+            "nodeSelector": dict(shared["nodes"]["matchLabels"]),
+            "tolerations": shared["tolerations"],
+            "volumes": [{"name": "etc", "emptyDir": {}}],
+            "containers": [
+                {
+                    "name": "c",
+                    "volumeMounts": [{"name": "etc", "mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload"}],
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                },
+            ],
+        },
+    }
+    found = evaluator.judge(evaluator.compiled(fallback(policy, walk())), request_for(pod), facts).rules
+    verdict = Engine(policy, walk()).judge(admission.decode(admission.wrap(pod)), facts)
+    actions = {each.action for each in verdict.results if each.rule == LIFTED}
+    assert ((LIFTED in found), actions) == (denied, {Action.DENY if denied else Action.WARN})
+
+
+LIFTED = "lifted-limit"
 
 
 def test_a_path_of_the_shared_memory_is_denied_as_the_engine_denies_it(evaluator: Evaluator) -> None:

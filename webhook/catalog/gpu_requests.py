@@ -71,6 +71,15 @@ RESOURCES = (
 )
 """Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
+SHARES_OF_MEMORY = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage")
+"""Parts of a card's memory, which HAMi-core enforces (Project-HAMi/HAMi pkg/device/nvidia/device.go)."""
+
+LIMITED_BY_LIBRARIES = Names((*SHARES_OF_MEMORY, "nvidia.com/gpucores", "nvidia.com/vgpu-*", *RESOURCES))
+"""Resources whose device plugins put a library into containers, or may do so; NVIDIA's own device plugin has none.
+
+The second and third are those of HAMi and vgpu-manager (pkg/util/consts.go).
+"""
+
 ALL_CARDS = ("gpu.intel.com/monitoring", "gpu.intel.com/i915_monitoring", "gpu.intel.com/xe_monitoring")
 """Monitoring resources: one unit gives a container access to every card of its node.
 

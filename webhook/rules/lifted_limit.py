@@ -7,22 +7,28 @@ library before theirs. A mount in its place, or a termination message there, hid
 
 In a pool that shares nothing a container harms only itself, and is not judged. Time-slicing sets no limit by a
 library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc), so LD_PRELOAD and LD_AUDIT only warn
-there. CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT can only narrow a limit, and pass.
+there. So do mounts: the webhooks of Datadog and Dynatrace mount a /etc/ld.so.preload of their own into the pods that
+they trace. A mount is refused in a time-sliced pool that names a scheduler or offers another scheduler's resource, and
+in every shared pool if the policy lists `nvidia.com/gpumem` among other devices: there a library may set limits.
+
+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT can only narrow a limit, and pass.
 LD_LIBRARY_PATH is common, and only warns.
 
-Way out: remove the variable or the mount. Build libraries that the program needs into its image.
+Way out: remove the variable or the mount. Build libraries that the program needs into its image. If a webhook writes
+them, exclude the pod from that webhook.
 """
 
 from collections.abc import Iterator
 
 from webhook.catalog import host_paths
 from webhook.catalog.device_variables import LIBRARY_PATH, LIMIT_VARIABLES, LINKER
+from webhook.catalog.gpu_requests import LIMITED_BY_LIBRARIES, SHARES_OF_MEMORY
 from webhook.cel.clauses import Clause
 from webhook.cel.paths import joined, mounts, steps, within
 from webhook.cel.write import any_of, array, matches, text
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Pool
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -41,6 +47,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     if placement is None or placement.pool is None or not placement.pool.shared:
         return
     pool, sliced = placement.pool.name, placement.pool.sharing == "time-slicing"
+    limited = _limited_by_library(placement.pool, review.policy)
     for path, name, _, container in variables:
         if container is None or container.path not in review.sharing_containers:
             continue
@@ -55,21 +62,36 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(path, f"{name} can lift a limit that protects everyone in pool {pool}; {_WAY}")
     for path, _, value, container in mounts:
         if container is not None and container.path in review.sharing_containers:
-            yield Finding(
-                path,
-                f"a mount at {shown(value)} can lift a limit that protects everyone in pool {pool}; {_WAY}",
+            harm = (
+                f"lift a limit that protects everyone in pool {pool}"
+                if limited
+                else f"load a library before those that limit the GPUs of pool {pool}"
             )
+            yield Finding(path, f"a mount at {shown(value)} can {harm}; {_WAY}", advice=not limited)
+
+
+def _limited_by_library(pool: Pool, policy: Policy) -> bool:
+    """Whether a library may limit the containers of a shared pool: one of MPS, or one of another scheduler."""
+    names = (*pool.resources.patterns, *(name for name in SHARES_OF_MEMORY if name in pool.resources))
+    return (
+        pool.sharing != "time-slicing"
+        or pool.scheduler is not None
+        or any(name in LIMITED_BY_LIBRARIES for name in names)
+        or any(name not in policy.gpu_resources for name in SHARES_OF_MEMORY)
+    )
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: a mount passes if its path has `..` in it, and a pod passes if pools of several kinds accept it."""
     strict = [pool.name for pool in policy.pools if pool.shared and pool.sharing != "time-slicing"]
     shared = [pool.name for pool in policy.pools if pool.shared]
+    limited = [pool.name for pool in policy.pools if pool.shared and _limited_by_library(pool, policy)]
     place = f"path == '/etc' || {within('path', host_paths.LIMIT_MOUNTS)}"
     mounted = mounts("c", "etc", f"[{joined(steps('m'))}].exists(path, {place})", message=True)
     hard = [name for name in LIMIT_VARIABLES if name not in LINKER]
     for pools, lifts in (
-        (shared, f"(variables.names[i].exists(n, {matches('n', hard)}) || {mounted})"),
+        (shared, f"variables.names[i].exists(n, {matches('n', hard)})"),
+        (limited, mounted),
         (strict, any_of(f"{text(name)} in variables.names[i]" for name in LINKER)),
     ):
         if pools:
