@@ -411,6 +411,13 @@ CREATING = frozenset(("FileOrCreate", "DirectoryOrCreate"))
 A program of the node may act on such a file: systemd(1) checks every file system if there is a /forcefsck.
 """
 
+SOCKET_FOLDERS = ("/run/datadog",)
+"""Folders in which an agent of a node has its sockets for pods: a kubelet may make one before the agent starts.
+
+Datadog's webhook mounts its folder into pods, read-only and with the type DirectoryOrCreate (datadog-agent
+pkg/clusteragent/admission/mutate/config/mutator.go).
+"""
+
 LINKED = ("run", "mnt", "srv")
 """Names that lead to the same folder in /var and at the root: /run by file-hierarchy(7), the others by ostree."""
 
@@ -488,6 +495,11 @@ def unknown(path: str) -> bool:
     """Return whether a writable path counts as leading to GPUs only because no table lists it as a place of data."""
     plain = normal(path)
     return not _of_host(plain) and not _kept(plain) and not of_windows(path)
+
+
+def may_be_made(path: str) -> bool:
+    """Return whether a kubelet may make a file or a folder with this path, if containers only read it."""
+    return not unknown(path) or within(normal(path), SOCKET_FOLDERS)
 
 
 def _of_host(path: str) -> bool:

@@ -126,7 +126,7 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         created = access > Access.NOTHING and text(source, "type", place) in host_paths.CREATING
         if host_paths.leads_to_gpu(path, access):
             exposure.add("host_paths", found)
-        elif created and not memory and host_paths.unknown(path):
+        elif created and not memory and not host_paths.may_be_made(path):
             exposure.add("created_paths", found)
 
 

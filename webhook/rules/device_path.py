@@ -20,6 +20,7 @@ Containers may write only to folders of data: those below /mnt, /media, /srv and
 /data, /scratch, /models and /nvme0, and a few others. Nodes start programs and read settings from all over /opt, /run
 and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path passes,
 unless its type is FileOrCreate or DirectoryOrCreate: the kubelet would make the file or folder that is not there.
+/run/datadog, which Datadog's webhook mounts in this way, passes too.
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
 A volume of a cloud's disk, `fc` or `iscsi` in a pod names a disk, which may be one of the node's own. With it a
@@ -81,7 +82,8 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(
                 made.path,
                 f"hostPath {shown(made.name, quotes=False)} is no known folder of data, and its type makes a file or "
-                "folder of root there if there is none, on which the node may act; use type File or Directory",
+                "folder of root there if there is none, on which the node may act; use type File or Directory, or have "
+                "an administrator list it under gpus.hostPaths",
                 parts=(made.name,),
             )
     if not volumes:
