@@ -1,6 +1,7 @@
 """What kustomizations and Flux change, followed without their programs."""
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -110,6 +111,8 @@ def test_a_pattern_that_would_take_for_ever_is_a_plain_text() -> None:
         ("${n:=4}", {"n": ""}, 4),
         ("x-${n}", {}, "x-${n}"),
         ("$${n}", {"n": "2"}, "${n}"),
+        ("$$${n}", {"n": "2"}, "$2"),
+        ("$$(n)", {"n": "2"}, "$(n)"),
         ("a: ${n:=b c}\nd: ${m:=true}", {}, "a: b c\nd: true"),
     ],
 )
@@ -146,6 +149,32 @@ def test_a_text_becomes_what_flux_reads_or_is_a_guess(text: str, v: str, w: str)
         (document,) = documents
         read_again = document.value["k"]
         assert (type(made), made) == (type(read_again), read_again) or not (made or read_again)
+
+
+_KEYS = st.lists(st.sampled_from(["a", "<", "<<", "-", "---", ".", " ", "1", "$$", "${v}", "${w}"]), max_size=4)
+
+
+@settings(max_examples=400)
+@given(keys=st.lists(_KEYS.map("".join), min_size=1, max_size=3), text=_TEXTS, v=_VALUES, w=_VALUES)
+@example(keys=["${v}"], text="1", v="<<", w="")
+@example(keys=["<${v}<"], text="1", v="", w="")
+@example(keys=["a", "${v}"], text="1", v="a", w="")
+@example(keys=["${v}", "${w}"], text="1", v="a", w="a")
+@example(keys=["${v}"], text="1", v='--- {"a":1} #', w="")
+def test_a_map_becomes_what_flux_reads_or_is_a_guess(keys: list[str], text: str, v: str, w: str) -> None:
+    known, value = {"v": v, "w": w}, {key: {key: [text]} for key in keys}
+    filled = {"$$": "$", **{f"${{{name}}}": each for name, each in known.items()}}
+    written = re.sub(r"\$\$|\$\{[vw]\}", lambda found: filled[found[0]], goyaml_writer.write(value))
+    documents, problems = read(written, "")
+    if not (problems or Variables(known, strict=True).guesses(value)):
+        assert _as_texts(substituted(value, known, strict=True)) == _as_texts(documents[0].value)
+
+
+def _as_texts(value: Any) -> Any:
+    """Write a value as text, with the keys of each map in order; null is an empty text."""
+    if isinstance(value, dict):
+        return {str(key): _as_texts(value[key]) for key in sorted(value, key=str)}
+    return [_as_texts(each) for each in value] if isinstance(value, list) else str(value or "")
 
 
 @pytest.mark.parametrize(

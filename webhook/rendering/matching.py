@@ -1,12 +1,13 @@
 """Finds the places in the sources of the objects that a program made, and the files whose objects they replace."""
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePath
 
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, string, strings
+from webhook.api.lenient import mapping, string
 from webhook.api.objects import CONFIG_MAP, judges
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
@@ -46,7 +47,7 @@ def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix:
 def finished(item: Item, job: Job, *, flux: bool) -> Item:
     """Return an object with its placeholders filled in, and in the default namespace if it has none."""
     value = item.value
-    if flux or job.variables is not None:
+    if (flux or job.variables is not None) and not _is_disabled(value, job):
         known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
         value = substituted(value, known, strict=strict)
     if job.default and kustomize.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
@@ -59,13 +60,15 @@ def is_guessed(item: Item, job: Job) -> bool:
 
     Objects that are neither judged nor deploy others do not count.
     """
-    value, kind = item.value, group_kind(item.value)
+    value = item.value
     if job.variables is None or _is_disabled(value, job) or not job.variables.guesses(value):
         return False
+    made = {key: value.get(key) for key in ("apiVersion", "kind")}
+    kind = group_kind(substituted(made, job.variables.known, strict=job.variables.strict))
     if kind == CONFIG_MAP:
-        return any(_SHARES in text for text in strings(value.get("data")).values())
+        return _SHARES in json.dumps(value)
     deploys = kind in (deploying.FLUX, deploying.RELEASE, deploying.APPLICATION, deploying.SET)
-    return deploys or judges(*kind) or is_whole(value) or job.variables.guesses([*kind])
+    return deploys or judges(*kind) or is_whole(value) or job.variables.guesses([*made.values()])
 
 
 _SHARES = "sharing"

@@ -35,10 +35,13 @@ class Variables(NamedTuple):
         """Whether Flux may fill in a placeholder of a value otherwise than `substituted` does.
 
         It does so if a variable that no file shows takes the place of a default, or is in a key or name that decides
-        what a pod gets; by a function, such as `${a#b}`; or if the text of a variable is syntax of YAML.
+        what a pod gets; by a function, such as `${a#b}`; or if the text of a variable is syntax of YAML. A key that it
+        fills in may be the sign `<<` for the fields of its value, or another key of the same map.
         """
         if not (self.strict or self.hidden):
             return False
+        if any(self._is_unlike(each) for each in _maps(value)):
+            return True
         if self.hidden and any(self._is_open(found) for text in _deciding(value) for found in _VARIABLE.finditer(text)):
             return True
         for text in _texts(value):
@@ -46,21 +49,45 @@ class Variables(NamedTuple):
             if any(self._is_guessed(found) for found in followed):
                 return True
             starts = {found.start() for found in followed}
-            if any(found.start() not in starts for found in _START.finditer(text) if not found[0].startswith("$$")):
+            if any(found.start() not in starts for found in _START.finditer(text) if found[0] != "$$"):
                 return True
             if not _filled(text, self.known, strict=self.strict).sure:
                 return True
         return False
 
+    def _is_unlike(self, value: Mapping[Any, Any]) -> bool:
+        """Whether Flux may read the keys of a map otherwise than they are filled in, or finds one twice."""
+        filled = {key: _filled(key, self.known, strict=self.strict).value for key in value if _has_sign(key)}
+        if not all(isinstance(key, str) and _KEY.fullmatch(key) for key in filled.values()):
+            return True
+        return len({filled.get(key, key) for key in value}) < len(value)
+
     def _is_guessed(self, found: re.Match[str]) -> bool:
         name, filled = found[1], bool(found[2]) or found[1] in self.known
-        if found[0].startswith("$$"):
+        if found[0] == "$$":
             return False
         return name in self.unsure or (filled and self.hidden and name not in self.shown)
 
     def _is_open(self, found: re.Match[str]) -> bool:
         """Whether a placeholder stays as it is, because it has no default and no file shows its variable."""
-        return not (found[0].startswith("$$") or found[2] or found[1] in self.known)
+        return not (found[0] == "$$" or found[2] or found[1] in self.known)
+
+
+def _maps(value: Any) -> Iterator[Mapping[Any, Any]]:
+    """Yield the maps in a value."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            yield each
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+
+
+def _has_sign(value: Any) -> bool:
+    """Whether Flux may change a text: whether it has a placeholder, or a dollar sign that is written twice."""
+    return isinstance(value, str) and ("${" in value or "$$" in value)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -72,7 +99,7 @@ def _texts(value: Any) -> Iterator[str]:
             left += (*each, *each.values())
         elif isinstance(each, list):
             left += each
-        elif isinstance(each, str) and "${" in each:
+        elif _has_sign(each):
             yield each
 
 
@@ -215,9 +242,9 @@ def reads_maps(value: Object) -> bool:
     return any(kind == "ConfigMap" for kind, _ in _references(build))
 
 
-_VARIABLE = re.compile(r"\$\$?\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[=-])([^{}]*))?\}")
-_START = re.compile(r"\$\$?\{")
-"""A placeholder, and the start of one."""
+_VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[=-])([^{}]*))?\}")
+_START = re.compile(r"\$\$|\$\{")
+"""A placeholder, and the start of one. Flux reads two dollar signs as one that starts none (envsubst parse/scan.go)."""
 
 
 def substituted(value: Any, known: Mapping[str, str], *, strict: bool = False) -> Any:
@@ -232,7 +259,7 @@ def substituted(value: Any, known: Mapping[str, str], *, strict: bool = False) -
         return {key: substituted(each, known, strict=strict) for key, each in zip(keys, value.values(), strict=True)}
     if isinstance(value, list):
         return [substituted(each, known, strict=strict) for each in value]
-    if not isinstance(value, str) or "${" not in value:
+    if not _has_sign(value):
         return value
     return _filled(value, known, strict=strict).value
 
@@ -248,8 +275,8 @@ def _filled(text: str, known: Mapping[str, str], *, strict: bool) -> _Filled:
     given = list[str]()
 
     def fill(found: re.Match[str]) -> str:
-        if found[0].startswith("$$"):
-            return found[0][1:]
+        if found[0] == "$$":
+            return "$"
         each = known.get(found[1])
         if not each:  # a default takes the place of an empty text too, also after = without a colon
             each = found[3] if found[2] else "" if strict or each == "" else None
@@ -273,17 +300,23 @@ def _filled(text: str, known: Mapping[str, str], *, strict: bool) -> _Filled:
 _PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_/.@%+=~,-]*")
 """Texts that need no quotes in YAML, whatever type they have."""
 
+_KEY = re.compile(r"[A-Za-z0-9_/.-][A-Za-z0-9_/.@%+=~,-]*")
+"""Keys that are what they look like. Others may be syntax, such as `<<`, or `---`, which ends an object."""
+
 _QUOTES = re.compile(r"[\"'\\]")
 """Characters that may end or change a text in quotes."""
 
 
 def _read(text: str) -> _Filled:
-    """Return the value that a text is if it stands behind a key in YAML; the text if it is no single scalar."""
+    """Return the value that a text is if it stands behind a key in YAML; the text if it is no single scalar.
+
+    Null is an empty text, as it is in an object.
+    """
     documents, problems = read(f"k: {text}", "")
     value = mapping(documents[0].value) if len(documents) == 1 else {}
     if problems or list(value) != ["k"] or isinstance(value["k"], (dict, list)):
         return _Filled(text, sure=False)
-    return _Filled(text if value["k"] is None else value["k"])
+    return _Filled("" if value["k"] is None else value["k"])
 
 
 def typed(text: str) -> Any:
