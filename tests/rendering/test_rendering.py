@@ -231,7 +231,7 @@ spec: {url: "https://charts.example"}
 
 PULLING = f"""\
 if [ $1 = pull ]; then : >web-1.2.3.tgz; exit; fi
-read -r values <values-0.json
+read -r values <values-0.yaml
 echo "$values" >>"$0.values"
 printf '%s' '{POD.replace(", namespace: lab", "")}'"""
 """A helm that brings an empty archive, and makes a pod of it."""
@@ -247,7 +247,7 @@ def test_a_chart_of_another_place_is_rendered_only_with_fetch(check: Check, prog
     assert [one.line for one in report.judged] == [1]
     assert asked.read_text().splitlines() == [
         "pull --repo=https://charts.example --version=1.2.3 -- web",
-        f"{TEMPLATING} --namespace lab --kube-version v1.34.1 --include-crds --values values-0.json -- app chart.tgz",
+        f"{TEMPLATING} --namespace lab --kube-version v1.34.1 --include-crds --values values-0.yaml -- app chart.tgz",
     ]
     assert (asked.parent / "helm.values").read_text() == '{"gpus": 1}\n'
 
@@ -773,6 +773,7 @@ def test_no_field_by_which_something_else_is_deployed_is_ignored(
         ("argo", "source.helm.valueFiles", ["values.yaml", "/web/prod.yaml"]),
         ("set", "goTemplateOptions", ["missingkey=error"]),
         ("set", "template.spec.source.helm.values", "a: {{who}}"),
+        ("argo", "source.helm", {"valueFiles": ["gone.yaml"], "ignoreMissingValueFiles": True}),
     ],
 )
 def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind: str, path: str, value: Any) -> None:
@@ -796,7 +797,39 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
                 "argo", "source.helm.parameters", [{"name": "a", "value": "x$ARGOCD_APP_NAME"}]
             )
         },
+        *(
+            {
+                "deploy/one.yaml": deploying_by(
+                    "argo", "source.helm", {"valueFiles": [path], "ignoreMissingValueFiles": True}
+                )
+            }
+            for path in (
+                "https://x.example/prod.yaml",
+                "prod$X.yaml",
+                "$x/prod.yaml",
+                "prod*.yaml",
+                ".hidden/prod.yaml",
+            )
+        ),
+        *(
+            {"deploy/one.yaml": deploying_by("argo", "source.helm.parameters", [{"name": "a", "value": ""}, parameter])}
+            for parameter in (
+                {"name": "b=1,c", "value": "2"},
+                {"name": "s\\lices", "value": "2"},
+                {"name": "b", "value": "{1},c=2,d={1}"},
+                {"name": "a.b", "value": "2"},
+                {"name": "a[0]", "value": "2"},
+                {"name": "b", "value": "2$X"},
+            )
+        ),
         {"deploy/one.yaml": deploying_by("set", "template.spec.source.helm.values", "a: '{{ who | upper }}'")},
+        {"deploy/one.yaml": deploying_by("set", "template.spec.source.helm.values", "a: '{{ .who }}'")},
+        {"deploy/one.yaml": deploying_by("set", "template.spec.source.helm.values", "a: '{{- who -}}'")},
+        {"helmfile.yaml": 'releases:\n- name: x\n  chart: ./web\n  # {{ "\\n  values: [{priv: true}]" }}\n'},
+        {
+            "helmfile.yaml": "releases: [{name: x, chart: ./web, values: [v.yaml.gotmpl]}]\n",
+            "v.yaml.gotmpl": '# {{ "\\npriv: true" }}\n',
+        },
         {"helmfile.yaml": "bases: [other.yaml]\nreleases: [{name: x, chart: ./web}]\n"},
         {"helmfile.yaml": "helmfiles: [sub/one.yaml]\n"},
         {"helmfile.yaml": "releases: [{name: x, chart: ./web, set: [{name: priv, value: true}]}]\n"},
@@ -833,6 +866,42 @@ def test_argo_cd_installs_a_chart_next_to_options_without_an_effect(
     one = deploying_by("argo", "source", {**OWN, **options})
     report = check({**WEB, "deploy/one.yaml": one}, options=Options(cached=False))
     assert [one.root for one in report.judged if not one.verdict.allowed] == ["Application team"]
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ({"values": "a: 2\na: 3\n"}, ["a: 2", "a: 3"]),
+        ({"values": "a: 2\n---\na: 3\n"}, ["a: 2", "---", "a: 3"]),
+        ({"values": "a: 2\n", "valuesObject": {"b": 1}}, ['{"b": 1}']),
+        ({"values": "a: 2\n", "valuesObject": {}}, []),
+        ({"valueFiles": ["prod.yaml"]}, ["a: 1", "a: 2"]),
+    ],
+)
+def test_helm_gets_the_values_of_an_application_as_they_are_written(
+    check: Check, program: Program, options: Mapping[str, Any], values: list[str]
+) -> None:
+    lines = 'while read -r line || [ -n "$line" ]; do echo "$line"; done <values-0.yaml >>"${0%/*}/asked"'
+    asked = program(f"[ ! -f values-0.yaml ] || {lines}; printf '%s' '{POD}'", "helm")
+    files = {**WEB, "web/prod.yaml": "a: 1\na: 2\n", "one.yaml": deploying_by("argo", "source.helm", options)}
+    assert check(files, options=Options(cached=False)).unfollowed == 0
+    assert asked.read_text().splitlines()[1:] == values
+
+
+def test_helm_gets_the_parameters_of_an_application_as_argo_cd_gives_them(check: Check, program: Program) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    parameters = [
+        {"name": "limits.nvidia\\.com/gpu", "value": "2"},
+        {"name": "a[0].b", "value": "x,y\\,z", "forceString": True},
+        {"name": "c", "value": "{1,2}"},
+        {"name": "d"},
+    ]
+    one = deploying_by("argo", "source", {**OWN, "helm": {"parameters": parameters}})
+    assert check({**WEB, "one.yaml": one}, options=Options(cached=False)).unfollowed == 0
+    assert (
+        "--set limits.nvidia\\.com/gpu=2 --set-string a[0].b=x\\,y\\,z --set c={1,2} --set d= -- team chart\n"
+        in asked.read_text()
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"kustomize": {"namePrefix": "x-"}}, {"helm": {"values": ""}}])
@@ -1106,7 +1175,7 @@ def test_a_map_with_variables_touches_what_reads_it(
 
 
 def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program: Program) -> None:
-    asked = program(f"read -r line <values-0.json; echo \"$line\" >>${{0%/*}}/asked; printf '%s' '{POD}'", "helm")
+    asked = program(f"read -r line <values-0.yaml; echo \"$line\" >>${{0%/*}}/asked; printf '%s' '{POD}'", "helm")
     one = json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap"}]))
     one["metadata"]["namespace"] = "lab"
     files = dict(WEB)
@@ -1114,7 +1183,7 @@ def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program
         files |= {f"{cluster}/one.yaml": json.dumps(one), f"{cluster}/map.yaml": MAP.format("lab", f"of-{cluster}")}
         files[f"{cluster}/kustomization.yaml"] = "resources: [one.yaml, map.yaml]\n"
     assert check(files, options=Options(cached=False)).unfollowed == 0
-    assert all(f'{{"a": "of-{cluster}"}}' in asked.read_text() for cluster in ("a", "b"))
+    assert all(f"a: of-{cluster}" in asked.read_text() for cluster in ("a", "b"))
 
 
 def test_many_maps_and_readers_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1146,10 +1215,10 @@ def test_a_variable_of_flux_fills_in_a_key(check: Check) -> None:
 
 
 def test_the_values_files_of_a_release_are_its_values(check: Check, program: Program) -> None:
-    asked = program("cat values-0.json >>$(dirname $0)/asked", "helm")
+    asked = program("cat values-0.yaml >>$(dirname $0)/asked", "helm")
     one = deploying_by("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/prod.yaml"])
     check({**WEB, "web/prod.yaml": "priv: true\n", "deploy/one.yaml": one}, options=Options(cached=False))
-    assert "--values values-0.json --values values-1.json" in asked.read_text()
+    assert "--values values-0.yaml --values values-1.yaml" in asked.read_text()
 
 
 def test_objects_of_flux_that_change_each_other_end(check: Check) -> None:
@@ -1177,7 +1246,7 @@ def test_a_chart_of_a_base_is_rendered_once_for_all_its_overlays(check: Check, p
     assert judged(report) == [f"{own} one one", f"{own} two two", "other/pod.yaml lab other"]
     assert (
         asked.read_text()
-        == "template --skip-schema-validation --namespace default --values values-0.json -- made chart\n"
+        == "template --skip-schema-validation --namespace default --values values-0.yaml -- made chart\n"
     )
 
 

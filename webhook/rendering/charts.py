@@ -53,17 +53,25 @@ class Remote(NamedTuple):
 class Release:
     """A chart with the values, name and namespace of one release. `root` names the object that installs it.
 
-    Values are maps; later ones override earlier ones. With `places`, objects without a namespace get the release's; a
-    kustomization does not do that. `crds` is whether the objects below `crds` are created.
+    Values are texts of YAML, which helm reads itself; later ones override earlier ones. `settings` are the values that
+    helm gets as arguments, in the form NAME=VALUE behind `--set` or `--set-string`; they override the others. With
+    `places`, objects without a namespace get the release's; a kustomization does not do that. `crds` is whether the
+    objects below `crds` are created.
     """
 
     chart: str | Remote
     root: str
     name: str = RELEASE
     namespace: str = ""
-    values: tuple[Mapping[str, Any], ...] = ()
+    values: tuple[bytes, ...] = ()
+    settings: tuple[str, ...] = ()
     places: bool = True
     crds: bool = True
+
+
+def written(values: Mapping[str, Any]) -> list[bytes]:
+    """Return some values as the texts that helm gets: none if there are none."""
+    return [json.dumps(values, sort_keys=True).encode()] if values else []
 
 
 _CHART_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*)?")
@@ -194,17 +202,17 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
         staged = {f"chart/{path}": data for path, data in _staged(tree, release.chart).items()}
     if release.crds and any(path.endswith(".tgz") for path in staged):
         options.append(_CRDS)
-    texts = [json.dumps(each, sort_keys=True).encode() for each in release.values]
+    options += release.settings
     parts = [programs.identity(helm), release.name, *options]
     pairs = (part for path, data in sorted(staged.items()) for part in (path.encode("utf-8", "surrogateescape"), data))
-    key = results_cache.key([*(part.encode("utf-8", "replace") for part in parts), b"", *texts, b"", *pairs])
+    key = results_cache.key([*(part.encode("utf-8", "replace") for part in parts), b"", *release.values, b"", *pairs])
     if cached and (data := results_cache.get(key)) is not None:
         return data
     with tempfile.TemporaryDirectory() as folder:
         write(FilePath(folder), staged)
-        for index, text in enumerate(texts):
-            FilePath(folder, f"values-{index}.json").write_bytes(text)
-            options += ["--values", f"values-{index}.json"]
+        for index, text in enumerate(release.values):
+            FilePath(folder, f"values-{index}.yaml").write_bytes(text)
+            options += ["--values", f"values-{index}.yaml"]
         chart = "chart.tgz" if isinstance(release.chart, Remote) else "chart"
         data = programs.output([helm, "template", *options, "--", release.name, chart], folder)
     if cached:

@@ -13,13 +13,12 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.documents.documents import read
 from webhook.model import Object
-from webhook.rendering import kustomize
+from webhook.rendering import charts, kustomize
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen, matcher
-from webhook.rendering.variables import Maps, typed
+from webhook.rendering.variables import Maps
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
@@ -113,29 +112,27 @@ def _chart(spec: Mapping[str, Any], own: str, sources: FluxSources) -> str | Rem
     return Remote(name, sources.url(reference, own), string(spec.get("version")))
 
 
-def files_of_values(
-    spec: Mapping[str, Any], chart: str, tree: Tree, prefix: str
-) -> tuple[list[Mapping[str, Any]], bool]:
+def files_of_values(spec: Mapping[str, Any], chart: str, tree: Tree, prefix: str) -> tuple[list[bytes], bool]:
     """Return the values in the files of a HelmChart in this repository, and whether it has others that no file shows.
 
     Paths are relative to the source. The files replace the chart's own values, which Helm reads here in any case
     (source-controller internal/controller/helmchart_controller.go).
     """
-    found, hidden, own = list[Mapping[str, Any]](), False, os.path.normpath(os.path.join(chart, "values.yaml"))
+    found, hidden, own = list[bytes](), False, os.path.normpath(os.path.join(chart, "values.yaml"))
     names = [
         os.path.normpath(os.path.join(prefix, string(each).lstrip("/"))) for each in sequence(spec.get("valuesFiles"))
     ]
     for name in names:
         try:
-            found += (mapping(document.value) for document in tree.documents(name))
-        except Unseen:
-            hidden = hidden or not spec.get("ignoreMissingValuesFiles")
+            found.append(tree.data(name))
+        except Unseen as error:
+            hidden = hidden or not (error.absent and spec.get("ignoreMissingValuesFiles"))
     return found, hidden or bool(names and names[0] != own and os.path.lexists(own))
 
 
-def release_values(value: Object, maps: Maps) -> tuple[list[Mapping[str, Any]], bool]:
+def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
     """Return the values of a HelmRelease, and whether it has others: no file shows them, or files disagree."""
-    spec, found, hidden = mapping(value.get("spec")), list[Mapping[str, Any]](), False
+    spec, found, hidden = mapping(value.get("spec")), list[bytes](), False
     own = string(mapping(value.get("metadata")).get("namespace"))
     for each in mappings(spec.get("valuesFrom")):
         some = maps.named(string(each.get("name")), own) if each.get("kind") == "ConfigMap" else None
@@ -145,8 +142,12 @@ def release_values(value: Object, maps: Maps) -> tuple[list[Mapping[str, Any]], 
         if text is None or each.get("targetPath"):
             hidden = hidden or not each.get("optional")
             continue
-        found += (mapping(document.value) for document in read(text, "")[0])
-    return [*found, mapping(spec.get("values"))], hidden
+        found.append(_encoded(text))
+    return [*found, *charts.written(mapping(spec.get("values")))], hidden
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 # Argo CD
@@ -170,8 +171,8 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
             if not (sets and generator[key]):
                 return made, f"generator {key}"
         for parameters in sets:
-            filled = _filled({**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}, parameters)
-            made.append(filled)
+            whole = {**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}
+            made.append(_filled(whole, parameters, of_go=spec.get("goTemplate") is True))
     return made, ""
 
 
@@ -226,20 +227,21 @@ def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
     return found
 
 
-_PARAMETER = re.compile(r"\{\{-?\s*(\.?)([\w.\[\]-]+)\s*-?\}\}")
+_PARAMETER = re.compile(r"\{\{\s*(\.?)([\w.\[\]-]+)\s*\}\}")
+"""A parameter of a template. Those of Go's templates begin with a dot, and no others do."""
 
 
-def _filled(value: Any, parameters: Mapping[str, str]) -> Any:
+def _filled(value: Any, parameters: Mapping[str, str], *, of_go: bool) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(each, parameters) for key, each in value.items()}
+        return {key: _filled(each, parameters, of_go=of_go) for key, each in value.items()}
     if isinstance(value, list):
-        return [_filled(each, parameters) for each in value]
+        return [_filled(each, parameters, of_go=of_go) for each in value]
     if not isinstance(value, str):
         return value
 
     def fill(found: re.Match[str]) -> str:
         name = "path.path" if found[1] and found[2] == "path" else found[2]
-        return parameters.get(name, found[0])
+        return parameters.get(name, found[0]) if bool(found[1]) is of_go else found[0]
 
     return _PARAMETER.sub(fill, value)
 
@@ -253,43 +255,61 @@ def sources_of(value: Object) -> list[Mapping[str, Any]]:
 
 def argo_values(
     source: Mapping[str, Any], sources: list[Mapping[str, Any]], tree: Tree, prefix: str
-) -> tuple[list[Mapping[str, Any]], bool]:
-    """Return the values that an Application gives to a chart, and whether other values exist that no file shows."""
-    helm, found, hidden = mapping(source.get("helm")), list[Mapping[str, Any]](), False
-    hidden = any(_BUILD.search(string(each.get("value"))) for each in mappings(helm.get("parameters")))
-    references = {string(each.get("ref")) for each in sources if each.get("ref")}
+) -> tuple[list[bytes], bool]:
+    """Return the values that an Application gives to a chart, and whether other values exist that no file shows.
+
+    Argo CD fills in variables in the paths of files, downloads those with an address, and ignores `values` next to
+    `valuesObject` (util/helm, reposerver/repository/repository.go, and ValuesYAML in types.go).
+    """
+    helm, found, hidden = mapping(source.get("helm")), list[bytes](), False
+    references = {f"${string(each.get('ref'))}" for each in sources if each.get("ref")}
     for each in sequence(helm.get("valueFiles")):
         if not isinstance(each, str):
             continue
         start, _, rest = each.partition("/")
-        if start.startswith("$"):
-            path = os.path.join(prefix, rest) if start[1:] in references else ""
-        elif each.startswith("/"):
+        path = os.path.join(prefix, rest) if start in references else ""
+        if not path and each.startswith("/"):
             path = os.path.normpath(f"{prefix}/{each}")
-        elif string(source.get("path")):
+        elif not path and string(source.get("path")):
             path = os.path.normpath(os.path.join(prefix, string(source.get("path")), each))
-        else:
-            path = ""
+        if not path or _ELSEWHERE.search(rest if start in references else each):
+            hidden = True
+            continue
         try:
-            if not path:
-                raise Unseen(each)
-            found += (mapping(document.value) for document in tree.documents(path))
-        except Unseen:
-            hidden = hidden or not helm.get("ignoreMissingValueFiles")
-    if text := string(helm.get("values")):
-        found += (mapping(document.value) for document in read(text, "")[0])
-    found.append(mapping(helm.get("valuesObject")))
-    for each in mappings(helm.get("parameters")):
-        found.append(_nested(string(each.get("name")), each.get("value"), text=bool(each.get("forceString"))))
-    return [each for each in found if each], hidden
+            found.append(tree.data(path))
+        except Unseen as error:
+            hidden = hidden or not (error.absent and helm.get("ignoreMissingValueFiles"))
+    if helm.get("valuesObject") is not None:
+        found += charts.written(mapping(helm.get("valuesObject")))
+    elif text := string(helm.get("values")):
+        found.append(_encoded(text))
+    return found, hidden
 
 
-_BUILD = re.compile(r"\$\{?(?:ARGOCD_APP|KUBE)_")
-"""A variable that Argo CD fills in (util/argo/env.go; docs/user-guide/build-environment.md)."""
+_ELSEWHERE = re.compile(r"[$*?\[]|://")
+"""A part of the path of a values file that is a variable, a pattern or an address."""
 
 
-def _nested(name: str, value: Any, *, text: bool) -> Mapping[str, Any]:
-    made = value if text or not isinstance(value, str) else typed(value)
-    for key in reversed(name.split(".")):
-        made = {key: made}
-    return made if isinstance(made, dict) else {}
+def argo_settings(source: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+    """Return the arguments by which Argo CD gives parameters to helm, and whether it may give others.
+
+    It fills in variables, and gives them in any order (argo-cd util/helm/cmd.go, Envsubst and cleanSetParameters).
+    """
+    parameters, found = mappings(mapping(source.get("helm")).get("parameters")), list[str]()
+    names, hidden = {string(each.get("name")) for each in parameters}, False
+    for each in parameters:
+        name, value = string(each.get("name")), each.get("value")
+        text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        listed = text.startswith("{") and text.endswith("}")
+        hidden = hidden or "$" in text or (listed and "=" in text) or not _NAME.fullmatch(name)
+        hidden = hidden or any(name[: found.start()] in names for found in _STEP.finditer(name))
+        text = text if listed else re.sub(r"(?<!\\),", r"\\,", text)
+        found += ("--set-string" if each.get("forceString") else "--set", f"{name}={text}")
+    return tuple(found), hidden
+
+
+_NAME = re.compile(r"(?:[\w/@-]|\\\.|\[[0-9]+\]|\.){1,200}")
+"""A name of a parameter that names one value, in one way only. Helm also reads `a=1,b` as two names."""
+
+_STEP = re.compile(r"(?<!\\)[.\[]")
+"""Where a name goes one step deeper: the values of a name and of one that goes deeper depend on their order."""

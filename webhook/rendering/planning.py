@@ -365,11 +365,12 @@ class Planner:
             directory = deploying.directory(source)
             if isinstance(where, Remote) or (self._installs(where, source) and not directory):
                 values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
-                if hidden:
+                settings, unsure = deploying.argo_settings(source)
+                if hidden or unsure:
                     plan.hidden.append(f"{root} (values files elsewhere)")
                 name = string(mapping(source.get("helm")).get("releaseName"))
                 name = name or string(mapping(value.get("metadata")).get("name"))
-                plan.releases.append((Release(where, root, name, namespace, tuple(values)), item))
+                plan.releases.append((Release(where, root, name, namespace, tuple(values), settings), item))
                 continue
             over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
             plain = None

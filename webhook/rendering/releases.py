@@ -52,20 +52,20 @@ class Releases:
         remote = Remote(name, string(chart.get("repo")), string(chart.get("version")))
         return local if charts.is_chart(local) else remote
 
-    def values_of(self, entry: ChartEntry) -> tuple[list[Mapping[str, Any]], list[str]]:
+    def values_of(self, entry: ChartEntry) -> tuple[list[bytes], list[str]]:
         """Return the values that a kustomization gives to a chart, and the files that contain them."""
         _, chart = self._entry(entry)
-        values, names = list[Mapping[str, Any]](), list[str]()
+        values, names = list[bytes](), list[str]()
         for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles"))):
             if isinstance(path, str) and path:
                 name = os.path.normpath(os.path.join(os.path.dirname(entry.file), path))
                 try:
-                    values += (mapping(each.value) for each in self._tree.documents(name))
+                    values.append(self._tree.data(name))
                     names.append(name)
                 except Unseen as error:
                     roots = self._gaps.lacking.setdefault(str(error), [])
                     roots += [] if entry.file in roots else [entry.file]
-        return [each for each in (*values, mapping(chart.get("valuesInline"))) if each], names
+        return [*values, *charts.written(mapping(chart.get("valuesInline")))], names
 
     def _entry(self, entry: ChartEntry) -> tuple[Document, Mapping[str, Any]]:
         document = self._tree.first(entry.file)
@@ -108,7 +108,7 @@ class Releases:
                     self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
                     continue
             if chart_spec.get("valuesFiles"):
-                found, hidden = list[Mapping[str, Any]](), True
+                found, hidden = list[bytes](), True
                 if not isinstance(place, Remote):
                     found, hidden = deploying.files_of_values(chart_spec, str(where), self._tree, self._prefix)
                 own = [*found, *own]
@@ -118,12 +118,13 @@ class Releases:
     # Helmfile
 
     def of_helmfile(self, name: str) -> Iterator[Installed]:
-        """Yield those releases of a helmfile that are written without templates."""
+        """Yield the releases of a helmfile. A note names one with templates: they may stand in comments too."""
         try:
-            written = self._tree.documents(name)
+            written, templated = self._tree.documents(name), b"{{" in self._tree.data(name)
         except Unseen:
+            written, templated = [], True
+        if templated:
             self._gaps.hidden.append(f"{name} (a template)")
-            return
         documents = [mapping(document.value) for document in written]
         for settings in documents:
             self._note(name, unfollowed.reason(settings, unfollowed.HELMFILE))
@@ -133,14 +134,14 @@ class Releases:
             urls[string(each.get("name"))] = f"oci://{url}" if each.get("oci") and "://" not in url else url
         for document, number, each in _entries(written, "releases"):
             chart, release = string(each.get("chart")), string(each.get("name"))
-            values, hidden = list[Mapping[str, Any]](), False
+            values, hidden = list[bytes](), False
             for one in sequence(each.get("values")):
                 try:
                     if isinstance(one, str):
-                        found = self._tree.documents(os.path.normpath(os.path.join(folder, one)))
-                        values += (mapping(document.value) for document in found)
+                        values.append(self._tree.data(os.path.normpath(os.path.join(folder, one))))
+                        hidden = hidden or (one.endswith(".gotmpl") and b"{{" in values[-1])
                     else:
-                        values.append(mapping(one))
+                        values += charts.written(mapping(one))
                 except Unseen:
                     hidden = True
             root = f"release {release} of {name}"
