@@ -826,6 +826,8 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
         {"deploy/one.yaml": deploying_by("set", "template.spec.source.helm.values", "a: '{{ .who }}'")},
         {"deploy/one.yaml": deploying_by("set", "template.spec.source.helm.values", "a: '{{- who -}}'")},
         {"helmfile.yaml": 'releases:\n- name: x\n  chart: ./web\n  # {{ "\\n  values: [{priv: true}]" }}\n'},
+        {"helmfile.yaml.gotmpl": "releases: [{name: x, chart: ./web, values: [{priv: true}]}]\n"},
+        {"helmfile.d/a.yaml.gotmpl": "releases: [{name: x, chart: ../web, values: [{priv: true}]}]\n"},
         {
             "helmfile.yaml": "releases: [{name: x, chart: ./web, values: [v.yaml.gotmpl]}]\n",
             "v.yaml.gotmpl": '# {{ "\\npriv: true" }}\n',
@@ -1099,6 +1101,64 @@ def test_a_name_is_what_flux_reads_of_a_variable(check: Check, variable: str) ->
     pod = POD.replace("image: i", SETTING.format("'NVIDIA_VISIBLE_DEVICES${end}'"))
     report = check({"deploy/one.yaml": one, "app/pod.yaml": pod})
     assert [result.rule for result in report.judged[0].verdict.results] == ["visible-devices"]
+
+
+ORIGIN = '[remote "origin"]\n\turl = https://git.example/own\n'
+FETCHED = """\
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: own, namespace: lab}
+spec: {url: https://git.example/own, MORE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "noted"),
+    [
+        ({".sourceignore": "kustomization.yaml"}, "", True),
+        ({".sourceignore": "# all\n\n/app/*.yaml\n"}, "", True),
+        ({".sourceignore": "app/"}, "", True),
+        ({".sourceignore": "**/k[^x]st*.yaml  "}, "", True),
+        ({"app/.sourceignore": "/kustomization.yaml"}, "", True),
+        ({".sourceignore": "*\n!kustomization.yaml\nkustomization.y*l"}, "", True),
+        ({}, "ignore: 'app/**'", True),
+        ({}, "include: [{repository: {name: other}, toPath: app}]", True),
+        ({}, "newField: true", True),
+        ({".sourceignore": "kustomization.yaml/\n/kustomization.yaml\nother/\n"}, "", False),
+        ({"other/.sourceignore": "*"}, "", False),
+        ({".sourceignore": "/*\n!/app"}, "", False),
+        ({}, "ignore: '/*\n\n  !/app\n\n  '", False),
+        ({}, "interval: 1m, ref: {branch: main}", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["flux", "release"])
+def test_a_source_that_leaves_out_what_makes_objects_harmless_is_noted(
+    check: Check, program: Program, files: dict[str, str], more: str, noted: bool, kind: str
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one = json.loads(deploying_by(kind, "interval", "1m"))
+    one["metadata"]["namespace"] = "lab"
+    named = {"kind": "GitRepository", "name": "own"}
+    if kind == "flux":
+        one["spec"]["sourceRef"] = named
+        own = {"app/kustomization.yaml": "resources: [pod.yaml]\n", "app/pod.yaml": POD}
+    else:
+        one["spec"]["chart"]["spec"] = {"chart": "./app", "sourceRef": named}
+        own = {"app/Chart.yaml": WEB["web/Chart.yaml"], "app/values.yaml": "a: 1\n"}
+        for name, text in files.items():
+            files = {
+                **files,
+                name: text.replace("kustom", "va").replace("ization", "lues").replace("k[^x]st", "v[^x]l"),
+            }
+    source = {"source.yaml": FETCHED.replace("MORE", more), ".git/config": ORIGIN}
+    report = check({**own, **source, "one.yaml": json.dumps(one), **files}, options=Options(cached=False))
+    assert report.unfollowed == noted
+
+
+def test_many_patterns_of_a_source_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "MAX_LOOKS", 5_000)
+    files = {"app/kustomization.yaml": "resources: [pod.yaml]\n", "app/pod.yaml": POD, ".sourceignore": "a/b\n" * 2_000}
+    assert check({**files, "one.yaml": deploying_by("flux", "interval", "1m")}).unfollowed == 1
 
 
 @pytest.mark.parametrize(("kind", "noted"), [("GitRepository", False), ("Bucket", True), ("ExternalArtifact", True)])

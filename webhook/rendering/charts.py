@@ -133,6 +133,16 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
     return found
 
 
+def settings_of(tree: Tree, folder: str) -> list[str]:
+    """Return the files of a chart without which it makes other objects: its values, and the names of ignored files."""
+    try:
+        found = _staged(tree, folder)
+    except Unseen:
+        return []
+    names = (name for name in found if os.path.basename(name) in ("values.yaml", ".helmignore"))
+    return [path for name in sorted(names) if os.path.lexists(path := os.path.normpath(os.path.join(folder, name)))]
+
+
 _DEEPEST = 5
 """Maximum length of a chain of charts in which each depends on the next by a path."""
 

@@ -304,7 +304,11 @@ class Planner:
         if (kind := string(source.get("kind")) or _GIT) != _GIT:
             plan.elsewhere.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
         over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
-        return self._over(root, path, over, plan)
+        job = self._over(root, path, over, plan)
+        names = sorted(filter(None, map(self._tree.kustomization, job.found.folders)))
+        if reason := self.sources.unlike(source, own, self._tree, names):
+            plan.hidden.append(f"{root} ({reason})")
+        return job
 
     def _folder(self, path: str) -> str:
         """Return a folder of the repository; empty if it is none, or has a placeholder."""

@@ -107,6 +107,13 @@ class Releases:
                 if place is None or not charts.is_chart(where):
                     self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
                     continue
+                named = (string(each) for each in sequence(chart_spec.get("valuesFiles")))
+                names = [
+                    *charts.settings_of(self._tree, where),
+                    *(path for each in named if os.path.isfile(path := os.path.join(self._prefix, each.lstrip("/")))),
+                ]
+                reference, near = mapping(chart_spec.get("sourceRef")), string(metadata.get("namespace"))
+                self._note(root, sources.unlike(reference, near, self._tree, names))
             if chart_spec.get("valuesFiles"):
                 found, hidden = list[bytes](), True
                 if not isinstance(place, Remote):

@@ -10,6 +10,9 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
 from webhook.documents import files
 from webhook.model import Object
+from webhook.rendering import ignored, unfollowed
+from webhook.rendering.tree import Tree
+from webhook.text.words import shown
 
 SOURCES = "source.toolkit.fluxcd.io"
 """The group of Flux's sources."""
@@ -69,6 +72,14 @@ class FluxSources:
     def url(self, reference: Mapping[str, Any], namespace: str) -> str:
         """Return the address of a source; empty if no file has it."""
         return string(self.spec(reference, namespace).get("url"))
+
+    def unlike(self, reference: Mapping[str, Any], namespace: str, tree: Tree, names: Iterable[str]) -> str:
+        """Return why a source is not the repository as it is here: it leaves out one of some files, or adds others."""
+        spec = self.spec(reference, namespace) if reference.get("kind") == "GitRepository" else {}
+        if reason := unfollowed.reason(spec, unfollowed.GIT):
+            return f"{reason} in its source"
+        name = ignored.left_out(tree, names, string(spec.get("ignore")))
+        return f"its source leaves out {shown(name, quotes=False)}" if name else ""
 
     def is_elsewhere(self, reference: Mapping[str, Any], namespace: str) -> bool:
         """Whether a source is another repository of Git."""

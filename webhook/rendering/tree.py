@@ -18,7 +18,7 @@ MAX_READ = 256 * 2**20
 MAX_LOOKS = 20_000_000
 """How often the patterns of all generators may compare one of their parts with a part of a path."""
 
-_SEEN = (".", ".helmignore")
+_SEEN = (".", ".helmignore", ".sourceignore")
 """Parts of paths that are not hidden, though they begin with a dot: most charts have the second (helm create)."""
 
 

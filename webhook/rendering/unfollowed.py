@@ -31,6 +31,12 @@ FLUX: Known = {
 }
 """Fields of the spec of a Kustomization of Flux."""
 
+GIT: Known = _all(
+    "url ref interval timeout secretRef serviceAccountName provider verify proxySecretRef ignore suspend "
+    "recurseSubmodules sparseCheckout"
+)
+"""Fields of the spec of a GitRepository of Flux."""
+
 CHART: Known = _all(
     "chart version sourceRef interval reconcileStrategy valuesFiles ignoreMissingValuesFiles verify suspend"
 )

@@ -284,6 +284,10 @@ def read(
             f"{len(some):,} {words} no pod or claim, or not each, with the values of the charts here; the rest is not "
             f"judged: {listed(some, 3)}"
         )
+    if found := list(folders.helmfiles(path for path in paths if path != "-")) if rendering else ():
+        unfound.unfollowed += len(found)
+        words = "template" if len(found) == 1 else "templates"
+        unfound.apart.rendered.append(f"{len(found):,} {words} of Helmfile not rendered: {listed(found, 3)}")
     if found := list(folders.terraform(path for path in paths if path != "-")):
         words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"
         unfound.apart.rendered.append(f"{len(found):,} {words} a sharing configuration, not judged: {listed(found, 3)}")

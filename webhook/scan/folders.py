@@ -14,7 +14,7 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import CHART, Rendering, is_whole
+from webhook.rendering.model import CHART, HELMFILES, Rendering, is_whole
 from webhook.text.words import listed, several, shown
 
 
@@ -175,6 +175,16 @@ def terraform(paths: Iterable[str]) -> Iterator[str]:
                             yield file
                     except (OSError, files.Unfit):
                         continue
+
+
+def helmfiles(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the files of Helmfile in some folders that only Helmfile can read, by their names: templates."""
+    for path in paths:
+        for at, inner, names in os.walk(path):
+            inner[:] = [each for each in inner if not each.startswith(".")]
+            for name in sorted(names):
+                if name.endswith(".gotmpl") and (name[:-7] in HELMFILES or PurePath(at).name == "helmfile.d"):
+                    yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
 
 
 _SHARES = re.compile(rb"^[ \t]*(?:timeSlicing|mps):[ \t]*$", re.MULTILINE)
