@@ -32,6 +32,13 @@ def unread(api: Api, path: str) -> Any:
     return client.send(api, "GET", path, {}, preload_content=False)
 
 
+@pytest.mark.parametrize("path", ["", "/k8s/clusters/c@1?x=a@b"])
+def test_no_message_shows_the_password_of_an_address(path: str) -> None:
+    assert client.server(connected(f"https://user:p@ss@api.example:6443{path}")) == f"https://api.example:6443{path}"
+    with pytest.raises(Unreachable, match=r"^http://127\.0\.0\.1:1 does not answer: "):
+        client.ask(connected("http://user:secret@127.0.0.1:1"), "/version")
+
+
 @pytest.mark.parametrize("status", [100, 101, 102, 103])
 @pytest.mark.parametrize("read", [client.ask, client.text, begun, unread])
 def test_only_a_final_response_is_an_answer(status: int, read: Callable[[Api, str], Any]) -> None:

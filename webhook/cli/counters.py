@@ -261,7 +261,7 @@ class _AskedPrometheus:
         try:
             status, data = ask()
         except client.Unreachable as error:
-            raise self.wrong(str(error).removeprefix(f"{self._api.configuration.host} ")) from error
+            raise self.wrong(str(error).removeprefix(f"{client.server(self._api)} ")) from error
         if status != 200:
             hint = HINTS.get(status, "")
             raise self.wrong(f"HTTP {status}{hint or (': ' * bool(why := counted.refusal(data)) + why)}")

@@ -5,6 +5,7 @@ It does not import the Kubernetes client's classes for all kinds, which take 25 
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,6 +70,11 @@ def connect(
     return api
 
 
+def server(api: client.ApiClient) -> str:
+    """Return the address of a server as people may see it: without a user and password."""
+    return re.sub(r"^([^/?#]*//)[^/?#]*@", r"\1", api.configuration.host)
+
+
 def of_server(url: str, authorization: str, tls: Mapping[str, str | None], *, direct: bool = False) -> client.ApiClient:
     """Make a client of a server that is no API server. Its certificate is verified. Sends nothing.
 
@@ -127,7 +133,7 @@ def ask(
     try:
         response = send(api, method, path, query or {}, body, patch=patch, connect=connect, silence=silence)
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+        raise Unreachable(f"{server(api)} does not answer: {_why(error)}") from error
     try:
         answer = json.loads(response.data)
     except ValueError:
@@ -144,7 +150,7 @@ def text(api: Api, path: str) -> tuple[int, str]:
     try:
         response = send(api, "GET", path, {})
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+        raise Unreachable(f"{server(api)} does not answer: {_why(error)}") from error
     return response.status, response.data.decode("utf-8", "replace")
 
 
@@ -169,7 +175,7 @@ def beginning(
     except (urllib3.exceptions.HTTPError, OSError) as error:
         if time.monotonic() >= end:
             raise Unreachable(f"the answer takes longer than {longest:.0f} s") from error
-        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+        raise Unreachable(f"{server(api)} does not answer: {_why(error)}") from error
 
 
 def send(
@@ -219,7 +225,7 @@ def warnings(
     try:
         response = send(api, "PATCH", path, query, body, patch=MERGE, connect=patience, silence=patience)
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+        raise Unreachable(f"{server(api)} does not answer: {_why(error)}") from error
     return response.status, response.headers.getlist("Warning")
 
 

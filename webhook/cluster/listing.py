@@ -43,7 +43,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Api:
         raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
     except StatusError as error:
         why = "does not know you; has the token expired?" if error.status == UNAUTHORIZED else "refuses to be asked"
-        message = f"{api.configuration.host} {why} ({error.status}: {error})"
+        message = f"{client.server(api)} {why} ({error.status}: {error})"
         raise Unusable((Problem(kubeconfig or "kubeconfig", 0, message),)) from error
     return api
 

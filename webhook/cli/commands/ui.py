@@ -88,7 +88,7 @@ def command(
     known = Facts.of(item.value for item in inputs.load_facts(facts)) if facts else None
     board = Board(_parts(api, engine, source, known, namespace), lambda trace: outputs.say(trace.splitlines()))
     about = (
-        ("cluster", api.configuration.host if api else "none: files"),
+        ("cluster", _server(api) if api else "none: files"),
         ("namespace", namespace or "all"),
         ("policy", f"{engine.policy.name} {engine.policy.digest}"),
         *([("note", note)] if (note := inputs.by_sample(policy)) else []),
@@ -106,6 +106,12 @@ def command(
     serving.serve_forever()  # which returns after Ctrl-C
     board.stop()
     return 0
+
+
+def _server(api: "Api") -> str:
+    from webhook.cluster import client
+
+    return client.server(api)
 
 
 def _browse(url: str) -> None:
