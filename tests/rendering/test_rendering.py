@@ -1155,9 +1155,11 @@ def test_a_source_that_leaves_out_what_makes_objects_harmless_is_noted(
     assert report.unfollowed == noted
 
 
-def test_many_patterns_of_a_source_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "MAX_LOOKS", 5_000)
-    files = {"app/kustomization.yaml": "resources: [pod.yaml]\n", "app/pod.yaml": POD, ".sourceignore": "a/b\n" * 2_000}
+@pytest.mark.parametrize(("limit", "lines"), [(5_000, 2_000), (tree.MAX_LOOKS, 20_000)])
+def test_many_patterns_of_a_source_end(check: Check, monkeypatch: pytest.MonkeyPatch, limit: int, lines: int) -> None:
+    monkeypatch.setattr(tree, "MAX_LOOKS", limit)
+    many = {".sourceignore": "a/b\n" * lines}
+    files = {"app/kustomization.yaml": "resources: [pod.yaml]\n", "app/pod.yaml": POD, **many}
     assert check({**files, "one.yaml": deploying_by("flux", "interval", "1m")}).unfollowed == 1
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.objects import CONFIG_MAP
+from webhook.catalog import deployer_fields
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
@@ -37,9 +38,9 @@ _DEPLOYS = ("toolkit.fluxcd.io", "argoproj.io")
 _PLANNED = (deploying.FLUX, deploying.APPLICATION, deploying.SET)
 
 _KNOWN = {
-    deploying.FLUX: unfollowed.FLUX,
-    deploying.APPLICATION: unfollowed.APPLICATION,
-    deploying.SET: unfollowed.SET,
+    deploying.FLUX: deployer_fields.FLUX,
+    deploying.APPLICATION: deployer_fields.APPLICATION,
+    deploying.SET: deployer_fields.SET,
 }
 """The fields of their specs that are followed, or change no object."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.catalog import deployer_fields
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.model import Object
@@ -37,7 +38,7 @@ class Releases:
         """Return the release of a chart that a kustomization includes, and its entry there."""
         document, chart = self._entry(entry)
         fields = {key: each for key, each in chart.items() if (key, each) != ("valuesMerge", "override")}
-        self._note(entry.file, unfollowed.reason(fields, unfollowed.ENTRY))
+        self._note(entry.file, unfollowed.reason(fields, deployer_fields.ENTRY))
         namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
         name, (values, _) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
         crds = chart.get("includeCRDs") is True
@@ -93,7 +94,9 @@ class Releases:
                 self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
             chart_spec = deploying.chart_spec(value, sources)
             self._note(
-                root, unfollowed.reason(spec, unfollowed.RELEASE) or unfollowed.reason(chart_spec, unfollowed.CHART)
+                root,
+                unfollowed.reason(spec, deployer_fields.RELEASE)
+                or unfollowed.reason(chart_spec, deployer_fields.CHART),
             )
             namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
             name = string(spec.get("releaseName")) or "-".join(
@@ -134,7 +137,7 @@ class Releases:
             self._gaps.hidden.append(f"{name} (a template)")
         documents = [mapping(document.value) for document in written]
         for settings in documents:
-            self._note(name, unfollowed.reason(settings, unfollowed.HELMFILE))
+            self._note(name, unfollowed.reason(settings, deployer_fields.HELMFILE))
         folder, urls = os.path.dirname(name), dict[str, str]()
         for each in (one for document in documents for one in mappings(document.get("repositories"))):
             url = string(each.get("url"))
@@ -154,7 +157,7 @@ class Releases:
             root = f"release {release} of {name}"
             if hidden:
                 self._gaps.hidden.append(f"{root} (values elsewhere)")
-            self._note(root, unfollowed.reason(each, unfollowed.HELMFILE_RELEASE))
+            self._note(root, unfollowed.reason(each, deployer_fields.HELMFILE_RELEASE))
             where: str | Remote = os.path.normpath(os.path.join(folder, chart))
             if not charts.is_chart(str(where)) or self._lost(str(where)):
                 before, _, own = chart.partition("/")

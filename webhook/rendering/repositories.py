@@ -8,6 +8,7 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
+from webhook.catalog import deployer_fields
 from webhook.documents import files
 from webhook.model import Object
 from webhook.rendering import ignored, unfollowed
@@ -76,7 +77,7 @@ class FluxSources:
     def unlike(self, reference: Mapping[str, Any], namespace: str, tree: Tree, names: Iterable[str]) -> str:
         """Return why a source is not the repository as it is here: it leaves out one of some files, or adds others."""
         spec = self.spec(reference, namespace) if reference.get("kind") == "GitRepository" else {}
-        if reason := unfollowed.reason(spec, unfollowed.GIT):
+        if reason := unfollowed.reason(spec, deployer_fields.GIT):
             return f"{reason} in its source"
         name = ignored.left_out(tree, names, string(spec.get("ignore")))
         return f"its source leaves out {shown(name, quotes=False)}" if name else ""

@@ -3,11 +3,12 @@
 import fnmatch
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from webhook.documents import files
 from webhook.documents.documents import Document
+from webhook.documents.gitignore import Matcher
 from webhook.model import Problem
 from webhook.text.words import shown
 
@@ -198,10 +199,6 @@ class Tree:
 def _is_hidden(path: str) -> bool:
     """Whether a path from the root leads out of it, or into a hidden folder."""
     return any(part.startswith(".") and part not in _SEEN for part in path.split("/"))
-
-
-Matcher = Callable[[str], object]
-"""Returns None for a name that does not fit."""
 
 
 def matcher(pattern: str) -> Matcher:

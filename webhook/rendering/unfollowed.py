@@ -1,123 +1,12 @@
-"""Finds the fields of deploying objects that a rendering does not follow, so that none is ignored silently.
+"""Finds the fields of deploying objects that a rendering does not follow, so that none is ignored silently."""
 
-Fields that are followed, and fields that change no deployed object, are not reported. Any other field is, also one that
-a later release adds. Sources: those of `deploying`; api/v1 of source-controller; pkg/state/state.go of helmfile; and
-api/types/helmchartargs.go of kustomize.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from webhook.api.lenient import mapping
+from webhook.catalog.deployer_fields import Known
 from webhook.model import Object, Path, dotted
 from webhook.text.words import listed
-
-Known = Mapping[str, Any]
-"""Known fields; one with further fields has these, and None knows everything below a field."""
-
-
-def _all(names: str) -> Known:
-    return dict.fromkeys(names.split())
-
-
-FLUX: Known = {
-    **_all("path sourceRef targetNamespace patches patchesStrategicMerge patchesJson6902 images components namePrefix"),
-    **_all(
-        "nameSuffix interval retryInterval timeout prune wait force suspend dependsOn healthChecks healthCheckExprs"
-    ),
-    **_all("serviceAccountName decryption kubeConfig deletionPolicy ignoreMissingComponents buildMetadata validation"),
-    "commonMetadata": _all("labels"),
-    "postBuild": _all("substitute substituteFrom"),
-}
-"""Fields of the spec of a Kustomization of Flux."""
-
-GIT: Known = _all(
-    "url ref interval timeout secretRef serviceAccountName provider verify proxySecretRef ignore suspend "
-    "recurseSubmodules sparseCheckout"
-)
-"""Fields of the spec of a GitRepository of Flux."""
-
-CHART: Known = _all(
-    "chart version sourceRef interval reconcileStrategy valuesFiles ignoreMissingValuesFiles verify suspend"
-)
-"""Fields of the spec of a HelmChart, also in a HelmRelease."""
-
-RELEASE: Known = {
-    **_all(
-        "chartRef values valuesFrom releaseName targetNamespace interval timeout suspend dependsOn storageNamespace"
-    ),
-    **_all("kubeConfig maxHistory serviceAccountName persistentClient driftDetection install test rollback uninstall"),
-    **_all("healthCheckExprs waitStrategy"),
-    "chart": {"metadata": None, "spec": CHART},
-    "upgrade": _all(
-        "cleanupOnFail crds disableHooks disableOpenAPIValidation disableSchemaValidation disableTakeOwnership "
-        "disableWait disableWaitForJobs force remediation strategy timeout"
-    ),
-}
-"""Fields of the spec of a HelmRelease."""
-
-SOURCE: Known = {
-    **_all("repoURL targetRevision path chart ref name"),
-    "helm": _all(
-        "valueFiles values valuesObject parameters releaseName ignoreMissingValueFiles skipCrds passCredentials "
-        "skipSchemaValidation skipTests version"
-    ),
-    "kustomize": _all(
-        "namePrefix nameSuffix patches components images namespace version replicas labelWithoutSelector "
-        "labelIncludeTemplates forceCommonLabels forceCommonAnnotations commonAnnotationsEnvsubst "
-        "ignoreMissingComponents"
-    ),
-    "directory": _all("recurse exclude include"),
-}
-"""Fields of a source of an Application."""
-
-APPLICATION: Known = {
-    **_all("destination project ignoreDifferences info revisionHistoryLimit"),
-    "source": SOURCE,
-    "sources": SOURCE,
-    "syncPolicy": _all("automated syncOptions retry"),
-}
-"""Fields of the spec of an Application."""
-
-SET: Known = {
-    **_all("goTemplate goTemplateOptions syncPolicy strategy preservedFields ignoreApplicationDifferences"),
-    **_all("applyNestedSelectors"),
-    "template": {"metadata": None, "spec": APPLICATION},
-    "generators": {
-        "selector": None,
-        "list": _all("elements"),
-        "git": _all("repoURL revision directories files values requeueAfterSeconds"),
-    },
-}
-"""Fields of the spec of an ApplicationSet."""
-
-_WAYS = _all(
-    "wait waitForJobs timeout atomic cleanupOnFail force createNamespace verify kubeContext recreatePods devel "
-    "skipDeps cascade keyring disableValidation disableOpenAPIValidation insecureSkipTLSVerify plainHttp takeOwnership "
-    "tillerless"
-)
-"""Fields by which Helmfile installs a chart, and which change nothing in it."""
-
-HELMFILE: Known = {
-    **_all(
-        "repositories releases environments values templates commonLabels lockFilePath missingFileHandler helmBinary"
-    ),
-    "helmDefaults": {**_WAYS, "historyMax": None},
-}
-"""Fields of a helmfile."""
-
-HELMFILE_RELEASE: Known = {
-    **_all("name namespace chart version values labels condition installed needs historyMax missingFileHandler"),
-    **_all("disableValidationOnInstall skipSchemaValidation enableDNS deleteWait deleteTimeout"),
-    **_WAYS,
-}
-"""Fields of a release in a helmfile."""
-
-ENTRY: Known = _all(
-    "name repo version releaseName namespace valuesFile additionalValuesFiles valuesInline includeCRDs skipHooks "
-    "skipTests devel debug"
-)
-"""Fields of a chart in a kustomization."""
 
 
 def reason(value: Object, known: Known) -> str:
