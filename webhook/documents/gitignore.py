@@ -46,7 +46,7 @@ class IgnorePattern(NamedTuple):
 
 def patterns(text: str, folder: Sequence[str] = ()) -> Iterator[IgnorePattern]:
     """Yield the patterns in a text that counts below a folder."""
-    for line in text.splitlines():
+    for line in (each.removesuffix("\r") for each in text.split("\n")):
         if line.startswith("#") or not line.strip():
             continue
         pattern = (line if line.endswith("\\ ") else line.rstrip(" ")).removeprefix("!")
