@@ -132,8 +132,8 @@ sbom: $(READY)  ## print what the image is made of, as CycloneDX
 advisories: $(READY)  ## known flaws of what the image is made of, in a set of ADVISORIES on this machine
 	@$(MAKE) --no-print-directory --silent sbom | $(BIN)/python -m manifests.advisories '$(ADVISORIES)'
 
-image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
-	$(BIN)/pytest tests/image
+image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI; buildah for one test)
+	$(BIN)/pytest -rs tests/image
 
 bench: $(READY)  ## the figures of docs/evidence/speed.md and its charts (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m bench
