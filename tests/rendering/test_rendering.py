@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.cli import main as cli
-from webhook.documents import documents, files
+from webhook.documents import documents, files, gitignore
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
@@ -421,7 +421,7 @@ def test_a_pattern_finds_what_it_matches_within_the_steps_that_it_counts(paths: 
     here, asked = tree.Tree("/nowhere"), list[str]()
     here.__dict__["_paths"] = sorted({*paths})
 
-    def counted(part: str) -> tree.Matcher:
+    def counted(part: str) -> gitignore.Matcher:
         def fits(name: str) -> object:
             asked.append(name)
             return fnmatch.fnmatchcase(name, part) or None

@@ -311,16 +311,21 @@ def _key(value: Any, line: int) -> str:
 
 def _single(real: float) -> str:
     """Write a number as a key: the shortest text of 32 bits (sigs.k8s.io/yaml yaml.go, strconv.FormatFloat 'g')."""
-    try:
-        real = struct.unpack("f", struct.pack("f", real))[0]
-    except OverflowError:
-        real = math.copysign(math.inf, real)
+    real = _rounded(real)
     if not math.isfinite(real):
         return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}[str(real)]
     texts = (f"{real:.{digits}e}" for digits in range(9))
-    text = next(text for text in texts if struct.pack("f", float(text)) == struct.pack("f", real))
+    text = next(text for text in texts if _rounded(float(text)) == real)
     digits, exponent = len(text.partition("e")[0].strip("-").replace(".", "")), int(text.partition("e")[2])
     return text if exponent < -4 or exponent >= 6 else f"{real:.{max(digits - 1 - exponent, 0)}f}"
+
+
+def _rounded(real: float) -> float:
+    """Return the nearest number of 32 bits; Python 3.14 raises where an older one returns infinity."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", real))[0])
+    except OverflowError:
+        return math.copysign(math.inf, real)
 
 
 _TAG = "tag:yaml.org,2002:"
