@@ -49,6 +49,9 @@ def test_a_library_of_another_patch_release_is_named() -> None:
 def test_every_module_that_runs_is_there_and_has_a_subject() -> None:
     assert {name for modules in page.read().values() for name in modules} <= page.SUBJECTS.keys()
     assert all((ROOT / "tests" / "e2e" / f"{name}.py").exists() for name in page.SUBJECTS)
+    assert all(
+        f"def {test}(" in (ROOT / "tests" / "e2e" / f"{name}.py").read_text() for name, test in page.ONLY.items()
+    )
 
 
 def test_what_is_recorded_ran_on_a_pinned_version_and_skipped_only_what_is_not_served() -> None:

@@ -50,13 +50,18 @@ def run(minor: str, modules: Sequence[str]) -> int:
         environment["KUBEBUILDER_ASSETS"] = str(assets(minor))
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        files = [f"tests/e2e/{name}.py" for name in modules]
+        files = [selected(name) for name in modules]
         command = [sys.executable, "-m", "pytest", "-rs", f"--junitxml={report}", *files]
         status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         if status in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:  # a run that was cut off says nothing
             read = ElementTree.parse(report).getroot()  # noqa: S314 - pytest wrote it just now
             page.record(minor, version, recorded(read, version, f"{datetime.now(UTC):%Y-%m-%d}"))
     return status
+
+
+def selected(module: str) -> str:
+    """Name a module for pytest, or the one test of it that runs on releases."""
+    return f"tests/e2e/{module}.py" + (f"::{page.ONLY[module]}" if module in page.ONLY else "")
 
 
 def minor_of(version: str) -> str:

@@ -32,8 +32,14 @@ SUBJECTS: Mapping[str, str] = {
     "test_fallback_offered": "the fallback, whole or not at all",
     "test_fallback_alone": "the fallback without the webhook",
     "test_no_webhook": "the webhook down",
+    "test_changes": "an upgrade and a rollback",
 }
 """The modules that run on releases, each with what it tests: installation, admission, sharing, the fallback."""
+
+ONLY: Mapping[str, str] = {
+    "test_changes": "test_another_release_waits_until_validate_forgives_and_no_pod_is_judged_wrongly",
+}
+"""The one test that runs of a module. The others kill and freeze processes, which no release of Kubernetes changes."""
 
 BEGINNING = """\
 # Kubernetes releases
