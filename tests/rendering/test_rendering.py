@@ -1086,6 +1086,17 @@ def test_variables_are_those_of_the_config_map_as_a_kustomization_patches_it(che
     assert [one.name for one in report.judged if not one.verdict.allowed] == ["made"]
 
 
+@pytest.mark.parametrize("end", ["\r", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("text", ["one\n${b}", "${b}", "a ${b}"])
+def test_a_variable_with_a_line_break_that_flux_keeps_is_noted(check: Check, text: str, end: str) -> None:
+    """What follows it may be an entry of its own, or a field of the container: YAML 1.1 ends a line there."""
+    one = deploying_by("flux", "postBuild", {"substitute": {"b": f"two{end}    - three"}})
+    pod = POD.replace("image: i", f"image: i, args: [{json.dumps(text)}]")
+    assert check({"deploy/one.yaml": one, "app/pod.yaml": pod}).unfollowed == 1
+    plain = one.replace(json.dumps(end)[1:-1], " ")
+    assert check({"deploy/one.yaml": plain, "app/pod.yaml": pod}).unfollowed == 0
+
+
 def test_flux_removes_the_line_breaks_of_a_variable(check: Check) -> None:
     one = deploying_by("flux", "postBuild", {"substituteFrom": [SHOWN]})
     pod = POD.replace("image: i", SETTING.format("'${g}'"))

@@ -35,8 +35,8 @@ class Variables(NamedTuple):
         """Whether Flux may fill in a placeholder of a value otherwise than `substituted` does.
 
         It does so if a variable that no file shows takes the place of a default, or is in a key or name that decides
-        what a pod gets; by a function, such as `${a#b}`; or if the text of a variable is syntax of YAML. A key that it
-        fills in may be the sign `<<` for the fields of its value, or another key of the same map.
+        what a pod gets; by a function, such as `${a#b}`; or if the text of a variable is syntax of YAML or has a line
+        break. A key that it fills in may be the sign `<<` for the fields of its value, or another key of the same map.
         """
         if not (self.strict or self.hidden):
             return False
@@ -211,7 +211,7 @@ class _Gathered:
 
 
 def variables(value: Object, maps: Maps) -> Variables:
-    """Return the variables of a Kustomization of Flux, without their line breaks, which Flux removes."""
+    """Return the variables of a Kustomization of Flux, without their line feeds, which Flux removes."""
     spec, own = mapping(value.get("spec")), string(mapping(value.get("metadata")).get("namespace"))
     build = mapping(spec.get("postBuild"))
     found, hidden, shown, unsure = dict[str, str](), False, set[str](), set[str]()
@@ -288,6 +288,8 @@ def _filled(text: str, known: Mapping[str, str], *, strict: bool) -> _Filled:
     made = _VARIABLE.sub(fill, text)
     if made == text or not given:
         return _Filled(made)
+    if any(_BREAKS.search(each) for each in given):
+        return _Filled(made, sure=False)
     if _VARIABLE.fullmatch(text):
         return _Filled(typed(made)) if _PLAIN.fullmatch(made) else _read(made)
     quotes = any(_QUOTES.search(each) for each in given)
@@ -305,6 +307,9 @@ _KEY = re.compile(r"[A-Za-z0-9_/.-][A-Za-z0-9_/.@%+=~,-]*")
 
 _QUOTES = re.compile(r"[\"'\\]")
 """Characters that may end or change a text in quotes."""
+
+_BREAKS = re.compile("[\r\x85\u2028\u2029]")
+"""Line breaks of YAML 1.1 that Flux keeps in a variable: what follows one may be another field, or end a block."""
 
 
 def _read(text: str) -> _Filled:
