@@ -819,6 +819,8 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
                 {"name": "b", "value": "{1},c=2,d={1}"},
                 {"name": "a.b", "value": "2"},
                 {"name": "a[0]", "value": "2"},
+                {"name": "b[00]", "value": "2"},
+                {"name": "b", "value": "1\\\\,a=2"},
                 {"name": "b", "value": "2$X"},
             )
         ),
@@ -896,13 +898,15 @@ def test_helm_gets_the_parameters_of_an_application_as_argo_cd_gives_them(check:
         {"name": "limits.nvidia\\.com/gpu", "value": "2"},
         {"name": "a[0].b", "value": "x,y\\,z", "forceString": True},
         {"name": "c", "value": "{1,2}"},
+        {"name": "d", "value": "1"},
+        {"name": "e[10]", "value": "C:\\\\x\\,y"},
         {"name": "d"},
     ]
     one = deploying_by("argo", "source", {**OWN, "helm": {"parameters": parameters}})
     assert check({**WEB, "one.yaml": one}, options=Options(cached=False)).unfollowed == 0
     assert (
-        "--set limits.nvidia\\.com/gpu=2 --set-string a[0].b=x\\,y\\,z --set c={1,2} --set d= -- team chart\n"
-        in asked.read_text()
+        "--set limits.nvidia\\.com/gpu=2 --set-string a[0].b=x\\,y\\,z --set c={1,2} --set d= "
+        "--set e[10]=C:\\x\\,y -- team chart\n" in asked.read_text()  # echo writes two backslashes as one
     )
 
 

@@ -293,23 +293,25 @@ _ELSEWHERE = re.compile(r"[$*?\[]|://")
 def argo_settings(source: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
     """Return the arguments by which Argo CD gives parameters to helm, and whether it may give others.
 
-    It fills in variables, and gives them in any order (argo-cd util/helm/cmd.go, Envsubst and cleanSetParameters).
+    It fills in variables, and gives them in any order (argo-cd util/helm/cmd.go, Envsubst and cleanSetParameters). Of
+    several with one name the last one counts (reposerver/repository/repository.go, helmTemplate).
     """
-    parameters, found = mappings(mapping(source.get("helm")).get("parameters")), list[str]()
+    parameters, found = mappings(mapping(source.get("helm")).get("parameters")), dict[tuple[str, str], str]()
     names, hidden = {string(each.get("name")) for each in parameters}, False
     for each in parameters:
         name, value = string(each.get("name")), each.get("value")
         text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
         listed = text.startswith("{") and text.endswith("}")
         hidden = hidden or "$" in text or (listed and "=" in text) or not _NAME.fullmatch(name)
+        hidden = hidden or "\\\\," in text  # an escaped backslash, so helm reads another name behind the comma
         hidden = hidden or any(name[: found.start()] in names for found in _STEP.finditer(name))
         text = text if listed else re.sub(r"(?<!\\),", r"\\,", text)
-        found += ("--set-string" if each.get("forceString") else "--set", f"{name}={text}")
-    return tuple(found), hidden
+        found["--set-string" if each.get("forceString") else "--set", name] = text
+    return tuple(each for (option, name), text in found.items() for each in (option, f"{name}={text}")), hidden
 
 
-_NAME = re.compile(r"(?:[\w/@-]|\\\.|\[[0-9]+\]|\.){1,200}")
-"""A name of a parameter that names one value, in one way only. Helm also reads `a=1,b` as two names."""
+_NAME = re.compile(r"(?:[\w/@-]|\\\.|\[(?:0|[1-9][0-9]{0,5})\]|\.){1,200}")
+"""A name of a parameter that names one value, in one way only. Helm reads `a=1,b` as two names, and a[00] as a[0]."""
 
 _STEP = re.compile(r"(?<!\\)[.\[]")
 """Where a name goes one step deeper: the values of a name and of one that goes deeper depend on their order."""
