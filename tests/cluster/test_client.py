@@ -1,5 +1,6 @@
 """The client sends a request and reads its answer, whoever is behind the API server."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from kubernetes.client import ApiClient, Configuration
 
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.listening import Asked, listening
-from webhook.cluster import client, responses
+from webhook.cluster import client, responses, watch
 from webhook.cluster.client import Api, Unreachable
 from webhook.controller import reach
 from webhook.telemetry import release
@@ -32,11 +33,61 @@ def unread(api: Api, path: str) -> Any:
     return client.send(api, "GET", path, {}, preload_content=False)
 
 
-@pytest.mark.parametrize("path", ["", "/k8s/clusters/c@1?x=a@b"])
-def test_no_message_shows_the_password_of_an_address(path: str) -> None:
-    assert client.server(connected(f"https://user:p@ss@api.example:6443{path}")) == f"https://api.example:6443{path}"
-    with pytest.raises(Unreachable, match=r"^http://127\.0\.0\.1:1 does not answer: "):
-        client.ask(connected("http://user:secret@127.0.0.1:1"), "/version")
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ("https://api.example:6443/k8s/clusters/c-1?x=a", "https://api.example:6443/k8s/clusters/c-1?x=a"),
+        ("https://user:p@ss@api.example:6443/k8s", "https://api.example:6443/k8s"),
+        ("HTTP://user:secret@127.0.0.1:1", "HTTP://127.0.0.1:1"),
+        ("user:secret@127.0.0.1:1", "127.0.0.1:1"),
+        ("//user:secret@127.0.0.1:1", "//127.0.0.1:1"),
+        ("https://user:se#cret@127.0.0.1:1", "https://...@127.0.0.1:1"),
+        ("https://user:se/cret@127.0.0.1:1", "https://...@127.0.0.1:1"),
+        ("https://user:se?cret@127.0.0.1:1", "https://...@127.0.0.1:1"),
+        ("user:se//cret@127.0.0.1:1", "...@127.0.0.1:1"),
+        ("https://user:secret@api.example/k8s/clusters/c@1", "https://...@1"),
+    ],
+)
+def test_no_address_shows_a_password(given: str, seen: str) -> None:
+    assert client.server(connected(given)) == seen
+    cluster = watch.Cluster(connected(given), lambda *_, **__: None, frozenset())
+    assert "se" not in cluster._host
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("http://user:secret@127.0.0.1:1", "http://127.0.0.1:1 does not answer: Connection refused"),
+        ("https://secret:x#y@127.0.0.1:1", "https://...@127.0.0.1:1 does not answer: it is no URL of a server"),
+        ("https://user:secret/y@127.0.0.1:1", "https://...@127.0.0.1:1 does not answer: it is no URL of a server"),
+        ("secret://user@127.0.0.1:1", "secret://127.0.0.1:1 does not answer: it is no URL of a server"),
+    ],
+)
+def test_no_failure_shows_a_password(given: str, message: str) -> None:
+    with pytest.raises(Unreachable, match=f"^{re.escape(message)}$"):
+        client.ask(connected(given), "/version")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "message"),
+    [
+        ("socks5://user:secret@127.0.0.1:1", "a SOCKS proxy is not supported; name an HTTP proxy, or none"),
+        ("http://user:se#cret@127.0.0.1:1", "the address of the server or of its proxy cannot be read"),
+        ("gopher://user:secret@127.0.0.1:1", "the address of the server or of its proxy cannot be read"),
+        ("http://[::1", "the address of the server or of its proxy cannot be read"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str, message: str
+) -> None:
+    for name in ("https_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    file = kubeconfig(tmp_path, "https://api.example:6443")
+    with pytest.raises(Unreachable, match=f"^{re.escape(message)}$"):
+        client.connect(str(file))
+    with pytest.raises(Unreachable, match=f"^{re.escape(message)}$"):
+        client.of_server("https://api.example", "", {})
 
 
 @pytest.mark.parametrize("status", [100, 101, 102, 103])

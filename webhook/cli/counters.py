@@ -194,10 +194,13 @@ class _AskedPrometheus:
     """A Prometheus that is asked. Raises Unusable whenever it gives no answer that can be used."""
 
     def __init__(self, given: UsageSource, less: str = "ask for less time, or for one namespace") -> None:
-        from webhook.cluster import prometheus  # brings the client, which only a live server needs
+        from webhook.cluster import client, prometheus  # the client is slow to load, and only a live server needs it
 
         self._url = str(given.prometheus)
-        self._api: Api = prometheus.connect(self._url, given.settings)
+        try:
+            self._api: Api = prometheus.connect(self._url, given.settings)
+        except client.Unreachable as error:
+            raise self.wrong(str(error)) from error
         self._less = less
         self._one = threading.Lock()
 

@@ -9,8 +9,9 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
+from warnings import catch_warnings
 
 import urllib3
 from kubernetes import client, config
@@ -65,18 +66,40 @@ def connect(
         raise Unreachable(" ".join(str(error).split())) from error
     except Exception as error:  # the loader does not validate, and fails on other files in many ways
         raise Unreachable(f"not a kubeconfig ({type(error).__name__})") from error
-    api = client.ApiClient(settings)
+    api = _client(settings)
     api.user_agent = f"{program}/{release.known()}"
     return api
 
 
 def server(api: client.ApiClient) -> str:
-    """Return the address of a server as people may see it: without a user and password."""
-    return re.sub(r"^([^/?#]*//)[^/?#]*@", r"\1", api.configuration.host)
+    """Return the address of a server as people may see it: without a user and password.
+
+    All before the last @ may be a password. Dots stand for it if it has a `/`, `?` or `#`: it may name the server, too.
+    """
+    scheme, secret, rest = cast("re.Match[str]", _ADDRESS.fullmatch(api.configuration.host)).groups("")
+    return f"{scheme}{'...@' if _ENDS.search(secret) else ''}{rest}"
+
+
+_ADDRESS = re.compile(r"((?:[a-z][a-z0-9+.-]*:)?//)?(?:(.*)@)?(.*)", re.IGNORECASE | re.DOTALL)
+"""A scheme, what is before the last @, and the rest."""
+
+_ENDS = re.compile("[/?#]")
+"""The characters that end the part of an address with a user, a host and a port."""
+
+
+def _client(settings: client.Configuration) -> client.ApiClient:
+    """Make a client, which reads the addresses of the server and of its proxy. Raises Unreachable."""
+    try:
+        with catch_warnings(action="ignore", category=urllib3.exceptions.DependencyWarning):
+            return client.ApiClient(settings)
+    except ImportError as error:  # SOCKS needs another package
+        raise Unreachable("a SOCKS proxy is not supported; name an HTTP proxy, or none") from error
+    except ValueError as error:  # its text may have a password
+        raise Unreachable("the address of the server or of its proxy cannot be read") from error
 
 
 def of_server(url: str, authorization: str, tls: Mapping[str, str | None], *, direct: bool = False) -> client.ApiClient:
-    """Make a client of a server that is no API server. Its certificate is verified. Sends nothing.
+    """Make a client of a server that is no API server. Its certificate is verified. Sends nothing. Raises Unreachable.
 
     `authorization` is the value of the HTTP header, and `tls` has values of the client's configuration by their names.
     `direct` is whether no proxy is used, whatever the environment says.
@@ -88,7 +111,7 @@ def of_server(url: str, authorization: str, tls: Mapping[str, str | None], *, di
         setattr(settings, name, value)
     if direct:
         settings.proxy = None
-    return client.ApiClient(settings)
+    return _client(settings)
 
 
 def _kubeconfigs() -> list[Path]:
@@ -230,12 +253,14 @@ def warnings(
 
 
 def _why(error: BaseException) -> str:
-    """Return why a connection failed: the system's message, if there is one."""
+    """Return why a connection failed: the system's message, if there is one. It shows no user and no password."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
     if message := next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None):
         return message
+    if any(isinstance(cause, urllib3.exceptions.LocationValueError) for cause in causes):
+        return "it is no URL of a server"  # the error's text may have a password
     if any(isinstance(cause, (urllib3.exceptions.TimeoutError, TimeoutError)) for cause in causes):
         return "timed out"
     return " ".join(str(error).split()) or type(error).__name__

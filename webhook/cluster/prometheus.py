@@ -110,7 +110,7 @@ class Settings:
 
 
 def connect(url: str, file: str | None = None) -> client.Api:
-    """Make a client of a server with the settings in a file. Sends nothing. Raises Unusable.
+    """Make a client of a server with the settings in a file. Sends nothing. Raises Unusable and Unreachable.
 
     Requests to this machine never go through a proxy.
     """

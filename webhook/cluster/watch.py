@@ -15,7 +15,7 @@ import orjson
 from kubernetes import client
 
 from webhook.api.resources import Resource
-from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, send
+from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, send, server
 from webhook.facts import kinds
 from webhook.facts.kind import Fact, Reach
 from webhook.facts.kinds import read
@@ -140,7 +140,7 @@ class Cluster:
         self._more: dict[Resource, object] = {}
         self._after = changed
         self._log = log
-        self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # without user and password
+        self._host = urlsplit(server(api)).netloc.rpartition("@")[2]
         self._metrics = metrics
         self._heard: dict[Resource, float] = {}
         self._known: dict[Resource, dict[Name, CachedObject]] = {}
