@@ -405,7 +405,9 @@ class Access(IntEnum):
     READ_ALL = 4
 
 
-CREATING = frozenset(("FileOrCreate", "DirectoryOrCreate"))
+FOLDER = "DirectoryOrCreate"
+
+CREATING = frozenset(("FileOrCreate", FOLDER))
 """The types of hostPaths with which the kubelet makes an empty file or folder of root where there is none.
 
 A program of the node may act on such a file: systemd(1) checks every file system if there is a /forcefsck.
@@ -415,7 +417,8 @@ SOCKET_FOLDERS = ("/run/datadog",)
 """Folders in which an agent of a node has its sockets for pods: a kubelet may make one before the agent starts.
 
 Datadog's webhook mounts its folder into pods, read-only and with the type DirectoryOrCreate (datadog-agent
-pkg/clusteragent/admission/mutate/config/mutator.go).
+pkg/clusteragent/admission/mutate/config/mutator.go). A file in its place, or a folder in place of a socket, would keep
+the agent from making its sockets.
 """
 
 LINKED = ("run", "mnt", "srv")
@@ -497,9 +500,9 @@ def unknown(path: str) -> bool:
     return not _of_host(plain) and not _kept(plain) and not of_windows(path)
 
 
-def may_be_made(path: str) -> bool:
-    """Return whether a kubelet may make a file or a folder with this path, if containers only read it."""
-    return not unknown(path) or within(normal(path), SOCKET_FOLDERS)
+def may_be_made(path: str, kind: str) -> bool:
+    """Return whether a kubelet may make what a type of CREATING makes at this path, if containers only read it."""
+    return not unknown(path) or (kind == FOLDER and normal(path) in SOCKET_FOLDERS)
 
 
 def _of_host(path: str) -> bool:

@@ -123,10 +123,11 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         found = HostPath((*place, "path"), path, access, name)
         if memory:
             exposure.add("shared_memory", found)
-        created = access > Access.NOTHING and text(source, "type", place) in host_paths.CREATING
+        kind = text(source, "type", place)
+        created = access > Access.NOTHING and kind in host_paths.CREATING
         if host_paths.leads_to_gpu(path, access):
             exposure.add("host_paths", found)
-        elif created and not memory and not host_paths.may_be_made(path):
+        elif created and not memory and not host_paths.may_be_made(path, kind):
             exposure.add("created_paths", found)
 
 

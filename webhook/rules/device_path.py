@@ -20,7 +20,7 @@ Containers may write only to folders of data: those below /mnt, /media, /srv and
 /data, /scratch, /models and /nvme0, and a few others. Nodes start programs and read settings from all over /opt, /run
 and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path passes,
 unless its type is FileOrCreate or DirectoryOrCreate: the kubelet would make the file or folder that is not there.
-/run/datadog, which Datadog's webhook mounts in this way, passes too.
+/run/datadog with the type DirectoryOrCreate, which Datadog's webhook mounts, passes too.
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
 A volume of a cloud's disk, `fc` or `iscsi` in a pod names a disk, which may be one of the node's own. With it a
