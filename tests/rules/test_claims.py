@@ -157,6 +157,15 @@ def test_an_attribute_that_a_claim_derives_keeps_no_slices_apart(policy: Policy,
     assert denied(judge(policy, elsewhere)) == set()
 
 
+@pytest.mark.parametrize(("name", "denials"), [("uuid", {"multiple-slices"}), ("mine/uuid", set())])
+def test_a_derived_attribute_without_a_domain_counts_for_every_driver(
+    policy: Policy, name: str, denials: set[str]
+) -> None:
+    asked = {**request_for(SLICE), "derivedAttributes": [{"name": name, "expression": "1"}]}
+    constraints = [{"distinctAttribute": "gpu.example.com/uuid"}, {"matchAttribute": name}]
+    assert denied(judge(policy, claim(asked, asked, constraints=constraints))) == denials
+
+
 def test_an_alternative_that_derives_an_attribute_keeps_no_slices_apart(policy: Policy) -> None:
     derived = [{"name": "mine/uuid", "expression": "'1'"}]
     item = claim(request_for(SLICE), constraints=[{"distinctAttribute": "mine/uuid"}])

@@ -162,14 +162,16 @@ def _kept_apart(devices: Object, base: Path) -> Mapping[str, int]:
     """Return the first constraint that puts the devices of a request on different cards, by the request's name.
 
     An empty name stands for all requests. A constraint on an attribute that the claim itself derives keeps nothing
-    apart: its expression replaces what the driver says of a device (feature gate DRADerivedAttributes).
+    apart: its expression replaces what the driver says of a device (feature gate DRADerivedAttributes). A derived name
+    without a domain counts for every domain; Kubernetes 1.37 refuses such names.
     """
     found: dict[str, int] = {}
     derived = frozenset(_derived(devices, base))
     for index, constraint in entries(devices, "constraints", base):
         path = (*base, "constraints", index)
         attribute = text(constraint, "distinctAttribute", path)
-        if attribute.rpartition("/")[2] in UNIQUE and attribute not in derived:
+        last = attribute.rpartition("/")[2]
+        if last in UNIQUE and derived.isdisjoint((attribute, last)):
             for name in [name for _, name in texts(constraint, "requests", path)] or [""]:
                 found.setdefault(name, index)
     return found
