@@ -9,7 +9,9 @@ In a pool that shares nothing a container harms only itself, and is not judged. 
 library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc), so LD_PRELOAD and LD_AUDIT only warn
 there. So do mounts: the webhooks of Datadog and Dynatrace mount a /etc/ld.so.preload of their own into the pods that
 they trace. A mount is refused in a time-sliced pool that names a scheduler or offers another scheduler's resource, and
-in every shared pool if the policy lists `nvidia.com/gpumem` among other devices: there a library may set limits.
+in every shared pool if the policy lists `nvidia.com/gpumem` among other devices: there a library may set limits. If
+HAMi's device plugin has a default memory, pods name no `nvidia.com/gpumem`: name the pool's `scheduler`, or a mount
+only warns.
 
 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT can only narrow a limit, and pass.
 LD_LIBRARY_PATH is common, and only warns.
