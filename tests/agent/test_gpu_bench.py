@@ -377,7 +377,10 @@ def test_a_dry_run_of_all_does_each_part_and_writes_down_what_it_saw(
     assert ran.returncode == 1
 
 
-def test_one_command_installs_wheels_that_were_carried_along_and_measures(card: State, tmp_path: Path) -> None:
+def test_one_command_installs_wheels_that_were_carried_along_and_measures(
+    card: State, made: Containers, tmp_path: Path
+) -> None:
+    del made  # limits are of containers, so they need a cgroup v2
     card.set(limits=1)
     wheels, results, programs = (tmp_path / name for name in ("wheels", "results", "programs"))
     for folder in (wheels, results, programs):
