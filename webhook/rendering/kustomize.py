@@ -16,11 +16,11 @@ from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
+from webhook.documents.origins import ItemLayer, Layer
 from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.model import Object, Path
 from webhook.rendering import patching
 from webhook.rendering.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, name_of
-from webhook.rendering.origins import ItemLayer, Layer
 from webhook.rendering.tree import Tree, Unseen
 
 MAX_OBJECTS = 20_000

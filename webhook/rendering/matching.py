@@ -12,12 +12,12 @@ from webhook.api.objects import CONFIG_MAP, judges
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
+from webhook.documents.origins import Rendered
 from webhook.model import Object, Problem
 from webhook.rendering import deploying, kustomize, patching
 from webhook.rendering.building import OVER, Job
 from webhook.rendering.followed import BuiltIndex
 from webhook.rendering.model import is_whole
-from webhook.rendering.origins import Rendered
 from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import substituted
 

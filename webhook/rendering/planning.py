@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from webhook.api import unfollowed
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.objects import CONFIG_MAP
@@ -18,13 +19,13 @@ from webhook.catalog import deployer_fields
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
+from webhook.documents.origins import Rendered
 from webhook.model import Object, Path
-from webhook.rendering import charts, deploying, kustomize, matching, repositories, unfollowed
+from webhook.rendering import charts, deploying, kustomize, matching, repositories
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import Built, Kustomization, name_of
 from webhook.rendering.model import CHART, Output, deployers
-from webhook.rendering.origins import Rendered
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import Maps, reads_maps, variables

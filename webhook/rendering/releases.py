@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from webhook.api import unfollowed
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.catalog import deployer_fields
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.model import Object
-from webhook.rendering import charts, deploying, unfollowed
+from webhook.rendering import charts, deploying
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import ChartEntry

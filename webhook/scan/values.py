@@ -13,8 +13,8 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.documents.documents import Document, read
 from webhook.documents.files import Item
+from webhook.documents.origins import Layer, Rendered
 from webhook.model import Object, Path
-from webhook.rendering.origins import Layer, Rendered
 
 PLUGIN, OPERATOR = "nvidia-device-plugin", "gpu-operator"
 """The charts, which are also the namespaces in which their documentation installs them."""
