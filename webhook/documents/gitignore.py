@@ -1,4 +1,9 @@
-"""Compares paths with patterns of files such as .gitignore, as go-git does (plumbing/format/gitignore, pattern.go)."""
+"""Compares paths with patterns of files such as .gitignore, as go-git does (plumbing/format/gitignore, pattern.go).
+
+Go's filepath.Match compares a part of a pattern byte by byte, and never fits one that it cannot read. Parts with `?`, a
+backslash or a class of other characters than letters and digits are not compared here: such a pattern leaves out all
+files below its folder, or brings none back.
+"""
 
 import fnmatch
 import re
@@ -9,15 +14,22 @@ Matcher = Callable[[str], object]
 """Returns None for a name that does not fit."""
 
 
-class IgnorePattern(NamedTuple):
-    """A pattern below a folder. Its `parts` are compared with parts of a path; None is any number of folders.
+class PatternStep(NamedTuple):
+    """A part of a pattern. After `**` the first name that fits is taken: go-git does not look for another one."""
 
-    If it is not `anchored`, its only part may be any part of the path. One `of_folders` leaves out what is below a
+    after_any: bool
+    test: Matcher
+
+
+class IgnorePattern(NamedTuple):
+    """A pattern below a folder, whose `steps` are compared with parts of a path.
+
+    If it is not `anchored`, its only step may fit any part of the path. One `of_folders` leaves out what is below a
     folder, and one that `includes` brings files back.
     """
 
     folder: Sequence[str]
-    parts: Sequence[Matcher | None]
+    steps: Sequence[PatternStep]
     anchored: bool
     of_folders: bool
     includes: bool
@@ -27,35 +39,58 @@ class IgnorePattern(NamedTuple):
         if len(path) <= len(self.folder) or [*path[: len(self.folder)]] != [*self.folder]:
             return False
         own = path[len(self.folder) :]
-        names = own[:-1] if self.of_folders else own
         if not self.anchored:
-            test = self.parts[0]
-            return test is None or any(test(name) for name in names)
+            return any(self.steps[0].test(name) for name in (own[:-1] if self.of_folders else own))
         return self._leads(own)
 
     def _leads(self, path: Sequence[str]) -> bool:
-        """Whether the parts fit the first parts of a path; in steps by both lengths."""
-        ends = {0}
-        for test in self.parts:
-            if test is None:
-                ends = {*range(min(ends), len(path) + 1)} if ends else set()
-            else:
-                ends = {end + 1 for end in ends if end < len(path) and test(path[end])}
-        return any(end < len(path) or not self.of_folders for end in ends)
+        """Whether the steps fit the first parts of a path."""
+        end = 0
+        for step in self.steps:
+            names = path[end:] if step.after_any else path[end : end + 1]
+            found = next((number for number, name in enumerate(names, 1) if step.test(name)), None)
+            if found is None:
+                return False
+            end += found
+        return end > 0 and not (self.of_folders and end == len(path))
 
 
 def patterns(text: str, folder: Sequence[str] = ()) -> Iterator[IgnorePattern]:
     """Yield the patterns in a text that counts below a folder."""
     for line in (each.removesuffix("\r") for each in text.split("\n")):
-        if line.startswith("#") or not line.strip():
+        if line.startswith("#") or not line:
             continue
         pattern = (line if line.endswith("\\ ") else line.rstrip(" ")).removeprefix("!")
         bare = pattern.removesuffix("/")
-        parts = [None if part == "**" else _test(part) for part in bare.split("/") if part]
-        if parts:
-            yield IgnorePattern(folder, parts, "/" in bare, bare != pattern, line.startswith("!"))
+        of_folders, includes = bare != pattern, line.startswith("!")
+        parts = bare.split("/")
+        if len(parts) > 1 and any("**" in part and part != "**" for part in parts):
+            continue  # go-git never fits it
+        if all(len(part) <= _LONGEST and _PLAIN.fullmatch(part) for part in parts):
+            steps = _steps(parts) if len(parts) > 1 else (PatternStep(False, _test(bare)),)
+            yield IgnorePattern(folder, steps, len(parts) > 1, of_folders, includes)
+        elif not includes:
+            yield IgnorePattern(folder, (PatternStep(False, _test("*")),), False, False, False)
+
+
+_LONGEST = 255
+"""Maximum characters of a part that is compared: no name has more."""
+
+_PLAIN = re.compile(r"(?:[^\[\\?]|\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?)+\])*")
+"""A part that fits the same names in Go and in Python."""
+
+
+def _steps(parts: Sequence[str]) -> Sequence[PatternStep]:
+    """Return the steps of an anchored pattern. An empty part cancels `**`."""
+    found, after_any = list[PatternStep](), False
+    for part in parts:
+        if part in ("", "**"):
+            after_any = bool(part)
+        else:
+            found.append(PatternStep(after_any, _test(part)))
+            after_any = False
+    return tuple(found)
 
 
 def _test(part: str) -> Matcher:
-    """Return the test of a part, which Go's filepath.Match reads: it writes `^` where Python writes `!`."""
-    return re.compile(fnmatch.translate(re.sub(r"\\(.)", r"\1", part.replace("[^", "[!")))).match
+    return re.compile(fnmatch.translate(part)).match
