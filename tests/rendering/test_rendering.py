@@ -1119,6 +1119,7 @@ def test_a_name_is_what_flux_reads_of_a_variable(check: Check, variable: str) ->
 
 
 ORIGIN = '[remote "origin"]\n\turl = https://git.example/own\n'
+LOCAL = "name: web\ndependencies: [{name: lib, repository: 'file://../lib'}]\n"
 FETCHED = """\
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: GitRepository
@@ -1136,12 +1137,28 @@ spec: {url: https://git.example/own, MORE}
         ({".sourceignore": "**/k[^x]st*.yaml  "}, "", True),
         ({"app/.sourceignore": "/kustomization.yaml"}, "", True),
         ({".sourceignore": "*\n!kustomization.yaml\nkustomization.y*l"}, "", True),
+        ({".sourceignore": "kustomization.yaml\n!/**"}, "", True),
+        ({".sourceignore": "kustomization.yaml\n!/app/kustom**.yaml"}, "", True),
+        ({".sourceignore": "[!x]*ization.yaml"}, "", True),
+        ({".sourceignore": "kustomization.yaml\n!/app/[!x]*ization.yaml"}, "", True),
+        ({".sourceignore": "kustomization.yaml\n!/app/kustomization\\*"}, "", True),
+        ({".sourceignore": "kustomization.yaml\n!**/x/kustomization.yaml"}, "", True),
+        ({".sourceignore": f"kustomization.yaml\n{'a' * 70_000}\n!kustomization.yaml"}, "", True),
+        ({".sourceignore": "[" * 20_000}, "", True),
+        ({"app/.git": "gitdir: ../.git/modules/app"}, "", True),
+        ({}, "recurseSubmodules: true", True),
+        ({}, "sparseCheckout: [other]", True),
         ({}, "ignore: 'app/**'", True),
         ({}, "include: [{repository: {name: other}, toPath: app}]", True),
         ({}, "newField: true", True),
         ({".sourceignore": "kustomization.yaml/\n/kustomization.yaml\nother/\n"}, "", False),
         ({"other/.sourceignore": "*"}, "", False),
         ({".sourceignore": "/*\n!/app"}, "", False),
+        ({".sourceignore": "/*\n!/app/"}, "", False),
+        ({".sourceignore": "/*\n!/app/**\n"}, "", False),
+        ({".sourceignore": "# no texts\r\n*.md\r\ndocs/\r\n**/*.py[cod]\r\n\r\n", "app/README.md": "x"}, "", False),
+        ({".sourceignore": "*\n!**/kustomization.yaml\n!Chart.yaml\n"}, "", False),
+        ({}, "recurseSubmodules: false", False),
         ({}, "ignore: '/*\n\n  !/app\n\n  '", False),
         ({}, "interval: 1m, ref: {branch: main}", False),
     ],
@@ -1183,6 +1200,148 @@ def test_a_source_of_another_kind_is_named(check: Check, kind: str, noted: bool)
     report = check({"app/pod.yaml": POD, "one.yaml": deploying_by("flux", "sourceRef", {"kind": kind, "name": "x"})})
     told = f"Kustomization team (judged by the folder here, though its source is of the kind {kind})"
     assert any(told in note for note in report.notes) == noted
+
+
+def test_a_release_whose_chart_is_in_a_bucket_is_named(check: Check, program: Program) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one = deploying_by("release", "chart.spec.sourceRef.kind", "Bucket")
+    told = "HelmRelease team (judged by the folder here, though its source is of the kind Bucket)"
+    assert any(told in note for note in check({**WEB, "one.yaml": one}).notes)
+
+
+def fetching(more: str = "", patch: str = "", **build: Any) -> dict[str, str]:
+    """Write a Kustomization of Flux for `app`, and one for `deploy`, where its source is, with changes of that."""
+    fields = {"path": "./deploy", "sourceRef": {"kind": "GitRepository", "name": "own"}, "postBuild": build}
+    root = {"apiVersion": SPECS["flux"][0], "kind": "Kustomization", "metadata": {"name": "root", "namespace": "lab"}}
+    team = json.loads(deploying_by("flux", "sourceRef", fields["sourceRef"]))
+    team["metadata"]["namespace"] = "lab"
+    patches = [{"target": {"kind": "GitRepository"}, "patch": patch}] if patch else []
+    return {
+        "app/kustomization.yaml": "resources: [pod.yaml]\n",
+        "app/pod.yaml": POD,
+        "deploy/source.yaml": FETCHED.replace("MORE", more),
+        "deploy/kustomization.yaml": json.dumps({"resources": ["source.yaml", "team.yaml"], "patches": patches}),
+        "deploy/team.yaml": json.dumps(team),
+        "root.yaml": json.dumps({**root, "spec": fields}),
+        ".git/config": ORIGIN,
+    }
+
+
+@pytest.mark.parametrize("field", ["ignore: kustomization.yaml", "sparseCheckout: [x]", "include: [{toPath: app}]"])
+def test_a_source_counts_as_a_kustomization_patches_it(check: Check, field: str) -> None:
+    patch = FETCHED.replace("url: https://git.example/own, MORE", field)
+    assert check(fetching()).unfollowed == 0
+    assert any("Kustomization lab/team (" in note for note in check(fetching(patch=patch)).notes)
+
+
+@pytest.mark.parametrize(
+    ("ignore", "build", "noted"),
+    [
+        ("${a}", {"substitute": {"a": "/app/kustomization.yaml"}}, 1),
+        ("${a:=none}", {"substitute": {"a": "/app/kustomization.yaml"}}, 1),
+        ("${a:=none}", {"substitute": {"a": "docs"}}, 0),
+        ("${a:=none}", {"substituteFrom": [{"kind": "Secret", "name": "s"}]}, 1),
+        ("${a#x}", {"substitute": {"a": "/app/kustomization.yaml"}}, 1),
+    ],
+)
+def test_a_source_counts_with_its_variables(check: Check, ignore: str, build: dict[str, Any], noted: int) -> None:
+    assert check(fetching(f"ignore: '{ignore}'", **build)).unfollowed == noted
+
+
+def test_each_source_of_one_name_counts(check: Check) -> None:
+    """Those of several clusters stand in one repository."""
+    files, place = fetching(), {"name": "own", "namespace": "lab"}
+    for number, (metadata, more, noted) in enumerate(
+        (
+            (place, "ignore: '*.md'", 0),
+            ({**place, "namespace": "other"}, "ignore: kustomization.yaml", 0),
+            ({**place, "name": "other"}, "ignore: kustomization.yaml", 0),
+            (place, "ignore: kustomization.yaml", 1),
+        )
+    ):
+        text = FETCHED.replace("{name: own, namespace: lab}", json.dumps(metadata)).replace("MORE", more)
+        files[f"cluster-{number}.yaml"] = text
+        assert bool(check(files).unfollowed) == noted
+
+
+def test_no_second_source_makes_flux_deploy_another_repository(check: Check) -> None:
+    other = FETCHED.replace("https://git.example/own, MORE", "https://git.example/other")
+    files = fetching() | {"source.yaml": FETCHED.replace("name: own", "name: root").replace("MORE", "")}
+    files["root.yaml"] = files["root.yaml"].replace('"own"', '"root"')
+    for name in ("a.yaml", "z.yaml"):
+        assert {one.root for one in check({**files, name: other}).judged} == {"Kustomization lab/team"}
+
+
+def test_a_source_in_too_many_ways_is_noted(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repositories, "MOST_SPECS", 2)
+    files = fetching()
+    for number, noted in enumerate((False, True)):
+        files[f"{number}.yaml"] = FETCHED.replace("MORE", f"interval: {number}m")
+        assert bool(check(files).unfollowed) == noted
+
+
+def test_a_source_that_only_a_program_changes_is_noted(check: Check, program: Program) -> None:
+    files = fetching() | {"deploy/kustomization.yaml": "resources: [source.yaml, team.yaml]\nreplacements: [{}]\n"}
+    changed = FETCHED.replace("MORE", "ignore: kustomization.yaml")
+    program(f"test -e deploy && printf '%s' '{changed}' || printf '%s' '{POD}'")
+    assert any("GitRepository lab/own (as " in note for note in check(files).notes)
+
+
+def test_flux_leaves_out_files_by_patterns_of_its_own(check: Check) -> None:
+    spec = {"components": ["../fix.zip"], "ignoreMissingComponents": True}
+    files = {**fetching(), "fix.zip/kustomization.yaml": "kind: Component\nnamespace: two\n"}
+    team = json.loads(files["deploy/team.yaml"])
+    team["spec"] |= spec
+    assert check({**files, "deploy/team.yaml": json.dumps(team)}).unfollowed == 1
+    team["spec"]["components"] = ["../fix"]
+    files = {**files, "fix/kustomization.yaml": files["fix.zip/kustomization.yaml"]}
+    assert check({**files, "deploy/team.yaml": json.dumps(team)}).unfollowed == 0
+
+
+@pytest.mark.parametrize("link", ["app", "app/kustomization.yaml"])
+def test_flux_leaves_out_links(check: Check, tmp_path: Path, link: str) -> None:
+    files = fetching()
+    text = files.pop("app/kustomization.yaml")
+    files["app.d/kustomization.yaml"] = text
+    if link == "app":
+        files["app.d/pod.yaml"] = files.pop("app/pod.yaml")
+        (tmp_path / link).symlink_to("app.d")
+    else:
+        (tmp_path / "app").mkdir()
+        (tmp_path / link).symlink_to("../app.d/kustomization.yaml")
+    assert check(files).unfollowed == 1
+
+
+@pytest.mark.parametrize(
+    ("ignore", "files", "noted"),
+    [
+        ("*.tpl", {"web/templates/_names.tpl": "x"}, True),
+        ("*.tpl", {"web/charts/sub/templates/_names.tpl": "x", "web/charts/sub/Chart.yaml": "name: sub"}, True),
+        ("*.md", {"web/README.md": "x", "web/tests/t.md": "x"}, False),
+        ("*.md", {"web/README.md": "x", "web/templates/_a.tpl": "{{ .Files.Get `README.md` }}"}, True),
+        ("*.md", {"web/README.md": "x", "web/charts/sub-1.0.0.tgz": "packed"}, True),
+        ("x", {"web/picture.png": "x", "web/cloudbuild.yaml": "x"}, False),
+        ("x", {"web/templates/cloudbuild.yaml": "x"}, True),
+        ("lib", {"web/Chart.yaml": LOCAL, "lib/Chart.yaml": "name: lib", "lib/templates/_a.tpl": "x"}, True),
+        ("x", {"web/Chart.yaml": LOCAL, "lib/Chart.yaml": "name: lib", "lib/templates/_a.tpl": "x"}, False),
+    ],
+)
+def test_each_file_counts_without_which_a_chart_makes_other_objects(
+    check: Check, program: Program, ignore: str, files: dict[str, str], noted: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one = json.loads(deploying_by("release", "interval", "1m"))
+    one["metadata"]["namespace"] = "lab"
+    own = {"source.yaml": FETCHED.replace("MORE", f"ignore: '{ignore}'"), ".git/config": ORIGIN}
+    report = check({**WEB, **own, "one.yaml": json.dumps(one), **files}, options=Options(cached=False))
+    assert report.unfollowed == noted
+
+
+def test_a_pattern_of_a_generator_has_the_length_of_a_path(check: Check) -> None:
+    for paths in ("{path: 'LONG'}", "{path: d}, {path: 'LONG', exclude: true}"):
+        long = paths.replace("LONG", "[" * (tree.LONGEST_PATTERN + 1))
+        report = check({"s.yaml": SET.replace('{path: "d*"}, {path: "*"}', long), "d/pod.yaml": POD})
+        assert any("ApplicationSet s (a pattern has more than 4,096 characters)" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("kind", ["flux", "argo", "set"])

@@ -26,10 +26,7 @@ FLUX: Known = {
 }
 """Fields of the spec of a Kustomization of Flux."""
 
-GIT: Known = _all(
-    "url ref interval timeout secretRef serviceAccountName provider verify proxySecretRef ignore suspend "
-    "recurseSubmodules sparseCheckout"
-)
+GIT: Known = _all("url ref interval timeout secretRef serviceAccountName provider verify proxySecretRef ignore suspend")
 """Fields of the spec of a GitRepository of Flux."""
 
 CHART: Known = _all(

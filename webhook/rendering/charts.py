@@ -133,14 +133,25 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
     return found
 
 
-def settings_of(tree: Tree, folder: str) -> list[str]:
-    """Return the files of a chart without which it makes other objects: its values, and the names of ignored files."""
+def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
+    """Return the files of a chart, and of those that it depends on, without which it may make other objects.
+
+    Files that Helm does not read by itself count only if a template may read them, as `.Files`.
+    """
     try:
-        found = _staged(tree, folder)
+        found = _staged(tree, folder, depth)
+        inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder)]
     except Unseen:
         return []
-    names = (name for name in found if os.path.basename(name) in ("values.yaml", ".helmignore"))
-    return [path for name in sorted(names) if os.path.lexists(path := os.path.normpath(os.path.join(folder, name)))]
+    reads = any(b"Files" in data or name.endswith(".tgz") for name, data in found.items())
+    names = (name for name in found if reads or _READ.fullmatch(name))
+    own = [path for name in sorted(names) if os.path.lexists(path := os.path.normpath(os.path.join(folder, name)))]
+    charts = (path for each in inner if depth < _DEEPEST and is_chart(path := os.path.normpath(each)))
+    return [*own, *(name for path in charts for name in needed(tree, path, depth + 1))]
+
+
+_READ = re.compile(r"(?:charts/[^/]+/)*(?:Chart\.|values\.|requirements\.|\.helmignore|(?:templates|crds)/)[\s\S]*")
+"""Files of a chart that Helm reads by itself (helm pkg/chart/loader/load.go, LoadFiles)."""
 
 
 _DEEPEST = 5

@@ -18,6 +18,7 @@ from webhook.rendering import deploying, kustomize, patching
 from webhook.rendering.building import OVER, Job
 from webhook.rendering.followed import BuiltIndex
 from webhook.rendering.model import is_whole
+from webhook.rendering.repositories import GIT, SOURCES
 from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import substituted
 
@@ -67,9 +68,11 @@ def is_guessed(item: Item, job: Job) -> bool:
     kind = group_kind(substituted(made, job.variables.known, strict=job.variables.strict))
     if kind == CONFIG_MAP:
         return _SHARES in json.dumps(value)
-    deploys = kind in (deploying.FLUX, deploying.RELEASE, deploying.APPLICATION, deploying.SET)
+    deploys = kind in (deploying.FLUX, deploying.RELEASE, deploying.APPLICATION, deploying.SET, GIT, _CHART)
     return deploys or judges(*kind) or is_whole(value) or job.variables.guesses([*made.values()])
 
+
+_CHART = (SOURCES, "HelmChart")
 
 _SHARES = "sharing"
 """A part of the text of each sharing configuration."""

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from webhook.api import unfollowed
@@ -26,7 +27,7 @@ from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import Built, Kustomization, name_of
 from webhook.rendering.model import CHART, Output, deployers
-from webhook.rendering.repositories import FluxSources
+from webhook.rendering.repositories import GIT, SOURCES, FluxSources
 from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import Maps, reads_maps, variables
 
@@ -72,6 +73,9 @@ class Planner:
         self._tree, self._names, self._prefix = tree, names, prefix
         self._followed = dict[tuple[str, ...], Job]()
         self._sets = dict[str, tuple[list[Object], str]]()
+        self._fetched = list[Object]()
+        self.sources = FluxSources(())
+        """The sources of Flux in the files, and as the work makes them, once it is planned."""
         self.unread = dict[str, str]()
         """The kustomizations that are not read, with the reasons, once `kustomizations` are known."""
 
@@ -92,18 +96,14 @@ class Planner:
         for value in values:
             kind, namespace = group_kind(value), string(mapping(value.get("metadata")).get("namespace"))
             if kind == deploying.FLUX:
-                urls[kind].append(sources.url(mapping(mapping(value.get("spec")).get("sourceRef")), namespace))
+                specs = sources.specs(mapping(mapping(value.get("spec")).get("sourceRef")), namespace) or [{}]
+                urls[kind] += (string(spec.get("url")) for spec in specs[: repositories.MOST_SPECS])
             elif kind in (deploying.APPLICATION, deploying.SET):
                 named = (string(each.get("repoURL")) for each in deploying.sources_of(value) if "chart" not in each)
                 urls[deploying.APPLICATION] += (url for url in named if "{{" not in url)
         return {
             kind: repositories.known(self._tree.root, urls[kind]) for kind in (deploying.FLUX, deploying.APPLICATION)
         }
-
-    @cached_property
-    def sources(self) -> FluxSources:
-        """The sources of Flux in the files."""
-        return FluxSources((item.value for item in self.deployers), self.own[deploying.FLUX])
 
     @cached_property
     def is_of_flux(self) -> bool:
@@ -153,9 +153,10 @@ class Planner:
         raw = [item for item in self.deployers if group_kind(item.value) in _PLANNED and _is_whole(item.value)]
         planned, plan = raw, self._planned(raw)
         for _ in range(_ROUNDS):
-            made = self._made(raw, plan.jobs)
-            if [each.value for each in made] == [each.value for each in planned]:
+            made, fetched = self._made(raw, plan.jobs), self._made_sources(plan.jobs)
+            if fetched == self._fetched and [each.value for each in made] == [each.value for each in planned]:
                 break
+            self._fetched = fetched
             planned, plan = made, self._planned(made)
         return plan
 
@@ -164,11 +165,15 @@ class Planner:
 
         They are objects of charts, and those of a kustomization with fields that only the program follows.
         """
-        known = {_deployed(item.value) for item in plan.objects}
+        values = chain((item.value for item in (*plan.objects, *self.deployers)), self._fetched)
+        known, own = {*map(_deployed, values)}, self.own[deploying.FLUX]
         for output in outputs:
             for item in output.items:
                 value = item.value
-                if group_kind(value) in _PLANNED and _is_whole(value) and (key := _deployed(value)) not in known:
+                whole = group_kind(value) in _PLANNED and _is_whole(value)
+                if group_kind(value) == GIT:
+                    whole = not repositories.is_elsewhere(string(mapping(value.get("spec")).get("url")), own)
+                if whole and (key := _deployed(value)) not in known:
                     known.add(key)
                     yield f"{deploying.title(value)} (as {output.root} makes it)"
 
@@ -194,7 +199,18 @@ class Planner:
             result += made.values()
         return result
 
+    def _made_sources(self, jobs: Iterable[Job]) -> list[Object]:
+        """Return the sources of Flux as the work makes them."""
+        return [
+            matching.finished(each.rendered(job.root), job, flux=self.is_of_flux).value
+            for job in jobs
+            for each in job.found.objects
+            if group_kind(each.value)[0] == SOURCES
+        ]
+
     def _planned(self, objects: Iterable[Item]) -> Plan:
+        values = (*self._fetched, *(item.value for item in self.deployers))
+        self.sources = FluxSources(values, self.own[deploying.FLUX])
         plan, of_flux = Plan(), dict[int, Item]()
         for folder, document in self.kustomizations.items():
             for key in ("resources", "bases", "components"):
@@ -303,7 +319,7 @@ class Planner:
         if not path:
             self._without(string(spec.get("path")), root, plan)
             return None
-        if (kind := string(source.get("kind")) or _GIT) != _GIT:
+        if (kind := string(source.get("kind")) or GIT[1]) != GIT[1]:
             plan.elsewhere.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
         over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
         job = self._over(root, path, over, plan)
@@ -411,9 +427,6 @@ class Planner:
 
 _OVERRIDE = ".argocd-source"
 """The start of the name of a file that overrides a source (argo-cd reposerver/repository/repository.go)."""
-
-_GIT = "GitRepository"
-"""The kind of a source of Flux that may be this repository."""
 
 _Place = tuple[str, int, Path]
 

@@ -19,7 +19,7 @@ from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import ChartEntry
 from webhook.rendering.gaps import Gaps
 from webhook.rendering.planning import Installed, Planner
-from webhook.rendering.repositories import FluxSources
+from webhook.rendering.repositories import GIT, FluxSources
 from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import Maps
 
@@ -113,10 +113,13 @@ class Releases:
                     continue
                 named = (string(each) for each in sequence(chart_spec.get("valuesFiles")))
                 names = [
-                    *charts.settings_of(self._tree, where),
+                    *charts.needed(self._tree, where),
                     *(path for each in named if os.path.isfile(path := os.path.join(self._prefix, each.lstrip("/")))),
                 ]
                 reference, near = mapping(chart_spec.get("sourceRef")), string(metadata.get("namespace"))
+                if (kind := string(reference.get("kind"))) != GIT[1]:
+                    words = f"judged by the folder here, though its source is of the kind {kind}"
+                    self._gaps.elsewhere.append(f"{root} ({words})")
                 self._note(root, sources.unlike(reference, near, self._tree, names))
             if chart_spec.get("valuesFiles"):
                 found, hidden = list[bytes](), True

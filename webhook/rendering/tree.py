@@ -16,6 +16,9 @@ MAX_READ = 256 * 2**20
 """Bytes of all files of one rendering: more are refused."""
 
 
+LONGEST_PATTERN = 4096
+"""Maximum characters of a pattern of a generator, as of a path: a longer one is refused."""
+
 MAX_LOOKS = 20_000_000
 """How often the patterns of all generators may compare one of their parts with a part of a path."""
 
@@ -202,7 +205,9 @@ def _is_hidden(path: str) -> bool:
 
 
 def matcher(pattern: str) -> Matcher:
-    """Return a function that compares names with a pattern. The pattern is compiled only once, unlike by fnmatch."""
+    """Return a function that compares names with a pattern, which is compiled only once. Raises Unseen."""
+    if len(pattern) > LONGEST_PATTERN:
+        raise Unseen(f"a pattern has more than {LONGEST_PATTERN:,} characters")
     return re.compile(fnmatch.translate(pattern)).match
 
 
