@@ -17,18 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.cli import main as cli
-from webhook.documents import documents, files, gitignore
+from webhook.documents import documents, files, gitignore, results_cache
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.rendering import (
+    charts,
     deploying,
     followed,
     kustomize,
     programs,
     rendering,
     repositories,
-    results_cache,
     tree,
     variables,
 )
@@ -389,6 +389,95 @@ spec:
   generators: [{git: {directories: [{path: "d*"}, {path: "*"}]}}]
   template: {metadata: {name: a}, spec: {source: {path: "{{path}}", helm: {values: "VALUES"}}}}
 """
+
+
+ASIDE = "[{op: add, path: /spec/runtimeClassName, value: aside}]"
+
+
+@pytest.mark.parametrize(
+    ("own", "field", "changes", "noted"),
+    [
+        ("namespace: lab", "patches", [{"target": {"kind": "Pod", "namespace": "lab"}, "patch": ASIDE}], True),
+        ("namePrefix: a-", "patches", [{"target": {"kind": "Pod", "name": "a-made"}, "patch": ASIDE}], True),
+        ("labels: [{pairs: {a: b}}]", "patches", [{"target": {"labelSelector": "a=b"}, "patch": ASIDE}], True),
+        (f"patchesJson6902: [{{target: {{kind: Pod}}, patch: '{ASIDE}'}}]", "patches", [{"patch": "OTHER"}], True),
+        (f"patches: [{{target: {{kind: Pod}}, patch: '{ASIDE}'}}]", "components", ["../more"], True),
+        ("replacements: [{path: r.yaml}]", "patches", [{"target": {"kind": "Pod"}, "patch": ASIDE}], True),
+        ("helmCharts: [{name: web}]", "components", ["../more"], True),
+        ("", "patches", [{"target": {"kind": "Pod", "namespace": "lab"}, "patch": ASIDE}], False),
+        ("namespace: lab", "patches", [{"target": {"kind": "Pod", "name": "made"}, "patch": ASIDE}], False),
+        ("namePrefix: a-", "patches", [{"target": {"kind": "Pod", "name": "made"}, "patch": ASIDE}], False),
+        (f"patches: [{{target: {{kind: Pod}}, patch: '{ASIDE}'}}]", "patches", [{"patch": "OTHER"}], False),
+        ("namespace: lab\ncomponents: [../more]", "components", ["../more"], False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["flux", "argo"])
+def test_changes_that_apply_before_those_of_their_folder_are_noted(
+    check: Check, own: str, field: str, changes: list[Any], noted: bool, kind: str
+) -> None:
+    """Flux and Argo CD write them into its kustomization, which applies its fields in an order of its own."""
+    folder, other = "app" if kind == "flux" else "web", ASIDE.replace("aside", "other")
+    changes = [{"target": {"kind": "Pod"}, "patch": other} if each == {"patch": "OTHER"} else each for each in changes]
+    one = deploying_by(kind, field if kind == "flux" else f"source.kustomize.{field}", changes)
+    more = f"kind: Component\npatches: [{{target: {{kind: Pod}}, patch: '{other}'}}]\n"
+    report = check(
+        {
+            f"{folder}/kustomization.yaml": f"resources: [pod.yaml]\n{own}\n",
+            f"{folder}/pod.yaml": POD.replace(", namespace: lab", ""),
+            "more/kustomization.yaml": more,
+            "r.yaml": "",
+            "one.yaml": one,
+        }
+    )
+    assert any("its changes apply before others" in note for note in report.notes) == noted
+    assert report.unfollowed >= noted
+
+
+@pytest.mark.parametrize(
+    ("generator", "made", "noted"),
+    [
+        ("directories: [{path: 'd/*'}, {path: 'd*', exclude: true}]", True, False),
+        ("directories: [{path: 'd/*'}, {path: 'd/*', exclude: true}]", False, False),
+        ("directories: [{path: 'd/[^x]*'}]", False, True),
+        ("directories: [{path: 'd/*'}, {path: '.github', exclude: true}]", True, False),
+        ("files: [{path: '*/config.yaml'}]", True, False),
+        ("files: [{path: 'd/.x/config.yaml'}]", False, True),
+        ("files: [{path: '**/*.yml'}]", True, True),
+    ],
+)
+def test_generators_read_patterns_as_argo_does(check: Check, generator: str, made: bool, noted: bool) -> None:
+    text = SET.replace('directories: [{path: "d*"}, {path: "*"}]', generator)
+    files = {"d/one/config.yaml": "a: b", "d/one/a.yml": "a: b", "d/one/.x.yml": "a: b"}
+    report = check({"s.yaml": text, "d/one/pod.yaml": POD, **files})
+    assert any(one.root == "Application a" for one in report.judged) == made
+    assert (report.unfollowed > 0) == noted
+
+
+def test_hidden_files_that_are_deployed_are_noted(check: Check) -> None:
+    pods = {"app/pod.yaml": POD, "app/.x.yaml": POD, "web/pod.yaml": POD, "web/.x.yaml": POD}
+    for kind in ("flux", "argo"):
+        report = check({**pods, "one.yaml": deploying_by(kind, "interval" if kind == "flux" else "project", "")})
+        assert report.unfollowed == 1
+        assert any("the hidden file" in note for note in report.notes)
+    assert check({"one.yaml": deploying_by("flux", "path", ".")}).unfollowed == 1
+    own = {"app/kustomization.yaml": "resources: [pod.yaml]"}
+    assert check({**own, "one.yaml": deploying_by("flux", "interval", "")}).unfollowed == 0
+
+
+def test_hidden_files_that_a_template_may_read_are_noted(check: Check, program: Program) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    reading = {"web/templates/a.yaml": '{{ .Files.Get ".x/pod.txt" }}', "web/.gitignore": "x"}
+    assert check({**WEB, **reading, "one.yaml": deploying_by("release", "interval", "1m")}).unfollowed == 0
+    report = check({"web/.x/pod.txt": "x"}, options=Options(cached=False))
+    assert any("(the hidden file web/.x/pod.txt)" in note for note in report.notes)
+
+
+def test_a_packed_dependency_counts_before_its_folder(check: Check) -> None:
+    check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": LOCAL, "web/charts/lib-more-1.0.0.tgz": "x"})
+    here = str(Path.cwd())
+    assert "charts/lib/Chart.yaml" in charts._staged(tree.Tree(here), "web")
+    Path("web/charts/lib-1.0.0.tgz").write_text("x")
+    assert "charts/lib/Chart.yaml" not in charts._staged(tree.Tree(here), "web")
 
 
 def test_generators_that_look_at_too_many_paths_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence
+from webhook.documents import results_cache
 from webhook.model import Object
-from webhook.rendering import charts, kustomize, programs, results_cache
+from webhook.rendering import charts, kustomize, programs
 from webhook.rendering.followed import ChartObjects, Followed, Kustomization
 from webhook.rendering.model import Options
 from webhook.rendering.tree import Tree, Unseen

@@ -13,11 +13,11 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, string
-from webhook.documents import files
+from webhook.documents import files, results_cache
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
 from webhook.model import Path, Problem, immutable
-from webhook.rendering import programs, results_cache
+from webhook.rendering import programs
 from webhook.rendering.kustomize import is_namespaced
 from webhook.rendering.model import CHART
 from webhook.rendering.patching import placed
@@ -124,7 +124,8 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
                 found[os.path.relpath(path, folder)] = tree.data(path)
     if depth < _DEEPEST:
         for name, url in _local(tree, folder):
-            if not any(path.startswith(f"charts/{name}/") for path in found):
+            packed = re.compile(rf"charts/{re.escape(name)}(?:/|-v?\d[^/]*\.tgz$)")
+            if not any(map(packed.match, found)):  # Helm and Flux take what is there
                 inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
                 if is_chart(inner):
                     tree.checked(inner)
@@ -153,6 +154,31 @@ def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
 _READ = re.compile(r"(?:charts/[^/]+/)*(?:Chart\.|values\.|requirements\.|\.helmignore|(?:templates|crds)/)[\s\S]*")
 """Files of a chart that Helm reads by itself (helm pkg/chart/loader/load.go, LoadFiles)."""
 
+
+def unread(tree: Tree, folder: str) -> str:
+    """Return a hidden file of a chart, if a template may read it as `.Files`; empty if none is."""
+    try:
+        reads = any(b"Files" in data for name, data in _staged(tree, folder).items() if "templates/" in name)
+        inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder) if reads]
+    except Unseen:
+        return ""
+    for top in (folder, *map(os.path.normpath, inner)) if reads else ():
+        for at, folders, names in os.walk(top):
+            folders[:] = sorted({*folders} - _OWN)
+            found = [os.path.normpath(os.path.join(at, name)) for name in sorted({*names} - _OWN)]
+            if hidden := [each for each in found if "/." in each.removeprefix(top)]:
+                return hidden[0]
+    return ""
+
+
+_OWN = frozenset(
+    (
+        *(".git", ".github", ".gitlab", ".hg", ".svn", ".bzr", ".idea", ".vscode", ".project", ".DS_Store", ".keep"),
+        *(".gitignore", ".gitattributes", ".gitkeep", ".helmignore", ".editorconfig", ".pre-commit-config.yaml"),
+        *(".prettierrc", ".prettierignore", ".yamllint", ".yamllint.yaml"),
+    )
+)
+"""Hidden files and folders of programs other than Helm."""
 
 _DEEPEST = 5
 """Maximum length of a chain of charts in which each depends on the next by a path."""

@@ -17,8 +17,9 @@ from webhook.model import Object
 from webhook.rendering import charts, kustomize
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
-from webhook.rendering.tree import Tree, Unseen, matcher
+from webhook.rendering.tree import Tree, Unseen, fits, matcher
 from webhook.rendering.variables import Maps
+from webhook.text.words import shown
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
@@ -159,11 +160,12 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
     template, made = mapping(spec.get("template")), list[Object]()
     weight = 1 + len(json.dumps(template)) // _WEIGHT
     for generator in mappings(spec.get("generators")):
+        sets, unread = list[Mapping[str, str]](), ""
         try:
             most = max(0, kustomize.MAX_ALL_OBJECTS - tree.followed) // weight + 1  # one too many
-            sets = list(islice(_parameters(generator, tree, prefix), most))
+            sets.extend(islice(_parameters(generator, tree, prefix), most))
         except Unseen as error:
-            return made, str(error)
+            unread, sets = str(error), sets if error.outside else []
         tree.followed += weight * len(sets)
         if tree.followed > kustomize.MAX_ALL_OBJECTS:
             return made, "too many"
@@ -173,6 +175,8 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
         for parameters in sets:
             whole = {**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}
             made.append(_filled(whole, parameters, of_go=spec.get("goTemplate") is True))
+        if unread:
+            return made, unread
     return made, ""
 
 
@@ -184,28 +188,48 @@ _WEIGHT = 4096
 
 
 def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterator[Mapping[str, str]]:
+    """Yield the parameters of a generator. Raises Unseen, at the end for a file that cannot be read.
+
+    Argo CD compares folders by Go's path.Match, and gives the patterns of files to `git ls-files`, whose `*` fits a
+    slash too (argo-cd applicationset/generators/git.go, filterApps; util/git/client.go, LsFiles).
+    """
     for element in mappings(mapping(generator.get("list")).get("elements")):
         yield _flat(element)
     git = mapping(generator.get("git"))
     more = _flat({"values": mapping(git.get("values"))})
     directories = mappings(git.get("directories"))
+    for each in (*directories, *mappings(git.get("files"))):
+        if (_ODD_EXCLUDED if each.get("exclude") else _ODD).search(string(each.get("path"))):
+            raise Unseen(f"the pattern {shown(string(each.get('path')))} of a generator")
     if directories:
         wanted = [string(each.get("path")) for each in directories if not each.get("exclude")]
-        excluded = [matcher(string(each.get("path"))) for each in directories if each.get("exclude")]
+        patterns = [string(each.get("path")).split("/") for each in directories if each.get("exclude")]
+        excluded = [[matcher(part) for part in parts] for parts in patterns]
         paths = (path for pattern in wanted for path in tree.matching(pattern))
         for path in (path for path in paths if os.path.isdir(os.path.join(tree.root, path))):
-            tree.look(len(excluded))
-            if not any(fits(path) for fits in excluded):
+            tree.look(sum(map(len, excluded)))
+            if not any(fits(path.split("/"), tests) for tests in excluded):
                 yield {**_of_path(path), **more}
+    unread: Unseen | None = None
     for each in mappings(git.get("files")):
-        for path in tree.matching(string(each.get("path"))):
+        for path in tree.matching(string(each.get("path")), across=True):
             try:
                 documents = tree.documents(os.path.join(prefix, path))
-            except Unseen:
+            except Unseen as error:
+                unread = error
                 continue
             for document in documents:
                 for found in document.value if isinstance(document.value, list) else [document.value]:
                     yield {**_flat(mapping(found)), **_of_path(os.path.dirname(path)), **more}
+    if unread:
+        raise unread
+
+
+_ODD_EXCLUDED = re.compile(r"[{\\]|\[[!^]")
+"""What Go and Git read otherwise than Python does in a pattern, or in some releases of Argo CD only."""
+
+_ODD = re.compile(rf"{_ODD_EXCLUDED.pattern}|(?:^|/)\.[^./]")
+"""The same, and a part of a hidden name."""
 
 
 def _of_path(path: str) -> Mapping[str, str]:

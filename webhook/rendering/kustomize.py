@@ -5,6 +5,7 @@ kusttarget_configplugin.go for their order.
 """
 
 import copy
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -94,6 +95,52 @@ def follow_over(
     except _TooLarge as error:
         found.too_large.append(str(error))
     return found
+
+
+def is_reordered(tree: Tree, over: Kustomization) -> bool:
+    """Whether changes of Flux or Argo CD have another effect in the kustomization of a folder than over it.
+
+    Both write their fields into the folder's own kustomization, whose fields apply in the order of kustomize: first the
+    components, then patches, then the namespace and the like (fluxcd/pkg kustomize/kustomize_generator.go, WriteFile;
+    argo-cd util/kustomize/kustomize.go, Build).
+    """
+    name, changes = tree.kustomization(over.folder), {key: over.value[key] for key in _ADDED if over.value.get(key)}
+    try:
+        own = mapping(tree.first(name).value) if name and changes else {}
+    except Unseen:
+        return False
+    own = {key: each for key, each in own.items() if each and key != "images"}
+    if own.keys() <= _UNORDERED:
+        return False
+    if not own.keys() <= FOLLOWED or ("helmCharts" in own and "components" in changes):
+        return True
+    namespace, counted = string(over.value.get("namespace")), tree.followed
+    inside = {**own, **{key: [*sequence(own.get(key)), *sequence(each)] for key, each in changes.items()}}
+    inside["namespace"] = namespace or string(own.get("namespace"))
+    results = list[list[str]]()
+    try:
+        for layers in ([inside], [own, {**changes, "namespace": namespace}]):
+            follower, built, above = _Follower(tree, Followed(), {}), list[Built](), [os.path.normpath(over.folder)]
+            for value in layers:
+                one = Kustomization(over.folder, value, Document(name, 0, value, 1, Source("", 1)))
+                paths = [*sequence(value.get("resources")), *sequence(value.get("bases"))]
+                built += (
+                    each for path in paths if isinstance(path, str) for each in follower.resource(path, one, above)
+                )
+                built = follower.transformed(one, built, above)
+            results.append(sorted(json.dumps(each.value, sort_keys=True) for each in built))
+    except (Unseen, _TooLarge):
+        return True
+    finally:
+        tree.followed = counted
+    return results[0] != results[1]
+
+
+_ADDED = ("components", "patchesStrategicMerge", "patches", "patchesJson6902")
+"""Fields of Flux and Argo CD whose effect depends on the other fields of a kustomization."""
+
+_UNORDERED = frozenset(("apiVersion", "kind", "metadata", "buildMetadata", "sortOptions", "resources", "bases"))
+"""Fields that apply before all others, in any case."""
 
 
 def is_namespaced(value: Object) -> bool:

@@ -30,6 +30,7 @@ from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.repositories import GIT, SOURCES, FluxSources
 from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import Maps, reads_maps, variables
+from webhook.text.words import shown
 
 Installed = tuple[Release, Item | None]
 """A chart with its values, and the object that installs it, if there is one."""
@@ -73,7 +74,7 @@ class Planner:
         self._tree, self._names, self._prefix = tree, names, prefix
         self._followed = dict[tuple[str, ...], Job]()
         self._sets = dict[str, tuple[list[Object], str]]()
-        self._fetched = list[Object]()
+        self._fetched, self._reordered = list[Object](), dict[tuple[str, str], bool]()
         self.sources = FluxSources(())
         """The sources of Flux in the files, and as the work makes them, once it is planned."""
         self.unread = dict[str, str]()
@@ -326,7 +327,17 @@ class Planner:
         names = sorted(filter(None, map(self._tree.kustomization, job.found.folders)))
         if reason := self.sources.unlike(source, own, self._tree, names):
             plan.hidden.append(f"{root} ({reason})")
+        if self._is_reordered(over):
+            plan.hidden.append(f"{root} ({_REORDERED})")
+        if not self._tree.kustomization(path) and (name := self._tree.hidden(path)):
+            plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
         return job
+
+    def _is_reordered(self, over: Kustomization) -> bool:
+        key = over.folder, json.dumps(over.value, sort_keys=True)
+        if key not in self._reordered:
+            self._reordered[key] = kustomize.is_reordered(self._tree, over)
+        return self._reordered[key]
 
     def _folder(self, path: str) -> str:
         """Return a folder of the repository; empty if it is none, or has a placeholder."""
@@ -395,9 +406,14 @@ class Planner:
                 plan.releases.append((Release(where, root, name, namespace, tuple(values), settings), item))
                 continue
             over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
+            if not directory and self._is_reordered(over):
+                plan.hidden.append(f"{root} ({_REORDERED})")
             plain = None
             if directory or not (self._tree.kustomization(where) or source.get("kustomize")):
                 plain = self._tree.plain(where, recurse=bool(directory.get("recurse")))
+                name = self._tree.hidden(where)
+                if name and (directory.get("recurse") or os.path.dirname(name) == where):
+                    plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
             plan.jobs.append(self._over(root, where, over, plan, plain)._replace(default=namespace))
 
     def _installs(self, folder: str, source: Mapping[str, Any]) -> bool:
@@ -424,6 +440,8 @@ class Planner:
                     return os.path.join(at, each)
         return ""
 
+
+_REORDERED = "its changes apply before others of the folder's kustomization, and are judged after these"
 
 _OVERRIDE = ".argocd-source"
 """The start of the name of a file that overrides a source (argo-cd reposerver/repository/repository.go)."""

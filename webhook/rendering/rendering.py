@@ -10,11 +10,11 @@ from threading import Lock
 from typing import Any
 
 from webhook.api.fields import group_kind
-from webhook.documents import files
+from webhook.documents import files, results_cache
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
 from webhook.model import Problem
-from webhook.rendering import charts, deploying, matching, programs, results_cache
+from webhook.rendering import charts, deploying, matching, programs
 from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.followed import ChartEntry
@@ -242,6 +242,8 @@ class _Run:
                 if item is not None and data != _NOT_VENDORED and programs.helm():
                     self._result.unfollowed.append(release.root)
                 continue
+            if isinstance(release.chart, str) and (name := charts.unread(self._tree, release.chart)):
+                self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
             items, wrong = charts.items(self._tree, data, release)
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
             if isinstance(release.chart, str):

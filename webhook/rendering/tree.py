@@ -67,8 +67,9 @@ class Tree:
         self._bytes = 0
         self._documents: dict[str, list[Document] | Unseen] = {}
         self._firsts: dict[str, Document | Problem | None] = {}
-        self._matching: dict[str, list[str]] = {}
+        self._matching: dict[tuple[str, bool], list[str]] = {}
         self._folders: dict[str, str | None] = {}
+        self._hidden: dict[str, str] = {}
         self._looked = 0
 
     def checked(self, name: str) -> str:
@@ -169,6 +170,17 @@ class Tree:
                 if name.lower().endswith((".yaml", ".yml")) and not name.startswith("."):
                     yield os.path.normpath(os.path.join(at, name))
 
+    def hidden(self, folder: str) -> str:
+        """Return a hidden file that Flux and Argo CD apply from a folder without kustomizations; empty if none is."""
+        if folder not in self._hidden:
+            found = (each for each in files.hidden([folder]) if not self._built(os.path.dirname(each) or ".", folder))
+            self._hidden[folder] = next(found, "")
+        return self._hidden[folder]
+
+    def _built(self, folder: str, top: str) -> bool:
+        """Whether a folder, or one above it and below another, has a kustomization."""
+        return folder != top and (bool(self.kustomization(folder)) or self._built(os.path.dirname(folder) or ".", top))
+
     @cached_property
     def _paths(self) -> list[str]:
         """All paths in the repository, in order; no link is followed, and no hidden folder is read."""
@@ -188,15 +200,20 @@ class Tree:
         if self._looked > MAX_LOOKS:
             raise Unseen(f"the patterns are compared more than {MAX_LOOKS:,} times")
 
-    def matching(self, pattern: str) -> list[str]:
-        """Return the paths that fit a pattern, in which `**` is any number of folders. Raises Unseen."""
-        if pattern not in self._matching:
+    def matching(self, pattern: str, *, across: bool = False) -> list[str]:
+        """Return the paths that fit a pattern, in which `**` is any number of folders. Raises Unseen.
+
+        With `across`, they are files, and `*` may fit a slash too.
+        """
+        key = pattern, across
+        if key not in self._matching:
             parts = os.path.normpath(pattern).split("/")
-            self.look(self._parts * len(parts))
-            tests = [None if part == "**" else matcher(part) for part in parts]
-            self._matching[pattern] = [path for path in self._paths if _fits(path.split("/"), tests)]
-        self.look(len(self._matching[pattern]))
-        return self._matching[pattern]
+            self.look(self._parts * len(parts) * (1 + across))
+            tests, whole = [None if part == "**" else matcher(part) for part in parts], matcher(pattern)
+            found = [path for path in self._paths if fits(path.split("/"), tests) or (across and whole(path))]
+            self._matching[key] = [each for each in found if not (across and os.path.isdir(f"{self.root}/{each}"))]
+        self.look(len(self._matching[key]))
+        return self._matching[key]
 
 
 def _is_hidden(path: str) -> bool:
@@ -211,7 +228,7 @@ def matcher(pattern: str) -> Matcher:
     return re.compile(fnmatch.translate(pattern)).match
 
 
-def _fits(path: Sequence[str], tests: Iterable[Matcher | None]) -> bool:
+def fits(path: Sequence[str], tests: Iterable[Matcher | None]) -> bool:
     """Whether a path fits a pattern, in which None is any number of folders; in steps by both lengths."""
     fits = [True, *(False for _ in path)]
     for test in tests:

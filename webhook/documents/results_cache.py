@@ -17,7 +17,7 @@ LARGEST = 256 * 2**20
 def folder() -> Path:
     """Return the folder of the cache: `slicewarden/render` below $XDG_CACHE_HOME, or below ~/.cache."""
     above = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(above if os.path.isabs(above) else Path.home() / ".cache") / "slicewarden" / "render"
+    return Path(above if Path(above).is_absolute() else Path.home() / ".cache") / "slicewarden" / "render"
 
 
 def key(parts: Iterable[bytes]) -> str:
@@ -60,7 +60,7 @@ def put(name: str, data: bytes) -> None:
             return
         with tempfile.NamedTemporaryFile(dir=at, prefix=".", delete=False) as file:
             file.write(zlib.compress(data, 1))
-        os.replace(file.name, at / name)
+        Path(file.name).replace(at / name)
     except (OSError, RuntimeError):
         return
 
@@ -76,7 +76,7 @@ def trim() -> None:
         if left <= LARGEST:
             return
         try:
-            os.unlink(path)
+            Path(path).unlink()
         except OSError:
             continue
         left -= size
