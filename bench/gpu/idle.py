@@ -31,7 +31,7 @@ SETTLE, WAIT, LOOP, TOGETHER, BEATS = 2.0, 2.5, 2.5, 3.5, 10.0
 """Seconds: before the first look at new programs, of one that waits, of one loop, of all loops, of short kernels."""
 LINGER = 12.0
 """Seconds within which a program that has ended its work should no longer be seen in use."""
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds after which a program that does not answer is killed."""
 MIB = 128
 """What each program takes. Copies need as much."""

@@ -328,7 +328,7 @@ def argo_settings(source: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
         listed = text.startswith("{") and text.endswith("}")
         hidden = hidden or "$" in text or (listed and "=" in text) or not _NAME.fullmatch(name)
         hidden = hidden or "\\\\," in text  # an escaped backslash, so helm reads another name behind the comma
-        hidden = hidden or any(name[: found.start()] in names for found in _STEP.finditer(name))
+        hidden = hidden or any(name[: step.start()] in names for step in _STEP.finditer(name))
         text = text if listed else re.sub(r"(?<!\\),", r"\\,", text)
         found["--set-string" if each.get("forceString") else "--set", name] = text
     return tuple(each for (option, name), text in found.items() for each in (option, f"{name}={text}")), hidden

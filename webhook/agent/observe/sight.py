@@ -136,9 +136,9 @@ def _doubtful(card: CardUse, rows: Iterable[ContainerRow]) -> bool:
 def _used(reading: CardReading) -> bool:
     """Whether anything used a card. Then no container with a process there has certainly been idle.
 
-    NVML assigns all use to one process, which last had the SMs. While a process only copied to an H200, another one,
-    which waited, had 99 percent and the process that copied had none. Short kernels next to long ones had none either
-    (docs/evidence/gpu.md, driver 580).
+    NVML assigns use to the process that had the SMs last. While one process copied to an H200, NVML showed 0 percent
+    for it, and 99 for another one, which waited. Short kernels next to long ones had 0, too (docs/evidence/gpu.md,
+    driver 580).
     """
     return bool(reading.busy) or any(each.sm or each.other for each in reading.processes)
 
