@@ -11,7 +11,7 @@ from bench import tables
 from bench.decision import FACTS, POLICY
 from bench.processes import cost
 from bench.runs import Figure, figure
-from webhook.rendering import programs
+from webhook.repository import programs
 
 BASES, OVERLAYS, CHARTS = 100, 2, 100
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support import layouts
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import programs as renderers
+from webhook.repository import programs as renderers
 
 
 @pytest.mark.parametrize("name", layouts.names())

@@ -17,23 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.cli import main as cli
-from webhook.documents import documents, files, gitignore, results_cache
+from webhook.documents import documents, files, gitignore
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.kustomize import followed, following
 from webhook.model import Object
-from webhook.rendering import (
-    charts,
-    deploying,
-    followed,
-    kustomize,
-    programs,
-    rendering,
-    repositories,
-    tree,
-    variables,
-)
+from webhook.rendering import charts, deploying, rendering, repositories, variables
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
+from webhook.repository import programs, results_cache, tree
 from webhook.scan import batches
 from webhook.scan.results import Report
 
@@ -525,7 +517,7 @@ def test_a_pattern_finds_what_it_matches_within_the_steps_that_it_counts(paths: 
 
 
 def test_generators_end_at_the_first_application_too_many(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", 2)
+    monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 2)
     paths, of_path = list[str](), deploying._of_path
 
     def noted(path: str) -> Mapping[str, str]:
@@ -542,7 +534,7 @@ def test_generators_end_at_the_first_application_too_many(check: Check, monkeypa
 def test_generators_make_a_bounded_amount_of_applications(
     check: Check, monkeypatch: pytest.MonkeyPatch, text: str, most: int
 ) -> None:
-    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", most)
+    monkeypatch.setattr(following, "MAX_ALL_OBJECTS", most)
     report = check({"s.yaml": SET.replace("VALUES", text), **{f"d{each}/pod.yaml": POD for each in range(3)}})
     assert {one.root for one in report.judged} == {""}
     assert any("ApplicationSet s (too many)" in note for note in report.notes)
@@ -712,13 +704,13 @@ def test_a_patch_may_select_what_is_not_seen(check: Check, more: str) -> None:
 
 
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kustomize, "MAX_LOOKS", 1)
+    monkeypatch.setattr(following, "MAX_LOOKS", 1)
     assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: its patches look at more than 1 objects"]
 
 
 @pytest.mark.parametrize("fields", ["resources: [../base]\n", "resources: [c.yaml]\ngenerators: [../base]\n"])
 def test_many_roots_of_the_same_base_end(check: Check, monkeypatch: pytest.MonkeyPatch, fields: str) -> None:
-    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", 50)
+    monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 50)
     base = {f"base/{each}.yaml": POD.replace("made", f"made-{each}") for each in range(9)}
     names = ", ".join(f"{each}.yaml" for each in range(9))
     roots = {f"r{each}/kustomization.yaml": fields for each in range(9)}
@@ -1015,7 +1007,7 @@ def test_a_release_whose_chart_is_refused_is_not_judged(
 
 
 def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kustomize, "MAX_ALL_OBJECTS", 50)
+    monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 50)
     one = deploying_by("argo", "source", {**OWN, "path": "many"})
     text = "\n---\n".join(one.replace('"team"', f'"team-{number}"') for number in range(9))
     pods = {f"many/{number}.yaml": POD.replace("made", f"made-{number}") for number in range(9)}
@@ -1727,7 +1719,7 @@ def test_the_texts_of_patches_are_read_as_they_stand(check: Check, monkeypatch: 
         lengths.append(len(text))
         return documents.read(text, *more)
 
-    monkeypatch.setattr("webhook.rendering.kustomize.read", read)
+    monkeypatch.setattr("webhook.kustomize.following.read", read)
     text = "[{op: add, path: /metadata/labels, value: {a: b}}]"
     entry = f"- target: {{kind: Pod}}\n  patch: '{text}'\n"
     check({"a/kustomization.yaml": f"resources: [pod.yaml]\npatches:\n{entry * 50}", "a/pod.yaml": POD})

@@ -301,8 +301,8 @@ def test_a_rendered_object_stands_in_its_template(check: Check, helm: Callable[[
 def test_a_chart_that_cannot_be_rendered_is_an_error_if_it_is_named(
     check: Check, helm: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr("webhook.rendering.programs.MAX_FILE", 1000)
-    monkeypatch.setattr("webhook.rendering.programs.SECONDS", 0.2 if "sleep" in script else 9)
+    monkeypatch.setattr("webhook.repository.programs.MAX_FILE", 1000)
+    monkeypatch.setattr("webhook.repository.programs.SECONDS", 0.2 if "sleep" in script else 9)
     helm(script)
     report = check(CHART)
     assert report.problems == ()
@@ -315,7 +315,7 @@ def test_a_chart_that_cannot_be_rendered_is_an_error_if_it_is_named(
 def test_a_helm_that_does_not_start_is_an_error(
     check: Check, helm: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.rendering.programs._apart", tuple)
+    monkeypatch.setattr("webhook.repository.programs._apart", tuple)
     helm("")
     (tmp_path / ".bin" / "helm").write_bytes(b"\0")
     (problem,) = check(CHART, "my charts/a").problems

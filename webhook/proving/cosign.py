@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from webhook.rendering import programs
+from webhook.repository import programs
 from webhook.text.words import line
 
 SECONDS = 180

@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence
-from webhook.documents import results_cache
+from webhook.kustomize import following
+from webhook.kustomize.followed import ChartObjects, Followed, Kustomization
 from webhook.model import Object
-from webhook.rendering import charts, kustomize, programs
-from webhook.rendering.followed import ChartObjects, Followed, Kustomization
+from webhook.rendering import charts
 from webhook.rendering.model import Options
-from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import Variables
+from webhook.repository import programs, results_cache
+from webhook.repository.tree import Tree, Unseen
 
 OVER = "kustomization-of-another-object"
 """The folder for a kustomization that is written in an object of Flux or Argo CD."""
@@ -57,10 +58,10 @@ class Job(NamedTuple):
     def with_charts(self, tree: Tree, of_charts: ChartObjects) -> "Job":
         """Return the job with the objects of its charts among the resources."""
         if self.over is None:
-            found = kustomize.follow(tree, self.folder, of_charts)
+            found = following.follow(tree, self.folder, of_charts)
         else:
             names = [os.path.relpath(name, self.folder) for name in self.names or (self.folder,)]
-            found = kustomize.follow_over(tree, names, self.over, of_charts)
+            found = following.follow_over(tree, names, self.over, of_charts)
         return self._replace(found=found, of_charts=of_charts)
 
 
@@ -143,7 +144,7 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
                         whole
                         or each == OF_CHARTS
                         or os.path.lexists(os.path.join(folder, each))
-                        or not kustomize.is_remote(each)
+                        or not following.is_remote(each)
                     )
                 ]
     if root:

@@ -13,15 +13,15 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, string
-from webhook.documents import files, results_cache
+from webhook.documents import files
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
+from webhook.kustomize.following import is_namespaced
+from webhook.kustomize.patching import placed
 from webhook.model import Path, Problem, immutable
-from webhook.rendering import programs
-from webhook.rendering.kustomize import is_namespaced
 from webhook.rendering.model import CHART
-from webhook.rendering.patching import placed
-from webhook.rendering.tree import Tree, Unseen
+from webhook.repository import programs, results_cache
+from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
 
 RELEASE = "release-name"

@@ -13,12 +13,13 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.kustomize import following
 from webhook.model import Object
-from webhook.rendering import charts, kustomize
+from webhook.rendering import charts
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
-from webhook.rendering.tree import Tree, Unseen, fits, matcher
 from webhook.rendering.variables import Maps
+from webhook.repository.tree import Tree, Unseen, fits, matcher
 from webhook.text.words import shown
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
@@ -162,12 +163,12 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
     for generator in mappings(spec.get("generators")):
         sets, unread = list[Mapping[str, str]](), ""
         try:
-            most = max(0, kustomize.MAX_ALL_OBJECTS - tree.followed) // weight + 1  # one too many
+            most = max(0, following.MAX_ALL_OBJECTS - tree.followed) // weight + 1  # one too many
             sets.extend(islice(_parameters(generator, tree, prefix), most))
         except Unseen as error:
             unread, sets = str(error), sets if error.outside else []
         tree.followed += weight * len(sets)
-        if tree.followed > kustomize.MAX_ALL_OBJECTS:
+        if tree.followed > following.MAX_ALL_OBJECTS:
             return made, "too many"
         for key in generator.keys() - _GENERATORS:
             if not (sets and generator[key]):

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from webhook.api.fields import group_kind
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
+from webhook.kustomize import following
 from webhook.model import Path, Problem, Unusable
-from webhook.rendering import kustomize, programs
 from webhook.rendering.model import Options
 from webhook.rendering.rendering import render
-from webhook.rendering.tree import Tree, root_of
+from webhook.repository import programs
+from webhook.repository.tree import Tree, root_of
 
 
 class Made(Document):
@@ -43,7 +44,7 @@ def documents(folder: str, kind: tuple[str, str], *, root: str = "", revision: s
     name = tree.kustomization(folder)
     if not name:
         return []
-    found = kustomize.follow(tree, folder)
+    found = following.follow(tree, folder)
     if not any(group_kind(each.value) == kind for each in found.objects):
         return []
     if not programs.kustomize():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from webhook.rendering import programs
+from webhook.repository import programs
 from webhook.text.words import listed, several, shown
 
 NAMED = 3

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from webhook.documents.gitignore import IgnorePattern, patterns
-from webhook.rendering.tree import Tree, Unseen
+from webhook.repository.tree import Tree, Unseen
 
 FILE = ".sourceignore"
 """The name of the files with patterns, which count below their folders."""

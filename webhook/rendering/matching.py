@@ -12,15 +12,16 @@ from webhook.api.objects import CONFIG_MAP, judges
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
-from webhook.documents.origins import Rendered
+from webhook.kustomize import following, patching
+from webhook.kustomize.followed import BuiltIndex
+from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Problem
-from webhook.rendering import deploying, kustomize, patching
+from webhook.rendering import deploying
 from webhook.rendering.building import OVER, Job
-from webhook.rendering.followed import BuiltIndex
 from webhook.rendering.model import is_whole
 from webhook.rendering.repositories import GIT, SOURCES
-from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import substituted
+from webhook.repository.tree import Tree, Unseen
 
 
 def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[list[Item], list[Problem]]:
@@ -51,7 +52,7 @@ def finished(item: Item, job: Job, *, flux: bool) -> Item:
     if (flux or job.variables is not None) and not _is_disabled(value, job):
         known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
         value = substituted(value, known, strict=strict)
-    if job.default and kustomize.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
+    if job.default and following.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
         value = patching.placed(value, job.default)
     return item if value is item.value else replace(item, value=value)
 
@@ -115,7 +116,7 @@ def before(job: Job) -> Iterator[Item]:
     """
     for each in job.found.before:
         namespace = string(job.over.value.get("namespace")) if job.over else ""
-        placed = namespace and kustomize.is_namespaced(each.value)
+        placed = namespace and following.is_namespaced(each.value)
         one = each.become(patching.placed(each.value, namespace)) if placed else each
         yield finished(one.rendered(job.root), job, flux=job.variables is not None)
 

@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from webhook.api import unfollowed
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.objects import CONFIG_MAP
@@ -20,16 +19,17 @@ from webhook.catalog import deployer_fields
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
-from webhook.documents.origins import Rendered
+from webhook.kustomize import following
+from webhook.kustomize.followed import Built, Kustomization, name_of
+from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Path
-from webhook.rendering import charts, deploying, kustomize, matching, repositories
+from webhook.rendering import charts, deploying, matching, repositories, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
-from webhook.rendering.followed import Built, Kustomization, name_of
 from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.repositories import GIT, SOURCES, FluxSources
-from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import Maps, reads_maps, variables
+from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
 
 Installed = tuple[Release, Item | None]
@@ -268,7 +268,7 @@ class Planner:
 
     def _of_folder(self, folder: str) -> Job:
         if (folder,) not in self._followed:
-            self._followed[folder,] = Job(folder, folder, kustomize.follow(self._tree, folder))
+            self._followed[folder,] = Job(folder, folder, following.follow(self._tree, folder))
         return self._followed[folder,]
 
     def _maps(self, jobs: Iterable[Job]) -> Iterator[tuple[Object, bool]]:
@@ -336,7 +336,7 @@ class Planner:
     def _is_reordered(self, over: Kustomization) -> bool:
         key = over.folder, json.dumps(over.value, sort_keys=True)
         if key not in self._reordered:
-            self._reordered[key] = kustomize.is_reordered(self._tree, over)
+            self._reordered[key] = following.is_reordered(self._tree, over)
         return self._reordered[key]
 
     def _folder(self, path: str) -> str:
@@ -370,7 +370,7 @@ class Planner:
         key = (root, path, *place, json.dumps(over.value, sort_keys=True), *(names if plain is not None else ()))
         if key not in self._followed:
             relative = [os.path.relpath(name, path) for name in names]
-            found = kustomize.follow_over(self._tree, relative, over)
+            found = following.follow_over(self._tree, relative, over)
             some = () if names == [path] else tuple(names)
             self._followed[key] = Job(root, path, found, over, some, built=plain is None)
         return self._followed[key]

@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from webhook.api import unfollowed
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.catalog import deployer_fields
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
+from webhook.kustomize.followed import ChartEntry
 from webhook.model import Object
-from webhook.rendering import charts, deploying
+from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
-from webhook.rendering.followed import ChartEntry
 from webhook.rendering.gaps import Gaps
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import GIT, FluxSources
-from webhook.rendering.tree import Tree, Unseen
 from webhook.rendering.variables import Maps
+from webhook.repository.tree import Tree, Unseen
 
 
 class Releases:

@@ -10,14 +10,14 @@ from threading import Lock
 from typing import Any
 
 from webhook.api.fields import group_kind
-from webhook.documents import files, results_cache
+from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
+from webhook.kustomize.followed import ChartEntry
 from webhook.model import Problem
-from webhook.rendering import charts, deploying, matching, programs
+from webhook.rendering import charts, deploying, matching
 from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote
-from webhook.rendering.followed import ChartEntry
 from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.model import (
     Options,
@@ -29,7 +29,8 @@ from webhook.rendering.model import (
 )
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
-from webhook.rendering.tree import Tree, Unseen, root_of
+from webhook.repository import programs, results_cache
+from webhook.repository.tree import Tree, Unseen, root_of
 from webhook.text.words import listed, shown
 
 

@@ -7,14 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from webhook.api import unfollowed
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
 from webhook.catalog import deployer_fields
 from webhook.documents import files
 from webhook.model import Object
-from webhook.rendering import ignored
-from webhook.rendering.tree import Tree
+from webhook.rendering import ignored, unfollowed
+from webhook.repository.tree import Tree
 from webhook.text.words import shown
 
 SOURCES = "source.toolkit.fluxcd.io"

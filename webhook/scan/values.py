@@ -13,7 +13,7 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.documents.documents import Document, read
 from webhook.documents.files import Item
-from webhook.documents.origins import Layer, Rendered
+from webhook.kustomize.origins import Layer, Rendered
 from webhook.model import Object, Path
 
 PLUGIN, OPERATOR = "nvidia-device-plugin", "gpu-operator"

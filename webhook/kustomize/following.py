@@ -17,12 +17,12 @@ from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
-from webhook.documents.origins import ItemLayer, Layer
 from webhook.facts.kinds import CLUSTER_SCOPED
+from webhook.kustomize import patching
+from webhook.kustomize.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, name_of
+from webhook.kustomize.origins import ItemLayer, Layer
 from webhook.model import Object, Path
-from webhook.rendering import patching
-from webhook.rendering.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, name_of
-from webhook.rendering.tree import Tree, Unseen
+from webhook.repository.tree import Tree, Unseen
 
 MAX_OBJECTS = 20_000
 """Maximum number of objects of one kustomization."""

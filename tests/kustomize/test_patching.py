@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from webhook.documents import goyaml_writer
 from webhook.documents.documents import read
-from webhook.rendering import patching
+from webhook.kustomize import patching
 from webhook.rendering.variables import Variables, substituted
 
 SECOND = {"name": "b", "env": [{"name": "K", "value": "1"}]}

@@ -8,9 +8,9 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
-from webhook.documents.origins import Layer, Rendered
+from webhook.kustomize import patching
+from webhook.kustomize.origins import Layer, Rendered
 from webhook.model import Object, Path, immutable
-from webhook.rendering import patching
 
 
 @immutable

@@ -1,0 +1,1 @@
+"""Reads the files of a repository within limits, and runs the programs that render copies of them."""
