@@ -178,5 +178,5 @@ def test_a_default_of_flux_is_filled_in(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app").mkdir()
     (tmp_path / "app/sharing.yaml").write_text(SHARING)
-    (tmp_path / "flux.yaml").write_text(FLUX)
+    (tmp_path / "flux.yaml").write_text(FLUX.replace("path:", "postBuild: {substitute: {other: one}}, path:"))
     assert cli.main(["check", ".", *OPTIONS]) == 0, capsys.readouterr().out

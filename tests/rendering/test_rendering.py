@@ -1121,8 +1121,26 @@ def test_a_default_in_place_of_a_variable_that_no_file_shows_is_noted(
     one = json.loads(deploying_by("flux", "postBuild", build))
     one["metadata"]["namespace"] = "lab"
     report = check({**files, "deploy/one.yaml": json.dumps(one)})
-    assert report.unfollowed == unfollowed
+    assert bool(report.unfollowed) == bool(unfollowed)
     assert sum("Kustomization lab/team (variables that no file shows" in note for note in report.notes) == unfollowed
+
+
+@pytest.mark.parametrize(
+    ("files", "unfollowed"),
+    [
+        ({"app/kustomization.yaml": "resources: [.pod.yaml]\n", "app/.pod.yaml": POD}, 1),
+        (
+            {"app/kustomization.yaml": "resources: [pod.yaml]\ntransformers: [t.yaml]\n", "app/t.yaml": "a: 'b://c'\n"},
+            1,
+        ),
+        ({"app/kustomization.yaml": "resources: [pod.yaml]\nnamePrefix: a-\n"}, 0),
+    ],
+)
+def test_a_kustomization_that_is_only_followed_in_part_counts_as_not_judged(
+    check: Check, program: Program, files: dict[str, str], unfollowed: int
+) -> None:
+    program("exit 1" if unfollowed else f"printf '%s' '{POD}'")
+    assert check({"app/pod.yaml": POD, **files}).unfollowed == unfollowed
 
 
 MAKERS = [
@@ -1189,6 +1207,25 @@ def test_flux_removes_the_line_breaks_of_a_variable(check: Check) -> None:
     report = check({"deploy/one.yaml": one, "app/pod.yaml": pod, "vars/one.yaml": lines})
     assert [one.name for one in report.judged if not one.verdict.allowed] == ["made"]
     assert report.unfollowed == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "filled"),
+    [
+        (None, False),
+        ({}, False),
+        ({"substitute": {}}, False),
+        ({"substitute": {"other": "one"}}, True),
+        ({"substituteStrategy": "Always"}, True),
+    ],
+)
+def test_flux_fills_in_a_default_only_if_it_has_a_variable(
+    check: Check, build: Mapping[str, Any] | None, filled: bool
+) -> None:
+    one = deploying_by("flux", "postBuild", build) if build is not None else deploying_by("flux", "prune", True)
+    pod = POD.replace("image: i", "image: i, env: [{name: NVIDIA_VISIBLE_DEVICES, value: '${g:=void}'}]")
+    report = check({"deploy/one.yaml": one, "app/pod.yaml": pod})
+    assert [one.verdict.allowed for one in report.judged] == [filled]
 
 
 @pytest.mark.parametrize("variable", [" ", " #", " # all"])

@@ -22,7 +22,7 @@ FLUX: Known = {
     ),
     **_all("serviceAccountName decryption kubeConfig deletionPolicy ignoreMissingComponents buildMetadata validation"),
     "commonMetadata": _all("labels"),
-    "postBuild": _all("substitute substituteFrom"),
+    "postBuild": _all("substitute substituteFrom substituteStrategy"),
 }
 """Fields of the spec of a Kustomization of Flux."""
 

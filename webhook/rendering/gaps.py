@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from webhook.repository import programs
 from webhook.text.words import listed, several, shown
@@ -33,8 +34,6 @@ class Gaps:
     """By the command that brings their chart."""
     followed: list[str] = field(default_factory=list)
     """Followed by the files, without the program."""
-    unfollowed: set[str] = field(default_factory=set)
-    """Fields of kustomizations that only the program follows."""
     hidden: list[str] = field(default_factory=list)
     """Not rendered, or not as its object says, each with the reason."""
     components: list[str] = field(default_factory=list)
@@ -42,15 +41,17 @@ class Gaps:
     elsewhere: list[str] = field(default_factory=list)
     """Not rendered because another repository has it, each with the reason."""
 
+    @property
+    def unjudged(self) -> list[str]:
+        """Roots of which something that is deployed is not judged, or not as it is deployed."""
+        return [*self.hidden, *chain.from_iterable(self.lacking.values())]
+
     def lines(self) -> Iterator[str]:
         """Describe the parts that were not rendered, and how to render them."""
         if self.followed and not programs.kustomize():
-            fields = (
-                f", and {listed(sorted(self.unfollowed), len(self.unfollowed))} not at all" if self.unfollowed else ""
-            )
             yield (
                 f"{several(len(self.followed), 'kustomization')} followed by the files, without kustomize on PATH: "
-                f"not all of {several_of(self.followed, 'root')} is seen{fields}"
+                f"not all of {several_of(self.followed, 'root')} is seen"
             )
         if self.remote:
             names = several_of([*self.remote], "remote resource")

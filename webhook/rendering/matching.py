@@ -49,7 +49,7 @@ def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix:
 def finished(item: Item, job: Job, *, flux: bool) -> Item:
     """Return an object with its placeholders filled in, and in the default namespace if it has none."""
     value = item.value
-    if (flux or job.variables is not None) and not _is_disabled(value, job):
+    if (job.variables.active if job.variables else flux) and not _is_disabled(value, job):
         known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
         value = substituted(value, known, strict=strict)
     if job.default and following.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):

@@ -115,7 +115,7 @@ class _Run:
         self._installed(releases, chart_folders)
         self._gaps.hidden += planner.unplanned(plan, self._result.outputs)
         self._result.notes.extend(self._gaps.lines())
-        self._result.unfollowed.extend(self._gaps.hidden)
+        self._result.unfollowed.extend(self._gaps.unjudged)
 
     # Kustomizations
 
@@ -138,11 +138,9 @@ class _Run:
                 self._result.problems.extend(unreadable)
             else:
                 items = [each.rendered(job.root) for each in job.found.objects]
-                if not job.built:
-                    fields = sorted(job.found.unfollowed)
-                    self._gaps.hidden += [f"{job.root} ({listed(fields, len(fields))} not followed)"] if fields else []
-                elif job.found.unfollowed or data:
-                    self._gaps.unfollowed |= job.found.unfollowed
+                if fields := sorted(job.found.unfollowed):
+                    self._gaps.hidden.append(f"{job.root} ({listed(fields, len(fields))} not followed)")
+                if job.built and (fields or data):
                     self._gaps.followed.append(job.root)
                 seen = not (job.found.remote or job.found.charts or job.found.absent or job.found.unseen)
                 if data and seen:

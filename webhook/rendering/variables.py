@@ -21,7 +21,7 @@ class Variables(NamedTuple):
 
     If it is `strict`, all variables are known. If some are `hidden`, they may change all others than those that are
     `shown`. ConfigMaps that may be of different clusters disagree about those that are `unsure`. `maps` are the
-    names of the ConfigMaps.
+    names of the ConfigMaps. If there is no variable, it is not `active`: Flux then fills in no default either.
     """
 
     known: Mapping[str, str]
@@ -30,6 +30,7 @@ class Variables(NamedTuple):
     shown: frozenset[str] = frozenset()
     unsure: frozenset[str] = frozenset()
     maps: frozenset[str] = frozenset()
+    active: bool = True
 
     def guesses(self, value: Any) -> bool:
         """Whether Flux may fill in a placeholder of a value otherwise than `substituted` does.
@@ -38,7 +39,7 @@ class Variables(NamedTuple):
         what a pod gets; by a function, such as `${a#b}`; or if the text of a variable is syntax of YAML or has a line
         break. A key that it fills in may be the sign `<<` for the fields of its value, or another key of the same map.
         """
-        if not (self.strict or self.hidden):
+        if not self.active:
             return False
         if any(self._is_unlike(each) for each in _maps(value)):
             return True
@@ -226,10 +227,10 @@ def variables(value: Object, maps: Maps) -> Variables:
         shown = (shown | some.data.keys()) - unsure
     given = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
     values = {key: each.replace("\n", "") for key, each in (found | given).items()}
-    strict = "postBuild" in spec and not hidden
+    strict, active = not hidden, hidden or bool(values) or build.get("substituteStrategy") == "Always"
     read = frozenset(name for kind, name in _references(build) if kind == "ConfigMap")
     known = frozenset(shown | given.keys())
-    return Variables(values, strict, hidden, known, frozenset(unsure - given.keys()), read)
+    return Variables(values, strict, hidden, known, frozenset(unsure - given.keys()), read, active)
 
 
 def _references(build: Mapping[str, Any]) -> list[tuple[str, str]]:
