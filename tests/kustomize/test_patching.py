@@ -36,7 +36,7 @@ def test_lists_of_other_kinds_are_replaced() -> None:
     patch = {"spec": {"containers": [{"name": "c"}]}}
     assert patching.merge(POD, patch, strategic=False) == patch
     merged = patching.merge(POD, patch, strategic=True)
-    assert [each["name"] for each in merged["spec"]["containers"]] == ["a", "b", "c"]
+    assert [each["name"] for each in merged["spec"]["containers"]] == ["c", "a", "b"]
 
 
 def test_json_patches_say_what_they_wrote() -> None:

@@ -1093,6 +1093,11 @@ DISABLED = ", annotations: {kustomize.toolkit.fluxcd.io/substitute: disabled}"
         ({"substitute": {"n": "{a: b}"}}, {"app/pod.yaml": POD.replace("spec: {", "spec: {nodeSelector: '${n}', ")}, 1),
         ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("${g}")}, 1),
         ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("0", "lab")}, 0),
+        (
+            {"substituteFrom": [SHOWN]},
+            {"app/pod.yaml": with_gpus("${N:=0}"), "vars.yaml": vars_of("0").replace("g:", "N:")},
+            1,
+        ),
         ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("0", "other")}, 1),
         (
             {"substituteFrom": [SHOWN]},

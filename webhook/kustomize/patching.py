@@ -65,15 +65,13 @@ def _merged_list(value: Any, patch: list[Any], keys: tuple[str, ...], strategic:
     entries = [each for each in patch if not (isinstance(each, dict) and each.get("$patch") == "replace")]
     if key is None or not isinstance(value, list) or len(entries) < len(patch):
         return [merge(None, each, strategic=strategic) for each in entries]
-    result = list(value)
+    # What the patch has comes first (kyaml yaml/walk/associative_sequence.go, elementValues).
+    left, result = list(value), list[Any]()
     for each in patch:
-        at = next((i for i, old in enumerate(result) if isinstance(old, dict) and old.get(key) == each[key]), None)
-        made = merge(None if at is None else result[at], each, strategic=strategic)
-        if at is None:
-            result += [] if made is None else [made]
-        else:
-            result[at : at + 1] = [] if made is None else [made]
-    return result
+        at = next((i for i, old in enumerate(left) if isinstance(old, dict) and old.get(key) == each[key]), None)
+        made = merge(None if at is None else left.pop(at), each, strategic=strategic)
+        result += [] if made is None else [made]
+    return [*result, *left]
 
 
 def operate(value: Any, operation: Mapping[str, Any]) -> Path:

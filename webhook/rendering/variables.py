@@ -161,7 +161,8 @@ class Maps:
         for value, known in objects:
             if group_kind(value) == CONFIG_MAP:
                 metadata = mapping(value.get("metadata"))
-                data = strings(value.get("data")) if known else None
+                texts = strings(value.get("data"))
+                data = texts if known and _BOOLEANS.isdisjoint(texts) else None
                 for namespace in {string(metadata.get("namespace")), _ANY}:
                     found = self._own[string(metadata.get("name"))].setdefault(namespace, _Gathered())
                     found.add(data)
@@ -180,6 +181,9 @@ class Maps:
         found = self._read[key]
         return self._others.named(name, namespace) if found is None and self._others else found
 
+
+_BOOLEANS = frozenset(("true", "false"))
+"""How kubectl reads keys such as `N` and `on`, which kustomize leaves as they are."""
 
 _ANY = "*"
 """Stands for all namespaces; no namespace has this name."""
@@ -227,6 +231,7 @@ def variables(value: Object, maps: Maps) -> Variables:
         shown = (shown | some.data.keys()) - unsure
     given = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
     values = {key: each.replace("\n", "") for key, each in (found | given).items()}
+    hidden = hidden or not _BOOLEANS.isdisjoint(given)
     strict, active = not hidden, hidden or bool(values) or build.get("substituteStrategy") == "Always"
     read = frozenset(name for kind, name in _references(build) if kind == "ConfigMap")
     known = frozenset(shown | given.keys())
