@@ -1,9 +1,11 @@
 """The tests here run when they are asked for by path: `pytest tests/oracles`. They need Go."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.e2e import binaries
 from tests.oracles.programs import Oracle, running
 from tests.support.go_programs import Missing
 
@@ -24,6 +26,21 @@ def kubernetes() -> Iterator[Oracle]:
 def kubectl() -> Iterator[Oracle]:
     """kubectl's own reader of files."""
     yield from _asked("files")
+
+
+@pytest.fixture(scope="session")
+def flux() -> Iterator[Oracle]:
+    """Flux's own building of what a Kustomization applies."""
+    yield from _asked("flux")
+
+
+@pytest.fixture(scope="session")
+def with_kubectl() -> Path:
+    """A folder with kubectl, which builds kustomizations."""
+    try:
+        return binaries.find(["kubectl"])
+    except Missing as missing:
+        pytest.exit(str(missing), returncode=2)
 
 
 def _asked(name: str) -> Iterator[Oracle]:

@@ -1,4 +1,5 @@
-"""Other projects' own code, asked: NVIDIA's container toolkit, the scheduler's matching, and kubectl's reader of files.
+"""Other projects' own code, asked: NVIDIA's container toolkit, the scheduler's matching, kubectl's reader of files, and
+Flux's builds of repositories.
 
 The module is named below NVIDIA's, since Go lets nobody else import what is `internal` there.
 """
@@ -14,6 +15,8 @@ from tests.support.go_programs import built
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes", "files": "./files"}
+FLUX = "flux"
+"""The program with a module of its own, since Flux has versions of its own."""
 WITHOUT_GO = "the oracles need Go 1.26 (https://go.dev/dl)"
 
 
@@ -45,8 +48,9 @@ class Program:
 @contextmanager
 def running(name: str) -> Iterator[Program]:
     """Start a program. Raises Missing."""
-    folder = built(HERE, PROGRAMS, without_go=WITHOUT_GO)
-    with subprocess.Popen([folder / name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    folder = built(*((HERE / FLUX, {FLUX: "."}) if name == FLUX else (HERE, PROGRAMS)), without_go=WITHOUT_GO)
+    command, quietly = [folder / name], subprocess.DEVNULL  # kustomize warns of fields that are deprecated
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quietly) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield Program(process.stdin, process.stdout)

@@ -703,6 +703,15 @@ def test_a_patch_may_select_what_is_not_seen(check: Check, more: str) -> None:
     assert not [note for note in report.notes if "selects no object" in note]
 
 
+def test_a_patch_with_an_empty_target_changes_every_object(check: Check) -> None:
+    env = "{op: add, path: /spec/containers/0/env, value: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}"
+    files = {
+        "app/pod.yaml": POD,
+        "app/kustomization.yaml": f"resources: [pod.yaml]\npatches: [{{target: {{}}, patch: '[{env}]'}}]\n",
+    }
+    assert [result.rule for result in check(files).judged[0].verdict.results] == ["visible-devices"]
+
+
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_LOOKS", 1)
     assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: its patches look at more than 1 objects"]

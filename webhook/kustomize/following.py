@@ -396,7 +396,7 @@ class _Follower:
             yield from (Patch(document) for document in self._texts_of(one, each, base, inline=None))
             return
         entry = mapping(each)
-        target = mapping(entry.get("target")) or None
+        target = mapping(entry["target"]) if isinstance(entry.get("target"), dict) else None  # an empty one selects all
         inline = entry.get("patch")
         if isinstance(inline, list):  # Flux has operations, and merges, as values
             yield Patch(one.document, (*base, "patch"), target)
