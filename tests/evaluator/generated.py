@@ -66,6 +66,18 @@ VARIABLES = (
     {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "10"},
     {"name": "NVSHARE_DEBUG", "value": "1"},
 )
+ATTRIBUTES = (
+    {"mountOptions": "guest,bind"},
+    {"MountOptions": "-o allow_other --tmp-path=/etc/cron.d"},
+    {"otherOpts": "--config-file /mnt/a"},
+    {"mountOptions": "uid=1000,x-bind\tbindings"},
+    {"mountOptions": "ro\tbind"},
+    {"source": "//var/lib/kubelet"},
+    {"source": "//nas.example.com/var"},
+    {"Server": "-v", "share": "/var"},
+    {"networkPath": "a/../b"},
+)
+"""Attributes that a volume gives to its driver."""
 PLACES = (
     "/var/run/nvidia-container-devices/all",
     "/var//run/nvidia-container-devicesall",
@@ -146,6 +158,17 @@ def _host_path(draw: st.DrawFn, pod: Object) -> None:
         _toleration(draw, pod)
 
 
+def _attributes(draw: st.DrawFn, pod: Object) -> None:
+    attributes = draw(st.sampled_from(ATTRIBUTES))
+    sources = (
+        {"csi": {"driver": "a", "volumeAttributes": attributes}},
+        {"flexVolume": {"driver": "a/a", "options": attributes}},
+    )
+    pod["spec"]["volumes"] = [{"name": "own", **draw(st.sampled_from(sources))}]
+    if draw(st.booleans()):
+        _toleration(draw, pod)
+
+
 def _variable(draw: st.DrawFn, pod: Object) -> None:
     container = _container(draw, pod)
     container["env"] = [*(container.get("env") or []), draw(st.sampled_from(VARIABLES))]
@@ -218,7 +241,7 @@ def _from(draw: st.DrawFn, pod: Object) -> None:
     _container(draw, pod)["envFrom"] = [source]
 
 
-WAYS = (_host_path, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from, turn)
+WAYS = (_host_path, _attributes, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from, turn)
 
 
 @st.composite

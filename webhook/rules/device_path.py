@@ -31,6 +31,10 @@ A server of `nfs` or `cephfs`, and a pool or an image of `rbd`, is refused if it
 program reads an option there. A monitor of `cephfs` with a slash is refused too: it may be a path of the node. Write it
 as HOST:PORT.
 
+Some drivers take attributes from a volume in the pod (`csi`, `flexVolume`) and mount with them as root. So options such
+as `bind`, options that name files of the node, and a source that may be a folder of the node, such as
+`//var/lib/kubelet`, are refused. The same attributes in a PersistentVolume pass: an administrator writes them.
+
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
 (`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy. System
@@ -42,11 +46,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from webhook.api.fields import entries
 from webhook.api.fields import text as text_of
 from webhook.api.pods import Pod
-from webhook.catalog import host_paths
+from webhook.catalog import host_paths, volume_attributes
 from webhook.catalog.host_paths import Access
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.paths import IF_POSSIBLE, NESTED, READABLE, leads_to_gpu, letters, steps, table
-from webhook.cel.write import any_of, text
+from webhook.cel.write import any_of, array, text
 from webhook.gpu.exposure import HostPath, access_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
@@ -55,7 +59,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host_paths", "created_paths", "node_disks", "mount_options")
+LOOKS_AT = ("host_paths", "created_paths", "node_disks", "mount_options", "volume_attributes")
 
 MENDS = True
 
@@ -77,6 +81,12 @@ def check(review: PodReview) -> Iterator[Finding]:
             f"begins with a dash, as no {name}'s name does" if dash else "has a slash, so it may be a path of its node"
         )
         yield Finding(path, f"{name} {shown(value)} {fault}; name the {name}")
+    for path, name, value, _ in review.exposure.volume_attributes:
+        yield Finding(
+            path,
+            f"{shown(value)} in {shown(name, quotes=False)} may make the driver mount or write a folder of the node, "
+            "with control of the node and its GPUs; remove it, or claim the volume by a PersistentVolumeClaim",
+        )
     for made in review.exposure.created_paths:
         if not review.policy.forms.let_mount(made.name, made.access):
             yield Finding(
@@ -274,4 +284,24 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         f" || {monitors}.exists(server, server.{option} || server.contains('/')))",
         "the server, pool or image of a volume begins with a dash, or a monitor has a slash, as no name does; name it",
         asked=ANY_POD,
+    )
+    local = f"object.spec.?volumes.orValue([]).filter(v, {_local()})"
+    yield Clause(
+        f"!variables.exposed || !variables.whole || size({local}) == 0",
+        "an attribute of a volume may make its driver mount or write a folder of the node; remove it, or claim the "
+        "volume by a PersistentVolumeClaim",
+        places=f"'volume ' + {local}.map(v, v.name).join(', ')",
+        asked=ANY_POD,
+    )
+
+
+def _local() -> str:
+    """Return whether volume `v` has an attribute with which its driver may mount a folder of the node."""
+    options = any_of(f"n.contains({text(part)})" for part in volume_attributes.OPTIONS)
+    return any_of(
+        f"v.?{source}.?{field}.orValue({{}}).exists(k, [k.lowerAscii()].exists(n, {options}"
+        f" ? v.{source}.{field}[k].matches({text(volume_attributes.LOCAL_OPTION)})"
+        f" : n in {array(sorted(volume_attributes.SERVERS))}"
+        f" && v.{source}.{field}[k].matches({text(volume_attributes.LOCAL_SOURCE)})))"
+        for source, field in volume_attributes.ATTRIBUTES.items()
     )
