@@ -100,6 +100,10 @@ ANNOTATIONS = (
     {"nvidia.com/container.main.gpu-memory.limit": "8Gi", "nvidia.com/container.main.gpus.devices": "all"},
     {"example.com/container.main.gpus.devices": "0"},
     {"nvidia.com/containers": "main", "example.com/gpus.devices": "all"},
+    {"run.oci.hooks.stderr": "/etc/a"},
+    {"run.oci.handler": "wasm"},
+    {"io.katacontainers.config.hypervisor.path": "/mnt/a"},
+    {"io.katacontainers.config.hypervisor.paths": "a"},
     {"kubernetes.io/config.mirror": "a"},
 )
 

@@ -51,6 +51,56 @@ adds_devices = re.compile(rf"(?:{_WHOLE})(?:/|\Z)|{'|'.join(map(re.escape, DOTTE
 """Match an annotation that makes a container runtime add devices. It runs for every annotation of every pod."""
 
 
+_OF_KATA = (
+    "config_path",
+    "pkg.oci.bundle_path",
+    *(
+        f"config.hypervisor.{name}"
+        for name in (
+            "ctlpath",
+            "entropy_source",
+            "file_mem_backend",
+            "firmware",
+            "firmware_volume",
+            "image",
+            "initrd",
+            "jailer_path",
+            "kernel",
+            "path",
+            "pflashes",
+            "vhost_user_store_path",
+            "virtio_fs_daemon",
+            "virtio_fs_extra_args",
+        )
+    ),
+)
+"""Annotations of Kata Containers that name files and programs of the node, or arguments of one.
+
+Kata before 4.0 takes the path of its configuration from the pod (kata-containers src/runtime/pkg/containerd-shim-v2
+create.go), and before 3.31 `virtio_fs_extra_args`, by default: with `-o source=/` the pod has the node's files
+(CVE-2026-44210). Its configuration has to allow the others (docs/how-to/how-to-set-sandbox-config-kata.md).
+"""
+
+RUNTIME_ANNOTATIONS = Names(
+    (
+        *(f"io.katacontainers.{name}" for name in _OF_KATA),
+        # crun.1.md, src/libcrun/container.c: `run.oci.hooks.stderr` is a file of the node, to which crun appends
+        "run.oci.*",
+        "org.criu.*",
+        # runc libcontainer/specconv, crun src/libcrun/cgroup-systemd.c: properties of the container's unit of systemd,
+        # such as its slice and its processes (CVE-2024-3154)
+        "org.systemd.property.*",
+    ),
+    other_than=("run.oci.handler",),  # the choice between crun's own ways to run WebAssembly and virtual machines
+)
+"""Annotations by which an OCI runtime, which runs as root, acts on its node.
+
+CRI-O passes them on where `allowed_annotations` has their prefix, and has no smaller choice than `run.oci.` as a whole
+((cri-o pkg/annotations/v2). It passes on all of Kata's. containerd passes on what matches `pod_annotations`, and
+kata-deploy writes `io.katacontainers.*` there.
+"""
+
+
 def harmless_devices(key: str, value: object) -> bool:
     """Return whether an annotation adds only devices that lead to no GPU, such as `/dev/fuse:/dev/fuse:rw`.
 

@@ -144,7 +144,14 @@ def _container_clauses(policy: Policy) -> Iterator[str]:
 def _judged_annotation(policy: Policy) -> Iterator[str]:
     """Yield the expressions for the annotation keys that rules judge; the variable is `key`."""
     yield from matching(
-        "key", (policy.annotation, CODE, *policy.forms.annotations, *device_annotations.PLACEMENT_ANNOTATIONS)
+        "key",
+        (
+            policy.annotation,
+            CODE,
+            *policy.forms.annotations,
+            *device_annotations.PLACEMENT_ANNOTATIONS,
+            *device_annotations.RUNTIME_ANNOTATIONS,
+        ),
     )
     domains = sorted({pattern.removeprefix("*.") for pattern in device_annotations.DEVICE_ANNOTATIONS})
     yield f"{array(domains)}.exists(domain, key.contains(domain))"

@@ -44,6 +44,7 @@ Way = Literal[
     "volume_attributes",
     "shared_memory",
     "device_annotations",
+    "runtime_annotations",
     "placements",
 ]
 """The kind of such a place: the name of its list in an Exposure.
@@ -68,6 +69,7 @@ class Exposure:
     volume_attributes: Sequence[Opening] = ()
     shared_memory: Sequence[HostPath] = ()
     device_annotations: Sequence[Opening] = ()
+    runtime_annotations: Sequence[Opening] = ()
     placements: Sequence[Opening] = ()
 
     def add(self, way: Way, opening: Opening | HostPath) -> None:
@@ -100,6 +102,8 @@ def _annotations(pod: Pod, exposure: Exposure) -> None:
         if not device_annotations.harmless_devices(key, annotations[key]):
             place = pod.at("metadata", "annotations", key)
             exposure.add("device_annotations", Opening(place, key, annotations[key]))
+    for key in device_annotations.RUNTIME_ANNOTATIONS.among(annotations):
+        exposure.add("runtime_annotations", Opening(pod.at("metadata", "annotations", key), key, annotations[key]))
     for key in device_annotations.PLACEMENT_ANNOTATIONS.among(annotations):
         exposure.add("placements", Opening(pod.at("metadata", "annotations", key), key, annotations[key]))
     for key in device_annotations.PLACEMENT_LABELS.among(labels):

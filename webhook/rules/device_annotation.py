@@ -6,6 +6,18 @@ cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go). The device injectors 
 `devices.nri.io`, `devices.gke.io`, and `devices.crio.io` with its older name. None of these devices is requested or
 counted, and `NVIDIA_VISIBLE_DEVICES=void` does not stop them.
 
+OCI runtimes run as root and read annotations too, where CRI-O or containerd passes them on. Whoever writes these
+becomes root on the node:
+
+- Kata Containers before 4.0 reads its configuration, with the programs to start, from the file of the node that
+  `io.katacontainers.config_path` names. Before 3.31 it also takes `virtio_fs_extra_args` by default, with which a pod
+  gets the node's root (CVE-2026-44210).
+- crun appends the output of hooks to the file of the node that `run.oci.hooks.stderr` names.
+- `org.systemd.property.` sets properties of the container's unit, such as its slice.
+
+They are refused in pods that request a GPU, and in pods that nothing keeps off GPU nodes (the policy's guard).
+`run.oci.handler` passes, and so does the size of Kata's virtual machine.
+
 Way out: remove the annotation, and request GPUs in `resources.limits`. CRI-O's annotation may name devices that lead
 to no GPU, such as /dev/fuse.
 """
@@ -18,22 +30,28 @@ from webhook.catalog.host_paths import DEVICE_FOLDERS
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.paths import joined, steps, within
 from webhook.cel.policies import device_domain
-from webhook.cel.write import any_of, array, begins, one_of
+from webhook.cel.write import any_of, array, begins, named, one_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
-LOOKS_AT = ("device_annotations",)
+LOOKS_AT = ("device_annotations", "runtime_annotations")
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag annotations that have a container runtime add devices."""
+    """Flag annotations that have a container runtime add devices, or act on the node as root."""
     for path, _, _, _ in review.exposure.device_annotations:
         yield Finding(
             path,
             f"this annotation makes the container runtime add devices; remove it, and {review.request_way}",
+        )
+    for path, _, _, _ in review.exposure.runtime_annotations if review.exposed else ():
+        yield Finding(
+            path,
+            "the OCI runtime reads this annotation as root, which gives control of the node and its GPUs; remove it"
+            f"{review.agents_way}",
         )
 
 
@@ -51,5 +69,13 @@ def fallback(_: Policy) -> Iterator[Clause]:
         f"!variables.annotations.exists(k, [k.split('/')[0]].exists(d, {adds} && (!{lists} || {harmful})))",
         "this annotation makes the container runtime add devices; remove it, and request GPUs in resources.limits",
         places=f"variables.annotations.filter(k, [k.split('/')[0]].exists(d, {adds})).join(', ')",
+        asked=ANY_POD,
+    )
+    at_all = "(variables.whole ? object.metadata.?annotations.orValue({}) : variables.annotations)"
+    of_runtime = named("k", device_annotations.RUNTIME_ANNOTATIONS)
+    yield Clause(
+        f"!variables.exposed || !{at_all}.exists(k, {of_runtime})",
+        "the OCI runtime reads this annotation as root, which gives control of the node and its GPUs; remove it",
+        places=f"{at_all}.filter(k, {of_runtime}).join(', ')",
         asked=ANY_POD,
     )

@@ -3,9 +3,9 @@
 A binding (`pods/binding`, or the older `bindings`) sets a pod's node without regard to taints. It also merges its
 annotations and labels into the pod, which is not judged again (kubernetes pkg/registry/core/pod/storage/storage.go).
 So only the schedulers that the policy names may bind pods to nodes of the pools, because they respect the node
-selection that Slicewarden writes. No binding may have annotations that pods are judged by: the trust annotation, or
-devices for a runtime to add (CDI, NRI and CRI-O annotations). Only a scheduler may write the annotations for a chosen
-GPU, or for other schedulers.
+selection that Slicewarden writes. No binding may have annotations that pods are judged by: the trust annotation,
+devices for a runtime to add (CDI, NRI and CRI-O annotations), or what an OCI runtime reads as root. Only a scheduler
+may write the annotations for a chosen GPU, or for other schedulers.
 
 A pool may name its one `scheduler`. Then no other scheduler may bind pods to its nodes.
 
@@ -18,7 +18,12 @@ Way out: leave the pod to its scheduler, or ask an administrator to add the acco
 from collections.abc import Iterator
 
 from webhook.api.objects import Binding
-from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
+from webhook.catalog.device_annotations import (
+    PLACEMENT_ANNOTATIONS,
+    PLACEMENT_LABELS,
+    RUNTIME_ANNOTATIONS,
+    adds_devices,
+)
 from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import device_domain, include
 from webhook.cel.write import any_of, array, named
@@ -37,7 +42,7 @@ def check(review: Review[Binding]) -> Iterator[Finding]:
     """Flag bindings by non-schedulers to nodes that have or may have GPUs, and judged annotations in bindings."""
     binding, policy = review.subject, review.policy
     for key in binding.annotations:
-        if key in (policy.annotation, CODE) or adds_devices(key):
+        if key in (policy.annotation, CODE) or adds_devices(key) or key in RUNTIME_ANNOTATIONS:
             yield Finding(
                 ("metadata", "annotations", key),
                 "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
@@ -90,7 +95,13 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     So an account with the right to bind pods may bind one to a GPU node.
     """
     annotations, labels = (f"object.?metadata.?{part}.orValue({{}})" for part in ("annotations", "labels"))
-    judged = any_of((f"k in {array((policy.annotation, CODE))}", f"[k.split('/')[0]].exists(d, {device_domain('d')})"))
+    judged = any_of(
+        (
+            f"k in {array((policy.annotation, CODE))}",
+            f"[k.split('/')[0]].exists(d, {device_domain('d')})",
+            named("k", RUNTIME_ANNOTATIONS),
+        )
+    )
     yield Clause(
         f"!{annotations}.exists(k, {judged})",
         "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
