@@ -19,6 +19,7 @@ from webhook.catalog.names import Names
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
 from webhook.cluster import client, listing
+from webhook.cluster.page_size import PER_OBJECT
 from webhook.facts import kinds
 from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
@@ -99,6 +100,14 @@ def test_a_kind_is_read_page_by_page(server: Server, api: client.Api) -> None:
         [("Pod", "v1")],
     ]
     assert server.of("/api/v1/pods") == [{"limit": "2"}, {"limit": "2", "continue": "more"}]
+
+
+def test_a_page_that_is_too_long_is_asked_for_again_with_half_as_many_objects(server: Server, api: client.Api) -> None:
+    large = item("a", padding="x" * (4 * PER_OBJECT))
+    server.answers["/api/v1/pods"] = [page(large, after="c"), page(large, after="c"), page(large, after="c"), page()]
+    assert names(listing.pages(api, PODS, 4)) == ["a"]
+    asked = [(each["limit"], each.get("continue", "")) for each in server.of("/api/v1/pods")]
+    assert asked == [("4", ""), ("2", ""), ("1", ""), ("2", "c")]
 
 
 def test_a_list_that_grew_too_old_is_begun_again_and_says_nothing_twice(server: Server, api: client.Api) -> None:

@@ -22,6 +22,7 @@ from tests.support.waiting import LONG
 from webhook.api.resources import Resource
 from webhook.cluster import client as connection
 from webhook.cluster import watch as cluster
+from webhook.cluster.page_size import PER_OBJECT
 from webhook.cluster.watch import CachedObject, Cluster
 from webhook.facts import kinds
 from webhook.facts.kind import Fact
@@ -575,6 +576,21 @@ def test_objects_that_tenants_create_are_listed_in_small_pages(
     assert asked == [(str(limit), token) for token in ("", *tokens[:-1])]
     waiting_for(lambda: bool(server.of(resource.path, watch=True)))
     assert server.of(resource.path, watch=True)[0]["resourceVersion"] == "9"
+
+
+def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects_and_one_object_is_read_however_long(
+    server: Server, follow: Callable[..., Cluster]
+) -> None:
+    """Otherwise 25 pods of 3 MB, which any tenant can create, would take a gigabyte at every start."""
+    (pods,) = (each for each in cluster.READ if each.kind == "Pod")
+    large = saying(pods, 0, 1)
+    large["metadata"]["annotations"] = {"padding": "x" * (cluster.SMALL_PAGE * PER_OBJECT)}
+    long = {"metadata": {"resourceVersion": "9", "continue": "c1"}, "items": [large]}
+    last = {"metadata": {"resourceVersion": "9"}, "items": [saying(pods, 1, 2)]}
+    server.lists[PODS] = [*[long] * 5, last]
+    until(follow(), lambda facts: len(facts.holders) == 2)
+    asked = [(query["limit"], query.get("continue", "")) for query in server.of(PODS, watch=False)]
+    assert asked == [("25", ""), ("12", ""), ("6", ""), ("3", ""), ("1", ""), ("2", "c1")]
 
 
 def size(facts: Facts) -> int:

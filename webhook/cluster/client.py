@@ -17,6 +17,7 @@ import urllib3
 from kubernetes import client, config
 
 from webhook.cluster import responses
+from webhook.cluster.page_size import PageSize
 from webhook.telemetry import release
 
 PAGE = 500
@@ -157,8 +158,27 @@ def ask(
         response = send(api, method, path, query or {}, body, patch=patch, connect=connect, silence=silence)
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unreachable(f"{server(api)} does not answer: {_why(error)}") from error
+    return _decoded(response, response.data)
+
+
+def page(api: Api, path: str, query: Mapping[str, Any], size: PageSize) -> Any:
+    """Return the decoded page of a list, with at most as many objects as `size` says. Raises as `ask` does."""
+    while True:
+        try:
+            response = send(api, "GET", path, {**query, "limit": size.now}, preload_content=False)
+            try:
+                data = size.read(response.read)
+            finally:
+                response.close()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unreachable(f"{server(api)} does not answer: {_why(error)}") from error
+        if data is not None:
+            return _decoded(response, data)
+
+
+def _decoded(response: urllib3.BaseHTTPResponse, data: bytes) -> Any:
     try:
-        answer = json.loads(response.data)
+        answer = json.loads(data)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):

@@ -11,6 +11,7 @@ from webhook.api.pods import POD
 from webhook.api.resources import Resource
 from webhook.cluster import client, watch
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, StatusError
+from webhook.cluster.page_size import PageSize
 from webhook.cluster.watch import READ_WITHIN
 from webhook.facts import kinds, rights
 from webhook.facts.kind import Reach
@@ -90,17 +91,20 @@ def _versions(group: Mapping[str, Any]) -> list[str]:
 
 
 def pages(api: Api, resource: Resource, size: int = PAGE, labels: str = "") -> Iterator[list[Object]]:
-    """Yield the objects of a kind in pages, with `apiVersion` and `kind` set. `labels` is a label selector.
+    """Yield the objects of a kind in pages of at most `size`, with `apiVersion` and `kind` set.
+
+    `labels` is a label selector.
 
     If the continue token expires, the list starts again and skips the objects that were yielded. Raises StatusError and
     Unreachable.
     """
     begun, token = 1, ""
     seen: set[str] = set()
+    now = PageSize(size)
     while True:
         try:
-            query = {"limit": size, "continue": token, "fieldSelector": resource.fields, "labelSelector": labels}
-            page = _patiently(api, resource.path, query)
+            query = {"continue": token, "fieldSelector": resource.fields, "labelSelector": labels}
+            page = _patiently(api, resource.path, query, now)
         except StatusError as error:
             if error.status != GONE or begun == TRIES:
                 raise
@@ -114,15 +118,15 @@ def pages(api: Api, resource: Resource, size: int = PAGE, labels: str = "") -> I
             return
 
 
-def _patiently(api: Api, path: str, query: Mapping[str, Any]) -> Any:
+def _patiently(api: Api, path: str, query: Mapping[str, Any], size: PageSize) -> Any:
     for _ in range(TRIES - 1):
         try:
-            return client.ask(api, path, query)
+            return client.page(api, path, query, size)
         except StatusError as error:
             if error.status not in BUSY:
                 raise
         time.sleep(PAUSE)
-    return client.ask(api, path, query)
+    return client.page(api, path, query, size)
 
 
 def unread(resource: Resource, error: Exception) -> Problem:

@@ -16,6 +16,7 @@ from kubernetes import client
 
 from webhook.api.resources import Resource
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, send, server
+from webhook.cluster.page_size import PageSize
 from webhook.facts import kinds
 from webhook.facts.kind import Fact, Reach
 from webhook.facts.kinds import read
@@ -51,7 +52,7 @@ MAX_REASON = 300
 """Characters of an API server's message in a log line."""
 
 SMALL_PAGE = 25
-"""Objects per page of a list of all namespaces. Tenants create these objects, and each can have over a megabyte."""
+"""The most objects per page of a list of all namespaces. Tenants create these objects, and each can have megabytes."""
 
 READ = kinds.usual(Reach.EVERYWHERE)
 """The resources that are read in the whole cluster for every policy. `make chart` writes the ClusterRole for them."""
@@ -322,19 +323,24 @@ class Cluster:
     def _list(self, resource: Resource) -> str:
         """List a resource in pages. Returns the resourceVersion from which to watch."""
         known: dict[Name, CachedObject] = {}
-        metadata = self._read_page(resource, "", known)
+        size = PageSize(SMALL_PAGE if resource.namespaced and not resource.namespace else PAGE)
+        metadata = self._read_page(resource, "", size, known)
         while token := metadata.get("continue"):
-            metadata = self._read_page(resource, token, known)
+            metadata = self._read_page(resource, token, size, known)
         self._replace(resource, known)
         self._hear(resource)
         version: str = metadata["resourceVersion"]
         return version
 
-    def _read_page(self, resource: Resource, token: str, known: dict[Name, CachedObject]) -> Mapping[str, Any]:
+    def _read_page(
+        self, resource: Resource, token: str, size: PageSize, known: dict[Name, CachedObject]
+    ) -> Mapping[str, Any]:
         """Add the objects of a page. Returns the list's metadata; nothing else of the page stays in memory."""
-        limit = SMALL_PAGE if resource.namespaced and not resource.namespace else PAGE
-        with self._get(resource, **{"limit": limit, "continue": token}) as response:
-            page = orjson.loads(response.data)
+        data = None
+        while data is None:
+            with self._get(resource, **{"limit": size.now, "continue": token}) as response:
+                data = size.read(response.read)
+        page = orjson.loads(data)
         for item in page["items"]:
             if one := self._of(resource, item):
                 known[_name(item)] = one

@@ -104,7 +104,7 @@ def main() -> None:
 
 def _compared(inquiry: Mapping[str, Any]) -> Fields:
     from webhook import rules  # all of this is only for the process of its own
-    from webhook.cluster import listing
+    from webhook.cluster import listing, watch
     from webhook.engine.engine import Engine
     from webhook.memory import frameworks
     from webhook.model import Unusable
@@ -117,7 +117,8 @@ def _compared(inquiry: Mapping[str, Any]) -> Fields:
             for key in ("old", "new")
         )
         api = listing.connect(inquiry["kubeconfig"], inquiry["context"])
-        change, _ = cluster.compared(api, old, new, partial(diff.compare, old=old, new=new))
+        comparing = partial(diff.compare, old=old, new=new)
+        change, _ = cluster.compared(api, old, new, comparing, size=watch.SMALL_PAGE)  # it shares a pod's memory
     except Unusable as error:
         return unknown(str(error.problems[0].message))
     if change.problems:

@@ -7,7 +7,7 @@ from typing import Any
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.cluster import client, listing, watch
-from webhook.cluster.client import CONFLICT, MERGE, NOT_FOUND, Api, StatusError
+from webhook.cluster.client import CONFLICT, MERGE, NOT_FOUND, PAGE, Api, StatusError
 from webhook.facts.kinds import cluster_policy, daemon_set, node, pod
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
@@ -179,7 +179,8 @@ class ProbeCalls:
     def facts(self) -> Facts:
         """Return the nodes, and the pods that are allocated GPUs, as they are now. Raises CallFailed."""
         with _answered():
-            pages = (page for of in (*node.RESOURCES, *pod.RESOURCES) for page in listing.pages(self._api, of))
+            sizes = {**dict.fromkeys(node.RESOURCES, PAGE), **dict.fromkeys(pod.RESOURCES, watch.SMALL_PAGE)}
+            pages = (page for of, size in sizes.items() for page in listing.pages(self._api, of, size))
             return Facts.of(small for page in pages for item in page if (small := listing.trimmed(item)) is not None)
 
     def _ask(self, plural: str, namespace: str, name: str, method: str = "GET", body: Any = None) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from webhook.api.resources import Resource
 from webhook.cluster import client, listing
 from webhook.cluster.client import NOT_FOUND, Api, StatusError
+from webhook.cluster.watch import SMALL_PAGE
 from webhook.model import Problem, Unusable
 from webhook.reports import report_objects
 from webhook.scan.audit import Audited
@@ -114,7 +115,7 @@ def _remove(api: Api, form: ReportForm, kept: Collection[str], unread: Collectio
     places = [form.within] if namespace else [form.within, form.outside]
     for resource in places:
         where = Resource(resource.group, resource.version, resource.plural, resource.kind, namespace=namespace or "")
-        for page in listing.pages(api, where, labels=f"{LABEL}={COMPONENT}"):
+        for page in listing.pages(api, where, SMALL_PAGE, f"{LABEL}={COMPONENT}"):
             for item in page:
                 metadata, about = item["metadata"], item.get("scope") or {}
                 if metadata["name"] in kept or about.get("kind") in unread:

@@ -52,17 +52,24 @@ def audited(
 
 
 def compared(
-    api: Api, old: Engine, new: Engine, compare: Compare, namespace: str | None = None, tell: Tell = quietly
+    api: Api,
+    old: Engine,
+    new: Engine,
+    compare: Compare,
+    namespace: str | None = None,
+    *,
+    size: int = PAGE,
+    tell: Tell = quietly,
 ) -> tuple[Change, Facts]:
     """List the cluster, or one namespace of it, and compare. Returns the facts too.
 
-    Raises Unusable if the cluster does not answer.
+    `size` is the most objects in one answer. Raises Unusable if the cluster does not answer.
     """
     policies = old.policy, new.policy
     workloads = {**old.policy.workloads, **new.policy.workloads}
-    objects, unknown = listing.facts(api, policies, namespace, tell=tell)
+    objects, unknown = listing.facts(api, policies, namespace, size=size, tell=tell)
     facts = replace(Facts.of(objects), today=datetime.now(UTC).date())
-    reading = listing.ObjectReader(api, policies, namespace, tell=tell)
+    reading = listing.ObjectReader(api, policies, namespace, size, tell)
     alive = (item for item in reading if not (live.ended(item) or live.made(item, workloads)))
     items = map(files.alone, chain(alive, live.among_facts(objects, namespace)))
     results = (compare(item, facts=facts) for item in items)

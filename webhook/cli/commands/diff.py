@@ -165,7 +165,7 @@ def _of_cluster(target: Target, old: Engine, new: Engine, compare: Compare) -> C
 
     api = listing.connect(target.kubeconfig, target.context)
     with progress.bar() as tell:
-        change, facts = cluster.compared(api, old, new, compare, target.namespace, tell)
+        change, facts = cluster.compared(api, old, new, compare, target.namespace, tell=tell)
     return _with_pools(change, facts)
 
 
