@@ -29,10 +29,10 @@ from webhook.agent.observe.cgroups import CgroupFolders, mount
 from webhook.agent.observe.limited import LimitFault, WantedLimit
 from webhook.agent.observe.look import ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import UNLIMITED, Cards
-from webhook.agent.observe.places import ContainerCgroup, place
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process, Processes
 from webhook.agent.observe.view import NodeContainer
+from webhook.cgroups.places import ContainerCgroup, place
 from webhook.cli import inputs
 from webhook.cluster.client import Api, connect
 from webhook.cluster.events import EventNote

@@ -26,13 +26,14 @@ from tests.support.card.state import LOST, NO_EVENTS, NO_MPS, State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG, until
 from webhook.agent.agent import AGAIN, NodeAgent, build
-from webhook.agent.observe import cgroups, places
+from webhook.agent.observe import cgroups
 from webhook.agent.observe import node as watched
 from webhook.agent.observe.nvml import Cards, Unavailable
-from webhook.agent.observe.places import place
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer
+from webhook.cgroups import places
+from webhook.cgroups.places import place
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.cluster import client

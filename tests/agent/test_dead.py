@@ -11,10 +11,10 @@ from webhook.agent.agent import AGAIN, NodeAgent, build
 from webhook.agent.limits import dead
 from webhook.agent.limits.dead import DeadCards
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlEvent
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer
+from webhook.cgroups.places import ContainerCgroup
 from webhook.cluster.events import EventNote, body
 from webhook.memory.admitted import Admitted
 from webhook.policy.model import Over

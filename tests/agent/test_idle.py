@@ -14,11 +14,11 @@ from webhook.agent.actions import NodeAction
 from webhook.agent.limits.idle_watch import UNCOUNTED, UNTOLD, IdleWatch
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlProcess
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer, Observation, rows
 from webhook.agent.recorder import UsageRecorder
+from webhook.cgroups.places import ContainerCgroup
 from webhook.cluster import client
 from webhook.cluster.client import Api
 from webhook.memory.admitted import UNKNOWN, Admitted

@@ -19,8 +19,8 @@ from tests.support.card.state import LOST, MIB, NO_EVENTS, NO_MPS, NO_SAMPLES, S
 from webhook.agent.observe import look, nvml
 from webhook.agent.observe.look import CardUse, join
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlProcess
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.processes import AGAIN, Process, Processes
+from webhook.cgroups.places import ContainerCgroup
 
 UIDS = [f"0000000{n}-2222-3333-4444-555555555555" for n in range(3)]
 IDS = [f"{n:064x}" for n in range(3)]

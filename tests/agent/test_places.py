@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.agent.observe.places import ContainerCgroup, place
+from webhook.cgroups.places import ContainerCgroup, place
 
 ID = "ab12" * 16
 OTHER = "cd34" * 16

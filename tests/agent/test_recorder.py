@@ -16,12 +16,12 @@ from tests.support.waiting import LONG, until
 from webhook.agent.metrics import AgentMetrics, LastLook
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlProcess
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.sight import sight
 from webhook.agent.observe.view import NodeContainer, Observation, rows
 from webhook.agent.recorder import BUSY, UsageRecorder
+from webhook.cgroups.places import ContainerCgroup
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts

@@ -17,7 +17,7 @@ DECIDES = (
     "limits/over",
     "limits/taint",
     "observe/look",
-    "observe/places",
+    "../cgroups/places",
     "observe/pods",
     "observe/sight",
     "observe/view",

@@ -13,7 +13,6 @@ from tests.support.waiting import until
 from webhook.agent.actions import NodeAction
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer, Observation, rows
@@ -22,6 +21,7 @@ from webhook.agent.turns import ledger as ledgers
 from webhook.agent.turns.freezer import Freezer
 from webhook.agent.turns.ledger import Ledger
 from webhook.agent.turns.turns import PAUSE_ENDED, PAUSED, CardTurns
+from webhook.cgroups.places import ContainerCgroup
 from webhook.gpu.pauses import Pause
 from webhook.memory.admitted import Admitted
 from webhook.policy.model import FIRST_COME, OFF, Contention, Over

@@ -15,10 +15,10 @@ from webhook.agent.limits.over import OverState
 from webhook.agent.metrics import AgentMetrics, LastLook
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName, by_logs, by_status, unreported
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import ContainerRow, NodeContainer, UseState
+from webhook.cgroups.places import ContainerCgroup
 from webhook.memory.admitted import Admitted
 from webhook.policy.model import EVICT, KILL, REPORT, Over
 from webhook.reports import use_report

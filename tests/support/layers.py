@@ -5,7 +5,7 @@ LAYERS = (
     ("model",),
     ("allowance",),
     ("documents",),
-    ("api", "telemetry"),
+    ("api", "cgroups", "telemetry"),
     ("http", "policy", "repository"),
     ("facts",),
     ("cel", "kustomize", "review"),

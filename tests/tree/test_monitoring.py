@@ -16,11 +16,11 @@ from webhook.agent import metrics as agent
 from webhook.agent.observe.limited import LimitCounts
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading, NvmlEvent
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import ContainerRow, NodeContainer
 from webhook.agent.turns.turns import FrozenTime
+from webhook.cgroups.places import ContainerCgroup
 from webhook.cluster import watch
 from webhook.memory.admitted import Admitted
 from webhook.memory.driver.start import StartNeed

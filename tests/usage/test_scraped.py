@@ -11,11 +11,11 @@ from webhook.agent.metrics import AgentMetrics, LastLook
 from webhook.agent.observe.limited import LimitCounts, LimitFault
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.processes import Process
 from webhook.agent.observe.view import NodeContainer, rows
 from webhook.agent.turns.turns import FrozenTime
+from webhook.cgroups.places import ContainerCgroup
 from webhook.memory.admitted import Admitted
 from webhook.memory.driver.start import StartNeed
 from webhook.usage.scraped import CardNow, NodeScrape, UseNow, read

@@ -4,8 +4,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from webhook.agent.observe import places
-from webhook.agent.observe.places import ContainerCgroup
+from webhook.cgroups import places
+from webhook.cgroups.places import ContainerCgroup
 
 MOUNTS = Path("/proc/self/mountinfo")
 

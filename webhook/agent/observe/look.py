@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from webhook.agent.observe.nvml import CardReading, Cards
-from webhook.agent.observe.places import ContainerCgroup
 from webhook.agent.observe.processes import Process, Processes
+from webhook.cgroups.places import ContainerCgroup
 
 
 class ProcessUse(NamedTuple):

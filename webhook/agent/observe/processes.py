@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from webhook.agent.observe import places
-from webhook.agent.observe.places import ContainerCgroup
+from webhook.cgroups import places
+from webhook.cgroups.places import ContainerCgroup
 
 AGAIN = 4
 """Looks after which the container of a running process is read again, because a process may be moved."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from webhook.agent.observe import places
+from webhook.cgroups import places
 
 PATIENCE = 1.0
 """Maximum seconds for a freeze. A process that waits for a disk or a driver freezes only after the answer."""

@@ -1,0 +1,1 @@
+"""Finds the container to which a cgroup belongs."""
