@@ -4,6 +4,7 @@ import gc
 import json
 import math
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -37,6 +38,7 @@ from webhook.cgroups.places import place
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.cluster import client
+from webhook.cluster.listing import LIVING
 from webhook.memory.admitted import Admitted
 from webhook.memory.driver import start
 from webhook.memory.driver.nodes import LABEL, READY
@@ -206,6 +208,19 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
 
 
+def test_a_pod_of_a_tenant_is_kept_small_whatever_its_spec_and_ended_ones_are_not_read() -> None:
+    """A spec of 3 MB of small maps would take 60 MB, and the agent has 256 for all pods of its node."""
+    (pods, *_) = watched.read("n")
+    assert (pods.fields, pods.namespaced) == (f"spec.nodeName=n,{LIVING}", True)
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}] * 100_000}
+    large = {"apiVersion": "v1", "kind": "Pod", **pod(**{GPU: "1"})}
+    large["spec"] = {**large["spec"], "affinity": {"nodeAffinity": preferred}}
+    kept = watched.trimmed(large)
+    assert kept is not None
+    assert len(pickle.dumps(kept)) < 100_000
+    assert watched.whole(kept)["spec"] == large["spec"]
+
+
 def with_logs(folder: Path, own: dict[str, Any], **targets: str) -> Mapping[str, NodeContainer]:
     """The containers of a pod that may be frozen, whose logs lie at these places by their ids."""
     own["metadata"]["annotations"] = {"slicewarden.dev/pausable": "true"}
@@ -331,7 +346,8 @@ def test_a_container_whose_link_the_kubelet_cuts_is_limited_as_its_pod_until_it_
         status = [{"name": "small", "containerID": f"containerd://{ID}"}]
         reported = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "8"}, "status": {}}
         reported["status"]["containerStatuses"] = status
-        watch._cluster.objects = lambda kind: (reported,) if kind == "Pod" else ()  # type: ignore[method-assign]
+        kept = watched.trimmed({"apiVersion": "v1", "kind": "Pod", **reported})
+        watch._cluster.objects = lambda kind: (kept,) if kind == "Pod" and kept else ()  # type: ignore[method-assign]
         one.round()
         assert card.limits() == {**widest, str(folder): 1000}
         assert [each["container"] for each in logged if each["action"] == "Limit"] == ["(unknown)", "small"]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from webhook.agent.actions import NodeAction
+from webhook.agent.observe.view import NodeContainer
 
 
 class ApiCalls:
@@ -21,6 +22,13 @@ class ApiCalls:
     def pending(self) -> tuple[NodeAction, ...]:
         """The actions whose calls have not finished."""
         return tuple(action for action, future in self._calls if not future.done())
+
+    def evict(self, action: NodeAction, call: Callable[[NodeContainer], str]) -> None:
+        """Queue the eviction of an action's pod, unless one of the same pod still waits for its answer."""
+        target = action.target
+        waiting = {each.target.uid for each in self.pending if each.target is not None}
+        if target is not None and target.uid not in waiting:
+            self.submit(action, lambda: call(target))
 
     def finished(self) -> Iterator[NodeAction]:
         """Yield the actions that have finished since the last call. Raises the exception of a failed call."""

@@ -1,6 +1,7 @@
 """Reports containers that have a slice and do no work, and evicts their pods if the policy says so."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from webhook.agent.actions import DONE, ConditionLog, NodeAction, Watcher
 from webhook.agent.limits import enforce
@@ -69,7 +70,8 @@ class IdleWatch(Watcher):
         for each in decision.report:
             yield _action(REPORT, *liable[each], _warning(rules))._replace(outcome=DONE)
         for each in decision.evict:
-            self._evict(_action(EVICT, *liable[each], _why(rules)))
+            if (api := self._api) is not None:
+                self.calls.evict(_action(EVICT, *liable[each], _why(rules)), partial(self._still, api))
 
     def blind(self, now: float) -> Iterator[NodeAction]:  # noqa: ARG002 - of the interface
         """Forget which containers were idle, because without NVML it is unknown which ones work."""
@@ -82,13 +84,6 @@ class IdleWatch(Watcher):
 
     def _forget(self) -> None:
         self._state, self.reported = IdleState(), frozenset()
-
-    def _evict(self, action: NodeAction) -> None:
-        """Request an eviction, unless one of the same pod still waits for its answer."""
-        api, target = self._api, action.target
-        waiting = {each.target.uid for each in self.calls.pending if each.target is not None}
-        if api is not None and target is not None and target.uid not in waiting:
-            self.calls.submit(action, lambda: self._still(api, target))
 
     def _still(self, api: Api, target: NodeContainer) -> str:
         """Evict a pod that is still idle. Its call may have waited for others."""

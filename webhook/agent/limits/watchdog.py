@@ -1,6 +1,7 @@
 """The watchdog: reports containers that use more than their allowance, and evicts or kills them."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from webhook.agent.actions import DONE, NodeAction, Watcher
 from webhook.agent.limits import enforce, over
@@ -31,11 +32,11 @@ class Watchdog(Watcher):
         self._state, actions = over.decide(self._state, now, seen.rows, rules, seen.containers.keys())
         rows = {(row.use.place.container, row.reading.uuid): row for row in seen.rows}
         for action in actions:
-            if action.verb == EVICT:
-                self._evict(action)
+            if action.verb == EVICT and (api := self._api) is not None:
+                self.calls.evict(action, partial(enforce.evict, api))
             elif action.verb == KILL:
                 yield action._replace(outcome=self._kill(rows[action.container, action.gpu], rules.slack))
-            else:
+            elif action.verb == REPORT:
                 yield action._replace(outcome=DONE)
 
     def close(self) -> Iterator[NodeAction]:
@@ -46,10 +47,3 @@ class Watchdog(Watcher):
         if row.allowance is None:  # then the row is not over, and nothing is decided about it
             return "no allowance is known"
         return enforce.kill(enforce.victims(row.use, row.allowance + slack), self._processes)
-
-    def _evict(self, action: NodeAction) -> None:
-        """Request an eviction, unless one of the same pod still waits for its answer."""
-        api, target = self._api, action.target
-        waiting = {each.target.uid for each in self.calls.pending if each.target is not None}
-        if api is not None and target is not None and target.uid not in waiting:
-            self.calls.submit(action, lambda: enforce.evict(api, target))

@@ -1,6 +1,8 @@
 """Follows the containers of the agent's node, by a watch of the API server or by the names of log files."""
 
+import json
 import time
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from webhook.api.lenient import mapping, string
 from webhook.api.pods import POD
 from webhook.api.resources import Resource
 from webhook.cluster.client import Api
+from webhook.cluster.listing import LIVING
 from webhook.cluster.watch import Cluster
 from webhook.facts.kinds import kept
 from webhook.facts.snapshot import Facts
@@ -39,14 +42,17 @@ DEAD_CARDS = "slicewarden.dev/dead-gpus"
 def read(node: str) -> tuple[Resource, ...]:
     """Return the API resources that a node's agent reads: those of its ClusterRole in manifests/components/agent."""
     return (
-        Resource("", "v1", "pods", "Pod", fields=f"spec.nodeName={node}"),
+        Resource("", "v1", "pods", "Pod", fields=f"spec.nodeName={node},{LIVING}", namespaced=True),
         Resource("", "v1", "nodes", "Node", fields=f"metadata.name={node}"),
         Resource("", "v1", "namespaces", "Namespace"),
     )
 
 
 def trimmed(item: Object) -> Object | None:
-    """Return the part of an object that the agent needs: a pod's names, spec and container ids, or a node's labels."""
+    """Return the part of an object that the agent needs: a pod's names, spec and container ids, or a node's labels.
+
+    The spec is packed, because a tenant's spec of 3 MB would take 60 MB, and the agent has 256.
+    """
     metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
     if group_kind(item) != POD:
         return _trimmed_node(item, kept(item))
@@ -64,9 +70,14 @@ def trimmed(item: Object) -> Object | None:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in keys if key in metadata},
-        "spec": item.get("spec"),
+        "packed": zlib.compress(json.dumps(item.get("spec")).encode(), 1),
         "status": {key: status[key] for key in (*pods.STATUSES, "phase") if key in status},
     }
+
+
+def whole(pod: Object) -> Object:
+    """Return a trimmed pod with its spec."""
+    return {**pod, "spec": json.loads(zlib.decompress(pod["packed"]))}
 
 
 def _trimmed_node(item: Object, part: Object | None) -> Object | None:
@@ -189,7 +200,7 @@ class NodeWatch:
         for pod in self._cluster.objects("Pod"):
             version, key = str(mapping(pod.get("metadata")).get("resourceVersion")), pods.uid(pod)
             before = self._held.get(key)
-            known = before[2] if before and before[:2] == (version, facts) else held_by(pod, self._policy, facts)
+            known = before[2] if before and before[:2] == (version, facts) else held_by(whole(pod), self._policy, facts)
             latest[key] = version, facts, known
         self._held = latest
         return NodeSlices(
@@ -245,6 +256,8 @@ class NodeWatch:
             return {}
         version, uid = str(mapping(pod.get("metadata")).get("resourceVersion")), pods.uid(pod)
         before = self._admitted.get(uid)
-        now = before[2] if before and before[:2] == (version, facts) else admitted(pod, self._policy, facts, node)
+        now = (
+            before[2] if before and before[:2] == (version, facts) else admitted(whole(pod), self._policy, facts, node)
+        )
         self._admitted[uid] = version, facts, now
         return now
