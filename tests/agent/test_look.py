@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.card.library import SOURCES
 from tests.support.card.state import LOST, MIB, NO_EVENTS, NO_MPS, NO_SAMPLES, State, start_of
+from tests.support.waiting import until
 from webhook.agent.observe import look, nvml
 from webhook.agent.observe.look import CardUse, join
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlProcess
@@ -147,6 +148,47 @@ def test_a_process_that_ends_between_two_questions_counts_as_unattributed(proc: 
     reading = CardReading("GPU-0", "0", "card", 800, 1000, 10, (NvmlProcess(7, 500, 10),))
     seen = join(reading, Processes(proc.folder).find([7]))
     assert (seen.uses, seen.host, seen.unattributed) == ((), (), 800)
+
+
+HEADLESS = """
+import ctypes, threading
+threading.Thread(target=threading.Event().wait).start()
+print("ready", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+"""Ends the first thread of its process, and leaves another one."""
+
+
+def test_a_process_whose_first_thread_has_ended_counts_until_its_last_one_has() -> None:
+    """The kernel calls it a zombie then. Its memory on a card would be nobody's."""
+    with subprocess.Popen([sys.executable, "-c", HEADLESS], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        until(lambda: ") Z " in Path(f"/proc/{started.pid}/stat").read_text(), "the first thread has ended")
+        processes = Processes()
+        (found,) = processes.find([started.pid]).values()
+        assert found.start == start_of(started.pid)
+        assert processes.alive(found)
+        started.kill()
+        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie with all its threads
+        assert not processes.find([started.pid])
+        assert not processes.alive(found)
+
+
+def test_the_container_of_a_process_whose_first_thread_has_ended_is_that_of_a_living_one(proc: Proc) -> None:
+    """Cgroups of version 1 show the first one at the root."""
+    proc.add(7, "4:freezer:/\n", 5)
+    ended = proc.folder / "7" / "stat"
+    ended.write_text(ended.read_text().replace(" S ", " Z "))
+    (proc.folder / "7" / "task").mkdir()
+    threads = Proc(proc.folder / "7" / "task")
+    threads.add(7, "4:freezer:/\n", 5)
+    (threads.folder / "7" / "stat").write_text(ended.read_text())
+    processes = Processes(proc.folder)
+    assert not processes.find([7])
+    threads.add(8, cgroup(1), 6)
+    (found,) = processes.find([7]).values()
+    assert (found.pid, found.start, found.place and found.place.container) == (7, 5, IDS[1])
 
 
 def test_a_list_that_grows_at_every_question_loses_one_looks_value_and_not_the_look(card: State, cards: Cards) -> None:

@@ -1,4 +1,4 @@
-"""Reads a process's container, start time and name from /proc."""
+"""Reads a process's container, start time and name from /proc. A process lives while one of its threads does."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -52,33 +52,51 @@ class Processes:
         self._looks += 1
         found: dict[int, Process] = {}
         for pid in pids:
-            name, start = self._stat(pid)
-            if not start:
+            name, start, ended = self._stat(pid)
+            thread = self._living(pid) if ended else ""
+            if not start or thread is None:
                 continue
             known = self._known.get(pid)
             same = known is not None and known.start == start
             if known is not None and same and known.place is not None and (self._looks + pid) % AGAIN:
                 found[pid] = known
-            elif (text := self._text(pid, "cgroup")) is not None:
+            elif (text := self._text(f"{pid}{thread}/cgroup")) is not None:
                 found[pid] = Process(pid, start, name, places.place(text))
         self._known = found
         return found
 
     def alive(self, process: Process) -> bool:
         """Whether a process still runs, and its PID has not been reused."""
-        return self._stat(process.pid)[1] == process.start
+        _, start, ended = self._stat(process.pid)
+        return start == process.start and not (ended and self._living(process.pid) is None)
 
-    def _stat(self, pid: int) -> tuple[str, int]:
-        """Read a process's name and start time; 0 if it has ended (man 5 proc_pid_stat, fields 2, 3 and 22)."""
-        before, _, after = (self._text(pid, "stat") or "").rpartition(")")
+    def _stat(self, pid: int, thread: str = "") -> tuple[str, int, bool]:
+        """Read a process's name, its start time, and whether its first thread has ended; 0 if there is no process.
+
+        See man 5 proc_pid_stat, fields 2, 3 and 22. With a `thread`, read those of a thread.
+        """
+        before, _, after = (self._text(f"{pid}{thread}/stat") or "").rpartition(")")
         fields = after.split()
-        if len(fields) < 20 or fields[0] in "ZX" or not fields[19].isdigit():
-            return "", 0
-        return before.partition("(")[2], int(fields[19])
+        if len(fields) < 20 or not fields[19].isdigit():
+            return "", 0, True
+        return before.partition("(")[2], int(fields[19]), fields[0] in "ZX"
 
-    def _text(self, pid: int, file: str) -> str | None:
+    def _living(self, pid: int) -> str | None:
+        """Return the path of a thread of a process that has not ended, below the process's; None if all have.
+
+        A process whose first thread has ended looks like one that has ended, but its other threads may use a card. The
+        kernel shows the first one outside any cgroup of version 1 then (kernel/cgroup/cgroup.c, proc_cgroup_show).
+        """
         try:
-            descriptor = os.open(f"{self._proc}/{pid}/{file}", os.O_RDONLY | os.O_CLOEXEC)
+            with os.scandir(f"{self._proc}/{pid}/task") as threads:
+                paths = (f"/task/{each.name}" for each in threads)
+                return next((path for path in paths if not self._stat(pid, path)[2]), None)
+        except OSError:
+            return None
+
+    def _text(self, path: str) -> str | None:
+        try:
+            descriptor = os.open(f"{self._proc}/{path}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
