@@ -282,9 +282,28 @@ def test_over_is_told_after_the_grace_and_not_before_and_once_a_crossing() -> No
     since, after = acts(since, 32.0, row(9000), rules)
     assert (due, after) == ([(REPORT, "GPUMemoryOver")], [])
     since, _ = acts(since, 33.0, row(4064), rules)
-    assert since == OverState()
+    assert (since.over, since.acted, since.reported) == ({}, {}, {})
     since, anew = acts(since, 34.0, row(4065), rules)
     assert anew == []
+
+
+@pytest.mark.parametrize(("above", "within", "acted"), [(29, 1, True), (16, 14, True), (29, 31, False), (5, 25, False)])
+def test_a_use_that_drops_before_each_end_of_the_grace_is_over_if_it_is_above_for_longer_than_within(
+    above: int, within: int, acted: bool
+) -> None:
+    rules, since, found = Over(EVICT, grace=30, pressure=0), OverState(), set[str]()
+    for now in range(3600):
+        since, more = acts(since, float(now), row(9000 if now % (above + within) < above else 100), rules)
+        found |= {verb for verb, _ in more}
+    assert found == ({REPORT, EVICT} if acted else set())
+
+
+def test_time_within_the_allowance_takes_back_no_more_than_one_grace() -> None:
+    """So who was over for an hour has a whole grace again after one within."""
+    rules, since = Over(EVICT, grace=30, pressure=0), OverState()
+    for now, mib in ((0.0, 9000), (3600.0, 9000), (3601.0, 100), (3632.0, 100)):
+        since, _ = acts(since, now, row(mib), rules)
+    assert (since.over, since.clear) == ({}, {})
 
 
 def test_use_that_swings_across_the_line_a_hundred_times_is_told_twice() -> None:

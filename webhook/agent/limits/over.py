@@ -19,11 +19,15 @@ QUIET = 600.0
 
 @dataclass(frozen=True)
 class OverState:
-    """The state between looks: since when each container is over its allowance, and its last action and reports."""
+    """The state between looks: since when each container is over its allowance, and its last action and reports.
+
+    `clear` has those that were over before: the moment from which that no longer counts if they stay within.
+    """
 
     over: Mapping[Key, float] = field(default_factory=dict)
     acted: Mapping[Key, float] = field(default_factory=dict)
     reported: Mapping[tuple[Key, str], float] = field(default_factory=dict)
+    clear: Mapping[Key, float] = field(default_factory=dict)
 
 
 def decide(
@@ -34,8 +38,11 @@ def decide(
     `rules` come from the policy of the node's pool, and `present` has the ids of the node's containers. A container
     that goes over its allowance is reported once, and again only after QUIET seconds. A container that did not request
     a GPU is reported once, even if its processes come and go. While a container stays over, the policy's action is
-    repeated every `grace` seconds.
+    repeated every `grace` seconds. Each second within the allowance takes back one above it: a use that drops for a
+    moment before each end of the grace would never be over otherwise.
     """
+    clear = {key: at for key, at in before.clear.items() if at > now}
+    clear |= {key: now + min(now - since, rules.grace) for key, since in before.over.items()}
     over, acted, actions = dict[Key, float](), dict[Key, float](), list[NodeAction]()
     reported = {
         (key, reason): at
@@ -52,7 +59,7 @@ def decide(
                     why = f"has processes on GPU {row.reading.uuid}, but requests no GPU; find out how it got access"
                     actions.append(_action(REPORT, row, UNREQUESTED, why))
             case UseState.OVER:
-                over[key] = before.over.get(key, now)
+                over[key] = before.over.get(key, now - (clear.get(key, now) - now))
                 if now - over[key] < rules.grace:
                     continue
                 last = reported.get((key, ABOVE), before.reported.get((key, ABOVE)) if key in before.over else None)
@@ -69,7 +76,7 @@ def decide(
                 if _enforces(row, rules) and (done is None or now - done >= rules.grace):
                     acted[key] = now
                     actions.append(_action(rules.action, row, ABOVE, why))
-    return OverState(over, acted, reported), tuple(actions)
+    return OverState(over, acted, reported, {key: at for key, at in clear.items() if key not in over}), tuple(actions)
 
 
 def _action(verb: str, row: ContainerRow, reason: str, why: str) -> NodeAction:
