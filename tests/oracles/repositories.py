@@ -136,7 +136,7 @@ class Repositories:
         random = self._random
         made: Map = {"name": random.choice(NAMES)}
         if self._chance(0.4):
-            made["namespace"] = random.choice(("team", "lab", "team", "lab", "${N:=team}"))
+            made["namespace"] = random.choice(("team", "lab", "team", "lab", "${M:=team}"))
         if self._chance(0.3):
             made["labels"] = {random.choice(("app", "tier")): random.choice(("web", "job", "${A}"))}
         if self._chance(0.15):
@@ -175,7 +175,7 @@ class Repositories:
         random = self._random
         namespace = random.choice(("flux-system", "flux-system", "team"))
         data = {
-            random.choice(("A", "B", "N", "config.yaml")): random.choice(VALUES) for _ in range(random.choice((1, 2)))
+            random.choice(("A", "B", "M", "config.yaml")): random.choice(VALUES) for _ in range(random.choice((1, 2)))
         }
         return {
             "apiVersion": "v1",
@@ -382,7 +382,7 @@ class Repositories:
         made: Map = {}
         if self._chance(0.7):
             made["substitute"] = {
-                random.choice(("A", "B", "N")): random.choice(VALUES) for _ in range(random.choice((1, 2)))
+                random.choice(("A", "B", "M")): random.choice(VALUES) for _ in range(random.choice((1, 2)))
             }
         if self._chance(0.5):
             made["substituteFrom"] = [
