@@ -184,6 +184,31 @@ def test_what_may_need_a_network_is_not_given_to_the_program(check: Check, progr
     assert any("remote resource http://localhost:1/patch.yaml" in note for note in report.notes)
 
 
+ADDRESS = "# https://example.com\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "files", "runs"),
+    [
+        ("transformers: [t.yaml]", {"a/t.yaml": "kind: PatchTransformer\n"}, True),
+        ("transformers: [t.yaml]", {"a/t.yaml": f"{ADDRESS}kind: PatchTransformer\n"}, False),
+        ("generators: [t]", {"a/t/t.yaml": f"{ADDRESS}kind: HelmChartInflationGenerator\n"}, False),
+        ("openapi: {path: t.json}\nsecretGenerator: [{name: s, envs: [.e]}]", {"a/t.json": "{}", "a/.e": ""}, False),
+        ("replacements: [{path: t.yaml}]", {"a/t.yaml": ADDRESS}, True),
+        ("openapi: {path: t.json}", {"a/t.json": '{"a": "https://example.com"}'}, True),
+        ("crds: [t.json]\nsecretGenerator: [{name: s, files: [s]}]", {"a/t.json": ADDRESS, "a/s": ADDRESS}, True),
+    ],
+)
+def test_a_field_that_only_a_program_follows_is_noted_if_none_runs(
+    check: Check, program: Program, fields: str, files: dict[str, str], runs: bool
+) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    report = check({"a/pod.yaml": POD, "a/kustomization.yaml": f"resources: [pod.yaml]\n{fields}\n", **files})
+    assert asked.exists() == runs
+    assert (report.unfollowed > 0) != runs
+    assert any(f"a ({fields.partition(':')[0]} not followed" in note for note in report.notes) != runs
+
+
 def test_kustomizations_that_include_each_other_end(check: Check) -> None:
     report = check(
         {

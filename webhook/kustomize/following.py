@@ -287,7 +287,7 @@ class _Follower:
         for key in ("generators", "transformers", "validators", "configurations", "crds"):
             for path in sequence(value.get(key)):
                 if isinstance(path, str) and "\n" not in path:
-                    self._kept(path, one)
+                    self._kept(path, one, loads=key not in ("configurations", "crds"))
         for each in mappings(value.get("replacements")):
             if path := string(each.get("path")):
                 self._kept(path, one)
@@ -295,14 +295,17 @@ class _Follower:
             self._kept(path, one)
         return built
 
-    def _kept(self, path: str, one: Kustomization) -> None:
-        """Read a file, or the files of a folder, that only the program understands."""
+    def _kept(self, path: str, one: Kustomization, *, loads: bool = False) -> None:
+        """Read a file, or the files of a folder, that only the program understands.
+
+        If it `loads` what an address in the file names, a file with an address is `blocked`.
+        """
         try:
             name = self._path(path, one.folder)
             for each in self._tree.manifests(name) if self._tree.is_folder(name) else (name,):
                 self._counted(1)
                 if not self._tree.is_folder(each):
-                    if b"://" in self._tree.data(each):
+                    if b"://" in self._tree.data(each) and loads:
                         self._found.blocked.append(each)
                     self._found.files.add(each)
             if self._tree.is_folder(name) and (file := self._tree.kustomization(name)):

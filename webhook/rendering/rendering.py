@@ -138,9 +138,9 @@ class _Run:
                 self._result.problems.extend(unreadable)
             else:
                 items = [each.rendered(job.root) for each in job.found.objects]
-                if fields := sorted(job.found.unfollowed):
-                    self._gaps.hidden.append(f"{job.root} ({listed(fields, len(fields))} not followed)")
-                if job.built and (fields or data):
+                if job.found.unfollowed:
+                    self._gaps.hidden.append(f"{job.root} ({_unfollowed(job)})")
+                if job.built and (job.found.unfollowed or data):
                     self._gaps.followed.append(job.root)
                 seen = not (job.found.remote or job.found.charts or job.found.absent or job.found.unseen)
                 if data and seen:
@@ -284,6 +284,13 @@ class _Run:
             for done, result in enumerate(pool.map(work, jobs), start=1):
                 self._options.tell(done, len(jobs), f"{what}: {done} of {len(jobs)}")
                 yield result
+
+
+def _unfollowed(job: Job) -> str:
+    """Say which fields of a kustomization only the program follows, and the address that keeps it from running."""
+    fields = sorted(job.found.unfollowed)
+    why = f", because of an address: {shown(job.found.blocked[0], quotes=False)}" if job.found.blocked else ""
+    return f"{listed(fields, len(fields))} not followed{why}"
 
 
 _NOT_VENDORED = "a dependency is not vendored; helm dependency build CHART brings it"
