@@ -460,14 +460,56 @@ def test_changes_that_apply_before_those_of_their_folder_are_noted(
         ("files: [{path: '*/config.yaml'}]", True, False),
         ("files: [{path: 'd/.x/config.yaml'}]", False, True),
         ("files: [{path: '**/*.yml'}]", True, True),
+        ("files: [{path: e}]", True, False),
+        ("files: [{path: e/}]", True, False),
+        ("files: [{path: d/one}]", True, True),
+        ("files: [{path: ./d/one/c*}]", True, False),
+        ("files: [{path: s/../d/one/c*}]", True, False),
+        ("files: [{path: 'd/[m-p]ne/c*'}]", True, False),
+        ("files: [{path: 'd/[[:lower:]]*/c*'}]", False, True),
+        ("files: [{path: ':(icase)D/ONE/C*'}]", False, True),
+        ("files: [{path: '*/h.yaml'}]", False, True),
+        ("files: [{path: '.git*'}]", False, True),
+        ("files: [{path: 'g*/*'}]", False, False),
     ],
 )
 def test_generators_read_patterns_as_argo_does(check: Check, generator: str, made: bool, noted: bool) -> None:
     text = SET.replace('directories: [{path: "d*"}, {path: "*"}]', generator)
-    files = {"d/one/config.yaml": "a: b", "d/one/a.yml": "a: b", "d/one/.x.yml": "a: b"}
-    report = check({"s.yaml": text, "d/one/pod.yaml": POD, **files})
+    files = {f"d/one/{name}": "a: b" for name in ("config.yaml", "a.yml", ".x.yml", ".h/h.yaml")}
+    report = check({"s.yaml": text, "d/one/pod.yaml": POD, "e/pod.yaml": POD, **files})
     assert any(one.root == "Application a" for one in report.judged) == made
     assert (report.unfollowed > 0) == noted
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("web", "web"),
+        (12, "12"),
+        (1.0, "1"),
+        (0.5, "0.5"),
+        (True, "true"),
+        (1, "1"),
+        (0, "0"),
+        (10**6, None),
+        (0.00001, None),
+        ([1], None),
+    ],
+)
+def test_a_parameter_is_written_as_argo_cd_writes_it(check: Check, value: Any, written: str | None) -> None:
+    one = json.loads(deploying_by("set", "goTemplate", True))
+    one["spec"]["generators"] = [{"git": {"files": [{"path": "p.json"}]}}]
+    one["spec"]["template"]["spec"]["source"]["path"] = "of-{{.who}}"
+    layout = {f"of-{written or value}/pod.yaml": POD, "p.json": json.dumps({"who": value}), "one.yaml": json.dumps(one)}
+    report = check(layout)
+    assert any(each.root.startswith("Application") for each in report.judged) == (written is not None)
+    assert report.unfollowed == (written is None)
+
+
+@pytest.mark.parametrize(("namespace", "noted"), [("{{ who }}", 0), ("{{ who | lower }}", 1), ("lab", 0)])
+def test_a_namespace_that_is_not_filled_in_is_noted(check: Check, namespace: str, noted: int) -> None:
+    one = deploying_by("set", "template.spec.destination.namespace", namespace)
+    assert check({"web/pod.yaml": POD, "one.yaml": one}).unfollowed == noted
 
 
 def test_hidden_files_that_are_deployed_are_noted(check: Check) -> None:

@@ -192,15 +192,16 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterat
     """Yield the parameters of a generator. Raises Unseen, at the end for a file that cannot be read.
 
     Argo CD compares folders by Go's path.Match, and gives the patterns of files to `git ls-files`, whose `*` fits a
-    slash too (argo-cd applicationset/generators/git.go, filterApps; util/git/client.go, LsFiles).
+    slash too, or to doublestar (argo-cd applicationset/generators/git.go, filterApps; util/git/client.go, LsFiles).
     """
     for element in mappings(mapping(generator.get("list")).get("elements")):
         yield _flat(element)
     git = mapping(generator.get("git"))
     more = _flat({"values": mapping(git.get("values"))})
     directories = mappings(git.get("directories"))
-    for each in (*directories, *mappings(git.get("files"))):
-        if (_ODD_EXCLUDED if each.get("exclude") else _ODD).search(string(each.get("path"))):
+    tests = [(_ODD_EXCLUDED if each.get("exclude") else _ODD, each) for each in directories]
+    for odd, each in (*tests, *((_ODD_FILE, each) for each in mappings(git.get("files")))):
+        if odd.search(string(each.get("path"))):
             raise Unseen(f"the pattern {shown(string(each.get('path')))} of a generator")
     if directories:
         wanted = [string(each.get("path")) for each in directories if not each.get("exclude")]
@@ -232,10 +233,16 @@ _ODD_EXCLUDED = re.compile(r"[{\\]|\[[!^]")
 _ODD = re.compile(rf"{_ODD_EXCLUDED.pattern}|(?:^|/)\.[^./]")
 """The same, and a part of a hidden name."""
 
+_ODD_FILE = re.compile(rf"{_ODD.pattern}|^:|\[(?!(?:[A-Za-z0-9](?:-[A-Za-z0-9])?){{1,99}}\])")
+"""The same for files, with the magic of pathspecs, and classes of other characters than letters and digits.
+
+Source: git's gitglossary(7), pathspec, and wildmatch.c, which reads `[[:lower:]]`.
+"""
+
 
 def _of_path(path: str) -> Mapping[str, str]:
     name = os.path.basename(path)
-    normal = re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")
+    normal = re.sub(r"[^a-z0-9.-]", "-", name.lower())[:253].strip("-.")
     segments = {f"path[{i}]": each for i, each in enumerate(path.split("/"))}
     return {"path": path, "path.path": path, "path.basename": name, "path.basenameNormalized": normal, **segments}
 
@@ -245,11 +252,24 @@ def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
     for key, each in value.items():
         if isinstance(each, dict):
             found |= _flat(each, f"{before}{key}.")
-        elif isinstance(each, (str, int, float)):
-            found[f"{before}{key}"] = (
-                each if isinstance(each, str) else str(each).lower() if each in (True, False) else str(each)
-            )
+        elif (text := _text(each)) is not None:
+            found[f"{before}{key}"] = text
     return found
+
+
+def _text(value: Any) -> str | None:
+    """Return a value as Go writes it: a number as a float64 by `%v`. None for one with an exponent, or a list."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, (int, float)):
+        return str(value) if value == 0 or _SMALLEST <= abs(value) < _LARGEST else None
+    return value if isinstance(value, str) else None
+
+
+_SMALLEST, _LARGEST = 1e-4, 10**6
+"""The numbers that Go writes without an exponent (strconv.FormatFloat, the shortest form of `%g`)."""
 
 
 _PARAMETER = re.compile(r"\{\{\s*(\.?)([\w.\[\]-]+)\s*\}\}")

@@ -263,8 +263,11 @@ class Planner:
             url = string(mapping(generator.get("git")).get("repoURL"))
             if repositories.is_elsewhere(url, self.own[deploying.APPLICATION]):
                 return "a generator of another repository"
-        sources = (source for each in made for source in deploying.sources_of(each))
-        return "a template that is not filled in" if any("{{" in json.dumps(each) for each in sources) else ""
+        parts = [
+            (deploying.sources_of(each), mapping(mapping(each.get("spec")).get("destination")).get("namespace"))
+            for each in made
+        ]
+        return "a template that is not filled in" if "{{" in json.dumps(parts) else ""
 
     def _of_folder(self, folder: str) -> Job:
         if (folder,) not in self._followed:

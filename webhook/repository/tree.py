@@ -191,8 +191,13 @@ class Tree:
         return sorted(found)
 
     @cached_property
-    def _parts(self) -> int:
-        return sum(path.count("/") + 1 for path in self._paths)
+    def _files(self) -> list[str]:
+        """The paths of all files in the repository but Git's own, in order; no link is followed."""
+        found = list[str]()
+        for at, folders, names in os.walk(self.root):
+            folders[:] = [each for each in folders if each != ".git"]
+            found += (os.path.relpath(os.path.join(at, name), self.root) for name in names)
+        return sorted(found)
 
     def look(self, count: int) -> None:
         """Count comparisons of a pattern with paths. Raises Unseen if they become too many."""
@@ -203,15 +208,21 @@ class Tree:
     def matching(self, pattern: str, *, across: bool = False) -> list[str]:
         """Return the paths that fit a pattern, in which `**` is any number of folders. Raises Unseen.
 
-        With `across`, they are files, and `*` may fit a slash too.
+        With `across`, they are files, also hidden ones. Then `*` may fit a slash too, and a folder stands for all files
+        below it, as in a pathspec of Git.
         """
         key = pattern, across
         if key not in self._matching:
-            parts = os.path.normpath(pattern).split("/")
-            self.look(self._parts * len(parts) * (1 + across))
-            tests, whole = [None if part == "**" else matcher(part) for part in parts], matcher(pattern)
-            found = [path for path in self._paths if fits(path.split("/"), tests) or (across and whole(path))]
-            self._matching[key] = [each for each in found if not (across and os.path.isdir(f"{self.root}/{each}"))]
+            normal, paths = os.path.normpath(pattern.lstrip("/")), self._files if across else self._paths
+            parts = normal.split("/")
+            self.look(sum(path.count("/") + 1 for path in paths) * len(parts) * (1 + across))
+            tests, whole = [None if part == "**" else matcher(part) for part in parts], matcher(normal)
+            below = "" if normal == "." else f"{normal}/"
+            self._matching[key] = [
+                path
+                for path in paths
+                if fits(path.split("/"), tests) or (across and (whole(path) or path.startswith(below)))
+            ]
         self.look(len(self._matching[key]))
         return self._matching[key]
 
