@@ -891,6 +891,7 @@ WEB = {
         ("argo", "sourceHydrator.drySource.path", "web"),
         ("argo", "syncPolicy.managedNamespaceMetadata.labels", {"a": "b"}),
         ("argo", "source.plugin.name", "x"),
+        ("argo", "source.plugin", {}),
         ("argo", "source.helm.fileParameters", [{"name": "priv", "path": "flag.txt"}]),
         ("argo", "source.helm.kubeVersion", "1.99.0"),
         ("argo", "source.helm.apiVersions", ["evil/v1"]),
@@ -913,6 +914,60 @@ def test_no_field_by_which_something_else_is_deployed_is_ignored(
     assert report.unfollowed == 1
     assert cli.main(["check", ".", "--fail-on", "unjudged"]) == 1
     assert cli.main(["check", "."]) == 0
+
+
+BUILT = {"web/kustomization.yaml": "namePrefix: built-\nresources: [pod.yaml]\n"}
+JSONNET = {"web/x.jsonnet": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "name", "noted"),
+    [
+        (BUILT, {}, "built-made", ""),
+        (BUILT, {"directory": {"recurse": True}}, "made", ""),
+        (BUILT, {"directory": {"recurse": True}, "kustomize": {"labelWithoutSelector": True}}, "made", ""),
+        (BUILT, {"directory": {"recurse": True}, "kustomize": {"nameSuffix": "-x"}}, "built-made-x", ""),
+        ({}, {"kustomize": {"forceCommonLabels": True}}, "made", ""),
+        ({**BUILT, **JSONNET}, {}, "built-made", ""),
+        ({**BUILT, **JSONNET}, {"directory": {"recurse": True}}, "made", "web/x.jsonnet not followed"),
+        (JSONNET, {}, "made", "web/x.jsonnet not followed"),
+        (
+            {"web/a/.x.yaml": POD, "web/a/kustomization.yaml": ""},
+            {"directory": {"recurse": True}},
+            "made",
+            "hidden file",
+        ),
+        ({"web/.argocd-source.yaml": ""}, {}, "made", "source.yaml not followed"),
+        ({"web/.argocd-source-team.yaml": ""}, {}, "made", "source-team.yaml not followed"),
+        ({"web/.argocd-source-lab_team.yaml": ""}, {}, "made", "source-lab_team.yaml not followed"),
+        ({"web/.argocd-source-other.yaml": ""}, {}, "made", ""),
+        ({"web/.argocd-source-lab_other.yaml": ""}, {}, "made", ""),
+        ({}, {"repoURL": "oci://registry.example/own"}, "made", "its source is an OCI image"),
+    ],
+)
+def test_argo_cd_applies_a_folder_by_the_options_that_count(
+    check: Check, files: dict[str, str], source: Mapping[str, Any], name: str, noted: str
+) -> None:
+    own = {"path": "web", "repoURL": "https://git.example/own", **source}
+    report = check({"web/pod.yaml": POD, "one.yaml": deploying_by("argo", "source", own), **files})
+    assert [one.name for one in report.judged if one.root == "Application team"] == [name]
+    assert [note for note in report.notes if "team (" in note and (not noted or noted not in note)] == []
+    assert report.unfollowed == (bool(noted) and "OCI" not in noted)
+
+
+@pytest.mark.parametrize(
+    ("operation", "noted"),
+    [
+        ({"initiatedBy": {"username": "x"}, "sync": {"syncStrategy": {"hook": {}}, "revision": "HEAD"}}, ""),
+        ({"sync": {"manifests": ["{}"]}}, "operation.sync.manifests"),
+        ({"sync": {"source": {"path": "other"}}}, "operation.sync.source"),
+    ],
+)
+def test_an_operation_that_syncs_other_objects_is_noted(check: Check, operation: Any, noted: str) -> None:
+    one = {**json.loads(deploying_by("argo", "project", "x")), "operation": operation}
+    report = check({"web/pod.yaml": POD, "one.yaml": json.dumps(one)})
+    assert report.unfollowed == bool(noted)
+    assert any(f"team ({noted} not followed)" in note for note in report.notes) == bool(noted)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,12 @@ APPLICATION: Known = {
 }
 """Fields of the spec of an Application."""
 
+OPERATION: Known = {
+    **_all("initiatedBy info retry"),
+    "sync": _all("revision revisions prune dryRun syncStrategy resources syncOptions autoHealAttemptsCount"),
+}
+"""Fields of the operation of an Application. Its other fields make Argo CD sync other objects than the spec says."""
+
 SET: Known = {
     **_all("goTemplate goTemplateOptions syncPolicy strategy preservedFields ignoreApplicationDifferences"),
     **_all("applyNestedSelectors"),

@@ -56,8 +56,17 @@ def directory(source: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_given(source: Mapping[str, Any], key: str) -> bool:
-    """Whether options have an effect: Argo CD ignores empty ones."""
-    return any(mapping(source.get(key)).values())
+    """Whether options decide how Argo CD renders a source: it ignores empty ones, and some without the others."""
+    return any(each for name, each in mapping(source.get(key)).items() if name not in _DEPENDENT)
+
+
+_DEPENDENT = frozenset(
+    (
+        *("labelWithoutSelector", "labelIncludeTemplates", "forceCommonLabels", "forceCommonAnnotations"),
+        "commonAnnotationsEnvsubst",
+    )
+)
+"""Options that decide nothing without others (argo-cd types.go, ApplicationSourceKustomize.IsZero)."""
 
 
 def over_argo(source: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ An object of Flux or Argo CD may itself be made by a kustomization, which patche
 
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -222,6 +223,9 @@ class Planner:
             kind = group_kind(item.value)
             if reason := unfollowed.reason(mapping(item.value.get("spec")), _KNOWN[kind]):
                 plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
+            operation = {"operation": item.value.get("operation") if kind == deploying.APPLICATION else None}
+            if reason := unfollowed.reason(operation, {"operation": deployer_fields.OPERATION}):
+                plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
             if kind == deploying.FLUX:
                 if job := self._of_flux(item, plan):
                     of_flux[len(plan.jobs)] = item
@@ -396,10 +400,16 @@ class Planner:
             elif not (where := self._folder(string(source.get("path")))):
                 self._without(string(source.get("path")), root, plan)
                 continue
-            if isinstance(where, str) and (read := self._read_by_argo(where, source, value)):
-                plan.hidden.append(f"{root} ({read} not followed)")
             directory = deploying.directory(source)
-            if isinstance(where, Remote) or (self._installs(where, source) and not directory):
+            installs = isinstance(where, str) and self._installs(where, source) and not directory
+            plain = bool(directory) or not (installs or deploying.is_given(source, "kustomize"))
+            if isinstance(where, str):
+                plain = plain and bool(directory or not self._tree.kustomization(where))
+                if read := self._read_by_argo(where, source, value, plain=plain):
+                    plan.hidden.append(f"{root} ({read} not followed)")
+                if string(source.get("repoURL")).startswith("oci://"):
+                    plan.elsewhere.append(f"{root} (judged by the folder here, though its source is an OCI image)")
+            if isinstance(where, Remote) or installs:
                 values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
                 settings, unsure = deploying.argo_settings(source)
                 if hidden or unsure:
@@ -411,13 +421,13 @@ class Planner:
             over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
             if not directory and self._is_reordered(over):
                 plan.hidden.append(f"{root} ({_REORDERED})")
-            plain = None
-            if directory or not (self._tree.kustomization(where) or source.get("kustomize")):
-                plain = self._tree.plain(where, recurse=bool(directory.get("recurse")))
-                name = self._tree.hidden(where)
+            names = None
+            if plain:
+                names = self._tree.plain(where, recurse=bool(directory.get("recurse")))
+                name = self._tree.hidden(where, built=True)
                 if name and (directory.get("recurse") or os.path.dirname(name) == where):
                     plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
-            plan.jobs.append(self._over(root, where, over, plan, plain)._replace(default=namespace))
+            plan.jobs.append(self._over(root, where, over, plan, names)._replace(default=namespace))
 
     def _installs(self, folder: str, source: Mapping[str, Any]) -> bool:
         """Whether Argo CD installs a folder as a chart. A kustomization there wins, if the source does not say which.
@@ -428,13 +438,19 @@ class Planner:
             return charts.is_chart(folder)
         return not (deploying.is_given(source, "kustomize") or self._tree.kustomization(folder))
 
-    def _read_by_argo(self, folder: str, source: Mapping[str, Any], value: Object) -> str:
-        """Return a file by which Argo CD deploys a folder otherwise, or one of Jsonnet; empty without one."""
+    def _read_by_argo(self, folder: str, source: Mapping[str, Any], value: Object, *, plain: bool) -> str:
+        """Return a file by which Argo CD deploys a folder otherwise, or one of Jsonnet; empty without one.
+
+        The name of a file for one Application may begin with its namespace. With a plugin that has no name, Argo CD
+        takes any that fits.
+        """
+        if source.get("plugin") == {}:
+            return "source.plugin"
         name = string(mapping(value.get("metadata")).get("name"))
-        for each in (_OVERRIDE, f"{_OVERRIDE}-{name}"):
-            if os.path.lexists(found := os.path.join(folder, f"{each}.yaml")):
-                return found
-        if charts.is_chart(folder) or self._tree.kustomization(folder):
+        for each in sorted(os.listdir(folder)):
+            if (found := _OVERRIDE.fullmatch(each)) and (found[1] in (None, name) or "{{" in name):
+                return os.path.join(folder, each)
+        if not plain:
             return ""
         for at, folders, names in os.walk(folder):
             folders[:] = sorted(folders) if mapping(source.get("directory")).get("recurse") else ()
@@ -446,8 +462,8 @@ class Planner:
 
 _REORDERED = "its changes apply before others of the folder's kustomization, and are judged after these"
 
-_OVERRIDE = ".argocd-source"
-"""The start of the name of a file that overrides a source (argo-cd reposerver/repository/repository.go)."""
+_OVERRIDE = re.compile(r"\.argocd-source(?:-(?:[^_]*_)?(.*))?\.yaml")
+"""The name of a file that overrides a source (argo-cd reposerver/repository/repository.go, and InstanceName)."""
 
 _Place = tuple[str, int, Path]
 

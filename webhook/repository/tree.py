@@ -69,7 +69,7 @@ class Tree:
         self._firsts: dict[str, Document | Problem | None] = {}
         self._matching: dict[tuple[str, bool], list[str]] = {}
         self._folders: dict[str, str | None] = {}
-        self._hidden: dict[str, str] = {}
+        self._hidden: dict[tuple[str, bool], str] = {}
         self._looked = 0
 
     def checked(self, name: str) -> str:
@@ -170,12 +170,16 @@ class Tree:
                 if name.lower().endswith((".yaml", ".yml")) and not name.startswith("."):
                     yield os.path.normpath(os.path.join(at, name))
 
-    def hidden(self, folder: str) -> str:
-        """Return a hidden file that Flux and Argo CD apply from a folder without kustomizations; empty if none is."""
-        if folder not in self._hidden:
-            found = (each for each in files.hidden([folder]) if not self._built(os.path.dirname(each) or ".", folder))
-            self._hidden[folder] = next(found, "")
-        return self._hidden[folder]
+    def hidden(self, folder: str, *, built: bool = False) -> str:
+        """Return a hidden file that is applied from a folder; empty if none is.
+
+        Flux applies none below a kustomization. Argo CD also applies those that are `built`.
+        """
+        if (folder, built) not in self._hidden:
+            found = files.hidden([folder])
+            own = (each for each in found if built or not self._built(os.path.dirname(each) or ".", folder))
+            self._hidden[folder, built] = next(own, "")
+        return self._hidden[folder, built]
 
     def _built(self, folder: str, top: str) -> bool:
         """Whether a folder, or one above it and below another, has a kustomization."""
