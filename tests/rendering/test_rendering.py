@@ -916,6 +916,23 @@ def test_no_field_by_which_something_else_is_deployed_is_ignored(
     assert cli.main(["check", "."]) == 0
 
 
+@pytest.mark.parametrize(
+    "version",
+    [
+        "!!binary YXJnb3Byb2ouaW8vdjFhbHBoYTE=",
+        "!!bin%61ry YXJnb3Byb2ouaW8vdjFhbHBoYTE=",
+        "!<tag:yaml.org,2002:binary> YXJnb3Byb2ouaW8vdjFhbHBoYTE=",
+        '&a "argoproj.io/\\\n    v1alpha1"',
+        '!!str "argo\\\r\n    proj.io/v1alpha1"',
+        '"argoproj.io\\x2fv1alpha1"',
+    ],
+)
+def test_an_object_that_deploys_is_found_in_each_spelling(check: Check, version: str) -> None:
+    one = json.loads(deploying_by("argo", "source.plugin.name", "x"))
+    text = f"apiVersion: {version}\nkind: Application\nmetadata: {{name: team}}\nspec: {json.dumps(one['spec'])}\n"
+    assert check({"web/pod.yaml": POD, "one.yaml": text}).unfollowed == 1
+
+
 BUILT = {"web/kustomization.yaml": "namePrefix: built-\nresources: [pod.yaml]\n"}
 JSONNET = {"web/x.jsonnet": "{}"}
 

@@ -123,11 +123,13 @@ def test_a_manifest_is_not_hidden_by_a_chart_beside_it(check: Check) -> None:
 
 def test_hidden_files_with_an_object_are_named(check: Check) -> None:
     settings = {f"{folder}.pre-commit.yaml": "repos: []\n" for folder in ("", "a/", ".github/")}
-    kept = {f"{folder}/pod.yaml": POD for folder in (".git", ".hg/store", "a/.svn")}
-    report = check({"pod.yaml": POD, "a/.x.yml": POD, ".b/c/pod.json": "{'kind: [", ".yaml": POD, **settings, **kept})
+    kept = {f"{folder}/pod.yaml": POD for folder in (".git", "a/.git/x")}
+    others = {".b/c/pod.json": "{'kind: [", ".yaml": POD, "b/.svn/pod.yaml": POD}
+    report = check({"pod.yaml": POD, "a/.x.yml": POD, **others, **settings, **kept})
     assert [judged.file for judged in report.judged] == ["pod.yaml"]
     (note,) = report.notes
-    assert note == "3 hidden files with objects are only judged if named: .yaml, .b/c/pod.json, a/.x.yml"
+    start = "4 hidden files with objects are only judged if named: "
+    assert note == f"{start}.yaml, .b/c/pod.json, a/.x.yml and 1 more"
     assert [judged.file for judged in check({}, "a/*", "a/.x.yml", ".b").judged] == ["a/.x.yml"]
 
 

@@ -139,16 +139,12 @@ def hidden(paths: Iterable[str]) -> Iterator[str]:
     """
     for place in chain.from_iterable(map(_places, paths)):
         for folder, folders, names in os.walk(place):
-            folders[:] = sorted(each for each in folders if each not in _VERSIONS)
+            folders[:] = sorted(each for each in folders if each != ".git")
             inside = any(part.startswith(".") for part in FilePath(os.path.relpath(folder, place)).parts)
             for name in sorted(names):
                 file = os.path.normpath(os.path.join(folder, name))  # noqa: PTH118
                 if (inside or name.startswith(".")) and name.endswith(SUFFIXES) and _has_object(file):
                     yield file
-
-
-_VERSIONS = frozenset((".bzr", ".git", ".hg", ".jj", ".svn"))
-"""The folders in which programs for version control keep their own files."""
 
 
 def _has_object(name: str) -> bool:

@@ -23,9 +23,15 @@ HELMFILES = ("helmfile.yaml", "helmfile.yml")
 
 _MARKS = re.compile(
     rb"toolkit\.fluxcd\.io|argoproj\.io/v1alpha1"
-    rb"|\\[xuU]|!!?binary|apiVersion[\"']?\s*:\s*\"[^\"\\]*\\"  # what may hide them
+    rb"|\\[xuU\s\x80-\xff]|!!?binary|!!\w{0,6}%|!<|^%"  # what may hide them: escapes, and tags for base64
+    rb"|apiVersion[\"']?\s*:\s*\"[^\"\\]*\\",
+    re.MULTILINE,
 )
-"""A part of each file with an object of Flux or Argo CD that deploys others."""
+"""A part of each file with an object of Flux or Argo CD that deploys others.
+
+A text may be broken after a backslash. A tag may have escapes, be written in full, or begin with a handle of a
+directive (yaml.org/spec/1.1).
+"""
 
 
 class Options(NamedTuple):
