@@ -1681,6 +1681,39 @@ def test_a_map_with_variables_touches_what_reads_it(
     assert {each.name for each in report.judged if each.kind == "Pod"} == judged
 
 
+def reading_values(kind: str, path: str) -> str:
+    return deploying_by(kind, path, ["../env/values.yaml" if kind == "argo" else "env/values.yaml"])
+
+
+SET_OF_FILES = deploying_by("set", "generators", [{"git": {"files": [{"path": "env/*.json"}]}}])
+MAKING = {"apps/kustomization.yaml": "resources: [one.yaml]\npatches: [{path: p.yaml}]\n"}
+RENAMING = "kind: Application\nmetadata: {name: team}\nspec: {source: {kustomize: {namePrefix: x-}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "changed"),
+    [
+        ({**WEB, "one.yaml": reading_values("argo", "source.helm.valueFiles")}, "env/values.yaml"),
+        ({**WEB, "one.yaml": reading_values("release", "chart.spec.valuesFiles")}, "env/values.yaml"),
+        ({**WEB, "helmfile.yaml": "releases: [{name: r, chart: ./web, values: [env/values.yaml]}]"}, "env/values.yaml"),
+        ({"web/pod.yaml": POD, "one.yaml": SET_OF_FILES, "env/prod.json": '{"who": "one"}'}, "env/prod.json"),
+        ({"web/pod.yaml": POD, "one.yaml": deploying_by("argo", "project", "x")}, "web/kustomization.yaml"),
+        ({"web/pod.yaml": POD, "apps/one.yaml": deploying_by("argo", "project", "x"), **MAKING}, "apps/p.yaml"),
+        ({"web/pod.yaml": POD, "apps/one.yaml": deploying_by("argo", "project", "x"), **MAKING}, "apps/p.yaml gone"),
+    ],
+)
+def test_each_file_that_decides_what_is_deployed_touches_it(
+    check: Check, program: Program, files: dict[str, str], changed: str
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    files = {**files, "env/values.yaml": "a: b", "env/other.yaml": "a: b"}
+    if changed == "apps/p.yaml":
+        files["apps/p.yaml"] = f"apiVersion: argoproj.io/v1alpha1\n{RENAMING}"
+    assert judged(check(files, "env/other.yaml", options=Options(touched=True, cached=False))) == []
+    report = check({}, changed.removesuffix(" gone"), options=Options(touched=True, cached=False))
+    assert [one.kind for one in report.judged] == ["Pod"]
+
+
 def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program: Program) -> None:
     asked = program(f"read -r line <values-0.yaml; echo \"$line\" >>${{0%/*}}/asked; printf '%s' '{POD}'", "helm")
     one = json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap"}]))

@@ -74,12 +74,17 @@ class Planner:
     def __init__(self, tree: Tree, names: Sequence[str], prefix: str) -> None:
         self._tree, self._names, self._prefix = tree, names, prefix
         self._followed = dict[tuple[str, ...], Job]()
-        self._sets = dict[str, tuple[list[Object], str]]()
+        self._sets = dict[str, tuple[list[Object], str, set[str]]]()
         self._fetched, self._reordered = list[Object](), dict[tuple[str, str], bool]()
         self.sources = FluxSources(())
         """The sources of Flux in the files, and as the work makes them, once it is planned."""
         self.unread = dict[str, str]()
         """The kustomizations that are not read, with the reasons, once `kustomizations` are known."""
+        self.reads = defaultdict[str, list[set[str]]](list)
+        """The files that were read for the roots that objects of Flux and Argo CD make, once the work is planned."""
+        self.makers = defaultdict[str, set[str]](set)
+        """The roots that make these objects, by the roots that the objects make, once the work is planned."""
+        self._titles = defaultdict[_Place, list[str]](list)
 
     @cached_property
     def deployers(self) -> list[Item]:
@@ -160,6 +165,11 @@ class Planner:
                 break
             self._fetched = fetched
             planned, plan = made, self._planned(made)
+        for job in plan.jobs:
+            for each in job.found.objects:
+                first = each.layers[0]
+                for title in self._titles.get(_place(first.document, first.base), ()):
+                    self.makers[title].add(job.root)
         return plan
 
     def unplanned(self, plan: Plan, outputs: Iterable[Output]) -> Iterator[str]:
@@ -214,6 +224,8 @@ class Planner:
         values = (*self._fetched, *(item.value for item in self.deployers))
         self.sources = FluxSources(values, self.own[deploying.FLUX])
         plan, of_flux = Plan(), dict[int, Item]()
+        self.reads.clear()
+        self._titles.clear()
         for folder, document in self.kustomizations.items():
             for key in ("resources", "bases", "components"):
                 paths = (path for path in sequence(document.value.get(key)) if isinstance(path, str))
@@ -227,16 +239,18 @@ class Planner:
             if reason := unfollowed.reason(operation, {"operation": deployer_fields.OPERATION}):
                 plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
             if kind == deploying.FLUX:
+                self._titles[_place_of(item)].append(deploying.title(item.value))
                 if job := self._of_flux(item, plan):
                     of_flux[len(plan.jobs)] = item
                     plan.jobs.append(job)
             elif kind == deploying.APPLICATION:
                 self._of_argo(item, item.value, plan)
             else:
-                made, reason = self._applications(item.value)
+                made, reason, names = self._applications(item.value)
                 reason = reason or self._left(item.value, made)
                 for each in made:
                     self._of_argo(item, each, plan)
+                    self.reads[deploying.title(each)].append(names)
                 if reason:
                     plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
         own = [folder for folder, each in self.kustomizations.items() if each.value.get("kind") != "Component"]
@@ -255,10 +269,13 @@ class Planner:
             plan.jobs[number] = plan.jobs[number]._replace(variables=found)
         return plan
 
-    def _applications(self, value: Object) -> tuple[list[Object], str]:
+    def _applications(self, value: Object) -> tuple[list[Object], str, set[str]]:
+        """Return the Applications that a set makes, why some are not made, and the files that were read for them."""
         key = json.dumps(value, sort_keys=True)
         if key not in self._sets:
-            self._sets[key] = deploying.applications(value, self._tree, self._prefix)
+            with self._tree.noting() as names:
+                made, reason = deploying.applications(value, self._tree, self._prefix)
+            self._sets[key] = made, reason, names
         return self._sets[key]
 
     def _left(self, value: Object, made: Iterable[Object]) -> str:
@@ -384,6 +401,7 @@ class Planner:
 
     def _of_argo(self, item: Item, value: Object, plan: Plan) -> None:
         spec, root = mapping(value.get("spec")), deploying.title(value)
+        self._titles[_place_of(item)].append(root)
         namespace = string(mapping(spec.get("destination")).get("namespace"))
         sources, others = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
         for source in deploying.sources_of(value):
@@ -410,7 +428,9 @@ class Planner:
                 if string(source.get("repoURL")).startswith("oci://"):
                     plan.elsewhere.append(f"{root} (judged by the folder here, though its source is an OCI image)")
             if isinstance(where, Remote) or installs:
-                values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
+                with self._tree.noting() as read_files:
+                    values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
+                self.reads[root].append(read_files)
                 settings, unsure = deploying.argo_settings(source)
                 if hidden or unsure:
                     plan.hidden.append(f"{root} (values files elsewhere)")
@@ -470,6 +490,12 @@ _Place = tuple[str, int, Path]
 
 def _place(document: Document, base: Path) -> _Place:
     return os.path.normpath(document.file), document.index, base
+
+
+def _place_of(item: Item) -> _Place:
+    """Return the place of the object in its own file, also of one that a kustomization has changed."""
+    first = item.layers[0] if isinstance(item, Rendered) else item
+    return _place(first.document, first.base)
 
 
 def _deployed(value: Object) -> str:

@@ -84,6 +84,9 @@ class _Run:
         self._used = set[str]()
         self._downloads = charts.Downloads()
         self._lock, self._made = Lock(), 0
+        gone = (name for name in changed if not os.path.lexists(name))
+        self._gone = {str(folder) for name in gone for folder in PurePath(name).parents}
+        self._compared = dict[int, bool]()
 
     def render(self) -> None:
         """Render everything, and note the parts that could not be rendered."""
@@ -98,19 +101,22 @@ class _Run:
         self._gaps.hidden += plan.hidden
         self._gaps.elsewhere += plan.elsewhere
         self._gaps.components += plan.components
-        jobs, releases = plan.jobs, plan.releases
+        jobs, releases, touched = plan.jobs, plan.releases, set[str]()
         if self._options.touched:
             reads = any(job.variables and job.variables.maps for job in jobs)
             maps = {*planner.changed_maps(jobs, self._changed)} if reads else set()
-            jobs = [job for job in jobs if self._is_touched(job) or (job.variables and job.variables.maps & maps)]
+            touched = self._roots_touched(
+                job for job in jobs if self._is_touched(job) or (job.variables and job.variables.maps & maps)
+            )
+            jobs = [job for job in jobs if job.root in touched]
         jobs = self._with_charts(jobs)
         outputs = self._built(jobs)
         made = [item for output in outputs for item in output.items]
-        releases += self._releases.of_flux(made, jobs, planner, self._result.files)
-        releases += (installed for name in helmfiles for installed in self._releases.of_helmfile(name))
+        releases += self._noted(self._releases.of_flux(made, jobs, planner, self._result.files))
+        releases += (one for name in helmfiles for one in self._noted(self._releases.of_helmfile(name)))
         if self._options.touched:
-            roots = {job.root for job in jobs}
-            releases = [(release, item) for release, item in releases if self._is_changed(release, item, roots)]
+            touched |= {root for root, names in planner.reads.items() if any(map(self._has_some, names))}
+            releases = [(release, item) for release, item in releases if self._is_changed(release, item, touched)]
             chart_folders = [folder for folder in chart_folders if self._has_changed(folder)]
         self._installed(releases, chart_folders)
         self._gaps.hidden += planner.unplanned(plan, self._result.outputs)
@@ -161,8 +167,38 @@ class _Run:
 
     # Changes
 
+    def _roots_touched(self, jobs: Iterable[Job]) -> set[str]:
+        """Return the roots of some work, those for which a changed file was read, and all that these make."""
+        planner = self._planner
+        found = {job.root for job in jobs}
+        found |= {root for root, names in planner.reads.items() if any(map(self._has_some, names))}
+        while more := {root for root, makers in planner.makers.items() if not found.isdisjoint(makers)} - found:
+            found |= more
+        return found
+
+    def _noted(self, installing: Iterator[Installed]) -> Iterator[Installed]:
+        """Yield the charts that are installed, and note the files that are read for each."""
+        while True:
+            with self._tree.noting() as names:
+                one = next(installing, None)
+            if one is None:
+                return
+            self._planner.reads[one[0].root].append(names)
+            yield one
+
+    def _has_some(self, names: set[str]) -> bool:
+        """Whether one of some files has changed."""
+        if id(names) not in self._compared:
+            self._compared[id(names)] = any(os.path.realpath(name) in self._changed for name in names)
+        return self._compared[id(names)]
+
     def _is_touched(self, job: Job) -> bool:
-        """Whether a kustomization uses a file that has changed, or installs a chart with such a file."""
+        """Whether a kustomization uses a file that has changed, or installs a chart with such a file.
+
+        One that no longer exists may have been in use if it was below the folder.
+        """
+        if os.path.realpath(job.folder) in self._gone:
+            return True
         own = {*job.found.files, *([job.over.document.file] if job.over else ())}
         for entry in job.found.charts:
             chart = self._releases.chart_of(entry)

@@ -4,6 +4,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 from webhook.documents import files
@@ -71,6 +72,16 @@ class Tree:
         self._folders: dict[str, str | None] = {}
         self._hidden: dict[tuple[str, bool], str] = {}
         self._looked = 0
+        self._noted = set[str]()
+
+    @contextmanager
+    def noting(self) -> Iterator[set[str]]:
+        """Collect the names of the files that are asked for meanwhile, also if they are known already or absent."""
+        before, self._noted = self._noted, set()
+        try:
+            yield self._noted
+        finally:
+            self._noted = before
 
     def checked(self, name: str) -> str:
         """Return the name of a readable file or folder, relative to the root. Raises Unseen."""
@@ -96,6 +107,7 @@ class Tree:
     def data(self, name: str) -> bytes:
         """Return the contents of a file. Raises Unseen."""
         name = os.path.normpath(name)
+        self._noted.add(name)
         if name not in self.read:
             self.checked(name)
             try:
@@ -111,6 +123,7 @@ class Tree:
     def documents(self, name: str) -> list[Document]:
         """Return the documents of a file. Raises Unseen."""
         name = os.path.normpath(name)
+        self._noted.add(name)
         if name not in self._documents:
             self.data(name)
             self._documents[name] = _read(name)
