@@ -390,6 +390,22 @@ def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any
     assert "1 node (t4-a)" in message
 
 
+ON_A_NODE = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: vision}
+spec: {nodeName: t4-shared, containers: [{name: c, image: i}]}
+"""
+
+
+@pytest.mark.parametrize("name", ["t4-shared", "other"])
+def test_a_node_in_a_judged_file_is_no_node_of_the_cluster(run: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "pod.yaml").write_text(ON_A_NODE.replace("nodeName: t4-shared", f"nodeName: {name}"))
+    (tmp_path / "node.yaml").write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n")
+    assert run(".").status == 1
+    assert run(".", "--facts", "node.yaml", options=OPTIONS[:2]).status == 0
+
+
 def test_the_default_policy_is_the_folder_policies_or_else_the_sample(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
     facts = OPTIONS[2:]
@@ -413,9 +429,11 @@ def test_the_default_policy_is_the_folder_policies_or_else_the_sample(run: Any, 
 def test_missing_facts_are_noted_once(run: Any, tmp_path: Path, files: dict[str, str], missing: str | None) -> None:
     for name, text in {"pod.yaml": GOOD, "pod2.yaml": BAD, **files}.items():
         (tmp_path / name).write_text(text)
-    said = run(".", options=OPTIONS[:2]).err
+    said = run(".", options=OPTIONS[:2]).err.splitlines()
     way = "`slicewarden facts --live > cluster.json` writes them to a file for --facts, --live asks"
-    assert said == (f"note: {missing} are known: {way} the cluster\n" if missing else "")
+    only = "note: nodes are known only from the files that are judged; --facts FILE names the cluster's own"
+    expected = [f"note: {missing} are known: {way} the cluster"] if missing else []
+    assert said == [*expected, *([only] if "node.yaml" in files else [])]
     assert run(".").err == ""
 
 

@@ -245,6 +245,15 @@ def note_missing(facts: Facts, *, live: bool = True) -> None:
         outputs.say([f"note: no {missing} are known: {way}{', --live asks the cluster' if live else ''}"])
 
 
+def note_claimed(before: Facts, after: Facts, *, dumped: bool) -> None:
+    """Write a note if nodes are known only from the files of a run, which anybody can write.
+
+    `dumped` is whether standard input may have them.
+    """
+    if after.nodes and not (before.nodes or dumped):
+        outputs.say(["note: nodes are known only from the files that are judged; --facts FILE names the cluster's own"])
+
+
 def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:
     """Read the policy and the facts that a worker of the webhook needs. `facts` are the paths of files."""
     return engine(policy_path), Facts.of(item.value for item in load_facts(facts))

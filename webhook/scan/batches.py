@@ -28,6 +28,7 @@ from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts import rights
 from webhook.facts.kinds import CLUSTER_SCOPED, KINDS, kept
+from webhook.facts.kinds.resource_slice import SLICE
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem
 from webhook.policy.resources import GPUResources
@@ -82,11 +83,13 @@ class Read:
     """The contents of some files: compressed packs of objects, the facts among them, problems and warnings.
 
     `kinds` are the kinds of objects of which only the kind was read. Files that are `apart` were not judged.
-    `unfollowed` is the number of objects that deploy objects which were not rendered.
+    `unfollowed` is the number of objects that deploy objects which were not rendered. Nodes and ResourceSlices are
+    only `claimed` to exist: the components of a cluster write them.
     """
 
     packs: list[Pack] = field(default_factory=list)
     facts: list[Object] = field(default_factory=list)
+    claimed: list[Object] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     kinds: Counter[GroupKind] = field(default_factory=Counter)
@@ -106,6 +109,12 @@ class ReadRun(NamedTuple):
     @property
     def facts(self) -> Iterator[Object]:
         """The objects from which facts are made, in their order."""
+        return chain.from_iterable((*read.facts, *read.claimed) for read in self.read)
+
+    def facts_next_to(self, known: Iterable[Object]) -> Iterator[Object]:
+        """Yield the objects from which facts are made next to known ones. If a node is known, no other counts."""
+        if all(group_kind(each) != _NODE for each in known):
+            return self.facts
         return chain.from_iterable(read.facts for read in self.read)
 
     @property
@@ -398,12 +407,18 @@ def _counted(item: Item, made: Rendering, contents: Read) -> bool:
     return installs
 
 
+_NODE = ("", "Node")
+
+_OF_NODES = frozenset((_NODE, SLICE))
+"""Kinds whose objects kubelets and drivers write."""
+
+
 def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> None:
     """Add objects to the contents: in packs, and those that are facts."""
     items = list[Item]()
     for item in found:
-        if group_kind(item.value) in KINDS:
-            contents.facts.append(_fact(item.value))
+        if (kind := group_kind(item.value)) in KINDS:
+            (contents.claimed if kind in _OF_NODES else contents.facts).append(_fact(item.value))
         items.append(item)
         if len(items) == FILES:
             contents.packs.append(_packed(items))

@@ -160,9 +160,10 @@ def command(
             rendering=None if patched else options_of_roots,
         )
     before = Facts.of(known)
-    all_facts = replace(Facts.of((*known, *objects.facts)), today=now.date())
+    all_facts = replace(Facts.of((*known, *objects.facts_next_to(known))), today=now.date())
     if not (facts or live):
         inputs.note_missing(all_facts)
+    inputs.note_claimed(before, all_facts, dumped="-" in paths)
     if caution := guard.unguarded(engine.policy, all_facts):
         outputs.say([f"warning: {caution}"])
     formats_wanted = {report.format for report in wanted}

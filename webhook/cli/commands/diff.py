@@ -149,7 +149,7 @@ def _of_files(
             rbac=old.policy.asks_rbac or new.policy.asks_rbac,
             rendering=rendering,
         )
-    all_facts = _facts((*known, *objects.facts))
+    all_facts = _facts((*known, *objects.facts_next_to(known)))
     if noted and not (facts or target):
         inputs.note_missing(all_facts)
     compared = objects.each(partial(compare, facts=all_facts))
