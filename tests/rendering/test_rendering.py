@@ -973,6 +973,37 @@ def test_argo_cd_applies_a_folder_by_the_options_that_count(
 
 
 @pytest.mark.parametrize(
+    ("options", "applied", "noted"),
+    [
+        ({}, {"a.yaml", "b.yaml"}, 0),
+        ({"recurse": True}, {"a.yaml", "b.yaml", "c/d.yaml"}, 0),
+        ({"include": "a.yaml"}, {"a.yaml"}, 0),
+        ({"exclude": "a*"}, {"b.yaml"}, 0),
+        ({"recurse": True, "include": "{a,c/*}.yaml"}, {"a.yaml", "c/d.yaml"}, 0),
+        ({"recurse": True, "include": "*.yaml", "exclude": "{b.yaml,*d*}"}, {"a.yaml"}, 0),
+        ({"recurse": True, "include": "**/?.yaml"}, {"c/d.yaml"}, 0),
+        ({"include": "[ab].yaml"}, {"a.yaml", "b.yaml"}, 1),
+        ({"include": "{a,{b}}.yaml"}, {"a.yaml", "b.yaml"}, 1),
+        ({"exclude": "\\\\a.yaml"}, {"a.yaml", "b.yaml"}, 1),
+        ({"exclude": "{a,b}" * 8}, {"a.yaml", "b.yaml"}, 1),
+    ],
+)
+def test_a_file_that_argo_cd_leaves_out_is_judged_by_itself(
+    check: Check, options: Mapping[str, Any], applied: set[str], noted: int
+) -> None:
+    pods = {f"web/{name}.yaml": POD.replace(", namespace: lab", "") for name in ("a", "b", "c/d")}
+    one = json.loads(deploying_by("argo", "source.directory", options))
+    one["spec"]["destination"] = {"namespace": "team"}
+    report = check({**pods, "one.yaml": json.dumps(one)})
+    assert {each.file.removeprefix("web/") for each in report.judged if each.root} == applied
+    assert {each.file for each in report.judged if not each.root} == {
+        name for name in pods if name.removeprefix("web/") not in applied
+    }
+    assert {each.namespace for each in report.judged if each.root} == {"team"}
+    assert report.unfollowed == noted
+
+
+@pytest.mark.parametrize(
     ("operation", "noted"),
     [
         ({"initiatedBy": {"username": "x"}, "sync": {"syncStrategy": {"hook": {}}, "revision": "HEAD"}}, ""),

@@ -7,19 +7,21 @@ source-controller api/v1 of Flux; pkg/apis/application/v1alpha1/types.go and app
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, product
+from math import prod
 from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.documents.gitignore import Matcher
 from webhook.kustomize import following
 from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.charts import Remote
 from webhook.rendering.repositories import FluxSources
 from webhook.rendering.variables import Maps
-from webhook.repository.tree import Tree, Unseen, fits, matcher
+from webhook.repository.tree import LONGEST_PATTERN, Tree, Unseen, fits, matcher
 from webhook.text.words import shown
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
@@ -53,6 +55,37 @@ def directory(source: Mapping[str, Any]) -> Mapping[str, Any]:
     options = mapping(source.get("directory"))
     used = any(options.get(key) for key in ("recurse", "include", "exclude")) or is_given(options, "jsonnet")
     return options if used and not (is_given(source, "helm") or is_given(source, "kustomize")) else {}
+
+
+def wanted(options: Mapping[str, Any]) -> Callable[[str], bool] | None:
+    """Return whether Argo CD applies a file of a folder, by its path from there; None if its patterns cannot be read.
+
+    `*` and `?` fit a slash too (argo-cd reposerver/repository/repository.go, getPotentiallyValidManifestFile;
+    github.com/gobwas/glob).
+    """
+    tests = list[list[Matcher]]()
+    for key in ("exclude", "include"):
+        pattern = string(options.get(key))
+        parts = _BRACES.split(pattern)
+        if _UNREAD.search("".join(parts[0::2])) or len(parts) > _MOST_BRACES or len(pattern) > LONGEST_PATTERN:
+            return None
+        choices = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
+        if prod(map(len, choices)) > _MOST_CHOICES:
+            return None
+        tests.append([matcher("".join(each)) for each in product(*choices)] if pattern else [])
+    excluded, included = tests
+    return lambda path: (
+        (not included or any(test(path) for test in included)) and not any(test(path) for test in excluded)
+    )
+
+
+_BRACES = re.compile(r"\{([^{}\[\]\\]*)\}")
+
+_UNREAD = re.compile(r"[{}\[\]\\]")
+"""What gobwas/glob reads otherwise than Python does, or nests."""
+
+_MOST_BRACES, _MOST_CHOICES = 9, 100
+"""Maximum parts of a pattern between braces and outside of them, and maximum patterns that it stands for."""
 
 
 def is_given(source: Mapping[str, Any], key: str) -> bool:

@@ -443,7 +443,11 @@ class Planner:
                 plan.hidden.append(f"{root} ({_REORDERED})")
             names = None
             if plain:
-                names = self._tree.plain(where, recurse=bool(directory.get("recurse")))
+                wanted = deploying.wanted(directory)
+                if wanted is None:
+                    plan.hidden.append(f"{root} (a pattern of its directory)")
+                applied = self._tree.plain(where, recurse=bool(directory.get("recurse")))
+                names = [each for each in applied if wanted is None or wanted(os.path.relpath(each, where))]
                 name = self._tree.hidden(where, built=True)
                 if name and (directory.get("recurse") or os.path.dirname(name) == where):
                     plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
