@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT
 from tests.support import layouts
 from tests.support.command_lines import read as read_command
+from webhook.cli import main as cli
 from webhook.documents import documents
 
 SCHEMAS = ROOT / "tests/schemas"
@@ -87,6 +88,29 @@ def test_every_hook_runs_a_command_there_is() -> None:
         words = each["entry"].split()
         read_command(*words[1:])
         assert each["language"] == "python"
+
+
+@pytest.mark.parametrize(
+    ("files", "changed", "status"),
+    [
+        ({"Kustomization": "resources: [pod.txt]\n"}, "Kustomization", 1),
+        ({"Kustomization": "resources: [pod.txt]\n"}, "pod.txt", 1),
+        ({"README.md": "# A kind: of title\n\n- a: b\n* c\n"}, "README.md", 0),
+        ({"main.py": 'kind = {"kind": 1}\ndef f():\n\treturn kind\n'}, "main.py", 0),
+        ({}, "pod.txt", 1),
+    ],
+)
+def test_the_hook_judges_files_of_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str], changed: str, status: int
+) -> None:
+    hook, *_ = read(ROOT / ".pre-commit-hooks.yaml")
+    assert (hook["types"], "types_or" in hook) == (["text"], False)
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    pod = (ROOT / "tests/fixtures/multiple-slices/deny-one-in-each-of-two-containers.yaml").read_text()
+    for name, text in {"pod.txt": pod, **files}.items():
+        (tmp_path / name).write_text(text)
+    assert cli.main([*hook["entry"].split()[1:], changed]) == status
 
 
 # What the action runs

@@ -107,7 +107,7 @@ def _places(path: str) -> list[str]:
     if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
         return [path]
     names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
-    return [name for name in names if FilePath(name).is_dir() or _is_read(FilePath(name))]
+    return [name for name in names if FilePath(name).is_dir() or is_read(FilePath(name))]
 
 
 def _within(name: str) -> Iterator[str | Problem]:
@@ -123,11 +123,12 @@ def _within(name: str) -> Iterator[str | Problem]:
     for folder, folders, names in os.walk(name, onerror=failed):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
         files += (FilePath(folder, file) for file in names if not file.startswith("."))
-    yield from (str(file) for file in sorted(files) if _is_read(file))
+    yield from (str(file) for file in sorted(files) if is_read(file))
     yield from problems
 
 
-def _is_read(file: FilePath) -> bool:
+def is_read(file: FilePath) -> bool:
+    """Whether a file of a folder is read: by its name it has YAML or JSON, or is a kustomization."""
     return file.suffix.lower() in SUFFIXES or file.name in KUSTOMIZATIONS
 
 

@@ -479,14 +479,15 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
         faults += len(unusable)
         objects += bool(opened) or files.is_typed(document.value)
         yield from (_placed(item, reading.namespace) for item in opened)
-    if broken and (objects or faults or files.may_hold_objects(name)):
+    usual = files.is_read(Path(name))  # others are given by name to be skipped if they have no object
+    if broken and (objects or faults or (usual and files.may_hold_objects(name))):
         contents.problems += broken
         faults += len(broken)
     if objects:
         contents.problems += untyped  # among other objects, one without apiVersion or kind is an error
     elif not faults and given and name != "-":
         contents.problems.append(Problem(name, 0, NO_OBJECT))
-    elif not (faults or given):
+    elif usual and not (faults or given):
         (apart.values if values_use_gpu else apart.others).append(name)
 
 
