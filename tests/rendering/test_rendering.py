@@ -1003,6 +1003,17 @@ def test_a_file_that_argo_cd_leaves_out_is_judged_by_itself(
     assert report.unfollowed == noted
 
 
+def test_a_patch_of_an_application_may_be_a_file_of_its_folder(check: Check, program: Program) -> None:
+    file = "kustomization-of-another-object/kustomization.yaml"
+    asked = program(f"read -r line <{file}; printf '%s\\n' \"$line\" >>${{0%/*}}/asked; printf '%s' '{POD}'")
+    one = deploying_by("argo", "source.kustomize.patches", [{"target": {"kind": "Pod"}, "path": "p.yaml"}])
+    patch = "- {op: add, path: /spec/nodeName, value: x}\n"
+    files = {"web/kustomization.yaml": "resources: [pod.yaml]\n", "web/pod.yaml": POD, "web/p.yaml": patch}
+    assert not check({**files, "one.yaml": one}).problems
+    (given,) = [line for line in asked.read_text().splitlines() if line.startswith("{")]
+    assert json.loads(given)["patches"] == [{"target": {"kind": "Pod"}, "patch": patch}]
+
+
 @pytest.mark.parametrize(
     ("operation", "noted"),
     [

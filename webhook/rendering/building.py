@@ -120,7 +120,7 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
         ]
         staged[os.path.join(at, "kustomization.yaml")] = json.dumps({"resources": names}).encode()
     value = {key: each for key, each in job.over.value.items() if each}
-    value["patches"] = [_inline(each) for each in mappings(value.get("patches"))]
+    value["patches"] = [_inline(each, job.folder, tree) for each in mappings(value.get("patches"))]
     value["components"] = [os.path.join("..", at, str(each)) for each in sequence(value.get("components"))]
     value = {**value, "resources": [os.path.join("..", at)]}
     staged[os.path.join(OVER, "kustomization.yaml")] = _cleaned(value, OVER, root=True, fetch=fetch, whole=True)
@@ -158,7 +158,10 @@ def _documents(objects: Iterable[Object]) -> bytes:
     return "\n---\n".join(map(json.dumps, objects)).encode()
 
 
-def _inline(patch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a patch of Flux as kustomize reads it: a text."""
+def _inline(patch: Mapping[str, Any], folder: str, tree: Tree) -> Mapping[str, Any]:
+    """Return a patch of Flux or Argo CD as kustomize reads it: a text, also in place of a file. Raises Unseen."""
     inline = patch.get("patch")
+    if not inline and isinstance(path := patch.get("path"), str) and path:
+        own = {key: each for key, each in patch.items() if key != "path"}
+        return {**own, "patch": tree.data(os.path.join(folder, path)).decode("utf-8", "replace")}
     return {**patch, "patch": json.dumps(inline)} if isinstance(inline, (list, dict)) else patch
