@@ -123,8 +123,8 @@ def test_a_file_of_facts_has_what_gives_the_right_and_nothing_else() -> None:
 def test_some_account_of_a_namespace_is_known_to_hold_it() -> None:
     given = Facts.of([ROLE, binding(TRAINER)]).rights
     assert isinstance(given, rights.GrantedRight)
-    assert given.somewhere("vision")
-    assert not given.somewhere("visitors")
+    assert given.holders("vision")
+    assert not given.holders("visitors")
 
 
 def test_the_command_leaves_names_open_that_a_shell_would_read() -> None:

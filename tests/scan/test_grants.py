@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.policies import OPTIONS
+from tests.support.policies import FACTS, OPTIONS, POLICY
 from webhook.cli import main as cli
 
 LABELS = "{slicewarden.dev/trust: trusted}"
@@ -46,3 +46,42 @@ def test_trust_that_comes_with_its_pods_is_told_of(
     assert [message for message in said if "grants trust there" in message] == said
     assert len(said) == told
     assert all("slicewarden.dev/trust=trusted" in each and "has to approve" in each for each in said)
+
+
+ROLE = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: t, namespace: fresh}
+rules: [{apiGroups: [slicewarden.dev], resources: [trustlevels], resourceNames: [trusted], verbs: [use]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: t, namespace: fresh}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: t}
+subjects: [{kind: ServiceAccount, name: default, namespace: fresh}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("there", "brought", "rbac", "told"),
+    [
+        (False, ROLE, True, 1),
+        (True, ROLE, True, 0),
+        (False, ROLE, False, 0),
+        (False, ROLE.replace("[use]", "[get]"), True, 0),
+        (False, ROLE.replace("name: default, namespace: fresh", "name: default, namespace: other"), True, 0),
+        (True, ROLE.replace("name: default", "name: other"), True, 1),
+    ],
+)
+def test_a_right_that_comes_with_its_pods_is_told_of(
+    there: bool, brought: str, rbac: bool, told: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = POLICY.read_text("utf-8").replace("    grants:\n", f"    grants:\n{'      - rbac: true' * rbac}\n")
+    for name, text in {"policy": policy, "pod": POD, "role": brought, "known": ROLE}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    facts = ["--facts", str(FACTS), *(["--facts", str(tmp_path / "known.yaml")] if there else [])]
+    paths = [str(tmp_path / "pod.yaml"), str(tmp_path / "role.yaml")]
+    assert cli.main(["check", *paths, "--policy", str(tmp_path / "policy.yaml"), *facts, "--format", "json"]) == 0
+    said = [each["message"] for each in json.loads(capsys.readouterr().out)["warnings"]]
+    assert [message for message in said if "trustlevels.slicewarden.dev/trusted in namespace fresh" in message] == said
+    assert len(said) == told

@@ -110,6 +110,10 @@ class Rights:
         """Whether an account has the right; None if that is unknown. Never waits."""
         return None
 
+    def holders(self, _: str) -> set["Holder"]:
+        """Return the accounts and groups of a namespace that are known to have the right there."""
+        return set()
+
     def noting(self) -> list[Account]:
         """Start a list of the accounts that this thread asks `held` about without an answer, and return the list."""
         return []
@@ -152,15 +156,16 @@ class GrantedRight(Rights):
         names = {("Group", group) for group in account.groups} | ({("User", account.user)} if account.name else set())
         return any(not names.isdisjoint(self._holders.get(space, ())) for space in (account.namespace, ""))
 
-    def somewhere(self, namespace: str) -> bool:
-        """Whether any account of a namespace has the right in that namespace."""
+    def holders(self, namespace: str) -> set["Holder"]:
+        """Return the accounts of a namespace, and groups of its accounts, that have the right in that namespace."""
         groups = {("Group", group) for group in Account(namespace, "").groups}
         start = Account(namespace, " ").user.rstrip()
-        return any(
-            holder in groups or (holder[0] == "User" and holder[1].startswith(start))
+        return {
+            holder
             for space in (namespace, "")
             for holder in self._holders.get(space, ())
-        )
+            if holder in groups or (holder[0] == "User" and holder[1].startswith(start))
+        }
 
 
 def giving(role: Object) -> list[Mapping[str, Any]]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from webhook.api.selectors import contradiction, equals
 from webhook.facts.kinds import priority_class
 from webhook.facts.queues import Flavor
-from webhook.facts.rights import GrantedRight
 from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.model import Action, Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -76,7 +75,7 @@ def _level(namespace: str, of: Linted) -> str:
 
 def _granted(grant: Grant, namespace: str, of: Linted) -> bool:
     """Return whether a grant covers a namespace; with `rbac`, whether some account there is known to have the right."""
-    if grant.rbac and not (isinstance(of.facts.rights, GrantedRight) and of.facts.rights.somewhere(namespace)):
+    if grant.rbac and not of.facts.rights.holders(namespace):
         return False
     return grant.scope.reaches(namespace, of.facts.namespaces.get(namespace))
 
