@@ -1003,6 +1003,33 @@ def test_a_file_that_argo_cd_leaves_out_is_judged_by_itself(
     assert report.unfollowed == noted
 
 
+COMPONENT = "kind: Component\npatches: [{{target: {{kind: Pod}}, patch: '{}'}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "components", "ignored", "noted"),
+    [
+        ("argo", ["../gone"], True, False),
+        ("argo", ["../gone", "../one"], True, False),
+        ("argo", ["../one", "../two"], True, True),
+        ("argo", ["../one", "../two"], False, False),
+        ("argo", ["../gone"], False, True),
+        ("flux", ["../gone", "../one", "../two"], True, False),
+        ("flux", ["../gone"], False, True),
+    ],
+)
+def test_components_that_are_missing_are_left_out_if_they_are_ignored(
+    check: Check, kind: str, components: list[str], ignored: bool, noted: bool
+) -> None:
+    folder, path = ("web", "source.kustomize") if kind == "argo" else ("app", "")
+    spec = json.loads(deploying_by(kind, f"{path}.components".lstrip("."), components))
+    at = spec["spec"]["source"]["kustomize"] if kind == "argo" else spec["spec"]
+    at["ignoreMissingComponents"] = ignored
+    files = {f"{name}/kustomization.yaml": COMPONENT.format(ASIDE) for name in ("one", "two")}
+    own = {f"{folder}/pod.yaml": POD, f"{folder}/kustomization.yaml": "resources: [pod.yaml]\n"}
+    assert (check({**files, **own, "one.yaml": json.dumps(spec)}).unfollowed > 0) == noted
+
+
 def test_a_patch_of_an_application_may_be_a_file_of_its_folder(check: Check, program: Program) -> None:
     file = "kustomization-of-another-object/kustomization.yaml"
     asked = program(f"read -r line <{file}; printf '%s\\n' \"$line\" >>${{0%/*}}/asked; printf '%s' '{POD}'")

@@ -346,7 +346,8 @@ class Planner:
             return None
         if (kind := string(source.get("kind")) or GIT[1]) != GIT[1]:
             plan.elsewhere.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
-        over = Kustomization(path, deploying.over_flux(item.value), *_of_changes(item))
+        changes = self._present(deploying.over_flux(item.value), spec, path)
+        over = Kustomization(path, changes, *_of_changes(item))
         job = self._over(root, path, over, plan)
         names = sorted(filter(None, map(self._tree.kustomization, job.found.folders)))
         if reason := self.sources.unlike(source, own, self._tree, names):
@@ -356,6 +357,13 @@ class Planner:
         if not self._tree.kustomization(path) and (name := self._tree.hidden(path)):
             plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
         return job
+
+    def _present(self, changes: Mapping[str, Any], options: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+        """Return changes without components that do not exist, if Flux or Argo CD ignores these."""
+        if not options.get("ignoreMissingComponents"):
+            return changes
+        named = (each for each in sequence(changes.get("components")) if isinstance(each, str))
+        return {**changes, "components": [each for each in named if os.path.isdir(os.path.join(folder, each))]}
 
     def _is_reordered(self, over: Kustomization) -> bool:
         key = over.folder, json.dumps(over.value, sort_keys=True)
@@ -438,7 +446,11 @@ class Planner:
                 name = name or string(mapping(value.get("metadata")).get("name"))
                 plan.releases.append((Release(where, root, name, namespace, tuple(values), settings), item))
                 continue
-            over = Kustomization(where, deploying.over_argo(source), item.document, item.base)
+            options = mapping(source.get("kustomize"))
+            changes = self._present(deploying.over_argo(source), options, where)
+            if options.get("ignoreMissingComponents") and len(sequence(changes.get("components"))) > 1:
+                plan.hidden.append(f"{root} ({_FIRST})")
+            over = Kustomization(where, changes, item.document, item.base)
             if not directory and self._is_reordered(over):
                 plan.hidden.append(f"{root} ({_REORDERED})")
             names = None
@@ -485,6 +497,9 @@ class Planner:
 
 
 _REORDERED = "its changes apply before others of the folder's kustomization, and are judged after these"
+
+_FIRST = "Argo CD 3.6 applies only the first of its components"
+"""Its loop ends at the first one that exists (argo-cd v3.6.1 util/kustomize/kustomize.go, Build)."""
 
 _OVERRIDE = re.compile(r"\.argocd-source(?:-(?:[^_]*_)?(.*))?\.yaml")
 """The name of a file that overrides a source (argo-cd reposerver/repository/repository.go, and InstanceName)."""
