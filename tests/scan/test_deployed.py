@@ -22,6 +22,7 @@ ADDS = "patches:\n- patch: '[{op: add, path: /spec/hostPID, value: true}]'\n  ta
 DELETE = "{$patch: delete, apiVersion: v1, kind: Pod, metadata: {name: NAME}}"
 DELETES = f"patches:\n- patch: '{DELETE}'\n  target: {{kind: Pod}}\n"
 PATCHED = ", kustomize: {patches: [{target: {kind: Pod}, patch: '[{op: remove, path: /spec/hostPID}]'}]}"
+REMOVED, ADDED = "remove, path: /spec/hostPID", "add, path: /spec/hostPID, value: true"
 CHART = "apiVersion: v2\nname: c\nversion: 0.1.0\n"
 MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: lab}\n"
 
@@ -43,6 +44,13 @@ def argo(path: str, options: str = "") -> str:
     source = f"{{repoURL: 'https://example.com/own.git', path: {path}{options}}}"
     spec = f"spec: {{destination: {{namespace: lab}}, source: {source}}}\n"
     return f"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: x, namespace: argocd}}\n{spec}"
+
+
+def applications(files: str, application: str) -> str:
+    template = application.partition("kind: Application\n")[2].replace("hostPID", "{{key}}").splitlines(keepends=True)
+    generator = f"{{git: {{repoURL: 'https://example.com/own.git', files: [{{path: {files}}}]}}}}"
+    head = "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: s}\nspec:\n"
+    return f"{head}  generators: [{generator}]\n  template:\n{''.join(f'    {line}' for line in template)}"
 
 
 def conditional(name: str) -> str:
@@ -150,6 +158,38 @@ SHAPES: dict[str, Callable[[str], Files]] = {
         "app.yaml": argo("FOLDER/pods", ", directory: {recurse: true}"),
     },
     "Argo CD elsewhere": lambda n: {"pods/pod.yaml": pod(n), "app.yaml": argo("other")},
+    "Argo CD ignores options": lambda n: {
+        "pods/pod.yaml": pod(n),
+        "pods/kustomization.yaml": "resources: [pod.yaml]\n" + REMOVES,
+        "app.yaml": argo("FOLDER/pods", ", directory: {recurse: true}, kustomize: {labelWithoutSelector: true}"),
+    },
+    "Jsonnet of Argo CD": lambda n: {
+        "pods/pod.jsonnet": json.dumps({"kind": "Pod", "metadata": {"name": n}}),
+        "pods/kustomization.yaml": "resources: []\n",
+        "app.yaml": argo("FOLDER/pods", ", directory: {recurse: true}"),
+    },
+    "Argo CD overrides": lambda n: {
+        "pods/pod.yaml": pod(n, evil=False),
+        "pods/.argocd-source-argocd_x.yaml": f"kustomize: {{patches: [{{patch: {n}}}]}}\n",
+        "app.yaml": argo("FOLDER/pods"),
+    },
+    "Argo CD in a broken text": lambda n: {
+        "pods/pod.yaml": pod(n, evil=False),
+        "pods/kustomization.yaml": "resources: [pod.yaml]\n",
+        "app.yaml": argo("FOLDER/pods", PATCHED.replace(REMOVED, ADDED)).replace(
+            "apiVersion: argoproj.io/v1alpha1", 'apiVersion: &a "argoproj.io/\\\n  v1alpha1"'
+        ),
+    },
+    "Argo CD applies what is hidden": lambda n: {
+        "pods/.svn/pod.yaml": pod(n),
+        "app.yaml": argo("FOLDER/pods", ", directory: {recurse: true}"),
+    },
+    "set of files in a folder": lambda n: {
+        "pods/pod.yaml": pod(n, evil=False),
+        "pods/kustomization.yaml": "resources: [pod.yaml]\n",
+        "env/one.yaml": "key: hostPID\n",
+        "set.yaml": applications("FOLDER/env", argo("FOLDER/pods", PATCHED.replace(REMOVED, ADDED))),
+    },
 }
 """Ways to place a pod with `hostPID` in a folder."""
 
