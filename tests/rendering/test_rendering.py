@@ -1137,6 +1137,8 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
         {"helmfile.yaml": "releases: [{name: x, chart: ./web, set: [{name: priv, value: true}]}]\n"},
         {"helmfile.yaml": "releases: [{name: x, chart: ./web, jsonPatches: [{target: {kind: Pod}}]}]\n"},
         {"helmfile.d/a.yaml": "releases: [{name: x, chart: ../web, inherit: [{template: t}]}]\n"},
+        {"helmfile.yaml": "releases: [{name: x, chart: ./web, values: [{priv: ref+echo://true}]}]\n"},
+        {"helmfile.yaml": "releases: [{name: x, chart: ./web, values: [v.yaml]}]\n", "v.yaml": "a: ref+echo://b\n"},
         {"kustomization.yaml": "helmCharts: [{name: web, apiVersions: [evil/v1]}]\nhelmGlobals: {chartHome: .}\n"},
         {"kustomization.yaml": "helmCharts: [{name: web, valuesMerge: merge}]\nhelmGlobals: {chartHome: .}\n"},
     ],
@@ -1183,8 +1185,7 @@ def test_argo_cd_installs_a_chart_next_to_options_without_an_effect(
 def test_helm_gets_the_values_of_an_application_as_they_are_written(
     check: Check, program: Program, options: Mapping[str, Any], values: list[str]
 ) -> None:
-    lines = 'while read -r line || [ -n "$line" ]; do echo "$line"; done <values-0.yaml >>"${0%/*}/asked"'
-    asked = program(f"[ ! -f values-0.yaml ] || {lines}; printf '%s' '{POD}'", "helm")
+    asked = program(f"[ ! -f values-0.yaml ] || {LINES.format('values-0.yaml')}; printf '%s' '{POD}'", "helm")
     files = {**WEB, "web/prod.yaml": "a: 1\na: 2\n", "one.yaml": deploying_by("argo", "source.helm", options)}
     assert check(files, options=Options(cached=False)).unfollowed == 0
     assert asked.read_text().splitlines()[1:] == values
@@ -1857,6 +1858,37 @@ def test_a_chart_of_a_base_is_rendered_once_for_all_its_overlays(check: Check, p
         asked.read_text()
         == "template --skip-schema-validation --namespace default --values values-0.yaml -- made chart\n"
     )
+
+
+LINES = 'while read -r line || [ -n "$line" ]; do echo "$line"; done <{} >>"${{0%/*}}/asked"'
+"""A command by which a pretended helm shows a file."""
+
+
+def test_more_values_files_of_a_kustomization_count_after_its_own_values(check: Check, program: Program) -> None:
+    asked = program(f"for each in values-*; do {LINES.format('$each')}; done; printf '%s' '{POD}'", "helm")
+    chart = "{name: web, valuesFile: a.yaml, additionalValuesFiles: [b.yaml], valuesInline: {a: inline}}"
+    files = {"kustomization.yaml": f"helmCharts: [{chart}]\nhelmGlobals: {{chartHome: .}}\n"}
+    check({**WEB, **files, "a.yaml": "a: first\n", "b.yaml": "a: last\n"}, options=Options(cached=False))
+    assert asked.read_text().splitlines()[1:] == ["a: first", '{"a": "inline"}', "a: last"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "chosen"),
+    [
+        ("name: web", "charts/web"),
+        ("name: web, version: 1.2.3", "charts/web"),
+        ("name: web, version: 1.2.3, repo: 'https://charts.example'", "charts/web-1.2.3/web"),
+        ("name: web, version: 1.2.4, repo: 'https://charts.example'", "charts/web"),
+    ],
+)
+def test_a_chart_with_an_address_is_where_kustomize_has_it(
+    check: Check, program: Program, entry: str, chosen: str
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    folders = ("charts/web", "charts/web-1.2.3/web")
+    files = {f"{folder}/{name}": text for folder in folders for name, text in (("Chart.yaml", WEB["web/Chart.yaml"]),)}
+    report = check({**files, "kustomization.yaml": f"helmCharts: [{{{entry}}}]\n"}, options=Options(cached=False))
+    assert [one.file for one in report.judged if one.root == "."] == [chosen]
 
 
 @pytest.mark.parametrize("name", ["base/values.yaml", "base/charts/web/templates/pod.yaml"])

@@ -46,19 +46,29 @@ class Releases:
         return release, Item(document, ("helmCharts", entry.number), chart)
 
     def chart_of(self, entry: ChartEntry) -> str | Remote:
-        """Return the chart that a kustomization includes: its folder, or its place outside the repository."""
+        """Return the chart that a kustomization includes: its folder, or its place outside the repository.
+
+        With an address and a version, kustomize has it in a folder of both names (HelmChartInflationGenerator.go).
+        """
         document, chart = self._entry(entry)
         name, home = string(chart.get("name")), string(mapping(document.value.get("helmGlobals")).get("chartHome"))
-        local = os.path.normpath(os.path.join(os.path.dirname(entry.file), home or "charts", name))
         remote = Remote(name, string(chart.get("repo")), string(chart.get("version")))
-        return local if charts.is_chart(local) else remote
+        folders = [f"{name}-{remote.version}/{name}", name] if remote.url and remote.version else [name]
+        places = (os.path.join(os.path.dirname(entry.file), home or "charts", folder) for folder in folders)
+        return next(filter(charts.is_chart, map(os.path.normpath, places)), remote)
 
     def values_of(self, entry: ChartEntry) -> tuple[list[bytes], list[str]]:
-        """Return the values that a kustomization gives to a chart, and the files that contain them."""
+        """Return the values that a kustomization gives to a chart, and the files that contain them.
+
+        Additional files count after those that it contains itself (kustomize api/types/helmchartargs.go, AsHelmArgs).
+        """
         _, chart = self._entry(entry)
         values, names = list[bytes](), list[str]()
-        for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles"))):
-            if isinstance(path, str) and path:
+        inline, more = mapping(chart.get("valuesInline")), sequence(chart.get("additionalValuesFiles"))
+        for path in (chart.get("valuesFile"), inline, *more):
+            if path is inline:
+                values += charts.written(inline)
+            elif isinstance(path, str) and path:
                 name = os.path.normpath(os.path.join(os.path.dirname(entry.file), path))
                 try:
                     values.append(self._tree.data(name))
@@ -66,7 +76,7 @@ class Releases:
                 except Unseen as error:
                     roots = self._gaps.lacking.setdefault(str(error), [])
                     roots += [] if entry.file in roots else [entry.file]
-        return [*values, *charts.written(mapping(chart.get("valuesInline")))], names
+        return values, names
 
     def _entry(self, entry: ChartEntry) -> tuple[Document, Mapping[str, Any]]:
         document = self._tree.first(entry.file)
@@ -158,7 +168,7 @@ class Releases:
                 except Unseen:
                     hidden = True
             root = f"release {release} of {name}"
-            if hidden:
+            if hidden or any(b"ref+" in text for text in values):  # Helmfile reads what such a reference names
                 self._gaps.hidden.append(f"{root} (values elsewhere)")
             self._note(root, unfollowed.reason(each, deployer_fields.HELMFILE_RELEASE))
             where: str | Remote = os.path.normpath(os.path.join(folder, chart))
