@@ -1796,6 +1796,77 @@ def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program
     assert all(f"a: of-{cluster}" in asked.read_text() for cluster in ("a", "b"))
 
 
+RELEASE_OF_MAP = json.dumps(
+    {
+        **json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap", "optional": True}])),
+        "metadata": {"name": "team", "namespace": "lab"},
+    }
+)
+"""A HelmRelease that reads a ConfigMap, and installs the chart without it too."""
+
+
+@pytest.mark.parametrize(
+    ("text", "build", "unfollowed"),
+    [
+        ("${X:=1}", {"substituteFrom": [SECRET]}, 1),
+        ("1", {"substituteFrom": [SECRET]}, 0),
+        ("${X:=1}", {"substitute": {"X": "2"}}, 0),
+        ("${X#1}", {"substitute": {"X": "2"}}, 1),
+    ],
+)
+def test_values_with_a_variable_that_no_file_shows_are_noted(
+    check: Check, program: Program, text: str, build: Mapping[str, Any], unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one, of_flux = json.loads(RELEASE_OF_MAP), json.loads(deploying_by("flux", "postBuild", build))
+    of_flux["metadata"]["namespace"] = "lab"
+    files = {"deploy/one.yaml": json.dumps(of_flux), "app/one.yaml": json.dumps(one)}
+    report = check({**WEB, **files, "app/map.yaml": MAP.format("lab", text)}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed
+    assert any("HelmRelease lab/team (values from" in note for note in report.notes) == bool(unfollowed)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "unfollowed"),
+    [
+        ({"annotations": {"kustomize.toolkit.fluxcd.io/reconcile": "disabled"}}, 1),
+        ({"labels": {"kustomize.toolkit.fluxcd.io/reconcile": "Disabled"}}, 1),
+        ({"annotations": {"kustomize.toolkit.fluxcd.io/ssa": "Ignore"}}, 1),
+        ({"annotations": {"kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent"}}, 1),
+        ({"annotations": {"kustomize.toolkit.fluxcd.io/prune": "disabled"}}, 0),
+        ({"annotations": {"kustomize.toolkit.fluxcd.io/ssa": "Merge"}}, 0),
+    ],
+)
+def test_a_map_that_flux_does_not_change_shows_no_values(
+    check: Check, program: Program, metadata: Object, unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    map_ = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "vals", "namespace": "lab", **metadata}}
+    files = {
+        "deploy/map.yaml": json.dumps({**map_, "data": {"values.yaml": "a: 2"}}),
+        "deploy/one.yaml": RELEASE_OF_MAP,
+    }
+    files |= {"deploy/kustomization.yaml": "resources: [one.yaml, map.yaml]\n", "app/pod.yaml": with_gpus("${g:=0}")}
+    assert check({**WEB, **files}, options=Options(cached=False)).unfollowed == unfollowed
+    of_flux = json.loads(deploying_by("flux", "postBuild", {"substituteFrom": [{**SHOWN, "name": "vals"}]}))
+    of_flux["metadata"]["namespace"] = "lab"
+    both = check({**files, "flux/one.yaml": json.dumps(of_flux)}, options=Options(cached=False))
+    assert both.unfollowed == 2 * unfollowed
+
+
+@pytest.mark.parametrize(("name", "unfollowed"), [("vals", 1), ("vals-hash", 0)])
+def test_a_generated_map_has_its_hash_where_flux_looks_for_it(
+    check: Check, program: Program, name: str, unfollowed: int
+) -> None:
+    """kustomize writes the hash into no HelmRelease, unless its configuration says so."""
+    program(f"printf '%s' '{POD}'", "helm")
+    made = "\n---\n".join((RELEASE_OF_MAP.replace("vals", name), MAP.format("lab", "1").replace("vals", "vals-hash")))
+    program(f"printf '%s' '{made}'")
+    generator = "configMapGenerator: [{name: vals, namespace: lab, literals: ['values.yaml=a: 1']}]\n"
+    files = {"deploy/one.yaml": RELEASE_OF_MAP, "deploy/kustomization.yaml": f"resources: [one.yaml]\n{generator}"}
+    assert check({**WEB, **files}, options=Options(cached=False)).unfollowed == unfollowed
+
+
 def test_many_maps_and_readers_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     merged = Counter[str]()
     own = variables.MergedMap.merged
@@ -1805,7 +1876,7 @@ def test_many_maps_and_readers_are_merged_once(monkeypatch: pytest.MonkeyPatch) 
         for number in range(50)
         for where in ({}, {"namespace": "lab"})
     ]
-    maps = variables.Maps((each, True) for each in many)
+    maps = variables.Maps(map(variables.MapObject, many))
     reader = {"metadata": {"namespace": "lab"}, "spec": {"postBuild": {"substituteFrom": [SHOWN]}}}
     assert [variables.variables(reader, maps).unsure for _ in range(20)] == [{"g"}] * 20
     assert merged.total() == 1

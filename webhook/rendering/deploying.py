@@ -182,7 +182,7 @@ def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
         some = maps.named(string(each.get("name")), own) if each.get("kind") == "ConfigMap" else None
         key = string(each.get("valuesKey")) or "values.yaml"
         text = some.data.get(key) if some else None
-        hidden = hidden or some is None or key in some.unsure or bool(each.get("targetPath"))
+        hidden = hidden or some is None or some.hidden or key in some.unsure or bool(each.get("targetPath"))
         if text is None or each.get("targetPath"):
             hidden = hidden or not each.get("optional")
             continue

@@ -73,6 +73,14 @@ def is_guessed(item: Item, job: Job) -> bool:
     return deploys or judges(*kind) or is_whole(value) or job.variables.guesses([*made.values()])
 
 
+def unsure_keys(item: Item, job: Job) -> frozenset[str]:
+    """Return the keys of a ConfigMap whose texts Flux may fill in otherwise than `variables.substituted` does."""
+    if job.variables is None or group_kind(item.value) != CONFIG_MAP or _is_disabled(item.value, job):
+        return frozenset()
+    data = mapping(item.value.get("data"))
+    return frozenset(key for key, text in data.items() if job.variables.guesses({key: text}))
+
+
 _CHART = (SOURCES, "HelmChart")
 
 _SHARES = "sharing"

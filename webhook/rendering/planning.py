@@ -29,7 +29,7 @@ from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.repositories import GIT, SOURCES, FluxSources
-from webhook.rendering.variables import Maps, reads_maps, variables
+from webhook.rendering.variables import MapObject, Maps, reads_maps, variables
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
 
@@ -295,8 +295,8 @@ class Planner:
             self._followed[folder,] = Job(folder, folder, following.follow(self._tree, folder))
         return self._followed[folder,]
 
-    def _maps(self, jobs: Iterable[Job]) -> Iterator[tuple[Object, bool]]:
-        """Yield the ConfigMaps that may have variables, and whether their data are known.
+    def _maps(self, jobs: Iterable[Job]) -> Iterator[MapObject]:
+        """Yield the ConfigMaps that may have variables.
 
         Those of files count as the kustomizations change them. Their data are not known if only the program follows all
         fields of the kustomization.
@@ -307,8 +307,9 @@ class Planner:
             known = not job.found.unfollowed
             for each in job.found.objects:
                 if not _is_hashed(each):
-                    yield each.value, known
-        yield from ((item.value, True) for item in self._plain_maps if os.path.normpath(item.document.file) not in made)
+                    yield MapObject(each.value, known)
+        others = (item for item in self._plain_maps if os.path.normpath(item.document.file) not in made)
+        yield from (MapObject(item.value) for item in others)
 
     def changed_maps(self, jobs: Iterable[Job], changed: Set[str]) -> Iterator[str]:
         """Yield the names of the ConfigMaps that are made of a file that has changed, by its real path."""

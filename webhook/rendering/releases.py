@@ -12,14 +12,12 @@ from webhook.catalog import deployer_fields
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry
-from webhook.model import Object
 from webhook.rendering import charts, deploying, unfollowed
-from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import GIT, FluxSources
-from webhook.rendering.variables import Maps
+from webhook.rendering.variables import MapObject, Maps
 from webhook.repository.tree import Tree, Unseen
 
 
@@ -84,14 +82,19 @@ class Releases:
 
     # Flux
 
-    def of_flux(self, made: list[Item], jobs: Iterable[Job], planner: Planner, files: set[str]) -> Iterator[Installed]:
-        """Yield the charts that HelmReleases install: rendered HelmReleases, and those in other files than `files`."""
+    def of_flux(
+        self, made: list[Item], unsure: Mapping[int, frozenset[str]], planner: Planner, files: set[str]
+    ) -> Iterator[Installed]:
+        """Yield the charts that HelmReleases install: rendered HelmReleases, and those in other files than `files`.
+
+        `unsure` are the keys of rendered ConfigMaps that are only guesses, by the identity of the item.
+        """
         built = {(item.document.file, item.line()) for item in made}
         plain = [item for item in planner.deployers if os.path.normpath(item.document.file) not in files or not built]
         sources = FluxSources((item.value for item in (*made, *planner.deployers)), planner.own[deploying.FLUX])
         installing = [item for item in (*made, *plain) if group_kind(item.value) == deploying.RELEASE]
         reads = any("valuesFrom" in mapping(item.value.get("spec")) for item in installing)
-        maps = _maps(made, jobs) if reads else {}
+        maps = _maps(made, unsure) if reads else {}
         for item in installing:
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
@@ -200,17 +203,14 @@ class Releases:
         return False
 
 
-def _maps(made: Iterable[Item], jobs: Iterable[Job]) -> Mapping[str, Maps]:
+def _maps(made: Iterable[Item], unsure: Mapping[int, frozenset[str]]) -> Mapping[str, Maps]:
     """Return the ConfigMaps that each root makes, which count before those of others; and those of all, for no root.
 
-    A generated one also has the name that people write, without the program's hash.
+    A generated one has its name with the program's hash: by another name Flux does not find it.
     """
-    found = defaultdict[str, list[tuple[Object, bool]]](list)
+    found = defaultdict[str, list[MapObject]](list)
     for item in made:
-        found[item.root].append((item.value, True))
-    for job in jobs:
-        generated = (each for each in job.found.objects if each.layers[0].base[-2:-1] == ("configMapGenerator",))
-        found[job.root] += ((each.value, True) for each in generated)
+        found[item.root].append(MapObject(item.value, unsure=unsure.get(id(item), frozenset())))
     every = Maps(chain.from_iterable(found.values()))
     return {"": every, **{root: Maps(objects, every) for root, objects in found.items()}}
 

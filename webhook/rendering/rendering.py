@@ -82,6 +82,7 @@ class _Run:
         self._gaps = Gaps()
         self._releases = Releases(tree, self._prefix, self._gaps)
         self._used = set[str]()
+        self._unsure = dict[int, frozenset[str]]()  # of ConfigMaps, by the identity of what was made
         self._downloads = charts.Downloads()
         self._lock, self._made = Lock(), 0
         gone = (name for name in changed if not os.path.lexists(name))
@@ -112,7 +113,7 @@ class _Run:
         jobs = self._with_charts(jobs)
         outputs = self._built(jobs)
         made = [item for output in outputs for item in output.items]
-        releases += self._noted(self._releases.of_flux(made, jobs, planner, self._result.files))
+        releases += self._noted(self._releases.of_flux(made, self._unsure, planner, self._result.files))
         releases += (one for name in helmfiles for one in self._noted(self._releases.of_helmfile(name)))
         if self._options.touched:
             touched |= {root for root, names in planner.reads.items() if any(map(self._has_some, names))}
@@ -161,6 +162,9 @@ class _Run:
                     f"{job.root} (variables that no file shows, functions of them, or YAML in them)"
                 )
             output = Output(job.root, [matching.finished(each, job, flux=self._planner.is_of_flux) for each in items])
+            for each, item in zip(items, output.items, strict=True):
+                if keys := matching.unsure_keys(each, job):
+                    self._unsure[id(item)] = keys
             outputs.append(output)
             self._result.outputs.append(output)
         return outputs

@@ -6,7 +6,7 @@ that text, and reads it again.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
@@ -148,24 +148,29 @@ class MergedMap(NamedTuple):
         return MergedMap({**self.data, **other.data}, self.unsure | other.unsure | unlike, self.hidden or other.hidden)
 
 
+class MapObject(NamedTuple):
+    """An object that may be a ConfigMap, with whether its data are known, and the keys whose texts are only guesses."""
+
+    value: Object
+    known: bool = True
+    unsure: frozenset[str] = frozenset()
+
+
 class Maps:
-    """The ConfigMaps among some objects, each of which comes with whether its data are known.
+    """The ConfigMaps among some objects. Those of `others` count for a name that none of them has."""
 
-    Those of `others` count for a name that none of them has.
-    """
-
-    def __init__(self, objects: Iterable[tuple[Object, bool]] = (), others: "Maps | None" = None) -> None:
+    def __init__(self, objects: Iterable[MapObject] = (), others: "Maps | None" = None) -> None:
         self._others = others
         self._own = defaultdict[str, dict[str, _Gathered]](dict)
         self._read = dict[tuple[str, str], MergedMap | None]()
-        for value, known in objects:
+        for value, known, unsure in objects:
             if group_kind(value) == CONFIG_MAP:
                 metadata = mapping(value.get("metadata"))
                 texts = strings(value.get("data"))
-                data = texts if known and _BOOLEANS.isdisjoint(texts) else None
+                data = texts if known and not _is_kept(metadata) and _BOOLEANS.isdisjoint(texts) else None
                 for namespace in {string(metadata.get("namespace")), _ANY}:
                     found = self._own[string(metadata.get("name"))].setdefault(namespace, _Gathered())
-                    found.add(data)
+                    found.add(data, unsure)
 
     def named(self, name: str, namespace: str) -> MergedMap | None:
         """Return the ConfigMaps of a name that an object in a namespace may read, as far as files say; None if none.
@@ -185,6 +190,23 @@ class Maps:
 _BOOLEANS = frozenset(("true", "false"))
 """How kubectl reads keys such as `N` and `on`, which kustomize leaves as they are."""
 
+
+def _is_kept(metadata: Mapping[str, Any]) -> bool:
+    """Whether Flux leaves an object as it is in the cluster, or does not create it there.
+
+    Source: kustomize-controller internal/controller/kustomization_controller.go (apply), fluxcd/pkg ssa.
+    """
+    places = [mapping(metadata.get(key)) for key in ("annotations", "labels")]
+    return any(string(each.get(key)).lower() in texts for each in places for key, texts in _KEEPS.items())
+
+
+_KEEPS: Mapping[str, Set[str]] = {
+    "kustomize.toolkit.fluxcd.io/reconcile": {"disabled"},
+    "kustomize.toolkit.fluxcd.io/ssa": {"ignore", "ifnotpresent"},
+}
+"""Annotations and labels by which Flux does not change an object, in small letters."""
+
+
 _ANY = "*"
 """Stands for all namespaces; no namespace has this name."""
 
@@ -197,13 +219,14 @@ class _Gathered:
         self._number, self._hidden = 0, False
         self._merged: MergedMap | None = None
 
-    def add(self, data: Mapping[str, str] | None) -> None:
-        """Add the data of one more; None if they are not known."""
+    def add(self, data: Mapping[str, str] | None, unsure: Set[str]) -> None:
+        """Add the data of one more, of which some keys are only guesses; None if they are not known."""
         if data is None:
             self._hidden = True
             return
         self._number += 1
         self._count.update(data.keys())
+        self._unsure |= unsure
         self._unsure |= {key for key, text in data.items() if "${" in text or self._data.get(key, text) != text}
         self._data |= data
 
