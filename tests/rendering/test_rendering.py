@@ -1088,7 +1088,10 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
         {"deploy/one.yaml": deploying_by("argo", "source.path", "app"), "app/pod.jsonnet": "{}"},
         {"deploy/one.yaml": deploying_by("argo", "source.path", ".hidden"), ".hidden/pod.yaml": DOOR},
         {"deploy/one.yaml": deploying_by("flux", "path", "./.hidden"), ".hidden/pod.yaml": DOOR},
-        {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/prod.yaml"])},
+        {
+            "deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/two.yaml"]),
+            "web/two.yaml": "a: 1\n---\na: 2\n",
+        },
         {"deploy/one.yaml": deploying_by("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/gone.yaml"])},
         {
             "deploy/one.yaml": deploying_by(
@@ -1895,11 +1898,66 @@ def test_a_variable_of_flux_fills_in_a_key(check: Check) -> None:
     assert [result.rule for result in report.judged[0].verdict.results] == ["chosen-node"]
 
 
-def test_the_values_files_of_a_release_are_its_values(check: Check, program: Program) -> None:
-    asked = program("cat values-0.yaml >>$(dirname $0)/asked", "helm")
-    one = deploying_by("release", "chart.spec.valuesFiles", ["web/values.yaml", "web/prod.yaml"])
-    check({**WEB, "web/prod.yaml": "priv: true\n", "deploy/one.yaml": one}, options=Options(cached=False))
-    assert "--values values-0.yaml --values values-1.yaml" in asked.read_text()
+@pytest.mark.parametrize(
+    ("names", "defaults"),
+    [
+        (["web/values.yaml", "web/prod.yaml"], {"a": None, "b": {"c": 1, "d": 2}}),
+        (["web/prod.yaml", "web/values.yaml"], {"a": 1, "b": {"c": 1, "d": 3}}),
+        (["web/prod.yaml"], {"a": None, "b": {"d": 2}}),
+        (["gone.yaml"], {}),
+    ],
+)
+def test_the_values_files_of_a_release_take_the_place_of_the_charts_own(
+    check: Check, program: Program, names: list[str], defaults: Object
+) -> None:
+    """A null there does not remove what a subchart has, as it does among the values of a release."""
+    asked = program(f"{LINES.format('chart/values.yaml')}; printf '%s' '{POD}'", "helm")
+    files = {"web/values.yaml": "a: 1\nb: {c: 1, d: 3}\n", "web/prod.yaml": "---\na: null\nb: {d: 2}\n---\n# no more\n"}
+    fields = {"chart": "web", "sourceRef": {"kind": "GitRepository", "name": "own"}, "ignoreMissingValuesFiles": True}
+    one = deploying_by("release", "chart.spec", {**fields, "valuesFiles": names})
+    assert check({**WEB, **files, "deploy/one.yaml": one}, options=Options(cached=False)).unfollowed == 0
+    assert json.loads(asked.read_text().splitlines()[1]) == defaults
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [
+        ("a: 1\n---\na: 2", True),
+        ("---\n---\na: 2", True),
+        ("# one\n---\na: 1\n--- # two\na: 2", True),
+        ("%YAML 1.1\n---\na: 1\n---\n# no more\n", False),
+        ("\n---\na: |\n  ---\n", False),
+        ("a: 1\n----\n", False),
+    ],
+)
+def test_values_with_a_second_document_are_noted(check: Check, program: Program, text: str, noted: bool) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    map_ = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "vals", "namespace": "lab"}}
+    files = {"deploy/map.yaml": json.dumps({**map_, "data": {"values.yaml": text}}), "deploy/one.yaml": RELEASE_OF_MAP}
+    files |= {"deploy/kustomization.yaml": "resources: [one.yaml, map.yaml]\n"}
+    assert check({**WEB, **files}, options=Options(cached=False)).unfollowed == noted
+
+
+HELM_CHART = """\
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmChart
+metadata: {{name: web, namespace: lab}}
+spec: {{chart: {0}, version: '{1}', sourceRef: {{kind: GitRepository, name: own}}}}
+"""
+
+
+def test_each_chart_of_one_name_is_rendered(check: Check, program: Program) -> None:
+    """Files may be of several clusters."""
+    program(f"printf '%s' '{POD}'", "helm")
+    one = json.loads(deploying_by("release", "chartRef", {"kind": "HelmChart", "name": "web"}))
+    one["metadata"]["namespace"] = "lab"
+    del one["spec"]["chart"]
+    files = {"deploy/one.yaml": json.dumps(one), "other/Chart.yaml": WEB["web/Chart.yaml"], **WEB}
+    files |= {f"{chart}.yaml": HELM_CHART.format(chart, "1") for chart in ("web", "other")}
+    report = check(files, options=Options(cached=False))
+    assert [one.file for one in report.judged if one.root == "HelmRelease lab/team"] == ["other", "web"]
+    files |= {f"{number}.yaml": HELM_CHART.format("web", number) for number in range(2, deploying.MOST_CHARTS + 1)}
+    assert check(files, options=Options(cached=False)).unfollowed == 1
 
 
 def test_objects_of_flux_that_change_each_other_end(check: Check) -> None:

@@ -56,7 +56,7 @@ class Release:
     Values are texts of YAML, which helm reads itself; later ones override earlier ones. `settings` are the values that
     helm gets as arguments, in the form NAME=VALUE behind `--set` or `--set-string`; they override the others. With
     `places`, objects without a namespace get the release's; a kustomization does not do that. `crds` is whether the
-    objects below `crds` are created.
+    objects below `crds` are created. `defaults` are written in place of the chart's own values, if there are any.
     """
 
     chart: str | Remote
@@ -67,6 +67,7 @@ class Release:
     settings: tuple[str, ...] = ()
     places: bool = True
     crds: bool = True
+    defaults: bytes = b""
 
 
 def written(values: Mapping[str, Any]) -> list[bytes]:
@@ -247,6 +248,8 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
         staged = {"chart.tgz": downloads.archive(release.chart)}
     else:
         staged = {f"chart/{path}": data for path, data in _staged(tree, release.chart).items()}
+    if release.defaults:
+        staged["chart/values.yaml"] = release.defaults
     if release.crds and any(path.endswith(".tgz") for path in staged):
         options.append(_CRDS)
     options += release.settings

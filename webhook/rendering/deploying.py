@@ -122,31 +122,32 @@ def _image(text: str) -> Mapping[str, Any] | None:
 # Charts
 
 
-def chart_spec(value: Object, sources: FluxSources) -> Mapping[str, Any]:
-    """Return the spec of the HelmChart of a HelmRelease; empty if an OCIRepository has the chart."""
-    spec = mapping(value.get("spec"))
-    if not (reference := mapping(spec.get("chartRef"))):
-        return mapping(mapping(spec.get("chart")).get("spec"))
-    own = string(mapping(value.get("metadata")).get("namespace"))
-    return sources.spec(reference, own) if reference.get("kind") == "HelmChart" else {}
+MOST_CHARTS = 10
+"""Maximum charts of one release that are rendered: files may be of several clusters, and patches change them."""
 
 
-def chart_of(value: Object, sources: FluxSources) -> str | Remote | None:
-    """Return the chart of a HelmRelease: its path in this repository, or its registry.
+def charts_of(value: Object, sources: FluxSources) -> list[tuple[str | Remote | None, Mapping[str, Any]]]:
+    """Return the charts that a HelmRelease may install: their paths in this repository, or their registries.
 
-    Returns None if it is in another Git repository. The address of the registry is empty if no file has it.
+    It is None if it is in another Git repository. The address of the registry is empty if no file has it. Each comes
+    with the spec of its HelmChart, which is empty if an OCIRepository has the chart.
     """
-    spec = mapping(value.get("spec"))
-    own = string(mapping(value.get("metadata")).get("namespace"))
-    reference = mapping(spec.get("chartRef"))
-    if not reference or reference.get("kind") == "HelmChart":
-        return _chart(chart_spec(value, sources), own, sources)
-    target = sources.spec(reference, own)
-    wanted, url = mapping(target.get("ref")), string(target.get("url"))
+    spec, own = mapping(value.get("spec")), string(mapping(value.get("metadata")).get("namespace"))
+    if not (reference := mapping(spec.get("chartRef"))):
+        specs = [mapping(mapping(spec.get("chart")).get("spec"))]
+    else:
+        specs = sources.specs(reference, own)[: MOST_CHARTS + 1] or [{}]
+    if reference and reference.get("kind") != "HelmChart":
+        return [(_of_registry(string(reference.get("name")), each), {}) for each in specs]
+    return [(_chart(each, own, sources), each) for each in specs]
+
+
+def _of_registry(name: str, spec: Mapping[str, Any]) -> Remote:
+    wanted, url = mapping(spec.get("ref")), string(spec.get("url"))
     if url and (digest := string(wanted.get("digest"))):  # counts before the others (source-controller)
         return Remote("", f"{url}@{digest}", "")
     version = string(wanted.get("semver")) or string(wanted.get("tag"))
-    return Remote("" if url else string(reference.get("name")), url, version)
+    return Remote("" if url else name, url, version)
 
 
 def _chart(spec: Mapping[str, Any], own: str, sources: FluxSources) -> str | Remote | None:
@@ -156,22 +157,46 @@ def _chart(spec: Mapping[str, Any], own: str, sources: FluxSources) -> str | Rem
     return Remote(name, sources.url(reference, own), string(spec.get("version")))
 
 
-def files_of_values(spec: Mapping[str, Any], chart: str, tree: Tree, prefix: str) -> tuple[list[bytes], bool]:
+def default_values(spec: Mapping[str, Any], tree: Tree, prefix: str) -> tuple[bytes, bool]:
     """Return the values in the files of a HelmChart in this repository, and whether it has others that no file shows.
 
-    Paths are relative to the source. The files replace the chart's own values, which Helm reads here in any case
-    (source-controller internal/controller/helmchart_controller.go).
+    Paths are relative to the source. Flux reads the first document of each file, merges them, and writes them in place
+    of the chart's own values (source-controller internal/helm/chart/builder_local.go, mergeFileValues).
     """
-    found, hidden, own = list[bytes](), False, os.path.normpath(os.path.join(chart, "values.yaml"))
-    names = [
-        os.path.normpath(os.path.join(prefix, string(each).lstrip("/"))) for each in sequence(spec.get("valuesFiles"))
-    ]
-    for name in names:
+    merged, hidden = dict[str, Any](), False
+    for each in sequence(spec.get("valuesFiles")):
+        name = os.path.normpath(os.path.join(prefix, string(each).lstrip("/")))
         try:
-            found.append(tree.data(name))
+            tree.data(name)
+            documents = tree.documents(name)
+            hidden = hidden or _has_more(tree.data(name).decode("utf-8", "replace"))
         except Unseen as error:
             hidden = hidden or not (error.absent and spec.get("ignoreMissingValuesFiles"))
-    return found, hidden or bool(names and names[0] != own and os.path.lexists(own))
+            continue
+        merged = _merged(merged, mapping(documents[0].value) if documents else {})
+    return json.dumps(merged).encode(), hidden
+
+
+def _merged(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return some values with others over them; null counts as any value (fluxcd/pkg apis/meta, MergeMaps)."""
+    result = dict(values)
+    for key, each in others.items():
+        below = result.get(key)
+        result[key] = _merged(below, each) if isinstance(below, dict) and isinstance(each, dict) else each
+    return result
+
+
+_DOCUMENT = re.compile(r"^---(?=\s|#|$)", re.MULTILINE)
+"""The line before a document of YAML."""
+
+_CONTENT = re.compile(r"^[ \t]*[^#%\s]", re.MULTILINE)
+"""A line that is neither blank, nor a comment, nor a directive."""
+
+
+def _has_more(text: str) -> bool:
+    """Whether values have a second document: Flux reads the first one, and helm all of them since 3.18."""
+    first, *others = _DOCUMENT.split(text)
+    return any(map(_CONTENT.search, others if _CONTENT.search(first) else others[1:]))
 
 
 def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
@@ -183,6 +208,7 @@ def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
         key = string(each.get("valuesKey")) or "values.yaml"
         text = some.data.get(key) if some else None
         hidden = hidden or some is None or some.hidden or key in some.unsure or bool(each.get("targetPath"))
+        hidden = hidden or _has_more(text or "")
         if text is None or each.get("targetPath"):
             hidden = hidden or not each.get("optional")
             continue

@@ -100,46 +100,44 @@ class Releases:
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
             if not (spec.get("chart") or spec.get("chartRef")):
                 continue
-            place = deploying.chart_of(value, sources)
             own, hidden = deploying.release_values(value, maps.get(item.root) or maps.get("") or Maps())
             root = deploying.title(value)
-            if hidden:
-                self._gaps.hidden.append(f"{root} (values from objects that no file shows)")
-            chart_spec = deploying.chart_spec(value, sources)
-            self._note(
-                root,
-                unfollowed.reason(spec, deployer_fields.RELEASE)
-                or unfollowed.reason(chart_spec, deployer_fields.CHART),
-            )
+            self._note(root, "values from objects that no file shows" if hidden else "")
             namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
             name = string(spec.get("releaseName")) or "-".join(
                 filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
             )
-            where: str | Remote
-            if isinstance(place, Remote):
-                where = self._vendored(place) or place
-            else:
-                where = os.path.normpath(os.path.join(self._prefix, (place or "").lstrip("/")))
-                if place is None or not charts.is_chart(where):
-                    self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
-                    continue
-                named = (string(each) for each in sequence(chart_spec.get("valuesFiles")))
-                names = [
-                    *charts.needed(self._tree, where),
-                    *(path for each in named if os.path.isfile(path := os.path.join(self._prefix, each.lstrip("/")))),
-                ]
-                reference, near = mapping(chart_spec.get("sourceRef")), string(metadata.get("namespace"))
-                if (kind := string(reference.get("kind"))) != GIT[1]:
-                    words = f"judged by the folder here, though its source is of the kind {kind}"
-                    self._gaps.elsewhere.append(f"{root} ({words})")
-                self._note(root, sources.unlike(reference, near, self._tree, names))
-            if chart_spec.get("valuesFiles"):
-                found, hidden = list[bytes](), True
-                if not isinstance(place, Remote):
-                    found, hidden = deploying.files_of_values(chart_spec, str(where), self._tree, self._prefix)
-                own = [*found, *own]
-                self._note(root, "values files in place of the chart's own" if hidden else "")
-            yield Release(where, root, name or charts.RELEASE, namespace, tuple(own)), item
+            found = deploying.charts_of(value, sources)
+            words = f"its chart is written in more than {deploying.MOST_CHARTS} ways"
+            self._note(root, words if len(found) > deploying.MOST_CHARTS else "")
+            reasons = (unfollowed.reason(chart, deployer_fields.CHART) for _, chart in found)
+            self._note(root, unfollowed.reason(spec, deployer_fields.RELEASE) or next(filter(None, reasons), ""))
+            for place, chart in found[: deploying.MOST_CHARTS]:
+                if where := self._chart_of_flux(root, place, chart, string(metadata.get("namespace")), sources):
+                    defaults, hidden = b"", bool(chart.get("valuesFiles"))
+                    if hidden and not isinstance(place, Remote):
+                        defaults, hidden = deploying.default_values(chart, self._tree, self._prefix)
+                    self._note(root, "values files in place of the chart's own" if hidden else "")
+                    yield Release(where, root, name or charts.RELEASE, namespace, tuple(own), defaults=defaults), item
+
+    def _chart_of_flux(
+        self, root: str, place: str | Remote | None, chart: Mapping[str, Any], namespace: str, sources: FluxSources
+    ) -> str | Remote:
+        """Return the chart of a HelmRelease in a namespace; empty if another repository has it, which a note says."""
+        if isinstance(place, Remote):
+            return self._vendored(place) or place
+        where = os.path.normpath(os.path.join(self._prefix, (place or "").lstrip("/")))
+        if place is None or not charts.is_chart(where):
+            self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
+            return ""
+        paths = (os.path.join(self._prefix, string(each).lstrip("/")) for each in sequence(chart.get("valuesFiles")))
+        names = [*charts.needed(self._tree, where), *filter(os.path.isfile, paths)]
+        reference = mapping(chart.get("sourceRef"))
+        if (kind := string(reference.get("kind"))) != GIT[1]:
+            words = f"judged by the folder here, though its source is of the kind {kind}"
+            self._gaps.elsewhere.append(f"{root} ({words})")
+        self._note(root, sources.unlike(reference, namespace, self._tree, names))
+        return where
 
     # Helmfile
 

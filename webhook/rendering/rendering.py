@@ -212,9 +212,10 @@ class _Run:
         if any(os.path.realpath(name) in self._changed for name in own):
             return True
         charts_named = (
-            deploying.chart_of(each.value, self._planner.sources)
+            place
             for each in job.found.objects
             if group_kind(each.value) == deploying.RELEASE
+            for place, _ in deploying.charts_of(each.value, self._planner.sources)
         )
         return any(
             self._has_changed(os.path.join(self._prefix, path)) for path in charts_named if isinstance(path, str)
