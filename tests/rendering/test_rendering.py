@@ -1700,12 +1700,48 @@ def test_an_object_that_only_a_program_changes_is_noted(check: Check, program: P
         assert sum("team (as deploy makes it)" in note for note in report.notes) == unfollowed
 
 
-@pytest.mark.parametrize("kind", ["flux", "argo", "set"])
+@pytest.mark.parametrize("kind", ["flux", "argo", "set", "release"])
 def test_an_object_that_a_chart_makes_is_noted(check: Check, program: Program, kind: str) -> None:
     program(f"printf '%s' '{deploying_by(kind, 'x', '')}'", "helm")
     report = check(WEB, options=Options(cached=False))
     assert report.unfollowed == 1
     assert any("team (as web makes it)" in note for note in report.notes)
+
+
+ENCRYPTED, SOPS = "ENC[AES256_GCM,data:x,type:str]", {"sops": {"mac": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("one", "more", "unfollowed"),
+    [
+        (deploying_by("flux", "postBuild", {"substitute": {"a": ENCRYPTED}}), SOPS, 1),
+        (deploying_by("flux", "postBuild", {"substitute": {"a": "b"}}), SOPS, 0),
+        (deploying_by("flux", "postBuild", {"substitute": {"a": ENCRYPTED}}), {}, 0),
+        (deploying_by("release", "values", {"a": ENCRYPTED}), SOPS, 1),
+        (deploying_by("release", "values", {"a": "b"}), SOPS, 0),
+    ],
+)
+def test_an_object_of_flux_with_encrypted_texts_is_noted(
+    check: Check, program: Program, one: str, more: Object, unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    files = {
+        "deploy/one.yaml": json.dumps({**json.loads(one), **more}),
+        "deploy/kustomization.yaml": "resources: [one.yaml]\n",
+    }
+    report = check({**WEB, **files}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed
+    assert any("team (texts that SOPS has encrypted)" in note for note in report.notes) == bool(unfollowed)
+
+
+def test_a_patch_with_encrypted_texts_is_noted(check: Check, program: Program) -> None:
+    """Flux decrypts patches (kustomize-controller internal/decryptor/decryptor.go, DecryptSources)."""
+    program(f"printf '%s' '{POD}'", "helm")
+    one = deploying_by("release", "values", {"a": "b"})
+    patch = json.dumps({**json.loads(deploying_by("release", "values", {"a": ENCRYPTED})), **SOPS})
+    kustomization = "resources: [one.yaml]\npatches: [{path: patch.yaml}]\n"
+    files = {"deploy/one.yaml": one, "deploy/patch.yaml": patch, "deploy/kustomization.yaml": kustomization}
+    assert check({**WEB, **files}, options=Options(cached=False)).unfollowed == 1
 
 
 @pytest.mark.parametrize("empty", [{"clusters": {}}, {"clusters": {}, "selector": {}}])

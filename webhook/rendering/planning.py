@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from webhook.api.encryption import is_encrypted
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.objects import CONFIG_MAP
@@ -26,7 +27,7 @@ from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Path
 from webhook.rendering import charts, deploying, matching, repositories, unfollowed
 from webhook.rendering.building import Job
-from webhook.rendering.charts import Release, Remote
+from webhook.rendering.charts import Release, Remote, Templated
 from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.repositories import GIT, SOURCES, FluxSources
 from webhook.rendering.variables import MapObject, Maps, reads_maps, variables
@@ -183,6 +184,8 @@ class Planner:
             for item in output.items:
                 value = item.value
                 whole = group_kind(value) in _PLANNED and _is_whole(value)
+                if isinstance(item, Templated):
+                    whole = whole or group_kind(value) == deploying.RELEASE
                 if group_kind(value) == GIT:
                     whole = not repositories.is_elsewhere(string(mapping(value.get("spec")).get("url")), own)
                 if whole and (key := _deployed(value)) not in known:
@@ -238,6 +241,8 @@ class Planner:
             operation = {"operation": item.value.get("operation") if kind == deploying.APPLICATION else None}
             if reason := unfollowed.reason(operation, {"operation": deployer_fields.OPERATION}):
                 plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
+            if is_encrypted(item.value):
+                plan.hidden.append(f"{deploying.title(item.value)} ({repositories.ENCRYPTED})")
             if kind == deploying.FLUX:
                 self._titles[_place_of(item)].append(deploying.title(item.value))
                 if job := self._of_flux(item, plan):

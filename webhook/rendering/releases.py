@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from webhook.api.encryption import holds, is_encrypted
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.catalog import deployer_fields
@@ -16,7 +17,7 @@ from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps
 from webhook.rendering.planning import Installed, Planner
-from webhook.rendering.repositories import GIT, FluxSources
+from webhook.rendering.repositories import ENCRYPTED, GIT, FluxSources
 from webhook.rendering.variables import MapObject, Maps
 from webhook.repository.tree import Tree, Unseen
 
@@ -103,11 +104,12 @@ class Releases:
             own, hidden = deploying.release_values(value, maps.get(item.root) or maps.get("") or Maps())
             root = deploying.title(value)
             self._note(root, "values from objects that no file shows" if hidden else "")
+            found = deploying.charts_of(value, sources)
+            self._note(root, ENCRYPTED if is_encrypted(value) or any(holds(chart) for _, chart in found) else "")
             namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
             name = string(spec.get("releaseName")) or "-".join(
                 filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
             )
-            found = deploying.charts_of(value, sources)
             words = f"its chart is written in more than {deploying.MOST_CHARTS} ways"
             self._note(root, words if len(found) > deploying.MOST_CHARTS else "")
             reasons = (unfollowed.reason(chart, deployer_fields.CHART) for _, chart in found)

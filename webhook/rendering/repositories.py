@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from webhook.api.encryption import holds
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
 from webhook.catalog import deployer_fields
@@ -21,6 +22,9 @@ SOURCES = "source.toolkit.fluxcd.io"
 
 GIT = (SOURCES, "GitRepository")
 """The kind of a source of Flux that may be this repository."""
+
+ENCRYPTED = "texts that SOPS has encrypted"
+"""Why an object does not show what it deploys."""
 
 MOST_SPECS = 100
 """Maximum specs of one source that are compared."""
@@ -103,6 +107,8 @@ class FluxSources:
         for spec in specs:
             if reason := unfollowed.reason(spec, deployer_fields.GIT):
                 return f"{reason} in its source"
+            if holds(spec):
+                return f"{ENCRYPTED} in its source"
         for ignore in dict.fromkeys(string(spec.get("ignore")) for spec in specs or [{}]):
             if (key := (ignore, *needed)) not in self._left_out:
                 self._left_out[key] = ignored.left_out(tree, needed, ignore)

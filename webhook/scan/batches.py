@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from webhook.api.encryption import is_encrypted
 from webhook.api.fields import group_kind
 from webhook.api.objects import CONFIG_MAP, judges
 from webhook.catalog import passive
@@ -537,9 +538,7 @@ def _judged(
     """
     written = not _is_dump(item, dumps)
     result = check.judge(item, engine, facts, diffs=diffs, system=system, written=written)
-    if sops.is_encrypted(item.value) and not (
-        isinstance(result, Judged) and sops.is_denied(item.value, result.verdict)
-    ):
+    if is_encrypted(item.value) and not (isinstance(result, Judged) and sops.is_denied(item.value, result.verdict)):
         return [Encrypted(*sops.named(item))]
     gpus = engine.policy.gpu_resources
     texts = within_texts(item, gpus) if group_kind(item.value) == CONFIG_MAP else ()
