@@ -531,8 +531,44 @@ def test_hidden_files_that_a_template_may_read_are_noted(check: Check, program: 
     assert any("(the hidden file web/.x/pod.txt)" in note for note in report.notes)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "noted"),
+    [
+        ("web/templates/more/.pod.yaml", "{{ .Values }}", True),
+        ("web/templates/more/.gitkeep", "kind: Pod", True),
+        ("web/templates/more/.gitkeep", "\n", False),
+        ("web/templates/more/.x/_helpers.tpl", "{{ define `a` }}", True),
+        ("web/templates/.pod.yaml", "{{ .Values }}", False),
+        ("web/templates/.x/pod.yaml", "{{ .Values }}", False),
+        ("web/charts/lib/templates/.pod.yaml", "{{ .Values }}", True),
+        ("web/charts/.lib/templates/pod.yaml", "{{ .Values }}", False),
+        ("web/crds/.pod.yaml", "kind: Pod", True),
+        ("web/.github/pod.yaml", "kind: Pod", False),
+    ],
+)
+def test_hidden_files_that_helm_reads_itself_are_noted(
+    check: Check, program: Program, name: str, text: str, noted: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    files = {**WEB, name: text, "one.yaml": deploying_by("release", "interval", "1m")}
+    report = check(files, options=Options(cached=False))
+    assert report.unfollowed == noted
+    assert any(f"(the hidden file {name})" in note for note in report.notes) == noted
+
+
+def test_a_dependency_is_what_its_chart_is_called(check: Check) -> None:
+    check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": LOCAL, "web/charts/other/Chart.yaml": "name: lib\n"})
+    here = str(Path.cwd())
+    assert "charts/lib/Chart.yaml" not in charts._staged(tree.Tree(here), "web")
+    assert not charts.missing(tree.Tree(here), "web")
+    Path("web/charts/other/Chart.yaml").write_text("name: other\n")
+    with pytest.raises(tree.Unseen, match="web/charts has other charts, so Flux adds no lib"):
+        charts._staged(tree.Tree(here), "web")
+
+
 def test_a_packed_dependency_counts_before_its_folder(check: Check) -> None:
-    check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": LOCAL, "web/charts/lib-more-1.0.0.tgz": "x"})
+    both = LOCAL.replace("dependencies: [", "dependencies: [{name: lib-more}, ")
+    check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": both, "web/charts/lib-more-1.0.0.tgz": "x"})
     here = str(Path.cwd())
     assert "charts/lib/Chart.yaml" in charts._staged(tree.Tree(here), "web")
     Path("web/charts/lib-1.0.0.tgz").write_text("x")

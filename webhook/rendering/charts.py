@@ -124,9 +124,12 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
             if name == ".helmignore" or not name.startswith("."):
                 found[os.path.relpath(path, folder)] = tree.data(path)
     if depth < _DEEPEST:
+        own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
         for name, url in _local(tree, folder):
             packed = re.compile(rf"charts/{re.escape(name)}(?:/|-v?\d[^/]*\.tgz$)")
-            if not any(map(packed.match, found)):  # Helm and Flux take what is there
+            if name not in own.values() and not any(map(packed.match, found)):  # Helm and Flux take what is there
+                if len(own) >= len([*_dependencies(tree, folder)]):
+                    raise Unseen(f"{folder}/charts has other charts, so Flux adds no {shown(name, quotes=False)}")
                 inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
                 if is_chart(inner):
                     tree.checked(inner)
@@ -157,20 +160,42 @@ _READ = re.compile(r"(?:charts/[^/]+/)*(?:Chart\.|values\.|requirements\.|\.helm
 
 
 def unread(tree: Tree, folder: str) -> str:
-    """Return a hidden file of a chart, if a template may read it as `.Files`; empty if none is."""
+    """Return a hidden file that Helm reads as a part of a chart, or that a template may read as `.Files`.
+
+    It is empty if there is none.
+    """
     try:
         reads = any(b"Files" in data for name, data in _staged(tree, folder).items() if "templates/" in name)
-        inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder) if reads]
+        inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder)]
     except Unseen:
         return ""
-    for top in (folder, *map(os.path.normpath, inner)) if reads else ():
+    for top in (folder, *map(os.path.normpath, inner)):
         for at, folders, names in os.walk(top):
-            folders[:] = sorted({*folders} - _OWN)
-            found = [os.path.normpath(os.path.join(at, name)) for name in sorted({*names} - _OWN)]
-            if hidden := [each for each in found if "/." in each.removeprefix(top)]:
-                return hidden[0]
+            folders[:] = sorted({*folders} - (_OWN if at == top else set()))
+            for name in sorted(names):
+                path = os.path.normpath(os.path.join(at, name))
+                below = os.path.relpath(path, top)
+                hidden = "/." in f"/{below}"
+                if hidden and (_is_template(path, below) or (reads and _OWN.isdisjoint(below.split("/")))):
+                    return path
     return ""
 
+
+def _is_template(path: str, below: str) -> bool:
+    """Whether Helm reads a hidden file, by its path below its chart: it leaves out only `templates/.NAME`.
+
+    Source: helm pkg/ignore/rules.go (AddDefaults) and pkg/chart/v2/loader/load.go (LoadFiles).
+    """
+    if not _HIDDEN.match(below):
+        return False
+    try:
+        return bool(files.contents(path).strip())
+    except (OSError, files.Unfit):
+        return True
+
+
+_HIDDEN = re.compile(r"(?:charts/[^._/][^/]*/)*crds/|(?:charts/[^._/][^/]*/)+templates/|templates/(?!\.)")
+"""The start of the path of a file from which Helm may make an object, though a part of the path is hidden."""
 
 _OWN = frozenset(
     (
@@ -185,23 +210,36 @@ _DEEPEST = 5
 """Maximum length of a chain of charts in which each depends on the next by a path."""
 
 
-def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
+_PACKED = re.compile(r"charts/[^/]+(?:/Chart\.yaml|\.tgz)")
+"""A chart that is a dependency of the one around it."""
+
+
+def _name(tree: Tree, path: str) -> str:
+    """Return the name of a chart by its file; empty if it is an archive."""
+    return string(mapping(tree.first(path).value).get("name")) if path.endswith(CHART) else ""
+
+
+def _dependencies(tree: Tree, folder: str) -> Iterator[Mapping[str, Any]]:
     for document in tree.documents(os.path.join(folder, CHART)):
-        for each in mappings(mapping(document.value).get("dependencies")):
-            name, url = string(each.get("name")), string(each.get("repository"))
-            if url.startswith("file://") and name and os.path.basename(name) == name and not name.startswith("."):
-                yield name, url
+        yield from mappings(mapping(document.value).get("dependencies"))
+
+
+def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
+    for each in _dependencies(tree, folder):
+        name, url = string(each.get("name")), string(each.get("repository"))
+        if url.startswith("file://") and name and os.path.basename(name) == name and not name.startswith("."):
+            yield name, url
 
 
 def missing(tree: Tree, folder: str) -> bool:
     """Whether a chart has dependencies that are not in the repository."""
     try:
-        found = _staged(tree, folder)
-        (document, *_) = tree.documents(os.path.join(folder, CHART))
-    except (Unseen, ValueError):
+        found, wanted = _staged(tree, folder), {string(each.get("name")) for each in _dependencies(tree, folder)}
+        have = {path.split("/")[1] for path in found if path.startswith("charts/")}
+        own = (path for path in found if _PACKED.fullmatch(path) and os.path.lexists(os.path.join(folder, path)))
+        have |= {_name(tree, os.path.join(folder, path)) for path in own}
+    except Unseen:
         return False
-    wanted = {string(each.get("name")) for each in mappings(mapping(document.value).get("dependencies"))}
-    have = {path.split("/")[1] for path in found if path.startswith("charts/")}
     return any(not any(each == name or each.startswith(f"{name}-") for each in have) for name in wanted if name)
 
 
