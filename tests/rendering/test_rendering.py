@@ -673,6 +673,30 @@ def test_a_program_in_a_relative_folder_does_not_run(
     assert not asked.exists()
 
 
+@pytest.mark.parametrize("path", [".", "./", "/", ""])
+@pytest.mark.parametrize("files", [{"kustomization.yaml": "resources: [app/pod.yaml]\n"}, {}])
+def test_flux_deploys_the_top_of_a_repository(check: Check, program: Program, path: str, files: dict[str, str]) -> None:
+    """kustomize refuses a resource around the kustomization that names it."""
+    origin = 'annotations: {config.kubernetes.io/origin: "path: ../repository/app/pod.yaml"}'
+    made = POD.replace("name: made", f"name: other, {origin}")
+    program(f"case $PWD/$2/ in $PWD/../*) exit 1;; esac; cd $2; printf '%s' '{made}'")
+    one = deploying_by("flux", "path", path)
+    report = check({**files, "app/pod.yaml": POD, ".hidden.yaml": "", "x/one.yaml": one}, options=Options(cached=False))
+    assert judged(report) == ["app/pod.yaml lab Kustomization team"]
+
+
+@pytest.mark.parametrize("kind", ["flux", "argo"])
+def test_a_prefix_takes_the_place_of_that_of_the_folder(check: Check, kind: str) -> None:
+    path = {"flux": "namePrefix", "argo": "source.kustomize.namePrefix"}[kind]
+    one = json.loads(deploying_by(kind, path, "two-"))
+    if kind == "argo":
+        one["spec"]["source"]["path"] = "app"
+    own = "namePrefix: one-\nnameSuffix: -three\nresources: [pod.yaml, more]\n"
+    more = {"app/more/kustomization.yaml": "namePrefix: four-\nresources: [pod.yaml]\n", "app/more/pod.yaml": POD}
+    files = {"app/kustomization.yaml": own, "app/pod.yaml": POD, **more, "one.yaml": json.dumps(one)}
+    assert sorted(one.name for one in check(files).judged) == ["two-four-made-three", "two-made-three"]
+
+
 def test_flux_reads_files_above_a_kustomization(check: Check, program: Program) -> None:
     asked = program(f"printf '%s' '{POD}'")
     flux = (
@@ -1663,7 +1687,7 @@ def test_a_source_in_too_many_ways_is_noted(check: Check, monkeypatch: pytest.Mo
 def test_a_source_that_only_a_program_changes_is_noted(check: Check, program: Program) -> None:
     files = fetching() | {"deploy/kustomization.yaml": "resources: [source.yaml, team.yaml]\nreplacements: [{}]\n"}
     changed = FETCHED.replace("MORE", "ignore: kustomization.yaml")
-    program(f"test -e deploy && printf '%s' '{changed}' || printf '%s' '{POD}'")
+    program(f"test -e repository/deploy && printf '%s' '{changed}' || printf '%s' '{POD}'")
     assert any("GitRepository lab/own (as " in note for note in check(files).notes)
 
 

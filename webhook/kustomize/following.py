@@ -84,7 +84,7 @@ def follow_over(
 ) -> Followed:
     """Compute the objects of files and folders after a kustomization in another object has changed them."""
     found = Followed()
-    follower = _Follower(tree, found, of_charts)
+    follower = _Follower(tree, found, of_charts, over)
     try:
         built = [each for name in names for each in follower.under(name, over)]
         made = follower.transformed(over, built)
@@ -95,6 +95,14 @@ def follow_over(
     except _TooLarge as error:
         found.too_large.append(str(error))
     return found
+
+
+def replaced(value: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a folder's kustomization without what another object writes in its place, and not over it.
+
+    Sources: fluxcd/pkg kustomize/kustomize_generator.go, GenerateManifest; argo-cd util/kustomize/kustomize.go, Build.
+    """
+    return {key: each for key, each in value.items() if key not in ("namePrefix", "nameSuffix") or not over.get(key)}
 
 
 def is_reordered(tree: Tree, over: Kustomization) -> bool:
@@ -161,8 +169,8 @@ class _TooLarge(Exception):
 
 
 class _Follower:
-    def __init__(self, tree: Tree, found: Followed, of_charts: ChartObjects) -> None:
-        self._tree, self._found, self._of_charts = tree, found, of_charts
+    def __init__(self, tree: Tree, found: Followed, of_charts: ChartObjects, over: Kustomization | None = None) -> None:
+        self._tree, self._found, self._of_charts, self._over = tree, found, of_charts, over
         self._count, self._looked = 0, 0
 
     def folder(self, folder: str, above: list[str], built: list[Built] | None = None) -> list[Built]:
@@ -182,7 +190,10 @@ class _Follower:
             return built or []
         self._found.folders.add(folder)
         self._found.files.add(file)
-        one = Kustomization(folder, document.value, document)
+        value = mapping(document.value)
+        if self._over is not None and not above and folder == os.path.normpath(self._over.folder):
+            value = replaced(value, self._over.value)
+        one = Kustomization(folder, value, document)
         made = list(built or [])
         for key in ("resources", "bases"):
             for each in sequence(one.value.get(key)):

@@ -21,6 +21,9 @@ from webhook.repository.tree import Tree, Unseen
 OVER = "kustomization-of-another-object"
 """The folder for a kustomization that is written in an object of Flux or Argo CD."""
 
+COPY = "repository"
+"""The folder next to it for the files, since kustomize refuses a resource around the kustomization that names it."""
+
 OF_CHARTS = ".objects-of-charts.yaml"
 """The file for the objects of a kustomization's charts. No file of a repository has this name, since it is hidden."""
 
@@ -105,6 +108,8 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
         name = tree.kustomization(folder)
         own = folder == job.folder and job.over is None
         value: Mapping[str, Any] = mapping(tree.first(name).value)
+        if job.over is not None and folder == os.path.normpath(job.folder):
+            value = following.replaced(value, job.over.value)
         if objects := [item.value for entry, items in job.of_charts.items() if entry.file == name for item in items]:
             staged[tree.checked(os.path.dirname(name) or ".") + "/" + OF_CHARTS] = _documents(objects)
             value = {**value, "resources": [*sequence(value.get("resources")), OF_CHARTS]}
@@ -121,8 +126,9 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
         staged[os.path.join(at, "kustomization.yaml")] = json.dumps({"resources": names}).encode()
     value = {key: each for key, each in job.over.value.items() if each}
     value["patches"] = [_inline(each, job.folder, tree) for each in mappings(value.get("patches"))]
-    value["components"] = [os.path.join("..", at, str(each)) for each in sequence(value.get("components"))]
-    value = {**value, "resources": [os.path.join("..", at)]}
+    value["components"] = [os.path.join("..", COPY, at, str(each)) for each in sequence(value.get("components"))]
+    value = {**value, "resources": [os.path.join("..", COPY, at)]}
+    staged = {os.path.join(COPY, path): data for path, data in staged.items()}
     staged[os.path.join(OVER, "kustomization.yaml")] = _cleaned(value, OVER, root=True, fetch=fetch, whole=True)
     return staged, OVER
 

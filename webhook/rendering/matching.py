@@ -17,7 +17,7 @@ from webhook.kustomize.followed import BuiltIndex
 from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Problem
 from webhook.rendering import deploying
-from webhook.rendering.building import OVER, Job
+from webhook.rendering.building import COPY, OVER, Job
 from webhook.rendering.model import is_whole
 from webhook.rendering.repositories import GIT, SOURCES
 from webhook.rendering.variables import substituted
@@ -40,8 +40,9 @@ def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix:
     value, origin = _without_origin(value)
     if each := index.find(value):
         return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
-    folder = OVER if job.over else tree.checked(job.folder)
-    file = os.path.normpath(os.path.join(prefix, folder, origin)) if origin else job.place
+    path = os.path.join(OVER if job.over else tree.checked(job.folder), origin)
+    path = os.path.relpath(path, COPY) if job.over else path
+    file = os.path.normpath(os.path.join(prefix, path)) if origin else job.place
     place = file if os.path.isfile(file) else job.place
     return Item(Document(place, 0, None, 0, Source("", 0)), (), value, root=job.root)
 
