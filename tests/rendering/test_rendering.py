@@ -812,6 +812,49 @@ def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
     assert repositories.known(str(tmp_path), urls) == name
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://git.example/a/own", "https://git.example/b/own", False),
+        ("https://git.example/a/own", "ssh://git@git.example:22/a/own.git", True),
+        ("https://git.example/a/own/", "git@other.example:A/own.git", True),
+        ("https://user:x@git.example:8443/a/b/own", "https://git.example/b/own", False),
+    ],
+)
+def test_a_repository_of_another_owner_has_another_path(one: str, other: str, same: bool) -> None:
+    assert (repositories.path_of(one) == repositories.path_of(other)) == same
+
+
+@pytest.mark.parametrize("origin", ["https://git.example/a/own", "git@git.example:fork/own.git", ""])
+def test_a_source_of_another_owner_is_noted(check: Check, program: Program, origin: str) -> None:
+    """A fork has no address of its own."""
+    program(f"printf '%s' '{POD}'", "helm")
+    if origin:
+        Path(".git/config").write_text(f'[remote "origin"]\n\turl = {origin}\n')
+    sources = {"a.yaml": "name: own", "b.yaml": "name: own-again", "c.yaml": "name: other"}
+    files = {name: FETCHED.replace("name: own", own).replace("MORE", "") for name, own in sources.items()}
+    files = {name: text.replace("example/own", "example/a/own") for name, text in files.items()} | WEB
+    for number, kind in enumerate(("flux", "release", "argo")):
+        one = json.loads(deploying_by(kind, "interval" if kind != "argo" else "project", "1m"))
+        reference = {"kind": "GitRepository", "name": "other"}
+        if kind == "flux":
+            one["spec"]["sourceRef"] = reference
+        elif kind == "release":
+            one["spec"]["chart"]["spec"]["sourceRef"] = reference
+        else:
+            one["spec"]["source"]["repoURL"] = "https://git.example/a/own"
+        one["metadata"]["namespace"] = "lab"
+        files[f"{number}.yaml"] = json.dumps(one)
+    more = {"z.yaml": files["2.yaml"].replace("team", "same")}
+    more["x.yaml"] = files["c.yaml"].replace("example/a/own", "example/${owner}/own")
+    assert check({**files, **more}, options=Options(cached=False)).unfollowed == 0
+    files["c.yaml"] = files["c.yaml"].replace("example/a/own", "example/b/own")
+    files["2.yaml"] = files["2.yaml"].replace("example/a/own", "example/b/own")
+    report = check({**files, "y.yaml": more["z.yaml"].replace("same", "equal")}, options=Options(cached=False))
+    assert report.unfollowed == 3
+    assert any("though its source is https://git.example/b/own" in note for note in report.notes)
+
+
 IDLE = {
     "a/kustomization.yaml": "resources: [pod.yaml]\npatches:\n- target: {kind: Pod, name: made}\n  path: p.yaml\n"
     "- target: {kind: Deployment}\n  path: p.yaml\n",

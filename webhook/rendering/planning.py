@@ -114,6 +114,18 @@ class Planner:
         }
 
     @cached_property
+    def paths(self) -> Mapping[tuple[str, str], str]:
+        """The paths of this repository with its owner in the addresses of Flux's sources, and in those of Argo CD."""
+        urls, kinds = defaultdict[tuple[str, str], list[str]](list), (deploying.APPLICATION, deploying.SET)
+        for value in (item.value for item in self.deployers):
+            if (kind := group_kind(value)) == GIT:
+                urls[deploying.FLUX].append(string(mapping(value.get("spec")).get("url")))
+            elif kind in kinds:
+                named = (string(each.get("repoURL")) for each in deploying.sources_of(value) if "chart" not in each)
+                urls[deploying.APPLICATION] += named
+        return {kind: repositories.home(self._tree.root, urls[kind], own) for kind, own in self.own.items()}
+
+    @cached_property
     def is_of_flux(self) -> bool:
         """Whether Flux deploys the repository."""
         return any(group_kind(item.value) == deploying.FLUX for item in self.deployers)
@@ -225,7 +237,7 @@ class Planner:
 
     def _planned(self, objects: Iterable[Item]) -> Plan:
         values = (*self._fetched, *(item.value for item in self.deployers))
-        self.sources = FluxSources(values, self.own[deploying.FLUX])
+        self.sources = FluxSources(values, self.own[deploying.FLUX], self.paths[deploying.FLUX])
         plan, of_flux = Plan(), dict[int, Item]()
         self.reads.clear()
         self._titles.clear()
@@ -432,6 +444,11 @@ class Planner:
             elif not (where := self._folder(string(source.get("path")))):
                 self._without(string(source.get("path")), root, plan)
                 continue
+            url, kind = string(source.get("repoURL")), deploying.APPLICATION
+            if isinstance(where, str) and repositories.is_namesake(url, self.own[kind], self.paths[kind]):
+                plan.hidden.append(
+                    f"{root} (judged by the files here, though its source is {shown(url, quotes=False)})"
+                )
             directory = deploying.directory(source)
             installs = isinstance(where, str) and self._installs(where, source) and not directory
             plain = bool(directory) or not (installs or deploying.is_given(source, "kustomize"))

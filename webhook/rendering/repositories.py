@@ -35,6 +35,37 @@ def name_of(url: str) -> str:
     return re.split("[/:]", url.rstrip("/").removesuffix(".git"))[-1].lower()
 
 
+def path_of(url: str) -> str:
+    """Return the path of a Git repository with its owner, which is the same for each way to write the address."""
+    after = url.lower().rpartition("://")[2].rpartition("@")[2].rstrip("/").removesuffix(".git")
+    return re.sub(r"^\d+/", "", re.split("[:/]+", after, maxsplit=1)[-1])  # a port
+
+
+def home(root: str, urls: Iterable[str], own: str) -> str:
+    """Return the path of the repository at a path, of the addresses that have its own name.
+
+    It is that of its origin. If no address has that, because the repository is a fork, it is the most common one. It is
+    empty if no address has the name.
+    """
+    counted = Counter(path_of(url) for url in urls if url and "{{" not in url and name_of(url) == own)
+    origin = path_of(_origin(root))
+    return origin if origin in counted else next((path for path, _ in counted.most_common(1)), "")
+
+
+def is_namesake(url: str, own: str, path: str) -> bool:
+    """Whether an address belongs to another repository of the same name, which has another owner than `path`."""
+    return bool(url and path) and not _OPEN.search(url) and name_of(url) == own and path_of(url) != path
+
+
+_OPEN = re.compile(r"\{\{|\$\{")
+"""The start of a parameter of Argo CD, and of a variable of Flux."""
+
+
+def instead_of(url: str) -> str:
+    """Return the words for an object that is judged by the files here, in place of those at an address."""
+    return f"judged by the files here, though its source is {shown(url, quotes=False)}"
+
+
 def known(root: str, urls: Iterable[str]) -> str:
     """Return the name of the repository at a path, whose objects deploy from some addresses.
 
@@ -63,10 +94,13 @@ def is_elsewhere(url: str, own: str) -> bool:
 
 
 class FluxSources:
-    """The sources of Flux among some objects, by kind and name. `own` is the name of the repository itself."""
+    """The sources of Flux among some objects, by kind and name.
 
-    def __init__(self, objects: Iterable[Object], own: str = "") -> None:
-        self.own = own
+    `own` is the name of the repository itself, and `path` its path with the owner.
+    """
+
+    def __init__(self, objects: Iterable[Object], own: str = "", path: str = "") -> None:
+        self.own, self._path = own, path
         self._left_out = dict[tuple[str, ...], str]()
         self._named = defaultdict[tuple[str, str], dict[str, tuple[str, Mapping[str, Any]]]](dict)
         for each in objects:
@@ -109,6 +143,8 @@ class FluxSources:
                 return f"{reason} in its source"
             if holds(spec):
                 return f"{ENCRYPTED} in its source"
+            if is_namesake(url := string(spec.get("url")), self.own, self._path):
+                return instead_of(url)
         for ignore in dict.fromkeys(string(spec.get("ignore")) for spec in specs or [{}]):
             if (key := (ignore, *needed)) not in self._left_out:
                 self._left_out[key] = ignored.left_out(tree, needed, ignore)
