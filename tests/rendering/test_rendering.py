@@ -1634,6 +1634,54 @@ def test_a_source_that_leaves_out_what_makes_objects_harmless_is_noted(
     assert report.unfollowed == noted
 
 
+INSTANCE = """\
+apiVersion: fluxcd.controlplane.io/v1
+kind: FluxInstance
+metadata: {name: flux, namespace: lab}
+spec: {sync: {kind: GitRepository, url: https://git.example/own, path: base}, KUSTOMIZE}
+"""
+
+
+def test_a_flux_instance_deploys_its_path(check: Check) -> None:
+    undo = "patches: [{target: {kind: Pod}, patch: '[{op: remove, path: /spec/containers/0/env}]'}]\n"
+    files = {"base/pod.yaml": DOOR, "base/kustomization.yaml": "resources: [pod.yaml]\n", "one.yaml": INSTANCE}
+    report = check({**files, "over/kustomization.yaml": f"resources: [../base]\n{undo}"})
+    assert [one.root for one in report.judged if not one.verdict.allowed] == ["Kustomization lab/lab"]
+    assert report.unfollowed == 0
+
+
+def test_a_flux_instance_of_another_repository_deploys_nothing_here(check: Check) -> None:
+    others = {f"{name}.yaml": deploying_by("flux", "path", "base") for name in ("a", "b")}
+    source = FETCHED.replace("MORE", "").replace(", namespace: lab", "")
+    others = {name: text.replace('"GitRepository"', '"GitRepository", "name": "own"') for name, text in others.items()}
+    other = {"one.yaml": INSTANCE.replace("example/own", "example/other"), "own.yaml": source}
+    report = check({"base/pod.yaml": DOOR, **other, **others})
+    assert {one.root for one in report.judged} == {"Kustomization team"}
+    assert any("Kustomization lab/lab (its source is elsewhere)" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("patches", "noted"),
+    [
+        ("[{target: {kind: Deployment}, patch: x}]", False),
+        ("[{target: {kind: Kustomization}, patch: x}]", True),
+        ("[{patch: x}]", True),
+    ],
+)
+def test_patches_of_a_flux_instance_are_noted(check: Check, patches: str, noted: bool) -> None:
+    files = {"base/pod.yaml": POD, "one.yaml": INSTANCE.replace("KUSTOMIZE", f"kustomize: {{patches: {patches}}}")}
+    assert check(files).unfollowed == noted
+
+
+def test_a_flux_instance_that_a_kustomization_changes_is_noted(check: Check, program: Program) -> None:
+    program(f"printf '%s' '{INSTANCE}'")
+    files = {"base/pod.yaml": POD, "flux/one.yaml": INSTANCE, "flux/kustomization.yaml": "resources: [one.yaml]\n"}
+    assert check(files, options=Options(cached=False)).unfollowed == 0
+    program(f"printf '%s' '{INSTANCE.replace('path: base', 'path: other')}'")
+    report = check({}, options=Options(cached=False))
+    assert any("FluxInstance lab/flux (as " in note for note in report.notes)
+
+
 @pytest.mark.parametrize(("limit", "lines"), [(5_000, 2_000), (tree.MAX_LOOKS, 20_000)])
 def test_many_patterns_of_a_source_end(check: Check, monkeypatch: pytest.MonkeyPatch, limit: int, lines: int) -> None:
     monkeypatch.setattr(tree, "MAX_LOOKS", limit)

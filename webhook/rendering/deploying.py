@@ -1,7 +1,8 @@
 """Reads the objects by which Flux and Argo CD deploy folders and charts of a repository.
 
 Sources: kustomize-controller api/v1/kustomization_types.go, helm-controller api/v2/helmrelease_types.go and
-source-controller api/v1 of Flux; pkg/apis/application/v1alpha1/types.go and applicationset_types.go of Argo CD.
+source-controller api/v1 of Flux; flux-operator api/v1/fluxinstance_types.go; and pkg/apis/application/v1alpha1/types.go
+and applicationset_types.go of Argo CD.
 """
 
 import json
@@ -19,12 +20,13 @@ from webhook.kustomize import following
 from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.charts import Remote
-from webhook.rendering.repositories import FluxSources
+from webhook.rendering.repositories import SOURCES, FluxSources
 from webhook.rendering.variables import Maps
 from webhook.repository.tree import LONGEST_PATTERN, Tree, Unseen, fits, matcher
 from webhook.text.words import shown
 
 FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease")
+INSTANCE = ("fluxcd.controlplane.io", "FluxInstance")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
 
 _OVER = ("namePrefix", "nameSuffix", "patches", "patchesStrategicMerge", "patchesJson6902", "images", "components")
@@ -35,6 +37,24 @@ def title(value: Object, *, namespace: str = "") -> str:
     metadata = mapping(value.get("metadata"))
     where = namespace or string(metadata.get("namespace"))
     return f"{value.get('kind')} {'/'.join(filter(None, (where, string(metadata.get('name')))))}"
+
+
+def synced(value: Object) -> Iterator[Object]:
+    """Yield the source and the Kustomization that a FluxInstance makes by its `sync`."""
+    metadata, sync = mapping(value.get("metadata")), mapping(mapping(value.get("spec")).get("sync"))
+    if sync:
+        namespace, kind = string(metadata.get("namespace")), string(sync.get("kind"))
+        named = {"name": string(sync.get("name")) or namespace, "namespace": namespace}
+        source = {"url": sync.get("url"), "ref": {"name": sync.get("ref")}}
+        yield {"apiVersion": f"{SOURCES}/v1", "kind": kind, "metadata": named, "spec": source}
+        spec = {"path": sync.get("path"), "prune": True, "sourceRef": {"kind": kind, "name": named["name"]}}
+        yield {"apiVersion": f"{FLUX[0]}/v1", "kind": FLUX[1], "metadata": named, "spec": spec}
+
+
+def changes_sync(value: Object) -> bool:
+    """Whether patches of a FluxInstance may change more than the programs of Flux: what it makes by its `sync`."""
+    patches = mappings(mapping(mapping(value.get("spec")).get("kustomize")).get("patches"))
+    return any(mapping(each.get("target")).get("kind") not in ("Deployment", "ServiceAccount") for each in patches)
 
 
 def over_flux(value: Object) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ HELMFILES = ("helmfile.yaml", "helmfile.yml")
 """The files that list releases of charts; so do those in a folder helmfile.d (helmfile.readthedocs.io)."""
 
 _MARKS = re.compile(
-    rb"toolkit\.fluxcd\.io|argoproj\.io/v1alpha1"
+    rb"toolkit\.fluxcd\.io|fluxcd\.controlplane\.io|argoproj\.io/v1alpha1"
     rb"|\\[xuU\s\x80-\xff]|!!?binary|!!\w{0,6}%|!<|^%"  # what may hide them: escapes, and tags for base64
     rb"|apiVersion[\"']?\s*:\s*\"[^\"\\]*\\",
     re.MULTILINE,

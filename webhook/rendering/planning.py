@@ -93,7 +93,11 @@ class Planner:
         found = list[Item]()
         for name in deployers(self._names):
             documents = [each for each in files.read(name) if isinstance(each, Document)]
-            found += (item for item in files.items(documents)[0] if group_kind(item.value)[0].endswith(_DEPLOYS))
+            for item in files.items(documents)[0]:
+                if (kind := group_kind(item.value)) == deploying.INSTANCE:
+                    found += (item, *(replace(item, value=each) for each in deploying.synced(item.value)))
+                elif kind[0].endswith(_DEPLOYS):
+                    found.append(item)
         return found
 
     @cached_property
@@ -198,6 +202,8 @@ class Planner:
                 whole = group_kind(value) in _PLANNED and _is_whole(value)
                 if isinstance(item, Templated):
                     whole = whole or group_kind(value) == deploying.RELEASE
+                if group_kind(value) == deploying.INSTANCE:
+                    whole = any(deploying.synced(value)) or deploying.changes_sync(value)
                 if group_kind(value) == GIT:
                     whole = not repositories.is_elsewhere(string(mapping(value.get("spec")).get("url")), own)
                 if whole and (key := _deployed(value)) not in known:
@@ -270,6 +276,10 @@ class Planner:
                     self.reads[deploying.title(each)].append(names)
                 if reason:
                     plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
+        instances = (item.value for item in self.deployers if group_kind(item.value) == deploying.INSTANCE)
+        plan.hidden += (
+            f"{deploying.title(each)} (kustomize not followed)" for each in instances if deploying.changes_sync(each)
+        )
         own = [folder for folder, each in self.kustomizations.items() if each.value.get("kind") != "Component"]
         plan.jobs += (self._of_folder(folder) for folder in own if folder not in plan.included)
         reached = {folder for job in plan.jobs for folder in job.found.folders}
