@@ -523,12 +523,34 @@ def test_hidden_files_that_are_deployed_are_noted(check: Check) -> None:
     assert check({**own, "one.yaml": deploying_by("flux", "interval", "")}).unfollowed == 0
 
 
+@pytest.mark.parametrize(
+    ("folder", "noted"),
+    [("app/.x", True), ("app/a/.x/b", True), (".app", False), ("app/b/.x", False), ("app/a/x", False)],
+)
+def test_a_kustomization_in_a_hidden_folder_is_noted(check: Check, folder: str, noted: bool) -> None:
+    """Its resources may have any name."""
+    files = {f"{folder}/kustomization.yaml": "resources: [pod.txt]\n", f"{folder}/pod.txt": POD}
+    more = {"app/b/kustomization.yaml": "resources: [pod.yaml]\n", "app/b/pod.yaml": POD, "app/pod.yaml": POD}
+    report = check({**files, **more, "one.yaml": deploying_by("flux", "interval", "1m")})
+    assert any(f"(the hidden file {folder}/kustomization.yaml)" in note for note in report.notes) == noted
+
+
 def test_hidden_files_that_a_template_may_read_are_noted(check: Check, program: Program) -> None:
     program(f"printf '%s' '{POD}'", "helm")
     reading = {"web/templates/a.yaml": '{{ .Files.Get ".x/pod.txt" }}', "web/.gitignore": "x"}
     assert check({**WEB, **reading, "one.yaml": deploying_by("release", "interval", "1m")}).unfollowed == 0
     report = check({"web/.x/pod.txt": "x"}, options=Options(cached=False))
     assert any("(the hidden file web/.x/pod.txt)" in note for note in report.notes)
+
+
+def test_a_dependency_at_two_addresses_is_not_rendered(check: Check) -> None:
+    """Flux adds both under their other names, and Helm finds the first one for both."""
+    both = LOCAL.replace("[{", "[{alias: a, name: lib, repository: 'file://../other'}, {alias: b, ")
+    check({**{f"{name}/Chart.yaml": "name: lib\n" for name in ("lib", "other")}, "web/Chart.yaml": both})
+    with pytest.raises(tree.Unseen, match="web has the dependency lib at several addresses"):
+        charts._staged(tree.Tree(str(Path.cwd())), "web")
+    Path("web/Chart.yaml").write_text(both.replace("other", "lib"))
+    assert "charts/lib/Chart.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")
 
 
 @pytest.mark.parametrize(

@@ -125,10 +125,13 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
                 found[os.path.relpath(path, folder)] = tree.data(path)
     if depth < _DEEPEST:
         own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
+        enough, has, urls = len(own) >= len([*_dependencies(tree, folder)]), {*own.values()}, dict[str, str]()
         for name, url in _local(tree, folder):
+            if urls.setdefault(name, url) != url:
+                raise Unseen(f"{folder} has the dependency {shown(name, quotes=False)} at several addresses")
             packed = re.compile(rf"charts/{re.escape(name)}(?:/|-v?\d[^/]*\.tgz$)")
-            if name not in own.values() and not any(map(packed.match, found)):  # Helm and Flux take what is there
-                if len(own) >= len([*_dependencies(tree, folder)]):
+            if name not in has and not any(map(packed.match, found)):  # Helm and Flux take what is there
+                if enough:
                     raise Unseen(f"{folder}/charts has other charts, so Flux adds no {shown(name, quotes=False)}")
                 inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
                 if is_chart(inner):

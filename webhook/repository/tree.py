@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain
 
 from webhook.documents import files
 from webhook.documents.documents import Document
@@ -184,15 +185,23 @@ class Tree:
                     yield os.path.normpath(os.path.join(at, name))
 
     def hidden(self, folder: str, *, built: bool = False) -> str:
-        """Return a hidden file that is applied from a folder; empty if none is.
+        """Return a hidden file, or the kustomization of a hidden folder, that is applied from a folder; empty if none is.
 
         Flux applies none below a kustomization. Argo CD also applies those that are `built`.
         """
         if (folder, built) not in self._hidden:
             found = files.hidden([folder])
             own = (each for each in found if built or not self._built(os.path.dirname(each) or ".", folder))
-            self._hidden[folder, built] = next(own, "")
+            self._hidden[folder, built] = next(chain(self._hidden_kustomizations(folder), own), "")
         return self._hidden[folder, built]
+
+    def _hidden_kustomizations(self, top: str) -> Iterator[str]:
+        """Yield the kustomizations in hidden folders below a folder, without those below another kustomization."""
+        for at, folders, _ in os.walk(top):
+            name = self.kustomization(at) if at != top else ""
+            if name and any(part.startswith(".") for part in os.path.relpath(at, top).split("/")):
+                yield name
+            folders[:] = sorted(each for each in folders if each != ".git" and not name)
 
     def _built(self, folder: str, top: str) -> bool:
         """Whether a folder, or one above it and below another, has a kustomization."""
