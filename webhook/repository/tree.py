@@ -185,7 +185,7 @@ class Tree:
                     yield os.path.normpath(os.path.join(at, name))
 
     def hidden(self, folder: str, *, built: bool = False) -> str:
-        """Return a hidden file, or the kustomization of a hidden folder, that is applied from a folder; empty if none is.
+        """Return a hidden file, or a hidden folder's kustomization, that is applied from a folder; empty if none is.
 
         Flux applies none below a kustomization. Argo CD also applies those that are `built`.
         """
