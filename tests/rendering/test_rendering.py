@@ -554,6 +554,35 @@ def test_a_dependency_at_two_addresses_is_not_rendered(check: Check) -> None:
 
 
 @pytest.mark.parametrize(
+    ("patterns", "left_out"),
+    [
+        ("templates/_*.tpl", {"templates/_a.tpl"}),
+        ("_?.tpl", {"templates/_a.tpl", "templates/x/_b.tpl"}),
+        ("/templates/", {"templates/_a.tpl", "templates/x/_b.tpl"}),
+        ("x/", {"templates/x/_b.tpl"}),
+        ("templates/*.tpl\n/values.*", {"templates/_a.tpl", "values.yaml"}),
+        ("/_a.tpl\n_a.tpl/\n*/_b.tpl", set()),
+        ("# .gitignore\n.git/\n*.swp\n.idea/\n*.tmproj\n*~\n", set()),
+        ("", set()),
+    ],
+)
+def test_a_dependency_is_read_with_its_own_patterns(check: Check, patterns: str, left_out: set[str]) -> None:
+    """As by `helm dependency build`, and by Flux."""
+    names = {"templates/_a.tpl", "templates/x/_b.tpl", "values.yaml"}
+    lib = {f"lib/{name}": "x" for name in names} | {"lib/Chart.yaml": "name: lib\n", "lib/.helmignore": patterns}
+    check({**lib, "web/Chart.yaml": LOCAL, "web/.helmignore": "templates/"})
+    staged = charts._staged(tree.Tree(str(Path.cwd())), "web")
+    assert {name for name in names if f"charts/lib/{name}" not in staged} == left_out
+
+
+@pytest.mark.parametrize("patterns", ["!*.yaml", "[^a]*", "a\\*", "x\n" * 101])
+def test_a_dependency_with_an_odd_pattern_is_not_rendered(check: Check, patterns: str) -> None:
+    check({"lib/Chart.yaml": "name: lib\n", "lib/.helmignore": patterns, "web/Chart.yaml": LOCAL})
+    with pytest.raises(tree.Unseen, match=r"lib/\.helmignore has more than 100 patterns, or one that"):
+        charts._staged(tree.Tree(str(Path.cwd())), "web")
+
+
+@pytest.mark.parametrize(
     ("name", "text", "noted"),
     [
         ("web/templates/more/.pod.yaml", "{{ .Values }}", True),

@@ -16,12 +16,13 @@ from webhook.api.lenient import mapping, mappings, string
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
+from webhook.documents.gitignore import Matcher
 from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
 from webhook.model import Path, Problem, immutable
 from webhook.rendering.model import CHART
 from webhook.repository import programs, results_cache
-from webhook.repository.tree import Tree, Unseen
+from webhook.repository.tree import Tree, Unseen, matcher
 from webhook.text.words import shown
 
 RELEASE = "release-name"
@@ -136,7 +137,7 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
                 inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
                 if is_chart(inner):
                     tree.checked(inner)
-                    staged = _staged(tree, inner, depth + 1)
+                    staged = _without_ignored(_staged(tree, inner, depth + 1), inner)
                     found |= {f"charts/{name}/{path}": data for path, data in staged.items()}
     return found
 
@@ -211,6 +212,42 @@ _OWN = frozenset(
 
 _DEEPEST = 5
 """Maximum length of a chain of charts in which each depends on the next by a path."""
+
+
+def _without_ignored(staged: dict[str, bytes], folder: str) -> dict[str, bytes]:
+    """Return the files of a chart without those that its .helmignore leaves out. Raises Unseen for an odd pattern.
+
+    Helm and Flux read the patterns as they add a dependency. Helm does not read those of a chart below another one. A
+    pattern with a slash fits a whole path, any other one a name (helm pkg/ignore/rules.go).
+    """
+    text = staged.get(".helmignore", b"").decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+    if len(lines) > _MOST_PATTERNS or any(map(_ODD.search, lines)):
+        raise Unseen(f"{folder}/.helmignore has more than {_MOST_PATTERNS} patterns, or one that is not simple")
+    patterns = [(line, [*map(matcher, line.strip("/").split("/"))]) for line in lines]
+
+    def fits(steps: list[str], line: str, parts: list[Matcher], *, is_file: bool) -> bool:
+        if line.endswith("/") and is_file:
+            return False
+        if "/" not in line[:-1]:
+            return bool(parts[0](steps[-1]))
+        return len(parts) == len(steps) and all(part(step) for part, step in zip(parts, steps, strict=True))
+
+    def is_left_out(path: str) -> bool:
+        steps = path.split("/")
+        above = (steps[:count] for count in range(1, len(steps)))
+        if any(fits(steps, *pattern, is_file=True) for pattern in patterns):
+            return True
+        return any(fits(folder, *pattern, is_file=False) for folder in above for pattern in patterns)
+
+    return {path: data for path, data in staged.items() if not is_left_out(path)}
+
+
+_MOST_PATTERNS = 100
+"""Maximum patterns of a .helmignore that are compared with the files of a chart."""
+
+_ODD = re.compile(r"^!|\\|\[[!^]")
+"""A pattern that leaves out what does not fit, or that Go reads otherwise than Python does."""
 
 
 _PACKED = re.compile(r"charts/[^/]+(?:/Chart\.yaml|\.tgz)")
