@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from webhook.agent.limits import over
 from webhook.agent.limits.over import OverState
+from webhook.agent.limits.unnamed import LATE, UnnamedContainers
 from webhook.agent.metrics import AgentMetrics, LastLook
+from webhook.agent.observe.cgroups import CgroupFolders
 from webhook.agent.observe.look import CardUse, ContainerUse, ProcessUse
 from webhook.agent.observe.nvml import CardReading
 from webhook.agent.observe.pods import ContainerName, by_logs, by_status, unreported
 from webhook.agent.observe.processes import Process
-from webhook.agent.observe.view import ContainerRow, NodeContainer, UseState
+from webhook.agent.observe.view import ContainerRow, NodeContainer, Observation, UseState, rows
 from webhook.cgroups.places import ContainerCgroup
 from webhook.memory.admitted import Admitted
 from webhook.policy.model import EVICT, KILL, REPORT, Over
@@ -63,6 +65,40 @@ def test_a_container_of_which_nothing_is_known_is_unknown_and_never_over() -> No
     one = row()._replace(container=None)
     assert one.state() is UseState.UNKNOWN
     assert not one.over(0)
+
+
+@pytest.mark.parametrize(
+    ("pod", "uid", "known"),
+    [
+        ("11111111-2222-3333-4444-555555555555", "11111111-2222-3333-4444-555555555555", True),
+        ("11111111-2222-3333-4444-555555555555", "", True),
+        ("11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555", False),
+        ("0" * 32, "99999999-2222-3333-4444-555555555555", True),
+    ],
+    ids=["its own", "by the name of its log", "another pod's", "a static pod's"],
+)
+def test_no_container_passes_for_one_of_another_pod(pod: str, uid: str, known: bool) -> None:
+    """A changed link in /var/log/containers would have the other pod evicted for what this one uses."""
+    one, place = row().container, ContainerCgroup(pod, ID, f"/kubepods/x/{ID}", 2)
+    assert one is not None
+    found = NodeContainer(one.name, uid, one.admitted)
+    card = CardUse(row().reading, (ContainerUse(place, use(9000).processes),))
+    (seen,) = rows([card], {ID: found})
+    assert seen.container == (found if known else None)
+    assert seen.over(0) is known
+
+
+def test_a_container_that_passes_for_one_of_another_pod_is_limited_as_its_own_pod(tmp_path: Path) -> None:
+    own, other = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+    folder = tmp_path / "kubepods" / f"pod{own}" / ID
+    folder.mkdir(parents=True)
+    limit, name = Admitted(requests=True, allowance=4000, driver=True), ContainerName("team", "job-1", "main")
+    for uid, late in ((other, {ID: (own, folder)}), (own, {})):
+        pods, known = {own: NodeContainer(name, own, limit)}, {ID: NodeContainer(name, uid, limit)}
+        seen = Observation(None, (), known, (), (), Over(), pods)  # type: ignore[arg-type]
+        unnamed = UnnamedContainers(CgroupFolders(tmp_path))
+        unnamed.look(seen, 0.0, ())
+        assert unnamed.look(seen, LATE, ()) == late
 
 
 # Names

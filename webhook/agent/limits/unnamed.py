@@ -39,11 +39,11 @@ class UnnamedContainers:
         return {
             each: (uid, folder)
             for each, (uid, folder) in self._late.items()
-            if uid in seen.pods and not named(seen, each) and each not in own
+            if uid in seen.pods and not named(seen, each, uid) and each not in own
         }
 
 
-def named(seen: Observation, container: str) -> bool:
-    """Whether the admission of a container is known."""
+def named(seen: Observation, container: str, pod: str = "") -> bool:
+    """Whether the admission of a container is known. With `pod`, only as one of the pod with this uid."""
     known = seen.containers.get(container)
-    return known is not None and known.admitted != UNKNOWN
+    return known is not None and known.admitted != UNKNOWN and pod in ("", known.uid)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from webhook.agent.observe.look import CardUse, ContainerUse
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlEvent
 from webhook.agent.observe.pods import ContainerName
+from webhook.cgroups import places
+from webhook.cgroups.places import ContainerCgroup
 from webhook.memory.admitted import UNKNOWN, Admitted
 from webhook.policy.model import Over
 
@@ -80,6 +82,15 @@ class Observation(NamedTuple):
 
 def rows(cards: Iterable[CardUse], containers: Mapping[str, NodeContainer]) -> tuple[ContainerRow, ...]:
     """Return a row for each container on each card. `containers` are those of the node, by id."""
-    return tuple(
-        ContainerRow(card.reading, use, containers.get(use.place.container)) for card in cards for use in card.uses
-    )
+    return tuple(ContainerRow(card.reading, use, named(use.place, containers)) for card in cards for use in card.uses)
+
+
+def named(place: ContainerCgroup, containers: Mapping[str, NodeContainer]) -> NodeContainer | None:
+    """Return the container of a cgroup; None if its names are unknown.
+
+    The kernel shows the uid of the pod. Names with another uid are those of another pod: a program that may write to
+    /var/log/containers has changed the link of a log. A static pod has another uid in the API.
+    """
+    known = containers.get(place.container)
+    own = known is None or known.uid in ("", place.pod) or places.is_static(place.pod)
+    return known if own else None
