@@ -506,6 +506,16 @@ def test_a_parameter_is_written_as_argo_cd_writes_it(check: Check, value: Any, w
     assert report.unfollowed == (written is None)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "noted"), [({"a": {"b": "web"}}, 0), ({"a.b": "web"}, 0), ({"a": {"b": "evil"}, "a.b": "web"}, 1)]
+)
+def test_two_parameters_of_one_path_are_noted(check: Check, parameters: Any, noted: int) -> None:
+    one = json.loads(deploying_by("set", "template.spec.source.path", "{{a.b}}"))
+    one["spec"]["generators"] = [{"git": {"files": [{"path": "p.json"}]}}]
+    layout = {"web/pod.yaml": POD, "p.json": json.dumps(parameters), "one.yaml": json.dumps(one)}
+    assert check(layout).unfollowed == noted
+
+
 @pytest.mark.parametrize(("namespace", "noted"), [("{{ who }}", 0), ("{{ who | lower }}", 1), ("lab", 0)])
 def test_a_namespace_that_is_not_filled_in_is_noted(check: Check, namespace: str, noted: int) -> None:
     one = deploying_by("set", "template.spec.destination.namespace", namespace)

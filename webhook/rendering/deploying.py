@@ -8,6 +8,7 @@ and applicationset_types.go of Argo CD.
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
 from math import prod
@@ -335,14 +336,19 @@ def _of_path(path: str) -> Mapping[str, str]:
     return {"path": path, "path.path": path, "path.basename": name, "path.basenameNormalized": normal, **segments}
 
 
-def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    found = dict[str, str]()
+def _flat(value: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts in a map by their paths, without those of one path, as in `a: {b: 1}` with `a.b: 2`."""
+    found = [(".".join(path), text) for path, text in _texts(value, ())]
+    counted = Counter(path for path, _ in found)
+    return {path: text for path, text in found if counted[path] == 1}
+
+
+def _texts(value: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     for key, each in value.items():
         if isinstance(each, dict):
-            found |= _flat(each, f"{before}{key}.")
+            yield from _texts(each, (*before, str(key)))
         elif (text := _text(each)) is not None:
-            found[f"{before}{key}"] = text
-    return found
+            yield (*before, str(key)), text
 
 
 def _text(value: Any) -> str | None:
