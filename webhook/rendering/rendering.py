@@ -1,5 +1,6 @@
 """Renders the roots (kustomizations, charts) among the files of a run, by kustomize and helm or from the files only."""
 
+import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -254,13 +255,27 @@ class _Run:
         used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
         own = [folder for folder in folders if folder not in used and programs.helm()]
         alone = [(Release(folder, folder, namespace=self._options.namespace), None) for folder in own]
+        known, varied = dict[Release, set[str]](), list[Installed]()
         for release, item, items in self._rendered([*releases, *alone]):
             if item is not None:
                 self._result.installed.add((item.document.file, item.line()))
             self._result.outputs.append(Output(release.root, items))
+            if others := charts.variants(self._tree, release):
+                seen = {_judged(each.value) for each in items}
+                known.update(dict.fromkeys(others, seen))
+                varied += ((each, item) for each in others)
+        for release, _, items in self._rendered(varied, varied=True):
+            unlike = [each for each in items if _judged(each.value) not in known[release]]
+            known[release].update(_judged(each.value) for each in unlike)
+            self._result.outputs.append(Output(release.root, unlike))
 
-    def _rendered(self, releases: Iterable[Installed]) -> Iterator[tuple[Release, Item | None, list[Item]]]:
-        """Yield releases with the objects of their charts, and note those that are not rendered."""
+    def _rendered(
+        self, releases: Iterable[Installed], *, varied: bool = False
+    ) -> Iterator[tuple[Release, Item | None, list[Item]]]:
+        """Yield releases with the objects of their charts, and note those that are not rendered.
+
+        If they are `varied`, they were rendered in another form before.
+        """
         wanted = list[Installed]()
         for release, item in releases:
             if isinstance(release.chart, Remote) and not self._options.fetch:
@@ -274,15 +289,15 @@ class _Run:
         for (release, item), data in zip(
             wanted, self._each(wanted, lambda each: self._template(each[0]), "helm"), strict=True
         ):
-            if isinstance(data, str) and release.chart in self._given:
+            if isinstance(data, str) and release.chart in self._given and not varied:
                 self._result.problems.append(Problem(str(release.chart), 0, f"the chart is not rendered: {data}"))
                 continue
             if isinstance(data, str):
                 failures.setdefault(data, []).append(release.root)
-                if item is not None and data != _NOT_VENDORED and programs.helm():
+                if item is not None and data != _NOT_VENDORED and programs.helm() and not varied:
                     self._result.unfollowed.append(release.root)
                 continue
-            if isinstance(release.chart, str) and (name := charts.unread(self._tree, release.chart)):
+            if isinstance(release.chart, str) and not varied and (name := charts.unread(self._tree, release.chart)):
                 self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
             items, wrong = charts.items(self._tree, data, release)
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
@@ -293,7 +308,8 @@ class _Run:
                 items = [_at_release(each, item) for each in items]
             yield release, item, items
         for reason, roots in failures.items():
-            self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
+            form = " as for an upgrade, or where the cluster serves more" if varied else ""
+            self._result.notes.append(f"{_charts(roots)} not rendered{form}: {reason}")
 
     def _template(self, release: Release) -> bytes | str:
         try:
@@ -341,6 +357,17 @@ MAX_MADE = 512 * 2**20
 
 _WORKERS = 16
 """Maximum number of programs that run at a time."""
+
+
+def _judged(value: Any) -> str:
+    """Return an object as a text, without its labels and annotations, which may differ with each rendering."""
+    return json.dumps(_bare(value), sort_keys=True)
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _bare(each) for key, each in value.items() if key not in ("labels", "annotations")}
+    return [_bare(each) for each in value] if isinstance(value, list) else value
 
 
 def _charts(roots: Sequence[str]) -> str:
