@@ -1400,6 +1400,28 @@ def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatc
     assert told == {"not rendered: the kustomizations include more than 50 objects; name fewer of them"}
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "rendered"),
+    [
+        ("bootstrap/apps.yaml", "repositories: []\n---\nreleases:\n- {name: x, chart: ../web}\n", True),
+        ("apps.yml", '"releases": [{name: x, chart: web}]\n', True),
+        ("apps.txt", "releases: [{name: x, chart: web}]\n", False),
+        ("values.yaml", "releases: [{name: x, charts: web}]\n", False),
+        ("object.yaml", "releases: [{name: x, chart: web}]\napiVersion: example.com/v1\nkind: Bundle\n", False),
+        ("nested.yaml", "app:\n  releases: [{name: x, chart: web}]\n", False),
+    ],
+)
+def test_a_helmfile_may_have_any_name(check: Check, program: Program, name: str, text: str, rendered: bool) -> None:
+    program(f"printf '%s' '{DOOR}'", "helm")
+    report = check({**WEB, name: text}, options=Options(cached=False))
+    assert [one.root for one in report.judged if one.name == "door"] == [f"release x of {name}" if rendered else "web"]
+
+
+def test_a_helmfile_of_any_name_with_charts_of_another_file_is_noted(check: Check) -> None:
+    files = {"apps.yaml": "bases: [base.yaml]\nreleases: [{name: x, inherit: [{template: t}]}]\n"}
+    assert any("apps.yaml (bases not followed)" in note for note in check({**WEB, **files}).notes)
+
+
 def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
     files = {
         "helmfile.d/a.yaml": "helmDefaults: {wait: true}\nreleases: [{name: x, chart: ../web, values: [{a: 2}]}]\n",

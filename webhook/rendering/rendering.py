@@ -24,9 +24,10 @@ from webhook.rendering.model import (
     Options,
     Output,
     Rendering,
-    deployers,
+    deploys,
     is_helmfile,
     is_root,
+    lists_releases,
 )
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
@@ -44,7 +45,7 @@ def render(names: Sequence[str], options: Options, *, given: frozenset[str] = fr
         names = [name for name in files.find(map(os.path.relpath, sorted(around))) if isinstance(name, str)]
         given = frozenset()
     some = [name for name in names if name != "-" and name not in given]
-    if not any(map(is_root, names)) and not deployers(some):
+    if not any(map(is_root, names)) and not any(map(deploys, some)):
         return result
     trees, roots = defaultdict[str, list[str]](list), dict[str, str]()
     for name in names:
@@ -93,7 +94,7 @@ class _Run:
     def render(self) -> None:
         """Render everything, and note the parts that could not be rendered."""
         planner, chart_folders = self._planner, self._planner.chart_folders
-        helmfiles = [name for name in self._names if is_helmfile(name)]
+        helmfiles = [name for name in self._names if is_helmfile(name) or lists_releases(name)]
         kustomizations, unread = planner.kustomizations, planner.unread
         self._result.problems.extend(Problem(name, 0, f"not rendered: {reason}") for name, reason in unread.items())
         self._result.files.update(unread)
