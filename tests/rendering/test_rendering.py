@@ -1167,6 +1167,15 @@ def test_a_file_that_argo_cd_leaves_out_is_judged_by_itself(
     assert report.unfollowed == noted
 
 
+@pytest.mark.parametrize(("sources", "namespace"), [([], "team"), ([{"path": "app"}], "default")])
+def test_a_source_next_to_sources_deploys_nothing(check: Check, sources: list[Any], namespace: str) -> None:
+    one = json.loads(deploying_by("argo", "destination.namespace", "team"))
+    one["spec"]["sources"] = [{"repoURL": "https://git.example/own", **each} for each in sources]
+    own = POD.replace(", namespace: lab", "")
+    report = check({"web/pod.yaml": own, "app/pod.yaml": own, "one.yaml": json.dumps(one)})
+    assert [each.namespace or "default" for each in report.judged if each.file == "web/pod.yaml"] == [namespace]
+
+
 COMPONENT = "kind: Component\npatches: [{{target: {{kind: Pod}}, patch: '{}'}}]\n"
 
 

@@ -386,10 +386,13 @@ def _filled(value: Any, parameters: Mapping[str, str], *, of_go: bool) -> Any:
 
 
 def sources_of(value: Object) -> list[Mapping[str, Any]]:
-    """Return the sources of an Application, or of those that an ApplicationSet makes."""
+    """Return the sources of an Application, or of those that an ApplicationSet makes.
+
+    Next to several `sources` its `source` has no effect (argo-cd types.go, GetSources).
+    """
     spec = mapping(value.get("spec"))
     spec = mapping(mapping(spec.get("template")).get("spec")) if group_kind(value) == SET else spec
-    return [*mappings([spec.get("source")]), *mappings(spec.get("sources"))]
+    return mappings(spec.get("sources")) or mappings([spec.get("source")])
 
 
 def argo_values(
