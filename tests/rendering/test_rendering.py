@@ -457,6 +457,11 @@ def test_changes_that_apply_before_those_of_their_folder_are_noted(
         ("directories: [{path: 'd/*'}, {path: 'd/*', exclude: true}]", False, False),
         ("directories: [{path: 'd/[^x]*'}]", False, True),
         ("directories: [{path: 'd/*'}, {path: '.github', exclude: true}]", True, False),
+        ("directories: [{path: 'd/**'}]", True, False),
+        ("directories: [{path: '**/**/**'}]", False, False),
+        ("directories: [{path: './d/*'}]", False, False),
+        ("directories: [{path: 'd/*'}, {path: 'd/[]o]*', exclude: true}]", False, True),
+        ("directories: [{path: 'd/*'}, {path: 'd/[a-z]*', exclude: true}]", False, False),
         ("files: [{path: '*/config.yaml'}]", True, False),
         ("files: [{path: 'd/.x/config.yaml'}]", False, True),
         ("files: [{path: '**/*.yml'}]", True, True),
@@ -504,6 +509,28 @@ def test_a_parameter_is_written_as_argo_cd_writes_it(check: Check, value: Any, w
     report = check(layout)
     assert any(each.root.startswith("Application") for each in report.judged) == (written is not None)
     assert report.unfollowed == (written is None)
+
+
+@pytest.mark.parametrize(
+    ("selector", "made"),
+    [
+        ({}, True),
+        ({"matchLabels": {"who": "one"}}, True),
+        ({"matchLabels": {"who": "two"}}, False),
+        ({"matchLabels": {"other": "x"}}, True),
+        ({"matchExpressions": [{"key": "who", "operator": "In", "values": ["one", "two"]}]}, True),
+        ({"matchExpressions": [{"key": "who", "operator": "In", "values": ["two"]}]}, False),
+        ({"matchExpressions": [{"key": "who", "operator": "NotIn", "values": ["one"]}]}, False),
+        ({"matchExpressions": [{"key": "who", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "who", "operator": "DoesNotExist"}]}, False),
+        ({"matchLabels": {"values.a": "x"}}, True),
+    ],
+)
+def test_a_selector_leaves_out_what_surely_does_not_fit(check: Check, selector: Mapping[str, Any], made: bool) -> None:
+    generator = {"list": {"elements": [{"who": "one", "values": {"a": "{{who}}"}}]}, "selector": selector}
+    report = check({"web/pod.yaml": POD, "one.yaml": deploying_by("set", "generators", [generator])})
+    assert any(each.root for each in report.judged) == made
+    assert report.unfollowed == 0
 
 
 @pytest.mark.parametrize(
@@ -658,13 +685,16 @@ def test_each_comparison_of_a_pattern_counts(check: Check, monkeypatch: pytest.M
 @given(
     st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join), min_size=1, max_size=4),
     st.lists(st.sampled_from(["a", "b", "*", "**", "[!a]"]), min_size=1, max_size=5).map("/".join),
+    st.booleans(),
 )
-def test_a_pattern_finds_what_it_matches_within_the_steps_that_it_counts(paths: list[str], pattern: str) -> None:
+def test_a_pattern_finds_what_it_matches_within_the_steps_that_it_counts(
+    paths: list[str], pattern: str, across: bool
+) -> None:
     """The other reading is a regular expression for the whole path, which may need exponentially many steps."""
-    one = {"a": "a", "b": "b", "*": "[^/]*", "[!a]": "[^a/]"}
-    text = "".join("(?:[^/]+/)*" if each == "**" else f"{one[each]}/" for each in pattern.split("/"))
+    one = {"a": "a", "b": "b", "*": "[^/]*", "[!a]": "[^a/]", "**": "[^/]*"}
+    text = "".join("(?:[^/]+/)*" if across and each == "**" else f"{one[each]}/" for each in pattern.split("/"))
     here, asked = tree.Tree("/nowhere"), list[str]()
-    here.__dict__["_paths"] = sorted({*paths})
+    here.__dict__["_paths"] = here.__dict__["_files"] = sorted({*paths})
 
     def counted(part: str) -> gitignore.Matcher:
         def fits(name: str) -> object:
@@ -675,8 +705,13 @@ def test_a_pattern_finds_what_it_matches_within_the_steps_that_it_counts(paths: 
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tree, "matcher", counted)
-        found = here.matching(pattern)
-    assert found == [path for path in here._paths if re.fullmatch(text, f"{path}/")]
+        found = here.matching(pattern, across=across)
+    assert found == [
+        path
+        for path in here._paths
+        if re.fullmatch(text, f"{path}/")
+        or (across and (fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")))
+    ]
     assert len(asked) <= here._looked
 
 
@@ -1926,7 +1961,7 @@ def test_each_file_counts_without_which_a_chart_makes_other_objects(
 
 def test_a_pattern_of_a_generator_has_the_length_of_a_path(check: Check) -> None:
     for paths in ("{path: 'LONG'}", "{path: d}, {path: 'LONG', exclude: true}"):
-        long = paths.replace("LONG", "[" * (tree.LONGEST_PATTERN + 1))
+        long = paths.replace("LONG", "x" * (tree.LONGEST_PATTERN + 1))
         report = check({"s.yaml": SET.replace('{path: "d*"}, {path: "*"}', long), "d/pod.yaml": POD})
         assert any("ApplicationSet s (a pattern has more than 4,096 characters)" in note for note in report.notes)
 

@@ -262,12 +262,29 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
         for key in generator.keys() - _GENERATORS:
             if not (sets and generator[key]):
                 return made, f"generator {key}"
-        for parameters in sets:
+        for parameters in (each for each in sets if _is_selected(each, mapping(generator.get("selector")))):
             whole = {**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}
             made.append(_filled(whole, parameters, of_go=spec.get("goTemplate") is True))
         if unread:
             return made, unread
     return made, ""
+
+
+def _is_selected(parameters: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
+    """Whether a selector may fit parameters: also if it names one that is not known here.
+
+    Source: argo-cd applicationset/generators/generator_spec_processor.go (Transform).
+    """
+    known = {key: text for key, text in parameters.items() if "{{" not in text}
+    equal = mapping(selector.get("matchLabels")).items()
+    if any(key in known and known[key] != value for key, value in equal):
+        return False
+    for each in mappings(selector.get("matchExpressions")):
+        text, values = known.get(string(each.get("key"))), sequence(each.get("values"))
+        unfit = {"In": text not in values, "NotIn": text in values, "DoesNotExist": True}
+        if text is not None and unfit.get(string(each.get("operator"))):
+            return False
+    return True
 
 
 _GENERATORS = {"list", "git", "selector"}
@@ -316,17 +333,17 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterat
         raise unread
 
 
-_ODD_EXCLUDED = re.compile(r"[{\\]|\[[!^]")
-"""What Go and Git read otherwise than Python does in a pattern, or in some releases of Argo CD only."""
+_ODD_EXCLUDED = re.compile(r"[{\\]|\[(?!(?:[A-Za-z0-9](?:-[A-Za-z0-9])?){1,99}\])")
+"""What Go and Git read otherwise than Python does in a pattern, or in some releases of Argo CD only.
+
+Such are classes of other characters than letters and digits: Go ignores a pattern that it cannot read.
+"""
 
 _ODD = re.compile(rf"{_ODD_EXCLUDED.pattern}|(?:^|/)\.[^./]")
 """The same, and a part of a hidden name."""
 
-_ODD_FILE = re.compile(rf"{_ODD.pattern}|^:|\[(?!(?:[A-Za-z0-9](?:-[A-Za-z0-9])?){{1,99}}\])")
-"""The same for files, with the magic of pathspecs, and classes of other characters than letters and digits.
-
-Source: git's gitglossary(7), pathspec, and wildmatch.c, which reads `[[:lower:]]`.
-"""
+_ODD_FILE = re.compile(rf"{_ODD.pattern}|^:")
+"""The same for files, with the magic of pathspecs (gitglossary(7))."""
 
 
 def _of_path(path: str) -> Mapping[str, str]:

@@ -232,17 +232,18 @@ class Tree:
             raise Unseen(f"the patterns are compared more than {MAX_LOOKS:,} times")
 
     def matching(self, pattern: str, *, across: bool = False) -> list[str]:
-        """Return the paths that fit a pattern, in which `**` is any number of folders. Raises Unseen.
+        """Return the paths that fit a pattern, part by part as in Go's path.Match. Raises Unseen.
 
-        With `across`, they are files, also hidden ones. Then `*` may fit a slash too, and a folder stands for all files
-        below it, as in a pathspec of Git.
+        With `across`, they are files, also hidden ones. Then `**` is any number of folders, `*` may fit a slash too,
+        and a folder stands for all files below it, as in a pathspec of Git.
         """
         key = pattern, across
         if key not in self._matching:
             normal, paths = os.path.normpath(pattern.lstrip("/")), self._files if across else self._paths
-            parts = normal.split("/")
+            parts = (normal if across else pattern).split("/")
             self.look(sum(path.count("/") + 1 for path in paths) * len(parts) * (1 + across))
-            tests, whole = [None if part == "**" else matcher(part) for part in parts], matcher(normal)
+            tests = [None if part == "**" and across else matcher(part) for part in parts]
+            whole = matcher(normal)
             below = "" if normal == "." else f"{normal}/"
             self._matching[key] = [
                 path
