@@ -198,6 +198,11 @@ def test_where_claims_are_allowed_a_check_says_what_the_webhook_does_not_see(sam
     assert results(policy, pod_with("channel")) == []
     quiet = pod_with("channel", containers=[{"name": "a"}])
     assert results(policy, quiet, domain("channel")) == []
+    bind = {"csi": {"driver": "d", "volumeAttributes": {"mountOptions": "bind"}}}
+    for volume in (bind, {"fc": {"wwids": ["a"]}}, {"nfs": {"server": "-v", "path": "/"}}):
+        pod = {**quiet, "spec": {**quiet["spec"], "volumes": [{"name": "v", **volume}]}}
+        (found,) = results(policy, pod, domain("channel"))
+        assert (found.action, "judges the pod as one with a GPU" in found.finding.message) == (Action.WARN, True)
 
 
 def test_an_extended_resource_of_a_known_other_class_is_no_gpu(sample_policy: Policy) -> None:

@@ -52,6 +52,19 @@ Way = Literal[
 The shared memory of a node is a way where MPS uses it.
 """
 
+WHERE_EXPOSED: frozenset[Way] = frozenset(
+    (
+        "privileges",
+        "host_paths",
+        "created_paths",
+        "node_disks",
+        "mount_options",
+        "volume_attributes",
+        "runtime_annotations",
+    )
+)
+"""The ways that are refused only in pods that may see a GPU: they have other uses elsewhere."""
+
 
 class Exposure:
     """The ways in which a pod could reach a GPU: one list for each kind of place. Most pods have none, and no lists."""

@@ -27,6 +27,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu import claims
 from webhook.gpu.claims import ClaimContents, ClaimEntry
 from webhook.gpu.device_classes import sort_of
+from webhook.gpu.exposure import WHERE_EXPOSED
 from webhook.gpu.placement import foreign_vendor
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
@@ -115,9 +116,9 @@ def _why(policy: Policy, judged: bool) -> str:
 
 def _reaches_out(review: PodReview) -> bool:
     """Whether a pod has something that is refused in pods that may see a GPU."""
-    spec, found = review.subject.spec, review.exposure
+    spec = review.subject.spec
     chosen = any(spec.get(key) for key in ("hostPID", "hostIPC", "nodeName"))
-    return chosen or bool(found.privileges or found.host_paths)
+    return chosen or not WHERE_EXPOSED.isdisjoint(review.exposure.ways)
 
 
 def _claims(review: PodReview) -> Iterator[ClaimEntry]:
