@@ -120,6 +120,9 @@ HTTP, EXEC = {"httpGet": {"port": 80}}, {"exec": {"command": ["true"]}}
         ({"livenessProbe": {**HTTP, "failureThreshold": 0, "periodSeconds": 0}}, Pause(20, 11)),
         ({"livenessProbe": HTTP, "startupProbe": {**HTTP, "periodSeconds": 3, "timeoutSeconds": 20}}, Pause(6, 23)),
         ({"readinessProbe": {**HTTP, "failureThreshold": 1}}, Pause(20)),
+        ({"livenessProbe": {**HTTP, "periodSeconds": 34}}, Pause(20, 35)),
+        ({"livenessProbe": {**HTTP, "periodSeconds": 35}}, None),  # it would keep its turn for longer than others
+        ({"livenessProbe": {**HTTP, "periodSeconds": 86_400}}, None),
         ({"livenessProbe": {**HTTP, "failureThreshold": 1}}, None),
         ({"livenessProbe": {**HTTP, "periodSeconds": 2}}, None),
         ({"livenessProbe": {**HTTP, "periodSeconds": "10"}}, None),

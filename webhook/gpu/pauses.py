@@ -68,7 +68,9 @@ def pause(review: PodReview, container: Container, pool: Pool) -> Pause | str:
         return (
             f"its probes tolerate {longest} s, and the minimum is {SHORTEST} s; raise failureThreshold or periodSeconds"
         )
-    rest = max([0, *(needs for _, needs in known)])
+    rest, most = max([0, *(needs for _, needs in known)]), rules.longest + rules.rest
+    if rest > most:  # it would keep its turn, and the others would be frozen meanwhile
+        return f"its probes need {rest} s after a freeze, and the most is {most} s; lower periodSeconds"
     priority = pod.spec.get("priority") if rules.order == PRIORITY_CLASS else 0
     return Pause(longest, rest, priority if type(priority) is int else 0)
 
