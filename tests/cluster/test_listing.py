@@ -429,6 +429,32 @@ def test_reports_need_their_definitions(server: Server, kubeconfig: str, capsys:
     assert not [method for method, _, _ in server.asked if method != "GET"]
 
 
+def test_a_namespace_that_refuses_reports_keeps_no_other_one_from_its_own(
+    server: Server, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is being deleted refuses them, and its tenant decides by a finalizer for how long."""
+    readable(server)
+    reports = "/apis/openreports.io/v1alpha1"
+    spying = {"containers": [{"name": "c", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]}
+    spaces = ("ending", "vision")
+    pods = [item(f"{name}-{each}", name, spec=spying) for name in spaces for each in ("a", "b")]
+    server.answers["/api/v1/namespaces"] = [page(*({"metadata": {"name": name, "uid": name}} for name in spaces))]
+    server.answers["/api/v1/pods"] = [page(*pods)]
+    server.answers[reports] = [resources("Report", "ClusterReport")]
+    own = "{}/namespaces/{}/reports/slicewarden-uid-{}-{}"
+    paths = {name: [own.format(reports, name, name, each) for each in "ab"] for name in spaces}
+    server.answers |= {path: [403] for path in paths["ending"]} | {path: [{}] for path in paths["vision"]}
+    old = f"{reports}/namespaces/vision/reports/slicewarden-gone"
+    stale = {"metadata": {"name": "slicewarden-gone", "namespace": "vision", "uid": "g"}, "scope": {"kind": "Pod"}}
+    server.answers |= {f"{reports}/reports": [page(stale)], f"{reports}/clusterreports": [page()], old: [{}]}
+    status, out, _ = audit(kubeconfig, capsys, "--write-reports", "openreports")
+    assert status == 2
+    assert "--write-reports: reports.openreports.io cannot be written in ending: said 403" in out
+    changed = [(method, path) for method, path, _ in server.asked if method != "GET" and "openreports" in path]
+    written = [("PATCH", path) for path in (paths["ending"][0], *paths["vision"])]
+    assert changed == [*written, ("DELETE", old)]
+
+
 def test_no_bar_is_drawn_where_nobody_looks(
     server: Server, kubeconfig: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

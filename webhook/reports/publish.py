@@ -1,7 +1,8 @@
 """Writes the findings of an audit into the cluster: a report for each object, which is deleted with the object."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from webhook.api.resources import Resource
@@ -12,9 +13,13 @@ from webhook.model import Problem, Unusable
 from webhook.reports import report_objects
 from webhook.scan.audit import Audited
 from webhook.telemetry.progress import Tell
+from webhook.text.words import listed, shown
 
 LABEL, COMPONENT = "app.kubernetes.io/component", "audit"
 """The label that marks our reports."""
+
+MOST_NAMED = 3
+"""The most namespaces that the problem names. It has the first one's reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,40 +96,61 @@ def publish(
 ) -> list[Problem]:
     """Write a report for each object with findings, and delete ours on other objects, except of `unread` kinds.
 
-    Stops at the first error, since the next requests would fail too.
+    A refusal concerns one namespace, such as one that is being deleted, which its tenant may delay. So the others get
+    their reports, and nothing more is tried there. Stops if the API server does not answer.
     """
     concerned = [audited for audited in judged if audited.uid and _has_findings(audited)]
+    refused: dict[str, str] = {}
     try:
         for step, audited in enumerate(concerned):
             tell(step, len(concerned), f"reports: {step:,}")
-            resource = form.resource(audited.namespace)
-            query = {"fieldManager": report_objects.SOURCE, "force": "true"}
-            path = _path(resource, audited.namespace, name_of(audited.uid))
-            try:
-                client.ask(api, path, query, method="PATCH", body=report(audited, policy, form))
-            except StatusError as error:
-                if error.status != NOT_FOUND:  # its namespace was deleted meanwhile
-                    raise
-        _remove(api, form, {name_of(audited.uid) for audited in concerned}, unread, namespace)
+            if audited.namespace not in refused:
+                _try(refused, audited.namespace, partial(_write, api, form, policy, audited))
+        _remove(api, form, {name_of(audited.uid) for audited in concerned}, unread, namespace, refused)
     except (client.Unreachable, StatusError) as error:
-        return [Problem("--write-reports", 0, f"{form.within.plural}.{form.within.group} cannot be written: {error}")]
-    return []
+        return [_problem(form, "", str(error))]
+    places = [shown(place, quotes=False) or "objects without a namespace" for place in refused]
+    return [_problem(form, f" in {listed(places, MOST_NAMED)}", why) for why in [*refused.values()][:1]]
 
 
-def _remove(api: Api, form: ReportForm, kept: Collection[str], unread: Collection[str], namespace: str | None) -> None:
+def _problem(form: ReportForm, where: str, why: str) -> Problem:
+    return Problem("--write-reports", 0, f"{form.within.plural}.{form.within.group} cannot be written{where}: {why}")
+
+
+def _try(refused: dict[str, str], namespace: str, request: Callable[[], object]) -> None:
+    """Send a request, and record the refusal of its namespace, unless what it is about has just been deleted."""
+    try:
+        request()
+    except StatusError as error:
+        if error.status != NOT_FOUND:
+            refused[namespace] = str(error)
+
+
+def _write(api: Api, form: ReportForm, policy: str, audited: Audited) -> None:
+    path = _path(form.resource(audited.namespace), audited.namespace, name_of(audited.uid))
+    query = {"fieldManager": report_objects.SOURCE, "force": "true"}
+    client.ask(api, path, query, method="PATCH", body=report(audited, policy, form))
+
+
+def _remove(
+    api: Api,
+    form: ReportForm,
+    kept: Collection[str],
+    unread: Collection[str],
+    namespace: str | None,
+    refused: dict[str, str],
+) -> None:
     places = [form.within] if namespace else [form.within, form.outside]
     for resource in places:
         where = Resource(resource.group, resource.version, resource.plural, resource.kind, namespace=namespace or "")
         for page in listing.pages(api, where, SMALL_PAGE, f"{LABEL}={COMPONENT}"):
             for item in page:
                 metadata, about = item["metadata"], item.get("scope") or {}
-                if metadata["name"] in kept or about.get("kind") in unread:
+                place = metadata.get("namespace", "")
+                if metadata["name"] in kept or about.get("kind") in unread or place in refused:
                     continue
-                try:
-                    client.ask(api, _path(resource, metadata.get("namespace", ""), metadata["name"]), method="DELETE")
-                except StatusError as error:
-                    if error.status != NOT_FOUND:
-                        raise
+                path = _path(resource, place, metadata["name"])
+                _try(refused, place, partial(client.ask, api, path, method="DELETE"))
 
 
 def _path(resource: Resource, namespace: str, name: str) -> str:
