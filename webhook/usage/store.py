@@ -39,7 +39,7 @@ VERSION = 2
 """The version of the tables, in the file's `user_version`. Version 1 had no `even`."""
 
 MOST_ROWS = 50_000
-"""Maximum number of rows of containers in a file, about 10 MiB.
+"""Maximum number of rows of containers in a file: about 10 MiB, or 50 with the longest names.
 
 The most distant hours are added up by namespace first, because a tenant may start any number of pods, and then removed.
 """
