@@ -1168,7 +1168,7 @@ def test_argo_cd_applies_a_folder_by_the_options_that_count(
     report = check({"web/pod.yaml": POD, "one.yaml": deploying_by("argo", "source", own), **files})
     assert [one.name for one in report.judged if one.root == "Application team"] == [name]
     assert [note for note in report.notes if "team (" in note and (not noted or noted not in note)] == []
-    assert report.unfollowed == (bool(noted) and "OCI" not in noted)
+    assert report.unfollowed == bool(noted)
 
 
 @pytest.mark.parametrize(
@@ -1822,6 +1822,7 @@ def test_a_source_of_another_kind_is_named(check: Check, kind: str, noted: bool)
     report = check({"app/pod.yaml": POD, "one.yaml": deploying_by("flux", "sourceRef", {"kind": kind, "name": "x"})})
     told = f"Kustomization team (judged by the folder here, though its source is of the kind {kind})"
     assert any(told in note for note in report.notes) == noted
+    assert report.unfollowed == noted
 
 
 def test_a_release_whose_chart_is_in_a_bucket_is_named(check: Check, program: Program) -> None:

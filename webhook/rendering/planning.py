@@ -373,7 +373,7 @@ class Planner:
             self._without(string(spec.get("path")), root, plan)
             return None
         if (kind := string(source.get("kind")) or GIT[1]) != GIT[1]:
-            plan.elsewhere.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
+            plan.hidden.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
         changes = self._present(deploying.over_flux(item.value), spec, path)
         over = Kustomization(path, changes, *_of_changes(item))
         job = self._over(root, path, over, plan)
@@ -467,7 +467,7 @@ class Planner:
                 if read := self._read_by_argo(where, source, value, plain=plain):
                     plan.hidden.append(f"{root} ({read} not followed)")
                 if string(source.get("repoURL")).startswith("oci://"):
-                    plan.elsewhere.append(f"{root} (judged by the folder here, though its source is an OCI image)")
+                    plan.hidden.append(f"{root} (judged by the folder here, though its source is an OCI image)")
             if isinstance(where, Remote) or installs:
                 with self._tree.noting() as read_files:
                     values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)

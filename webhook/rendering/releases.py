@@ -138,7 +138,7 @@ class Releases:
         reference = mapping(chart.get("sourceRef"))
         if (kind := string(reference.get("kind"))) != GIT[1]:
             words = f"judged by the folder here, though its source is of the kind {kind}"
-            self._gaps.elsewhere.append(f"{root} ({words})")
+            self._note(root, words)
         self._note(root, sources.unlike(reference, namespace, self._tree, names))
         return where
 
