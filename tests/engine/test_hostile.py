@@ -74,12 +74,7 @@ LONG_TEXTS = {
     "devices of the older name": text_of(annotations={"io.kubernetes.cri-o.Devices/a": "/dev/fuse," * LENGTH}),
     "steps of a path": pod(volumes=[{"name": "v", "hostPath": {"path": "/data" + "/a" * LENGTH}}]),
     "steps there and back": pod(volumes=[{"name": "v", "hostPath": {"path": "/etc/" + "a/../" * LENGTH}}]),
-    "options of a driver": pod(
-        volumes=[{"name": "v", "csi": {"driver": "d", "volumeAttributes": {"mountOptions": "=/,'-bind-" * LENGTH}}}]
-    ),
-    "a source of a driver": pod(
-        volumes=[{"name": "v", "flexVolume": {"driver": "d", "options": {"source": "./" * LENGTH}}}]
-    ),
+    "the name of a driver": pod(volumes=[{"name": "v", "csi": {"driver": "a." * LENGTH}}]),
     "steps of a mount": pod(
         initContainers=[{"name": "b", "volumeMounts": [{"name": "v", "mountPath": "/a/../" * LENGTH}]}]
     ),

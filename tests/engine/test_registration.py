@@ -229,7 +229,17 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
     assert f"{filled('t.?key', text(''))} in ['', 'slicewarden.dev/pool']" in named
     assert "hostPID" not in named
     unguarded = expression(hooks(replace(sample_policy, guard=None))["pods.slicewarden.dev"])
-    for word in ("hostPID", "hostIPC", "hostPath", "privileged", "capabilities", "hostProcess", "volumeAttributes"):
+    for word in (
+        "hostPID",
+        "hostIPC",
+        "hostPath",
+        "privileged",
+        "capabilities",
+        "hostProcess",
+        "csi",
+        "flexVolume",
+        "azureFile",
+    ):
         assert f".?{word}" in unguarded
     assert "slicewarden.dev/pool" not in unguarded
 

@@ -66,18 +66,15 @@ VARIABLES = (
     {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "10"},
     {"name": "NVSHARE_DEBUG", "value": "1"},
 )
-ATTRIBUTES = (
-    {"mountOptions": "guest,bind"},
-    {"MountOptions": "-o allow_other --tmp-path=/etc/cron.d"},
-    {"otherOpts": "--config-file /mnt/a"},
-    {"mountOptions": "uid=1000,x-bind\tbindings"},
-    {"mountOptions": "ro\tbind"},
-    {"source": "//var/lib/kubelet"},
-    {"source": "//nas.example.com/var"},
-    {"Server": "-v", "share": "/var"},
-    {"networkPath": "a/../b"},
+DRIVEN = (
+    {"csi": {"driver": "smb.csi.k8s.io", "volumeAttributes": {"mountOptions": "guest,bind"}}},
+    {"csi": {"driver": "secrets-store.csi.k8s.io"}},
+    {"csi": {"driver": "csi.example.com"}},
+    {"flexVolume": {"driver": "fstab/cifs", "options": {"networkPath": "a/../b"}}},
+    {"flexVolume": {"driver": "csi.spiffe.io"}},
+    {"azureFile": {"secretName": "a", "shareName": "b"}},
 )
-"""Attributes that a volume gives to its driver."""
+"""Volumes that a driver mounts by what the pod says."""
 PLACES = (
     "/var/run/nvidia-container-devices/all",
     "/var//run/nvidia-container-devicesall",
@@ -162,13 +159,8 @@ def _host_path(draw: st.DrawFn, pod: Object) -> None:
         _toleration(draw, pod)
 
 
-def _attributes(draw: st.DrawFn, pod: Object) -> None:
-    attributes = draw(st.sampled_from(ATTRIBUTES))
-    sources = (
-        {"csi": {"driver": "a", "volumeAttributes": attributes}},
-        {"flexVolume": {"driver": "a/a", "options": attributes}},
-    )
-    pod["spec"]["volumes"] = [{"name": "own", **draw(st.sampled_from(sources))}]
+def _driven(draw: st.DrawFn, pod: Object) -> None:
+    pod["spec"]["volumes"] = [{"name": "own", **draw(st.sampled_from(DRIVEN))}]
     if draw(st.booleans()):
         _toleration(draw, pod)
 
@@ -245,7 +237,7 @@ def _from(draw: st.DrawFn, pod: Object) -> None:
     _container(draw, pod)["envFrom"] = [source]
 
 
-WAYS = (_host_path, _attributes, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from, turn)
+WAYS = (_host_path, _driven, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from, turn)
 
 
 @st.composite

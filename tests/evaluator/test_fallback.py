@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests import ROOT
 from tests.evaluator import generated
 from tests.evaluator.evaluator import Compared, Comparison, Evaluator, request_for
-from tests.evaluator.generated import POLICIES
+from tests.evaluator.generated import DRIVEN, POLICIES
 from tests.support import shared_memory
 from tests.support.fixtures import FILES, FOLDERS, REFUSED, files_of, fixture
 from tests.support.fixtures import settings as of_folder
@@ -257,6 +257,19 @@ def test_a_path_that_a_policy_lists_is_denied_by_neither(evaluator: Evaluator) -
         )
         assert (into.judged, into.wrong, into.differing, into.through) == (1, [], [], [])
         assert ("host-namespaces" in into.denied) == (shared_memory.MEMORY not in listed and "/dev" not in listed)
+
+
+@pytest.mark.parametrize(("volume", "driver"), [(DRIVEN[0], "smb.csi.k8s.io"), (DRIVEN[-1], "file.csi.azure.com")])
+def test_a_driver_that_a_policy_lists_is_denied_by_neither(evaluator: Evaluator, volume: Any, driver: str) -> None:
+    policy, facts = shared_memory.gke()
+    pod = shared_memory.mounting("/data", {}, gpus=0, tolerations=shared_memory.TOLERANT)
+    pod["spec"]["volumes"] = [{"name": "v", **volume}]
+    for listed in ((), (driver,), ("csi.example.com",)):
+        into = Compared()
+        forms = replace(policy.forms, volume_drivers=listed)
+        Comparison(evaluator, replace(policy, forms=forms), facts).add("pod", request_for(pod), into)
+        assert (into.judged, into.wrong, into.differing, into.through) == (1, [], [], [])
+        assert ("device-path" in into.denied) == (driver not in listed)
 
 
 def test_a_message_names_only_what_is_refused(evaluator: Evaluator) -> None:

@@ -7,7 +7,7 @@ may let more requests through than the rules judge, but never fewer.
 from collections.abc import Iterable, Iterator
 
 from webhook.api.pods import CONTAINER_LISTS
-from webhook.catalog import device_annotations, device_variables, host_paths, volume_attributes
+from webhook.catalog import device_annotations, device_variables, host_paths, volume_drivers
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
 from webhook.cel.write import array, filled, matching, one_of, text
 from webhook.memory.shim.delivery import CODE
@@ -113,8 +113,8 @@ def _clauses(policy: Policy) -> Iterator[str]:
     yield f"{filled('pod.?spec.?tolerations')}.exists(t, {key} in {array(keys_of_taints)})"
     if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
         yield from (filled(f"pod.?spec.?{each}", "false") for each in ("hostPID", "hostIPC"))
-        attributes = (f"{source}.?{field}" for source, field in volume_attributes.ATTRIBUTES.items())
-        some = ("hostPath", "cephfs", "rbd", *host_paths.NODE_DISKS, *attributes)
+        drivers = (*volume_drivers.SOURCES, *volume_drivers.IN_TREE)
+        some = ("hostPath", "cephfs", "rbd", *host_paths.NODE_DISKS, *drivers)
         sources = " || ".join(f"v.?{each}.hasValue()" for each in some)
         option = f"{filled('v.?nfs.?server', text(''))}.startsWith({text(host_paths.OPTION)})"
         yield f"{filled('pod.?spec.?volumes')}.exists(v, {sources} || {option})"

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, cast
 
 from webhook.api.fields import entries, flag, items, section, text, texts
 from webhook.api.pods import MESSAGE, Container, Pod
-from webhook.catalog import device_annotations, device_variables, host_paths, volume_attributes
+from webhook.catalog import device_annotations, device_variables, host_paths, volume_drivers
 from webhook.catalog.capabilities import CAPABILITIES, capability
 from webhook.catalog.host_paths import Access
 from webhook.model import Malformed, Object, Path
@@ -41,7 +41,7 @@ Way = Literal[
     "created_paths",
     "node_disks",
     "mount_options",
-    "volume_attributes",
+    "volume_drivers",
     "shared_memory",
     "device_annotations",
     "runtime_annotations",
@@ -59,7 +59,7 @@ WHERE_EXPOSED: frozenset[Way] = frozenset(
         "created_paths",
         "node_disks",
         "mount_options",
-        "volume_attributes",
+        "volume_drivers",
         "runtime_annotations",
     )
 )
@@ -79,7 +79,7 @@ class Exposure:
     created_paths: Sequence[HostPath] = ()
     node_disks: Sequence[Opening] = ()
     mount_options: Sequence[Opening] = ()
-    volume_attributes: Sequence[Opening] = ()
+    volume_drivers: Sequence[Opening] = ()
     shared_memory: Sequence[HostPath] = ()
     device_annotations: Sequence[Opening] = ()
     runtime_annotations: Sequence[Opening] = ()
@@ -150,14 +150,14 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
             exposure.add("created_paths", found)
 
 
-_JUDGED = frozenset((*host_paths.NODE_DISKS, *host_paths.SERVERS, *volume_attributes.ATTRIBUTES))
+_JUDGED = frozenset((*host_paths.NODE_DISKS, *host_paths.SERVERS, *volume_drivers.SOURCES, *volume_drivers.IN_TREE))
 """Sources of volumes, next to hostPath, that are looked at: hardly any volume has one."""
 
 
 def _judged(volume: Object, at: Path, exposure: Exposure) -> None:
     """Find disks of nodes, and names of servers that a program of the node reads as an option or a path.
 
-    Also find attributes with which a driver mounts a folder of the node.
+    Also find drivers that may mount a folder of the node, because of what the pod says to them.
     """
     for disk in host_paths.NODE_DISKS:
         if volume.get(disk) is not None:
@@ -174,13 +174,14 @@ def _judged(volume: Object, at: Path, exposure: Exposure) -> None:
             for path, what, value in some:
                 if host_paths.misread(name, value):
                     exposure.add("mount_options", Opening(path, what, value))
-    for source, field in volume_attributes.ATTRIBUTES.items():
+    for source in volume_drivers.SOURCES:
         if volume.get(source) is not None:
-            place = (*at, source, field)
-            attributes = section(section(volume, source, at), field, place[:-1])
-            for name in attributes:
-                if part := volume_attributes.local(name, text(attributes, name, place)):
-                    exposure.add("volume_attributes", Opening((*place, name), name, part))
+            name = text(section(volume, source, at), "driver", (*at, source))
+            if name not in volume_drivers.HARMLESS:
+                exposure.add("volume_drivers", Opening((*at, source), source, name))
+    for source, name in volume_drivers.IN_TREE.items():
+        if volume.get(source) is not None:
+            exposure.add("volume_drivers", Opening((*at, source), source, name))
 
 
 def _accesses(pod: Pod) -> Mapping[str, Access]:

@@ -138,6 +138,7 @@ def _forms(value: Object) -> Forms:
         for each in value.get("hostPaths", ())
         for path in host_paths.spellings(host_paths.normal(each["path"]))
     )
+    given["volume_drivers"] = tuple(value.get("volumeDrivers", ()))
     return Forms(claims=tuple(map(_scope, value.get("claims", ()))), **given)
 
 

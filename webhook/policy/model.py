@@ -305,6 +305,7 @@ class Forms:
     """Whether the policy itself names the classes of GPUs, so that none is unknown."""
     claims: tuple[Scope, ...] = ()
     host_paths: tuple[AllowedPath, ...] = ()
+    volume_drivers: tuple[str, ...] = ()
     imex_channels: bool = False
     """Whether the device plugin hands out IMEX channels and names them in a variable."""
 

@@ -31,14 +31,17 @@ A server of `nfs` or `cephfs`, and a pool or an image of `rbd`, is refused if it
 program reads an option there. A monitor of `cephfs` with a slash is refused too: it may be a path of the node. Write it
 as HOST:PORT.
 
-Some drivers take attributes from a volume in the pod (`csi`, `flexVolume`) and mount with them as root. So options such
-as `bind`, options that name files of the node, and a source that may be a folder of the node, such as
-`//var/lib/kubelet`, are refused. The same attributes in a PersistentVolume pass: an administrator writes them.
+The driver of a `csi` or `flexVolume` volume in a pod, and that of `azureFile`, mounts as root by what the pod says.
+With the mount option `bind`, csi-driver-smb mounts a folder of the node, and the option may stand in a Secret that no
+webhook sees. So such a volume is refused, unless its driver is known to mount only what it makes itself, as
+secrets-store.csi.k8s.io, csi.cert-manager.io and gcsfuse.csi.storage.gke.io do. A PersistentVolume of the same driver
+passes: an administrator writes it.
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
-(`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy. System
-components can be exempted, by namespace and service account.
+(`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy, and
+drivers whose makers let tenants write all attributes under `gpus.volumeDrivers`. System components can be exempted, by
+namespace and service account.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +49,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from webhook.api.fields import entries
 from webhook.api.fields import text as text_of
 from webhook.api.pods import Pod
-from webhook.catalog import host_paths, volume_attributes
+from webhook.catalog import host_paths, volume_drivers
 from webhook.catalog.host_paths import Access
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.paths import IF_POSSIBLE, NESTED, READABLE, leads_to_gpu, letters, steps, table
@@ -59,7 +62,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host_paths", "created_paths", "node_disks", "mount_options", "volume_attributes")
+LOOKS_AT = ("host_paths", "created_paths", "node_disks", "mount_options", "volume_drivers")
 
 MENDS = True
 
@@ -81,12 +84,15 @@ def check(review: PodReview) -> Iterator[Finding]:
             f"begins with a dash, as no {name}'s name does" if dash else "has a slash, so it may be a path of its node"
         )
         yield Finding(path, f"{name} {shown(value)} {fault}; name the {name}")
-    for path, name, value, _ in review.exposure.volume_attributes:
-        yield Finding(
-            path,
-            f"{shown(value)} in {shown(name, quotes=False)} may make the driver mount or write a folder of the node, "
-            "with control of the node and its GPUs; remove it, or claim the volume by a PersistentVolumeClaim",
-        )
+    for path, name, value, _ in review.exposure.volume_drivers:
+        if value not in review.policy.forms.volume_drivers:
+            yield Finding(
+                path,
+                f"{name} names the driver {shown(value, quotes=False)}, which may mount a folder of the node by what a "
+                "pod says, with control of the node and its GPUs; claim the volume by a PersistentVolumeClaim, or have "
+                f"an administrator list the driver under gpus.volumeDrivers{review.agents_way}",
+                parts=(str(value),),
+            )
     for made in review.exposure.created_paths:
         if not review.policy.forms.let_mount(made.name, made.access):
             yield Finding(
@@ -285,23 +291,20 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         "the server, pool or image of a volume begins with a dash, or a monitor has a slash, as no name does; name it",
         asked=ANY_POD,
     )
-    local = f"object.spec.?volumes.orValue([]).filter(v, {_local()})"
+    driven = f"object.spec.?volumes.orValue([]).filter(v, {_driven(policy)})"
     yield Clause(
-        f"!variables.exposed || !variables.whole || size({local}) == 0",
-        "an attribute of a volume may make its driver mount or write a folder of the node; remove it, or claim the "
-        "volume by a PersistentVolumeClaim",
-        places=f"'volume ' + {local}.map(v, v.name).join(', ')",
+        f"!variables.exposed || !variables.whole || size({driven}) == 0",
+        "the driver of a volume may mount a folder of the node by what a pod says; claim the volume by a "
+        "PersistentVolumeClaim, or have an administrator list the driver under gpus.volumeDrivers",
+        places=f"'volume ' + {driven}.map(v, v.name).join(', ')",
         asked=ANY_POD,
     )
 
 
-def _local() -> str:
-    """Return whether volume `v` has an attribute with which its driver may mount a folder of the node."""
-    options = any_of(f"n.contains({text(part)})" for part in volume_attributes.OPTIONS)
-    return any_of(
-        f"v.?{source}.?{field}.orValue({{}}).exists(k, [k.lowerAscii()].exists(n, {options}"
-        f" ? v.{source}.{field}[k].matches({text(volume_attributes.LOCAL_OPTION)})"
-        f" : n in {array(sorted(volume_attributes.SERVERS))}"
-        f" && v.{source}.{field}[k].matches({text(volume_attributes.LOCAL_SOURCE)})))"
-        for source, field in volume_attributes.ATTRIBUTES.items()
-    )
+def _driven(policy: Policy) -> str:
+    """Return whether volume `v` has a driver that may mount a folder of the node, and that the policy does not list."""
+    listed = policy.forms.volume_drivers
+    known = array((*volume_drivers.HARMLESS, *listed))
+    named = (f"v.?{source}.hasValue() && !(v.{source}.driver in {known})" for source in volume_drivers.SOURCES)
+    others = (f"v.?{source}.hasValue()" for source, name in volume_drivers.IN_TREE.items() if name not in listed)
+    return any_of((*named, *others))
