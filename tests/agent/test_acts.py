@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.gpu.containers import Containers, container_id
+from bench.gpu.containers import Containers, container_id, pod_uid
 from tests.support.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG, until
@@ -273,7 +273,8 @@ def test_a_neighbour_whose_allocation_failed_gets_its_memory_after_the_kill(made
     assert not neighbour.take(6000)
     folders = CgroupFolders(made.root)
     rules = Over(KILL, grace=1, pressure=80)
-    one = build(lambda: {container_id(0): known()}, lambda: rules, lambda _: None, folders=folders, watch_only=False)
+    greedy = {container_id(0): known()._replace(uid=pod_uid(0))}
+    one = build(lambda: greedy, lambda: rules, lambda _: None, folders=folders, watch_only=False)
     begin = time.monotonic()
 
     def has_its_memory() -> bool:

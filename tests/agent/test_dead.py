@@ -74,7 +74,7 @@ class Written:
 def watched(card: State, monkeypatch: pytest.MonkeyPatch) -> tuple[NodeAgent, Written, Callable[[], str]]:
     """An agent that knows the container of every process on the card."""
     assert card.file.exists()
-    place = ContainerCgroup("11111111-2222-3333-4444-555555555555", "ab" * 32, "/kubepods/x", 2)
+    place = ContainerCgroup("u-1", "ab" * 32, "/kubepods/x", 2)
     known = NodeContainer(ContainerName("team", "job", "main"), "u-1", Admitted(requests=True, allowance=9000))
     written = Written()
     one = build(lambda: {place.container: known}, Over, lambda _: None, write_event=written.add, node="node-1")

@@ -44,7 +44,7 @@ def card(uuid: str = "GPU-0", uses: dict[str, tuple[int | None, int | None]] | N
     """A card, with the MiB and percent of each container on it."""
     listed, found = [], []
     for number, (name, (mib, sm)) in enumerate((uses or {}).items()):
-        place = ContainerCgroup(UID, IDS.get(name, "ff" * 32), f"/kubepods/{name}", 2)
+        place = ContainerCgroup(UID + name, IDS.get(name, "ff" * 32), f"/kubepods/{name}", 2)
         found.append(ContainerUse(place, (ProcessUse(Process(number, 1, "python", place), mib, sm),)))
         listed.append(NvmlProcess(number, mib, sm))
     busy = max((sm or 0 for _, sm in (uses or {}).values()), default=0)

@@ -25,11 +25,11 @@ from webhook.memory.admitted import Admitted
 from webhook.policy.model import EVICT, KILL, REPORT, Over
 from webhook.reports import use_report
 
-ID = "ab" * 32
+ID, UID = "ab" * 32, "11111111-2222-3333-4444-555555555555"
 
 
 def use(mib: int | None, sm: int | None = 10, container: str = ID) -> ContainerUse:
-    place = ContainerCgroup("11111111-2222-3333-4444-555555555555", container, f"/kubepods/x/{container}", 2)
+    place = ContainerCgroup(UID, container, f"/kubepods/x/{container}", 2)
     return ContainerUse(place, (ProcessUse(Process(7, 100, "python", place), mib, sm),))
 
 
@@ -70,9 +70,9 @@ def test_a_container_of_which_nothing_is_known_is_unknown_and_never_over() -> No
 @pytest.mark.parametrize(
     ("pod", "uid", "known"),
     [
-        ("11111111-2222-3333-4444-555555555555", "11111111-2222-3333-4444-555555555555", True),
-        ("11111111-2222-3333-4444-555555555555", "", True),
-        ("11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555", False),
+        (UID, UID, True),
+        (UID, "", True),
+        (UID, "99999999-2222-3333-4444-555555555555", False),
         ("0" * 32, "99999999-2222-3333-4444-555555555555", True),
     ],
     ids=["its own", "by the name of its log", "another pod's", "a static pod's"],
@@ -89,7 +89,7 @@ def test_no_container_passes_for_one_of_another_pod(pod: str, uid: str, known: b
 
 
 def test_a_container_that_passes_for_one_of_another_pod_is_limited_as_its_own_pod(tmp_path: Path) -> None:
-    own, other = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+    own, other = UID, "99999999-2222-3333-4444-555555555555"
     folder = tmp_path / "kubepods" / f"pod{own}" / ID
     folder.mkdir(parents=True)
     limit, name = Admitted(requests=True, allowance=4000, driver=True), ContainerName("team", "job-1", "main")
@@ -178,7 +178,7 @@ def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() 
     host = ProcessUse(Process(11, 1, "Xorg", None), None, None)
     text = use_report.table(
         [CardUse(reading, (use(9000, 75), other), (host,))],
-        {ID: NodeContainer(ContainerName("team", "job-1", "main"), "u", Admitted(requests=True, allowance=5800))},
+        {ID: NodeContainer(ContainerName("team", "job-1", "main"), UID, Admitted(requests=True, allowance=5800))},
     )
     assert text == (
         "0 NVIDIA-A10 GPU-0: 9100 of 24576 MiB in use, 50 of them outside any container, busy 80 %\n"
@@ -211,7 +211,7 @@ def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -
     reading = CardReading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, None, (), errors=("nvmlX: Unknown Error",))
     other = use(None, None, "cd" * 32)
     host = ProcessUse(Process(11, 1, "Xorg", None), None, None)
-    known = {ID: NodeContainer(ContainerName("team", "job-1", "main"), "u", Admitted(requests=True, allowance=5800))}
+    known = {ID: NodeContainer(ContainerName("team", "job-1", "main"), UID, Admitted(requests=True, allowance=5800))}
     value = json.loads(use_report.write([CardUse(reading, (use(9000, 75), other), (host,))], known))
     schema = json.loads((Path(__file__).parents[2] / "docs/schemas/gpuuse.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -224,7 +224,7 @@ def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -
         "namespace": "team",
         "pod": "job-1",
         "container": "main",
-        "podUid": "u",
+        "podUid": UID,
         "containerId": ID,
         "pids": [7],
         "usedMiB": 9000,
