@@ -1444,28 +1444,6 @@ def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatc
     assert told == {"not rendered: the kustomizations include more than 50 objects; name fewer of them"}
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "rendered"),
-    [
-        ("bootstrap/apps.yaml", "repositories: []\n---\nreleases:\n- {name: x, chart: ../web}\n", True),
-        ("apps.yml", '"releases": [{name: x, chart: web}]\n', True),
-        ("apps.txt", "releases: [{name: x, chart: web}]\n", False),
-        ("values.yaml", "releases: [{name: x, charts: web}]\n", False),
-        ("object.yaml", "releases: [{name: x, chart: web}]\napiVersion: example.com/v1\nkind: Bundle\n", False),
-        ("nested.yaml", "app:\n  releases: [{name: x, chart: web}]\n", False),
-    ],
-)
-def test_a_helmfile_may_have_any_name(check: Check, program: Program, name: str, text: str, rendered: bool) -> None:
-    program(f"printf '%s' '{DOOR}'", "helm")
-    report = check({**WEB, name: text}, options=Options(cached=False))
-    assert [one.root for one in report.judged if one.name == "door"] == [f"release x of {name}" if rendered else "web"]
-
-
-def test_a_helmfile_of_any_name_with_charts_of_another_file_is_noted(check: Check) -> None:
-    files = {"apps.yaml": "bases: [base.yaml]\nreleases: [{name: x, inherit: [{template: t}]}]\n"}
-    assert any("apps.yaml (bases not followed)" in note for note in check({**WEB, **files}).notes)
-
-
 def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
     files = {
         "helmfile.d/a.yaml": "helmDefaults: {wait: true}\nreleases: [{name: x, chart: ../web, values: [{a: 2}]}]\n",
@@ -2306,47 +2284,6 @@ def test_a_chart_of_a_base_is_rendered_once_for_all_its_overlays(check: Check, p
 
 LINES = 'while read -r line || [ -n "$line" ]; do echo "$line"; done <{} >>"${{0%/*}}/asked"'
 """A command by which a pretended helm shows a file."""
-
-
-@pytest.mark.parametrize(
-    ("template", "forms"),
-    [
-        ("{{ if .Release.IsUpgrade }}", [" --is-upgrade"]),
-        ("{{ if not .Release.IsInstall }}", [" --is-upgrade"]),
-        ('{{ if (.Capabilities.APIVersions.Has "evil.example/v1/Door") }}', [" --api-versions=evil.example/v1/Door"]),
-        ('{{ if .Capabilities.APIVersions.Has "apps/v1" }}', []),
-        ("{{ .Release.Revision }}", []),
-        (
-            "{{ if and .Release.IsUpgrade (.Capabilities.APIVersions.Has `b.c`) }}",
-            [" --api-versions=b.c", " --is-upgrade", " --is-upgrade --api-versions=b.c"],
-        ),
-    ],
-)
-def test_a_chart_is_rendered_in_each_form_for_which_it_asks(
-    check: Check, program: Program, template: str, forms: list[str]
-) -> None:
-    both = f"case $* in *'{forms[-1] if forms else 'none'}'*) printf '%s' '{DOOR}';; *) printf '%s' '{POD}';; esac"
-    asked = program(both, "helm")
-    files = {**WEB, "web/templates/pod.yaml": template, "one.yaml": deploying_by("release", "interval", "1m")}
-    report = check(files, options=Options(cached=False))
-    lines = [line.removeprefix(f"{TEMPLATING} --namespace default") for line in asked.read_text().splitlines()]
-    assert sorted(lines) == sorted(f"{form} -- team chart" for form in ("", *forms))
-    own = [one.name for one in report.judged if one.root == "HelmRelease team"]
-    assert own == ["made", *(["door"] if forms else [])]
-
-
-def test_a_form_of_a_chart_that_fails_or_differs_in_labels_changes_nothing(check: Check, program: Program) -> None:
-    marked = POD.replace("name: made", "name: made, labels: {a: b}")
-    files = {**WEB, "web/templates/pod.yaml": "{{ .Release.IsUpgrade }}", "one.yaml": deploying_by("release", "x", "")}
-    program(f"case $* in *upgrade*) printf '%s' '{marked}';; *) printf '%s' '{POD}';; esac", "helm")
-    report = check(files, options=Options(cached=False))
-    assert [one.name for one in report.judged if one.root == "HelmRelease team"] == ["made"]
-    program(f"case $* in *upgrade*) echo 'Error: no password' >&2; exit 1;; esac; printf '%s' '{POD}'", "helm")
-    report = check(files, options=Options(cached=False))
-    assert [one.name for one in report.judged if one.root == "HelmRelease team"] == ["made"]
-    words = "not rendered as for an upgrade, or where the cluster serves more: no password"
-    assert any(words in note for note in report.notes)
-    assert report.unfollowed == 0
 
 
 def test_more_values_files_of_a_kustomization_count_after_its_own_values(check: Check, program: Program) -> None:

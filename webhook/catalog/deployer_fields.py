@@ -90,9 +90,9 @@ SET: Known = {
 """Fields of the spec of an ApplicationSet."""
 
 _WAYS = _all(
-    "wait waitForJobs timeout atomic cleanupOnFail force forceConflicts createNamespace verify kubeContext "
-    "recreatePods devel skipDeps cascade keyring disableValidation disableOpenAPIValidation insecureSkipTLSVerify "
-    "plainHttp takeOwnership tillerless"
+    "wait waitForJobs timeout atomic cleanupOnFail force createNamespace verify kubeContext recreatePods devel "
+    "skipDeps cascade keyring disableValidation disableOpenAPIValidation insecureSkipTLSVerify plainHttp takeOwnership "
+    "tillerless"
 )
 """Fields by which Helmfile installs a chart, and which change nothing in it."""
 

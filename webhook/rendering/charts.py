@@ -7,7 +7,6 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from threading import Lock
@@ -58,8 +57,7 @@ class Release:
     Values are texts of YAML, which helm reads itself; later ones override earlier ones. `settings` are the values that
     helm gets as arguments, in the form NAME=VALUE behind `--set` or `--set-string`; they override the others. With
     `places`, objects without a namespace get the release's; a kustomization does not do that. `crds` is whether the
-    objects below `crds` are created. `defaults` are written in place of the chart's own values, if there are any. With
-    `upgrade` it is rendered as for an upgrade, and `apis` are what the cluster serves besides Kubernetes' own.
+    objects below `crds` are created. `defaults` are written in place of the chart's own values, if there are any.
     """
 
     chart: str | Remote
@@ -71,8 +69,6 @@ class Release:
     places: bool = True
     crds: bool = True
     defaults: bytes = b""
-    upgrade: bool = False
-    apis: tuple[str, ...] = ()
 
 
 def written(values: Mapping[str, Any]) -> list[bytes]:
@@ -130,7 +126,7 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
                 found[os.path.relpath(path, folder)] = tree.data(path)
     if depth < _DEEPEST:
         own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
-        enough, has, urls = len(own) == len([*_dependencies(tree, folder)]), {*own.values()}, dict[str, str]()
+        enough, has, urls = len(own) >= len([*_dependencies(tree, folder)]), {*own.values()}, dict[str, str]()
         for name, url in _local(tree, folder):
             if urls.setdefault(name, url) != url:
                 raise Unseen(f"{folder} has the dependency {shown(name, quotes=False)} at several addresses")
@@ -287,34 +283,6 @@ def missing(tree: Tree, folder: str) -> bool:
     return any(not any(each == name or each.startswith(f"{name}-") for each in have) for name in wanted if name)
 
 
-def variants(tree: Tree, release: Release) -> list[Release]:
-    """Return a release of a chart in the repository in the other forms for which its templates ask.
-
-    They are those of an upgrade, and of a cluster that serves the APIs which they name, apart and together.
-    """
-    try:
-        staged = _staged(tree, release.chart) if isinstance(release.chart, str) else {}
-    except Unseen:
-        return []
-    texts = [data for path, data in staged.items() if "templates/" in path]
-    apis = {name.decode() for data in texts for name in _SERVED.findall(data)}
-    served = [tuple(sorted(apis)[:_MOST_APIS])] if apis else []
-    forms = [(False, each) for each in served]
-    if any(map(_UPGRADED.search, texts)):
-        forms += [(True, each) for each in ((), *served)]
-    return [replace(release, upgrade=upgrade, apis=each) for upgrade, each in forms]
-
-
-_UPGRADED = re.compile(rb"\.Release\.(?:IsUpgrade|IsInstall)\b")
-"""A question of a template whether its release is an upgrade."""
-
-_SERVED = re.compile(rb"APIVersions\.Has[ \t(]+[\"`](\w[\w-]{,60}\.[\w./-]{1,200})[\"`]")
-"""A question of a template whether the cluster serves an API that Kubernetes itself does not have."""
-
-_MOST_APIS = 100
-"""Maximum APIs for which the templates of a chart may ask."""
-
-
 class Downloads:
     """Downloads each chart once for all of its releases. helm itself would download it for each."""
 
@@ -352,7 +320,6 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     options = [_NO_SCHEMAS, "--namespace", release.namespace or "default"]
     if version:
         options += ["--kube-version", version]
-    options += [*(["--is-upgrade"] if release.upgrade else ()), *(f"--api-versions={each}" for each in release.apis)]
     if isinstance(release.chart, Remote):
         if not _CHART_NAME.fullmatch(release.chart.name):
             raise programs.Failed(f"{shown(release.chart.name)} is no name of a chart")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, string
 from webhook.documents import files
-from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.model import Problem, immutable
 from webhook.telemetry.progress import Tell, quietly
@@ -119,35 +118,7 @@ def is_root(name: str) -> bool:
 
 
 def is_helmfile(name: str) -> bool:
-    """Whether the name of a file is one of a list of releases of charts."""
+    """Whether a file lists releases of charts."""
     if os.path.basename(name) in HELMFILES:
         return True
     return "helmfile.d" in name and PurePath(name).parent.name == "helmfile.d" and name.endswith((".yaml", ".yml"))
-
-
-def deploys(name: str) -> bool:
-    """Whether a file may hold objects of Flux or Argo CD, or lists releases of charts, whatever its name."""
-    try:
-        return bool(_MARKS.search(data := files.contents(name))) or lists_releases(name, data)
-    except (OSError, files.Unfit):
-        return False
-
-
-def lists_releases(name: str, data: bytes | None = None) -> bool:
-    """Whether a file has a list of releases of charts, and no object: `helmfile -f FILE` reads a file of any name."""
-    try:
-        data = files.contents(name) if data is None else data
-    except (OSError, files.Unfit):
-        return False
-    if not (b"releases" in data and name.endswith((".yaml", ".yml")) and _RELEASES.search(data)):
-        return False
-    values = [mapping(each.value) for each in files.read(name) if isinstance(each, Document)]
-    found = [(each, one) for each in values if "kind" not in each for one in mappings(each.get("releases"))]
-    return any("chart" in one or not _OF_HELMFILE.isdisjoint(each) for each, one in found)
-
-
-_RELEASES = re.compile(rb"^[\"']?releases[\"']?[ \t]*:", re.MULTILINE)
-"""The key of the releases in a helmfile."""
-
-_OF_HELMFILE = frozenset(("bases", "helmDefaults", "helmfiles", "repositories", "environments"))
-"""Keys of a helmfile, whose releases may have their charts from another file."""

@@ -1,6 +1,5 @@
 """Renders the roots (kustomizations, charts) among the files of a run, by kustomize and helm or from the files only."""
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,10 +23,9 @@ from webhook.rendering.model import (
     Options,
     Output,
     Rendering,
-    deploys,
+    deployers,
     is_helmfile,
     is_root,
-    lists_releases,
 )
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
@@ -45,7 +43,7 @@ def render(names: Sequence[str], options: Options, *, given: frozenset[str] = fr
         names = [name for name in files.find(map(os.path.relpath, sorted(around))) if isinstance(name, str)]
         given = frozenset()
     some = [name for name in names if name != "-" and name not in given]
-    if not any(map(is_root, names)) and not any(map(deploys, some)):
+    if not any(map(is_root, names)) and not deployers(some):
         return result
     trees, roots = defaultdict[str, list[str]](list), dict[str, str]()
     for name in names:
@@ -94,7 +92,7 @@ class _Run:
     def render(self) -> None:
         """Render everything, and note the parts that could not be rendered."""
         planner, chart_folders = self._planner, self._planner.chart_folders
-        helmfiles = [name for name in self._names if is_helmfile(name) or lists_releases(name)]
+        helmfiles = [name for name in self._names if is_helmfile(name)]
         kustomizations, unread = planner.kustomizations, planner.unread
         self._result.problems.extend(Problem(name, 0, f"not rendered: {reason}") for name, reason in unread.items())
         self._result.files.update(unread)
@@ -256,27 +254,13 @@ class _Run:
         used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
         own = [folder for folder in folders if folder not in used and programs.helm()]
         alone = [(Release(folder, folder, namespace=self._options.namespace), None) for folder in own]
-        known, varied = dict[Release, set[str]](), list[Installed]()
         for release, item, items in self._rendered([*releases, *alone]):
             if item is not None:
                 self._result.installed.add((item.document.file, item.line()))
             self._result.outputs.append(Output(release.root, items))
-            if others := charts.variants(self._tree, release):
-                seen = {_judged(each.value) for each in items}
-                known.update(dict.fromkeys(others, seen))
-                varied += ((each, item) for each in others)
-        for release, _, items in self._rendered(varied, varied=True):
-            unlike = [each for each in items if _judged(each.value) not in known[release]]
-            known[release].update(_judged(each.value) for each in unlike)
-            self._result.outputs.append(Output(release.root, unlike))
 
-    def _rendered(
-        self, releases: Iterable[Installed], *, varied: bool = False
-    ) -> Iterator[tuple[Release, Item | None, list[Item]]]:
-        """Yield releases with the objects of their charts, and note those that are not rendered.
-
-        If they are `varied`, they were rendered in another form before.
-        """
+    def _rendered(self, releases: Iterable[Installed]) -> Iterator[tuple[Release, Item | None, list[Item]]]:
+        """Yield releases with the objects of their charts, and note those that are not rendered."""
         wanted = list[Installed]()
         for release, item in releases:
             if isinstance(release.chart, Remote) and not self._options.fetch:
@@ -290,15 +274,15 @@ class _Run:
         for (release, item), data in zip(
             wanted, self._each(wanted, lambda each: self._template(each[0]), "helm"), strict=True
         ):
-            if isinstance(data, str) and release.chart in self._given and not varied:
+            if isinstance(data, str) and release.chart in self._given:
                 self._result.problems.append(Problem(str(release.chart), 0, f"the chart is not rendered: {data}"))
                 continue
             if isinstance(data, str):
                 failures.setdefault(data, []).append(release.root)
-                if item is not None and data != _NOT_VENDORED and programs.helm() and not varied:
+                if item is not None and data != _NOT_VENDORED and programs.helm():
                     self._result.unfollowed.append(release.root)
                 continue
-            if isinstance(release.chart, str) and not varied and (name := charts.unread(self._tree, release.chart)):
+            if isinstance(release.chart, str) and (name := charts.unread(self._tree, release.chart)):
                 self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
             items, wrong = charts.items(self._tree, data, release)
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
@@ -309,8 +293,7 @@ class _Run:
                 items = [_at_release(each, item) for each in items]
             yield release, item, items
         for reason, roots in failures.items():
-            form = " as for an upgrade, or where the cluster serves more" if varied else ""
-            self._result.notes.append(f"{_charts(roots)} not rendered{form}: {reason}")
+            self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
 
     def _template(self, release: Release) -> bytes | str:
         try:
@@ -358,17 +341,6 @@ MAX_MADE = 512 * 2**20
 
 _WORKERS = 16
 """Maximum number of programs that run at a time."""
-
-
-def _judged(value: Any) -> str:
-    """Return an object as a text, without its labels and annotations, which may differ with each rendering."""
-    return json.dumps(_bare(value), sort_keys=True)
-
-
-def _bare(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _bare(each) for key, each in value.items() if key not in ("labels", "annotations")}
-    return [_bare(each) for each in value] if isinstance(value, list) else value
 
 
 def _charts(roots: Sequence[str]) -> str:
