@@ -90,14 +90,27 @@ RUNTIME_ANNOTATIONS = Names(
         # runc libcontainer/specconv, crun src/libcrun/cgroup-systemd.c: properties of the container's unit of systemd,
         # such as its slice and its processes (CVE-2024-3154)
         "org.systemd.property.*",
+        # runsc/specutils/specutils.go: with `--allow-flag-override` a flag may be a file of the node (`debug-log`). The
+        # others are files of the node, and a cgroup in place of the pod's (runsc/container/container.go)
+        "dev.gvisor.flag.*",
+        "dev.gvisor.spec.cgroup-parent",
+        "dev.gvisor.spec.rootfs.source",
+        "dev.gvisor.tar.rootfs.upper*",
+        # oci-seccomp-bpf-hook: `of:FILE` is a file of the node, which the hook writes; CRI-O adds a container's name
+        "io.containers.trace-syscall",
+        "io.containers.trace-syscall/*",
     ),
-    other_than=("run.oci.handler",),  # the choice between crun's own ways to run WebAssembly and virtual machines
+    other_than=(
+        "run.oci.handler",  # the choice between crun's own ways to run WebAssembly and virtual machines
+        "dev.gvisor.flag.qdisc*",  # the bandwidth of a pod
+    ),
 )
 """Annotations by which an OCI runtime, which runs as root, acts on its node.
 
 CRI-O passes them on where `allowed_annotations` has their prefix, and has no smaller choice than `run.oci.` as a whole
 ((cri-o pkg/annotations/v2). It passes on all of Kata's. containerd passes on what matches `pod_annotations`, and
-kata-deploy writes `io.katacontainers.*` there.
+kata-deploy writes `io.katacontainers.*` there. gVisor's guide for containerd writes `dev.gvisor.*` there. GKE's own
+admission adds `dev.gvisor.spec.mount.*` and `dev.gvisor.internal.*`, which name no files.
 """
 
 

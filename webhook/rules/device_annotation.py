@@ -14,9 +14,12 @@ becomes root on the node:
   gets the node's root (CVE-2026-44210).
 - crun appends the output of hooks to the file of the node that `run.oci.hooks.stderr` names.
 - `org.systemd.property.` sets properties of the container's unit, such as its slice.
+- gVisor takes its flags from `dev.gvisor.flag.` if it has `--allow-flag-override`, and the root of a container, or
+  the cgroup of a pod, from `dev.gvisor.spec.` and `dev.gvisor.tar.`.
+- The hook that traces system calls writes the file of the node that `io.containers.trace-syscall` names.
 
 They are refused in pods that request a GPU, and in pods that nothing keeps off GPU nodes (the policy's guard).
-`run.oci.handler` passes, and so does the size of Kata's virtual machine.
+`run.oci.handler` passes, and so do the size of Kata's virtual machine, and gVisor's `dev.gvisor.spec.mount.`.
 
 Way out: remove the annotation, and request GPUs in `resources.limits`. CRI-O's annotation may name devices that lead
 to no GPU, such as /dev/fuse.
