@@ -53,6 +53,7 @@ adds_devices = re.compile(rf"(?:{_WHOLE})(?:/|\Z)|{'|'.join(map(re.escape, DOTTE
 
 _OF_KATA = (
     "config_path",
+    "config.runtime.sandbox_bind_mounts",
     "pkg.oci.bundle_path",
     *(
         f"config.hypervisor.{name}"
@@ -66,8 +67,10 @@ _OF_KATA = (
             "initrd",
             "jailer_path",
             "kernel",
+            "machine_accelerators",
             "path",
             "pflashes",
+            "prefetch_files.list",
             "vhost_user_store_path",
             "virtio_fs_daemon",
             "virtio_fs_extra_args",
@@ -78,7 +81,9 @@ _OF_KATA = (
 
 Kata before 4.0 takes the path of its configuration from the pod (kata-containers src/runtime/pkg/containerd-shim-v2
 create.go), and before 3.31 `virtio_fs_extra_args`, by default: with `-o source=/` the pod has the node's files
-(CVE-2026-44210). Its configuration has to allow the others (docs/how-to/how-to-set-sandbox-config-kata.md).
+(CVE-2026-44210). Before 4.0 its runtime in Rust puts the folders of the node that `sandbox_bind_mounts` names into the
+virtual machine, whatever its configuration allows (src/libs/kata-types/src/annotations/mod.rs). Its configuration has
+to allow the others (docs/how-to/how-to-set-sandbox-config-kata.md).
 """
 
 RUNTIME_ANNOTATIONS = Names(
