@@ -185,7 +185,7 @@ def _annotation(draw: st.DrawFn, pod: Object) -> None:
 
 
 def _security(draw: st.DrawFn, pod: Object) -> None:
-    names = st.sampled_from(("CAP_SYS_ADMIN", "sys_admin", "NET_ADMIN", "ALL", "IPC_LOCK"))
+    names = st.sampled_from(("CAP_SYS_ADMIN", "sys_admin", "SYS_ADM\u0131N", "NET_ADMIN", "ALL", "IPC_LOCK"))
     _container(draw, pod)["securityContext"] = draw(
         st.one_of(st.just({"privileged": True}), st.builds(lambda name: {"capabilities": {"add": [name]}}, names))
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from webhook.catalog.capabilities import CAPABILITIES, capability
 from webhook.cel.clauses import ANY_POD, Clause
-from webhook.cel.write import array
+from webhook.cel.write import array, text
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
@@ -43,12 +43,14 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def fallback(_: Policy) -> Iterator[Clause]:
-    """Exact for pods that certainly may see a GPU. The fallback reads only capabilities in ASCII letters."""
+    """Exact for pods that certainly may see a GPU."""
+    # the letters whose upper case is ASCII's: runtimes take it (containerd, Go's strings.ToUpper)
+    others = "".join(f".replace({text(letter)}, {text(letter.upper())})" for letter in "\u0131\u017f")
     names = array(sorted((*CAPABILITIES, *(f"CAP_{name}" for name in CAPABILITIES))))
     one = (
         "c.?securityContext.?privileged.orValue(false)"
         " || c.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
-        f" || c.?securityContext.?capabilities.?add.orValue([]).exists(name, name.upperAscii() in {names})"
+        f" || c.?securityContext.?capabilities.?add.orValue([]).exists(name, name{others}.upperAscii() in {names})"
     )
     of_pod = "variables.whole && object.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
     yield Clause(
