@@ -592,7 +592,7 @@ def test_an_unreadable_kind_is_reported_and_the_rest_is_compared(
     busy: Server, kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     busy.answers["/apis/apps/v1/deployments"] = [403]
-    beyond = item("beyond", spec={**asking(8), "priority": 2**70})
+    beyond = item("beyond", spec={**asking(8), "deep": json.loads("[" * 300 + "]" * 300)})
     busy.answers["/api/v1/pods"] = [page(item("bare", spec=asking(8)), beyond)]
     status, changed, said = compared(kubeconfig, less, capsys)
     assert (status, [*changed]) == (2, ["Pod/bare"])
@@ -628,3 +628,11 @@ def test_files_are_compared_with_the_facts_of_a_cluster(
     assert said["results"][0]["namespace"] == "vision"
     assert "/api/v1/nodes" in {path for _, path, _ in busy.asked}
     assert "/apis" not in {path for _, path, _ in busy.asked}
+
+
+@pytest.mark.parametrize("raw", [b"[" * 5_000 + b"]" * 5_000, b'"\xff"', rb'"\ud800"'], ids=["levels", "bytes", "half"])
+def test_raw_json_of_one_tenant_ends_no_list(server: Server, api: client.Api, raw: bytes) -> None:
+    made = page(item("a", parameters="raw"), item("b"))
+    server.answers["/api/v1/pods"] = [json.dumps(made).encode().replace(b'"raw"', raw)]
+    (found,) = listing.pages(api, PODS)
+    assert [each["metadata"]["name"] for each in found] == ["a", "b"]

@@ -637,3 +637,28 @@ def test_claims_of_one_template_share_what_is_read_of_them() -> None:
     assert other is not None
     assert one.value is other.value
     assert one.key != other.key
+
+
+DEEP = b'{"f:a":' * 1_100 + b"{}" + b"}" * 1_100
+
+
+@pytest.mark.parametrize("raw", [DEEP, b'"\xff"', rb'"\ud800"'], ids=["levels", "bytes", "half a surrogate"])
+def test_raw_json_of_one_tenant_hides_no_object_of_others(
+    server: Server, follow: Callable[[], Cluster], logged: list[Any], raw: bytes
+) -> None:
+    """An API server passes on managed fields and parameters as they were written, in lists and in events."""
+
+    def text(value: object) -> bytes:
+        return json.dumps(value).encode().replace(b'"raw"', raw)
+
+    def made(name: str, version: int) -> dict[str, Any]:
+        known = item(name, version, x="1")
+        known["metadata"]["managedFields"] = [{"fieldsV1": "raw"}]
+        return known
+
+    page = {"metadata": {"resourceVersion": "9"}, "items": [made("a", 1), item("b", 2)]}
+    server.lists[NAMESPACES] = [(text(page),)]
+    server.watches[NAMESPACES] = [[text(event("ADDED", made("c", 11))) + b"\n", event("ADDED", item("d", 12))]]
+    facts = until(follow(), lambda facts: "d" in facts.namespaces)
+    assert [labels(facts, name) for name in "abcd"] == [{"x": "1"}, {}, {"x": "1"}, {}]
+    assert not [line for line in logged if line.get("kind") == "Namespace" and "Decode" in line["error"]]

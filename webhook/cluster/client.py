@@ -17,6 +17,7 @@ import urllib3
 from kubernetes import client, config
 
 from webhook.cluster import responses
+from webhook.cluster.decoding import decoded
 from webhook.cluster.page_size import PageSize
 from webhook.telemetry import release
 
@@ -178,7 +179,7 @@ def page(api: Api, path: str, query: Mapping[str, Any], size: PageSize) -> Any:
 
 def _decoded(response: urllib3.BaseHTTPResponse, data: bytes) -> Any:
     try:
-        answer = json.loads(data)
+        answer = decoded(data)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-import orjson
 from kubernetes import client
 
 from webhook.api.resources import Resource
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, send, server
+from webhook.cluster.decoding import decoded
 from webhook.cluster.page_size import PageSize
 from webhook.facts import kinds
 from webhook.facts.kind import Fact, Reach
@@ -340,7 +340,7 @@ class Cluster:
         while data is None:
             with self._get(resource, **{"limit": size.now, "continue": token}) as response:
                 data = size.read(response.read)
-        page = orjson.loads(data)
+        page = decoded(data)
         for item in page["items"]:
             if one := self._of(resource, item):
                 known[_name(item)] = one
@@ -364,7 +364,7 @@ class Cluster:
         options = {"allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS, "resourceVersion": version}
         with self._get(resource, watch="true", **options) as response:
             for line in response:
-                event = json.loads(line)
+                event = decoded(line)
                 item = event["object"]
                 if event["type"] == "ERROR":
                     raise client.ApiException(status=item.get("code"), reason=item.get("reason"))

@@ -1,0 +1,57 @@
+"""JSON that an API server passes on as a tenant wrote it: no decoder reads it, and it is next to the objects of others.
+
+kube-apiserver 1.37 stored each of these in a claim's `parameters`, and those with a byte or levels in `fieldsV1`.
+"""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.cluster.decoding import DEEPEST, decoded
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+)
+RAW = {
+    "a byte that is no UTF-8": (b'"\xff"', "\ufffd"),
+    "half a surrogate": (rb'"\ud800"', "\ufffd"),
+    "the other half": (rb'"\uDFFFx"', "\ufffdx"),
+    "half a surrogate before a whole one": (rb'"\ud83d\ud83d\ude00"', "\ufffd\U0001f600"),
+}
+
+
+@pytest.mark.parametrize(("raw", "read"), RAW.values(), ids=RAW.keys())
+@given(value=JSON)
+def test_what_cannot_be_decoded_changes_nothing_next_to_it(raw: bytes, read: str, value: object) -> None:
+    for ascii_only in (False, True):
+        near = json.dumps(value, ensure_ascii=ascii_only).encode()
+        assert decoded(b'{"a":%s,"b":%s,"c":%s}' % (near, raw, near)) == {"a": value, "b": read, "c": value}
+
+
+@pytest.mark.parametrize(("begin", "end"), [(b"[", b"]"), (b'{"f:a":', b"}")])
+@given(value=JSON)
+def test_levels_that_no_decoder_reads_are_null(begin: bytes, end: bytes, value: object) -> None:
+    near = json.dumps(value).encode()
+    for levels in (1_100, 9_999):
+        read = decoded(b'{"a":%s,"b":%s,"c":%s}' % (near, begin * levels + b"{}" + end * levels, near))
+        assert (read["a"], read["c"]) == (value, value)
+        deep, count = read["b"], 0
+        while deep is not None:
+            deep, count = deep[0] if isinstance(deep, list) else deep["f:a"], count + 1
+        assert count == DEEPEST - 1
+
+
+@pytest.mark.parametrize("levels", [1, 30, 900])
+def test_levels_that_a_decoder_reads_are_kept(levels: int) -> None:
+    assert str(decoded(b"[" * levels + b"]" * levels)) == "[" * levels + "]" * levels
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff", b'{"a":"\xff"', b"[" * 2_000, b"]" * 2_000, b'"' + b"[" * 9, b"[]]"]
+)
+def test_what_is_no_json_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"line 1|empty"):
+        decoded(text)
