@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.objects import Object
 from tests.support.policies import policy_of
 from webhook.api.devices import device_requests
+from webhook.facts import kinds
 from webhook.facts.kinds import read
 from webhook.facts.kinds.resource_claim import MAX_ALIKE, MAX_NAME, MAX_REQUESTS, ClaimedRequest
 from webhook.facts.snapshot import Facts
@@ -101,6 +102,33 @@ def test_what_is_kept_of_a_claim_says_the_same_to_rules(devices: Object) -> None
     assert counted(kept, POLICY) == counted(whole, POLICY)
     assert list(dict.fromkeys(one.device_class for one in kept)) == list(dict.fromkeys(w.device_class for w in whole))
     assert smallest(kept) == smallest(whole)
+
+
+@given(DEVICES)
+def test_an_audit_and_a_file_in_git_know_of_a_claim_what_the_webhook_knows(devices: Object) -> None:
+    for kind, spec in (("ResourceClaim", {"devices": devices}), ("ResourceClaimTemplate", template(devices)["spec"])):
+        item = {**template(devices), "kind": kind, "spec": spec}
+        small = kinds.kept(item)
+        assert small is not None
+        assert read(small) == read(item)
+        assert kinds.kept(small) == small
+
+
+def test_an_audit_keeps_nothing_of_a_claim_that_a_tenant_may_make_large() -> None:
+    """40 templates with 1.4 MB of labels took the 512 MiB of an audit, and selectors take as much."""
+    one = asking(CLASSES[0], count=2, capacity={"requests": {"memory": "4Gi", **{f"c{i}": "1" for i in range(9_000)}}})
+    one["selectors"] = [{"cel": {"expression": f"device.driver == '{'x' * 9_000}'"}}] * 32
+    one["tolerations"] = [{"operator": "Exists"}] * 16
+    one["derivedAttributes"] = [{"name": "a", "expression": "x" * 9_000}]
+    config = [{"opaque": {"driver": "gpu.example.com", "parameters": {"text": "x" * 9_000}}}]
+    item = template(
+        {"requests": [{"name": "r", "exactly": one}, {"name": "s", "firstAvailable": [one]}], "config": config}
+    )
+    item["spec"]["metadata"] = {"labels": {f"label-{i}": "" for i in range(9_000)}}
+    small = kinds.kept(item)
+    assert len(json.dumps(small)) < 1_000 < 300_000 < len(json.dumps(item))
+    assert small is not None
+    assert read(small) == read(item)
 
 
 def smallest(requests: Any) -> dict[str, int]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from webhook.api.devices import CLAIM, DEVICES, GROUP, TEMPLATE, DeviceRequest, device_requests
+from webhook.api.devices import CLAIM, DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest, device_requests
 from webhook.api.lenient import mapping
 from webhook.api.resources import Resource
-from webhook.facts import parts
 from webhook.facts.kind import Fact, Part, Reach, Table
 from webhook.model import Malformed, Object
 
@@ -52,8 +51,37 @@ def read(item: Object, namespace: str, name: str) -> Fact:
 
 
 def kept(item: Object) -> Part:
-    """Keep the spec without the configuration of drivers."""
-    return {"spec": parts.without_config(mapping(item.get("spec")))}
+    """Keep what `read` reads of the spec. Selectors and a template's labels can have a megabyte in every claim."""
+    whole: Any = mapping(item.get("spec"))
+    if item.get("kind") == TEMPLATE:
+        return {"spec": {"spec": _devices_of(mapping(whole.get("spec")))} if "spec" in whole else {}}
+    return {"spec": _devices_of(whole)}
+
+
+def _devices_of(spec: Object) -> Object:
+    devices = spec.get("devices")
+    if not isinstance(devices, dict):
+        return {"devices": devices} if "devices" in spec else {}
+    return {"devices": {key: _part(key, devices[key]) for key in ("requests", "constraints") if key in devices}}
+
+
+_UNREAD = frozenset(("selectors", "tolerations"))
+
+_INNER = frozenset(("requests", "exactly", "firstAvailable"))
+
+
+def _part(key: str, value: Any) -> Any:
+    """Return the part of a field of a claim that facts need: requests without selectors, and memory of capacities."""
+    if isinstance(value, list):
+        return [_part(key, each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if key == "capacity":
+        sizes = mapping(value.get("requests"))
+        return {"requests": {name: size for name, size in sizes.items() if name.rpartition("/")[2] == MEMORY}}
+    if key == "derivedAttributes":
+        return {"name": value.get("name")}
+    return {name: _part(name, each) for name, each in value.items() if name not in _UNREAD} if key in _INNER else value
 
 
 def _claimed(kind: str, item: Object) -> tuple[ClaimedRequest, ...] | None:
