@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from webhook.agent.observe import pods
 from webhook.agent.observe.pods import ContainerName
@@ -15,9 +16,11 @@ from webhook.api.lenient import mapping, string
 from webhook.api.pods import POD
 from webhook.api.resources import Resource
 from webhook.cluster.client import Api
+from webhook.cluster.decoding import decoded
 from webhook.cluster.listing import LIVING
 from webhook.cluster.watch import Cluster
 from webhook.facts.kinds import kept
+from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.memory.admitted import UNKNOWN, Admitted, admitted, widest
 from webhook.memory.budget import PRODUCT, card_of
@@ -48,36 +51,38 @@ def read(node: str) -> tuple[Resource, ...]:
     )
 
 
+class PodSums(NamedTuple):
+    """What was computed from a pod, and `of` what: its version, its node, and the labels of its namespace."""
+
+    of: tuple[str, Node, Mapping[str, str] | None]
+    admitted: Mapping[str, Admitted]
+    held: PodSlices
+
+
 def trimmed(item: Object) -> Object | None:
     """Return the part of an object that the agent needs: a pod's names, spec and container ids, or a node's labels.
 
-    The spec is packed, because a tenant's spec of 3 MB would take 60 MB, and the agent has 256.
+    All of a pod that a tenant writes is packed: a spec of 3 MB would take 60 MB, 1.4 MB of labels take 14, and the
+    agent has 256.
     """
     metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
     if group_kind(item) != POD:
         return _trimmed_node(item, kept(item))
-    keys = (
-        "namespace",
-        "name",
-        "uid",
-        "resourceVersion",
-        "labels",
-        "annotations",
-        "deletionTimestamp",
-        "ownerReferences",
-    )
+    own = {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
+    keys = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in keys if key in metadata},
-        "packed": zlib.compress(json.dumps(item.get("spec")).encode(), 1),
-        "status": {key: status[key] for key in (*pods.STATUSES, "phase") if key in status},
+        "packed": zlib.compress(json.dumps({"metadata": own, "spec": item.get("spec")}).encode(), 1),
+        "status": {"phase": status.get("phase"), **pods.statuses(status)},
     }
 
 
 def whole(pod: Object) -> Object:
-    """Return a trimmed pod with its spec."""
-    return {**pod, "spec": json.loads(zlib.decompress(pod["packed"]))}
+    """Return a trimmed pod with its spec and all of its metadata."""
+    packed = decoded(zlib.decompress(pod["packed"]))
+    return {**pod, "metadata": {**pod["metadata"], **packed["metadata"]}, "spec": packed["spec"]}
 
 
 def _trimmed_node(item: Object, part: Object | None) -> Object | None:
@@ -118,8 +123,7 @@ class NodeWatch:
     def __init__(self, name: str, api: Api, policy: Policy, log: Log, logs: Path = LOGS) -> None:
         self.name, self._policy, self._logs = name, policy, logs
         self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
-        self._admitted: dict[str, tuple[str, Facts, Mapping[str, Admitted]]] = {}
-        self._held: dict[str, tuple[str, Facts, PodSlices]] = {}
+        self._sums: dict[str, PodSums] = {}
 
     def start(self) -> None:
         """Start the watches."""
@@ -132,7 +136,7 @@ class NodeWatch:
     def use(self, policy: Policy) -> None:
         """Follow another policy from now on."""
         self._policy = policy
-        self._admitted, self._held = {}, {}
+        self._sums = {}
 
     def settled(self, seconds: float) -> bool:
         """Wait until every resource has been listed once, for at most so many seconds. Returns whether all have."""
@@ -196,19 +200,13 @@ class NodeWatch:
         card = card_of(node) if node else None
         if facts is None or node is None or pool is None or (pool.shared and card is None):
             return NodeSlices()
-        latest: dict[str, tuple[str, Facts, PodSlices]] = {}
-        for pod in self._cluster.objects("Pod"):
-            version, key = str(mapping(pod.get("metadata")).get("resourceVersion")), pods.uid(pod)
-            before = self._held.get(key)
-            known = before[2] if before and before[:2] == (version, facts) else held_by(whole(pod), self._policy, facts)
-            latest[key] = version, facts, known
-        self._held = latest
+        held = [self._sums_of(pod, facts, node).held for pod in self._cluster.objects("Pod")]
         return NodeSlices(
             card.replicas if pool.shared and card else 1,
             pool.name,
             node.labels.get(PRODUCT, ""),
-            tuple(each for _, _, known in latest.values() for each in known.held),
-            self._cluster.age() < SILENT and all(known.complete for _, _, known in latest.values()),
+            tuple(each for known in held for each in known.held),
+            self._cluster.age() < SILENT and all(known.complete for known in held),
         )
 
     def _pool(self) -> Pool | None:
@@ -241,7 +239,7 @@ class NodeWatch:
         known = self._cluster.objects("Pod")
         own = {uid: (pod, widest(self._admitted_of(pod).values())) for uid, pod in pods.running(known).items()}
         here = {*map(pods.uid, known)}
-        self._admitted = {uid: each for uid, each in self._admitted.items() if uid in here}
+        self._sums = {uid: each for uid, each in self._sums.items() if uid in here}
         return {
             uid: NodeContainer(pods.named(pod, pods.UNNAMED), uid, most)
             for uid, (pod, most) in own.items()
@@ -252,12 +250,18 @@ class NodeWatch:
         """Return what the containers of a pod were admitted with, by name; nothing while the node is not known."""
         facts = self._cluster.facts()
         node = facts.named.get(self.name) if facts else None
-        if facts is None or node is None:
-            return {}
-        version, uid = str(mapping(pod.get("metadata")).get("resourceVersion")), pods.uid(pod)
-        before = self._admitted.get(uid)
-        now = (
-            before[2] if before and before[:2] == (version, facts) else admitted(whole(pod), self._policy, facts, node)
-        )
-        self._admitted[uid] = version, facts, now
-        return now
+        return {} if facts is None or node is None else self._sums_of(pod, facts, node).admitted
+
+    def _sums_of(self, pod: Object, facts: Facts, node: Node) -> PodSums:
+        """Return what is computed from a pod, again only if something that was read for it has changed.
+
+        Unpacking a pod takes up to 0.2 s, and any change of a namespace makes a new snapshot.
+        """
+        metadata, uid = mapping(pod.get("metadata")), pods.uid(pod)
+        of = str(metadata.get("resourceVersion")), node, facts.namespaces.get(string(metadata.get("namespace")))
+        sums = self._sums.get(uid)
+        if sums is None or sums.of != of:
+            item = whole(pod)
+            sums = PodSums(of, admitted(item, self._policy, facts, node), held_by(item, self._policy, facts))
+            self._sums[uid] = sums
+        return sums

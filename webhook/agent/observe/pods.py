@@ -70,6 +70,22 @@ def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[ContainerName, Objec
     return {container: (name, pod) for pod in pods for container, name, ended in _statuses(pod) if not ended}
 
 
+def statuses(status: Object) -> Object:
+    """Return the parts of a pod's status that are read here: the names, ids and states of its started containers."""
+    return {
+        kind: [
+            {
+                "name": each.get("name"),
+                "containerID": each["containerID"],
+                "state": dict.fromkeys(mapping(each.get("state"))),
+            }
+            for each in mappings(status.get(kind))
+            if each.get("containerID")
+        ]
+        for kind in STATUSES
+    }
+
+
 def _statuses(pod: Object) -> Iterator[tuple[str, ContainerName, bool]]:
     """Yield the id and the name of each container in a pod's status, and whether it has ended."""
     status = mapping(pod.get("status"))
