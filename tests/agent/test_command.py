@@ -219,7 +219,7 @@ LARGE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("place", LARGE)
-def test_a_pod_of_a_tenant_is_kept_small_whatever_it_has_and_ended_ones_are_not_read(place: str) -> None:
+def test_a_pod_of_a_tenant_is_kept_small_whatever_its_spec_and_ended_ones_are_not_read(place: str) -> None:
     """A spec of 3 MB of small maps would take 60 MB, 1.4 MB of labels 14, and the agent has 256 for all of its node."""
     (pods, *_) = watched.read("n")
     assert (pods.fields, pods.namespaced) == (f"spec.nodeName=n,{LIVING}", True)
