@@ -54,7 +54,8 @@ def home(root: str, urls: Iterable[str], own: str) -> str:
 
 def is_namesake(url: str, own: str, path: str) -> bool:
     """Whether an address belongs to another repository of the same name, which has another owner than `path`."""
-    return bool(url and path) and not _OPEN.search(url) and name_of(url) == own and path_of(url) != path
+    other = path_of(url)
+    return bool(url and path) and name_of(url) == own and other != path and not _OPEN.search(other)
 
 
 _OPEN = re.compile(r"\{\{|\$\{")
