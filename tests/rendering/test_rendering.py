@@ -590,6 +590,9 @@ def test_a_dependency_at_two_addresses_is_not_rendered(check: Check) -> None:
     assert "charts/lib/Chart.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")
 
 
+LOCAL = "name: web\ndependencies: [{name: lib, repository: 'file://../lib'}]\n"
+
+
 @pytest.mark.parametrize(
     ("patterns", "left_out"),
     [
@@ -599,6 +602,8 @@ def test_a_dependency_at_two_addresses_is_not_rendered(check: Check) -> None:
         ("x/", {"templates/x/_b.tpl"}),
         ("templates/*.tpl\n/values.*", {"templates/_a.tpl", "values.yaml"}),
         ("/_a.tpl\n_a.tpl/\n*/_b.tpl", set()),
+        ("nothing\u2028templates/_a.tpl\vvalues.yaml", set()),
+        ("nothing\r\nvalues.yaml\r\n", {"values.yaml"}),
         ("# .gitignore\n.git/\n*.swp\n.idea/\n*.tmproj\n*~\n", set()),
         ("", set()),
     ],
@@ -610,6 +615,32 @@ def test_a_dependency_is_read_with_its_own_patterns(check: Check, patterns: str,
     check({**lib, "web/Chart.yaml": LOCAL, "web/.helmignore": "templates/"})
     staged = charts._staged(tree.Tree(str(Path.cwd())), "web")
     assert {name for name in names if f"charts/lib/{name}" not in staged} == left_out
+
+
+@pytest.mark.parametrize(("text", "staged"), [(LOCAL, True), (f"name: web\n---\n{LOCAL}", False)])
+def test_a_chart_has_the_dependencies_of_the_first_document(check: Check, text: str, staged: bool) -> None:
+    check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": text})
+    assert ("charts/lib/Chart.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")) == staged
+
+
+@pytest.mark.parametrize(("text", "library"), [("type: library\n", True), ("name: a\n---\ntype: library\n", False)])
+def test_a_chart_is_a_library_by_the_first_document(check: Check, text: str, library: bool) -> None:
+    check({"web/Chart.yaml": text})
+    assert charts.is_library(tree.Tree(str(Path.cwd())), "web") == library
+
+
+@pytest.mark.parametrize(("wide", "refused"), [(2, False), (20, True)])
+def test_a_chart_counts_each_dependency_as_often_as_it_is_named(check: Check, wide: int, refused: bool) -> None:
+    """A chart of five charts, each of which names the next one some times, has many files."""
+    named = ", ".join(f"{{name: d{each}, repository: 'file://../cNEXT'}}" for each in range(wide))
+    chain = {f"c{each}/Chart.yaml": f"dependencies: [{named.replace('NEXT', str(each + 1))}]\n" for each in range(5)}
+    check({**chain, "c5/Chart.yaml": "name: last\n"})
+    here = tree.Tree(str(Path.cwd()))
+    if refused:
+        with pytest.raises(tree.Unseen, match=r"has more than 10,000 files or 64 MiB"):
+            charts._staged(here, "c0")
+    else:
+        assert len(charts._staged(here, "c0")) == 2**6 - 1
 
 
 @pytest.mark.parametrize("patterns", ["!*.yaml", "[^a]*", "a\\*", "x\n" * 101])
@@ -919,6 +950,19 @@ def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
 )
 def test_a_repository_of_another_owner_has_another_path(one: str, other: str, same: bool) -> None:
     assert (repositories.path_of(one) == repositories.path_of(other)) == same
+
+
+@pytest.mark.parametrize(
+    ("url", "is_namesake"),
+    [
+        ("https://git.example/b/own", True),
+        ("https://${token}@git.example/b/own", True),
+        ("https://${token}@git.example/a/own", False),
+        ("https://git.example/${owner}/own", False),
+    ],
+)
+def test_only_a_variable_in_the_path_hides_the_owner(url: str, is_namesake: bool) -> None:
+    assert repositories.is_namesake(url, "own", "a/own") == is_namesake
 
 
 @pytest.mark.parametrize("origin", ["https://git.example/a/own", "git@git.example:fork/own.git", ""])
@@ -1444,6 +1488,17 @@ def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatc
     assert told == {"not rendered: the kustomizations include more than 50 objects; name fewer of them"}
 
 
+@pytest.mark.parametrize(("values", "unfollowed"), [("values/*.yaml", 1), ("values/a.yaml", 0)])
+def test_a_pattern_of_values_files_of_a_helmfile_is_noted(
+    check: Check, program: Program, values: str, unfollowed: int
+) -> None:
+    """A pattern stands for several files, also where one has the pattern as its name."""
+    program(f"printf '%s' '{POD}'", "helm")
+    text = f"releases: [{{name: x, chart: web, values: ['{values}']}}]\n"
+    files = {**WEB, "values/a.yaml": "a: b\n", "values/*.yaml": "a: b\n", "helmfile.yaml": text}
+    assert check(files, options=Options(cached=False)).unfollowed == unfollowed
+
+
 def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
     files = {
         "helmfile.d/a.yaml": "helmDefaults: {wait: true}\nreleases: [{name: x, chart: ../web, values: [{a: 2}]}]\n",
@@ -1671,7 +1726,6 @@ def test_a_name_is_what_flux_reads_of_a_variable(check: Check, variable: str) ->
 
 
 ORIGIN = '[remote "origin"]\n\turl = https://git.example/own\n'
-LOCAL = "name: web\ndependencies: [{name: lib, repository: 'file://../lib'}]\n"
 FETCHED = """\
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: GitRepository
@@ -2051,6 +2105,23 @@ def reading_values(kind: str, path: str) -> str:
     return deploying_by(kind, path, ["../env/values.yaml" if kind == "argo" else "env/values.yaml"])
 
 
+CHART_OF_FLUX = json.dumps(
+    {
+        "apiVersion": "source.toolkit.fluxcd.io/v1",
+        "kind": "HelmChart",
+        "metadata": {"name": "of-flux", "namespace": "lab"},
+        "spec": {"chart": "web", "sourceRef": {"kind": "GitRepository", "name": "own"}},
+    }
+)
+RELEASED = {
+    "apps/kustomization.yaml": "resources: [one.yaml]\nnamespace: lab\n",
+    "apps/one.yaml": "\n---\n".join(
+        (
+            deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap"}]),
+            deploying_by("release", "chartRef", {"kind": "HelmChart", "name": "of-flux"}).replace("team", "other"),
+        )
+    ),
+}
 SET_OF_FILES = deploying_by("set", "generators", [{"git": {"files": [{"path": "env/*.json"}]}}])
 MAKING = {"apps/kustomization.yaml": "resources: [one.yaml]\npatches: [{path: p.yaml}]\n"}
 RENAMING = "kind: Application\nmetadata: {name: team}\nspec: {source: {kustomize: {namePrefix: x-}}}\n"
@@ -2062,6 +2133,20 @@ RENAMING = "kind: Application\nmetadata: {name: team}\nspec: {source: {kustomize
         ({**WEB, "one.yaml": reading_values("argo", "source.helm.valueFiles")}, "env/values.yaml"),
         ({**WEB, "one.yaml": reading_values("release", "chart.spec.valuesFiles")}, "env/values.yaml"),
         ({**WEB, "helmfile.yaml": "releases: [{name: r, chart: ./web, values: [env/values.yaml]}]"}, "env/values.yaml"),
+        *(
+            ({**WEB, "web/Chart.yaml": LOCAL, "lib/Chart.yaml": "name: lib\ntype: library\n", **files}, "lib/_a.tpl")
+            for files in (
+                {"one.yaml": deploying_by("argo", "project", "x")},
+                {"helmfile.yaml": "releases: [{name: r, chart: ./web}]"},
+                {"kustomization.yaml": "helmCharts: [{name: web}]\nhelmGlobals: {chartHome: .}\n"},
+                {},
+            )
+        ),
+        *(
+            ({**WEB, **RELEASED, "maps/map.yaml": MAP.format("lab", "x"), **files}, "maps/map.yaml")
+            for files in ({"maps/kustomization.yaml": "resources: [map.yaml]\n"}, {})
+        ),
+        ({**WEB, **RELEASED, "chart.yaml": CHART_OF_FLUX}, "chart.yaml"),
         ({"web/pod.yaml": POD, "one.yaml": SET_OF_FILES, "env/prod.json": '{"who": "one"}'}, "env/prod.json"),
         ({"web/pod.yaml": POD, "one.yaml": deploying_by("argo", "project", "x")}, "web/kustomization.yaml"),
         ({"web/pod.yaml": POD, "apps/one.yaml": deploying_by("argo", "project", "x"), **MAKING}, "apps/p.yaml"),
@@ -2077,7 +2162,7 @@ def test_each_file_that_decides_what_is_deployed_touches_it(
         files["apps/p.yaml"] = f"apiVersion: argoproj.io/v1alpha1\n{RENAMING}"
     assert judged(check(files, "env/other.yaml", options=Options(touched=True, cached=False))) == []
     report = check({}, changed.removesuffix(" gone"), options=Options(touched=True, cached=False))
-    assert [one.kind for one in report.judged] == ["Pod"]
+    assert [one.kind for one in report.judged if one.kind != "ConfigMap"] == ["Pod"]
 
 
 def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program: Program) -> None:
@@ -2090,6 +2175,19 @@ def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program
         files[f"{cluster}/kustomization.yaml"] = "resources: [one.yaml, map.yaml]\n"
     assert check(files, options=Options(cached=False)).unfollowed == 0
     assert all(f"a: of-{cluster}" in asked.read_text() for cluster in ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("field", "unfollowed"), [({}, 0), ({"suspend": True}, 1), ({"kubeConfig": {"secretRef": {"name": "other"}}}, 1)]
+)
+def test_a_map_that_flux_does_not_apply_here_shows_no_values(
+    check: Check, program: Program, field: Mapping[str, Any], unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one = json.loads(deploying_by("flux", "path", "maps"))
+    one["spec"] |= field
+    files = {"maps/map.yaml": MAP.format("lab", "x"), "maps.yaml": json.dumps(one), "one.yaml": RELEASE_OF_MAP}
+    assert check({**WEB, **files}, options=Options(cached=False)).unfollowed == unfollowed
 
 
 RELEASE_OF_MAP = json.dumps(

@@ -88,7 +88,7 @@ def is_chart(folder: str) -> bool:
 def is_library(tree: Tree, folder: str) -> bool:
     """Whether a chart is a library, which makes no objects itself."""
     try:
-        return any(mapping(each.value).get("type") == "library" for each in tree.documents(os.path.join(folder, CHART)))
+        return mapping(tree.first(os.path.join(folder, CHART)).value).get("type") == "library"
     except Unseen:
         return False
 
@@ -126,7 +126,7 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
                 found[os.path.relpath(path, folder)] = tree.data(path)
     if depth < _DEEPEST:
         own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
-        enough, has, urls = len(own) >= len([*_dependencies(tree, folder)]), {*own.values()}, dict[str, str]()
+        enough, has, urls = len(own) >= len(_dependencies(tree, folder)), {*own.values()}, dict[str, str]()
         for name, url in _local(tree, folder):
             if urls.setdefault(name, url) != url:
                 raise Unseen(f"{folder} has the dependency {shown(name, quotes=False)} at several addresses")
@@ -139,7 +139,13 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
                     tree.checked(inner)
                     staged = _without_ignored(_staged(tree, inner, depth + 1), inner)
                     found |= {f"charts/{name}/{path}": data for path, data in staged.items()}
+                    if len(found) > MOST_FILES or sum(map(len, found.values())) > MOST_BYTES:
+                        raise Unseen(f"{folder} has more than {MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB")
     return found
+
+
+MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20
+"""Maximum of a chart with its dependencies, each of which counts as often as a chart names it."""
 
 
 def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
@@ -218,10 +224,11 @@ def _without_ignored(staged: dict[str, bytes], folder: str) -> dict[str, bytes]:
     """Return the files of a chart without those that its .helmignore leaves out. Raises Unseen for an odd pattern.
 
     Helm and Flux read the patterns as they add a dependency. Helm does not read those of a chart below another one. A
-    pattern with a slash fits a whole path, any other one a name (helm pkg/ignore/rules.go).
+    pattern with a slash fits a whole path, any other one a name. Only a line feed ends a pattern (helm
+    pkg/ignore/rules.go).
     """
     text = staged.get(".helmignore", b"").decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+    lines = [line for line in map(str.strip, text.split("\n")) if line and not line.startswith("#")]
     if len(lines) > _MOST_PATTERNS or any(map(_ODD.search, lines)):
         raise Unseen(f"{folder}/.helmignore has more than {_MOST_PATTERNS} patterns, or one that is not simple")
     patterns = [(line, [*map(matcher, line.strip("/").split("/"))]) for line in lines]
@@ -259,9 +266,9 @@ def _name(tree: Tree, path: str) -> str:
     return string(mapping(tree.first(path).value).get("name")) if path.endswith(CHART) else ""
 
 
-def _dependencies(tree: Tree, folder: str) -> Iterator[Mapping[str, Any]]:
-    for document in tree.documents(os.path.join(folder, CHART)):
-        yield from mappings(mapping(document.value).get("dependencies"))
+def _dependencies(tree: Tree, folder: str) -> list[Mapping[str, Any]]:
+    """Return the dependencies of a chart by the first document of its file, as Helm and Flux read it. Raises Unseen."""
+    return mappings(mapping(tree.first(os.path.join(folder, CHART)).value).get("dependencies"))
 
 
 def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
@@ -269,6 +276,20 @@ def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
         name, url = string(each.get("name")), string(each.get("repository"))
         if url.startswith("file://") and name and os.path.basename(name) == name and not name.startswith("."):
             yield name, url
+
+
+def folders(tree: Tree, folder: str) -> set[str]:
+    """Return the folders of a chart, and of those in the repository that it depends on by a path."""
+    found, left = set[str](), [os.path.normpath(folder)]
+    while left:
+        if (each := left.pop()) not in found:
+            found.add(each)
+            try:
+                urls = [url for _, url in _local(tree, each)]
+            except Unseen:
+                continue
+            left += (os.path.normpath(os.path.join(each, url.removeprefix("file://"))) for url in urls)
+    return found
 
 
 def missing(tree: Tree, folder: str) -> bool:

@@ -178,6 +178,13 @@ def _chart(spec: Mapping[str, Any], own: str, sources: FluxSources) -> str | Rem
     return Remote(name, sources.url(reference, own), string(spec.get("version")))
 
 
+def reads(value: Object) -> set[str]:
+    """Return the names of the objects that a HelmRelease reads: those with its values, and its chart."""
+    spec = mapping(value.get("spec"))
+    named = (*mappings(spec.get("valuesFrom")), mapping(spec.get("chartRef")))
+    return {string(each.get("name")) for each in named if each}
+
+
 def default_values(spec: Mapping[str, Any], tree: Tree, prefix: str) -> tuple[bytes, bool]:
     """Return the values in the files of a HelmChart in this repository, and whether it has others that no file shows.
 

@@ -49,6 +49,9 @@ _KNOWN = {
 }
 """The fields of their specs that are followed, or change no object."""
 
+_AWAY = ("suspend", "kubeConfig")
+"""Fields of a Kustomization of Flux that is not applied, or is applied in another cluster."""
+
 _ROUNDS = 5
 """The most objects of Flux or Argo CD of which each makes the next, and changes it."""
 
@@ -85,6 +88,8 @@ class Planner:
         """The files that were read for the roots that objects of Flux and Argo CD make, once the work is planned."""
         self.makers = defaultdict[str, set[str]](set)
         """The roots that make these objects, by the roots that the objects make, once the work is planned."""
+        self.away = set[str]()
+        """The roots of Kustomizations that Flux does not apply in its own cluster, once the work is planned."""
         self._titles = defaultdict[_Place, list[str]](list)
 
     @cached_property
@@ -246,6 +251,7 @@ class Planner:
         self.sources = FluxSources(values, self.own[deploying.FLUX], self.paths[deploying.FLUX])
         plan, of_flux = Plan(), dict[int, Item]()
         self.reads.clear()
+        self.away.clear()
         self._titles.clear()
         for folder, document in self.kustomizations.items():
             for key in ("resources", "bases", "components"):
@@ -262,7 +268,8 @@ class Planner:
             if is_encrypted(item.value):
                 plan.hidden.append(f"{deploying.title(item.value)} ({repositories.ENCRYPTED})")
             if kind == deploying.FLUX:
-                self._titles[_place_of(item)].append(deploying.title(item.value))
+                self._titles[_place_of(item)].append(title := deploying.title(item.value))
+                self.away |= {title} if any(mapping(item.value.get("spec")).get(key) for key in _AWAY) else set()
                 if job := self._of_flux(item, plan):
                     of_flux[len(plan.jobs)] = item
                     plan.jobs.append(job)
@@ -331,7 +338,7 @@ class Planner:
         made = set[str]()
         for job in jobs:
             made |= job.found.files
-            known = not job.found.unfollowed
+            known = not job.found.unfollowed and job.root not in self.away
             for each in job.found.objects:
                 if not _is_hashed(each):
                     yield MapObject(each.value, known)
@@ -347,6 +354,17 @@ class Planner:
                 )
         for item in self._plain_maps:
             if group_kind(item.value) == CONFIG_MAP and os.path.realpath(item.document.file) in changed:
+                yield name_of(item.value)[0]
+
+    def changed_sources(self, jobs: Iterable[Job], changed: Set[str]) -> Iterator[str]:
+        """Yield the names of Flux's sources that are made of a file that has changed, by its real path."""
+        for job in jobs:
+            if any(os.path.realpath(name) in changed for name in job.found.files):
+                yield from (
+                    name_of(each.value)[0] for each in job.found.objects if group_kind(each.value)[0] == SOURCES
+                )
+        for item in self.deployers:
+            if group_kind(item.value)[0] == SOURCES and os.path.realpath(item.document.file) in changed:
                 yield name_of(item.value)[0]
 
     @cached_property

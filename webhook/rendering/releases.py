@@ -1,9 +1,9 @@
 """Finds which charts are installed with which values: by kustomizations, by helmfiles and by HelmReleases of Flux."""
 
 import os
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from webhook.api.encryption import holds, is_encrypted
@@ -96,7 +96,7 @@ class Releases:
         sources = FluxSources(values, planner.own[deploying.FLUX], planner.paths[deploying.FLUX])
         installing = [item for item in (*made, *plain) if group_kind(item.value) == deploying.RELEASE]
         reads = any("valuesFrom" in mapping(item.value.get("spec")) for item in installing)
-        maps = _maps(made, unsure) if reads else {}
+        maps = _maps(made, unsure, planner.away) if reads else {}
         for item in installing:
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
@@ -165,6 +165,7 @@ class Releases:
             for one in sequence(each.get("values")):
                 try:
                     if isinstance(one, str):
+                        hidden = hidden or bool(_PATTERN.search(one))
                         values.append(self._tree.data(os.path.normpath(os.path.join(folder, one))))
                         hidden = hidden or (one.endswith(".gotmpl") and b"{{" in values[-1])
                     else:
@@ -204,15 +205,20 @@ class Releases:
         return False
 
 
-def _maps(made: Iterable[Item], unsure: Mapping[int, frozenset[str]]) -> Mapping[str, Maps]:
+_PATTERN = re.compile(r"[*?\[]")
+"""A sign by which the path of a values file of Helmfile stands for several (path/filepath, Glob)."""
+
+
+def _maps(made: Iterable[Item], unsure: Mapping[int, frozenset[str]], away: Set[str]) -> Mapping[str, Maps]:
     """Return the ConfigMaps that each root makes, which count before those of others; and those of all, for no root.
 
-    A generated one has its name with the program's hash: by another name Flux does not find it.
+    A generated one has its name with the program's hash: by another name Flux does not find it. For others, those of
+    roots that are `away` are not known.
     """
     found = defaultdict[str, list[MapObject]](list)
     for item in made:
         found[item.root].append(MapObject(item.value, unsure=unsure.get(id(item), frozenset())))
-    every = Maps(chain.from_iterable(found.values()))
+    every = Maps(each._replace(known=root not in away) for root, objects in found.items() for each in objects)
     return {"": every, **{root: Maps(objects, every) for root, objects in found.items()}}
 
 

@@ -88,6 +88,7 @@ class _Run:
         gone = (name for name in changed if not os.path.lexists(name))
         self._gone = {str(folder) for name in gone for folder in PurePath(name).parents}
         self._compared = dict[int, bool]()
+        self._read = set[str]()  # the names of ConfigMaps and sources that have changed
 
     def render(self) -> None:
         """Render everything, and note the parts that could not be rendered."""
@@ -104,10 +105,9 @@ class _Run:
         self._gaps.components += plan.components
         jobs, releases, touched = plan.jobs, plan.releases, set[str]()
         if self._options.touched:
-            reads = any(job.variables and job.variables.maps for job in jobs)
-            maps = {*planner.changed_maps(jobs, self._changed)} if reads else set()
+            self._read = {*planner.changed_maps(jobs, self._changed), *planner.changed_sources(jobs, self._changed)}
             touched = self._roots_touched(
-                job for job in jobs if self._is_touched(job) or (job.variables and job.variables.maps & maps)
+                job for job in jobs if self._is_touched(job) or (job.variables and job.variables.maps & self._read)
             )
             jobs = [job for job in jobs if job.root in touched]
         jobs = self._with_charts(jobs)
@@ -211,12 +211,10 @@ class _Run:
                 return True
         if any(os.path.realpath(name) in self._changed for name in own):
             return True
-        charts_named = (
-            place
-            for each in job.found.objects
-            if group_kind(each.value) == deploying.RELEASE
-            for place, _ in deploying.charts_of(each.value, self._planner.sources)
-        )
+        releases = [each.value for each in job.found.objects if group_kind(each.value) == deploying.RELEASE]
+        if any(not self._read.isdisjoint(deploying.reads(each)) for each in releases):
+            return True
+        charts_named = (place for each in releases for place, _ in deploying.charts_of(each, self._planner.sources))
         return any(
             self._has_changed(os.path.join(self._prefix, path)) for path in charts_named if isinstance(path, str)
         )
@@ -226,11 +224,15 @@ class _Run:
             return True
         if release.root in roots:
             return True
-        return item is not None and (bool(item.root) or os.path.realpath(item.document.file) in self._changed)
+        if item is None:
+            return False
+        if group_kind(item.value) == deploying.RELEASE and not self._read.isdisjoint(deploying.reads(item.value)):
+            return True
+        return bool(item.root) or os.path.realpath(item.document.file) in self._changed
 
     def _has_changed(self, folder: str) -> bool:
-        """Whether a file below a folder has changed."""
-        below = os.path.realpath(folder) + "/"
+        """Whether a file has changed below a folder of a chart, or of a chart that it depends on by a path."""
+        below = tuple(os.path.realpath(each) + "/" for each in charts.folders(self._tree, folder))
         return any(name.startswith(below) for name in self._changed)
 
     # Charts
