@@ -28,13 +28,13 @@ HARMLESS = Names(
         "spiffe.csi.cert-manager.io",
         "csi.spiffe.io",
         "csi.sharedresource.openshift.io",
-        "gcsfuse.csi.storage.gke.io",
-        "csi.oneagent.dynatrace.com",
-        "k8s.csi.datadoghq.com",
     )
 )
-"""Drivers that write files of their own, or mount what they choose: no attribute becomes an option of a mount.
+"""Drivers that mount a file system of their own making: nothing in a pod or its Secret becomes a source or an option.
 
-gcsfuse runs in the pod itself, and its driver takes options of mount(2) from a short list
-(GoogleCloudPlatform/gcs-fuse-csi-driver pkg/csi_mounter). Dynatrace's and Datadog's mount folders of their own.
+Sources: kubernetes-sigs/secrets-store-csi-driver pkg/secrets-store/nodeserver.go, cert-manager/csi-lib
+driver/nodeserver.go and storage/filesystem.go, spiffe/spiffe-csi pkg/driver/driver.go, and
+openshift/csi-driver-shared-resource pkg/csidriver. Drivers of buckets and of agents are not here: releases of the last
+year followed links or names of a tenant (GoogleCloudPlatform/gcs-fuse-csi-driver before 1.24,
+Dynatrace/dynatrace-operator before 1.9, DataDog/datadog-csi-driver 1.2).
 """

@@ -34,14 +34,14 @@ as HOST:PORT.
 The driver of a `csi` or `flexVolume` volume in a pod, and that of `azureFile`, mounts as root by what the pod says.
 With the mount option `bind`, csi-driver-smb mounts a folder of the node, and the option may stand in a Secret that no
 webhook sees. So such a volume is refused, unless its driver is known to mount only what it makes itself, as
-secrets-store.csi.k8s.io, csi.cert-manager.io and gcsfuse.csi.storage.gke.io do. A PersistentVolume of the same driver
-passes: an administrator writes it.
+secrets-store.csi.k8s.io and csi.cert-manager.io do. A PersistentVolume of the same driver passes: an administrator
+writes it.
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
 (`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy, and
-drivers whose makers let tenants write all attributes under `gpus.volumeDrivers`. System components can be exempted, by
-namespace and service account.
+drivers that are safe in the release that runs under `gpus.volumeDrivers`: gcsfuse.csi.storage.gke.io from 1.24 on,
+k8s.csi.datadoghq.com from 1.3 on. System components can be exempted, by namespace and service account.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
