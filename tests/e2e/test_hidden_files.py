@@ -26,8 +26,8 @@ NAMES = (
     *("a.yaml", ".b.yaml", ".yaml", ".yml", ".json", "c.yml", ".d.json", "e.YAML", ".f.Yaml", "g.txt", ".h.txt"),
     *("yaml", "i.yaml.bak", ".j.yaml~", "..k.yaml", "l .yaml", "-m.yaml", "n.json5"),
 )
-VERSIONS = (".git", ".jj")
-"""Folders of version control, which `check` does not search."""
+VERSIONS = (".git",)
+"""Folders that `check` does not search, because no commit has one."""
 
 
 def test_kubectl_reads_no_file_that_is_neither_judged_nor_named(programs: Path, tmp_path: Path) -> None:

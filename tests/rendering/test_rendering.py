@@ -1578,6 +1578,16 @@ DISABLED = ", annotations: {kustomize.toolkit.fluxcd.io/substitute: disabled}"
         ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("${g}")}, 1),
         ({"substituteFrom": [SHOWN]}, {"app/pod.yaml": with_gpus("${g:=0}"), "vars.yaml": vars_of("0", "lab")}, 0),
         (
+            {"substituteFrom": [{**SECRET, "optional": True}]},
+            {"app/pod.yaml": POD.replace("image: i", "image: i, command: [$$]")},
+            1,
+        ),
+        (
+            {"substituteFrom": [{**SECRET, "optional": True}], "substitute": {"a": "b"}},
+            {"app/pod.yaml": POD.replace("image: i", "image: i, command: [$$]")},
+            0,
+        ),
+        (
             {"substituteFrom": [SHOWN]},
             {"app/pod.yaml": with_gpus("${N:=0}"), "vars.yaml": vars_of("0").replace("g:", "N:")},
             1,

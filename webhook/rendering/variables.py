@@ -21,7 +21,8 @@ class Variables(NamedTuple):
 
     If it is `strict`, all variables are known. If some are `hidden`, they may change all others than those that are
     `shown`. ConfigMaps that may be of different clusters disagree about those that are `unsure`. `maps` are the
-    names of the ConfigMaps. If there is no variable, it is not `active`: Flux then fills in no default either.
+    names of the ConfigMaps. If there is no variable, it is not `active`: Flux then fills in no default, and no `$` in
+    place of `$$`. It may be `idle` then if no file shows whether there is one.
     """
 
     known: Mapping[str, str]
@@ -31,6 +32,7 @@ class Variables(NamedTuple):
     unsure: frozenset[str] = frozenset()
     maps: frozenset[str] = frozenset()
     active: bool = True
+    idle: bool = False
 
     def guesses(self, value: Any) -> bool:
         """Whether Flux may fill in a placeholder of a value otherwise than `substituted` does.
@@ -46,6 +48,8 @@ class Variables(NamedTuple):
         if self.hidden and any(self._is_open(found) for text in _deciding(value) for found in _VARIABLE.finditer(text)):
             return True
         for text in _texts(value):
+            if "$$" in text and self.idle:
+                return True
             followed = [*_VARIABLE.finditer(text)]
             if any(self._is_guessed(found) for found in followed):
                 return True
@@ -258,7 +262,10 @@ def variables(value: Object, maps: Maps) -> Variables:
     strict, active = not hidden, hidden or bool(values) or build.get("substituteStrategy") == "Always"
     read = frozenset(name for kind, name in _references(build) if kind == "ConfigMap")
     known = frozenset(shown | given.keys())
-    return Variables(values, strict, hidden, known, frozenset(unsure - given.keys()), read, active)
+    exists = bool(values) or not all(each.get("optional") for each in mappings(build.get("substituteFrom")))
+    return Variables(
+        values, strict, hidden, known, frozenset(unsure - given.keys()), read, active, idle=hidden and not exists
+    )
 
 
 def _references(build: Mapping[str, Any]) -> list[tuple[str, str]]:
