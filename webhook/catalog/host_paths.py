@@ -246,9 +246,10 @@ NODE_DISKS = (
     "fc",
     "gcePersistentDisk",
     "iscsi",
+    "rbd",
     "vsphereVolume",
 )
-"""Sources of volumes in which a pod names a disk, which may be one of its node's own.
+"""Sources of volumes in which a pod names a disk, which may be one of its node's own, or has what runs on the node.
 
 The kubelet mounts what `fc` names under /dev/disk/by-id, partitions too, such as
 `scsi-0Google_PersistentDisk_persistent-disk-0-part1` (kubernetes pkg/volume/fc/fc_util.go, findDiskWWIDs), and what
@@ -258,6 +259,10 @@ partitions of a root (kubernetes csi-translation-lib plugins/aws_ebs.go, gce_pd.
 pkg/cloud/cloud.go; gcp-compute-persistent-disk-csi-driver pkg/gce-pd-csi-driver controller.go), or a disk for the
 kubelet and the containers (azuredisk-csi-driver pkg/azuredisk/controllerserver.go; cloud-provider-openstack
 pkg/csi/cinder/openstack/openstack_volumes.go).
+
+Kubelets before Kubernetes 1.31 mount `rbd`. They run `rbd map POOL/IMAGE`, which takes every setting of Ceph as an
+option, a folder of libraries too, and `mount -t FSTYPE` (pkg/volume/rbd/rbd_util.go): with the type `fuse.sh`, mount(8)
+runs the contents of the disk as root.
 """
 
 OPTION = "-"
@@ -266,14 +271,11 @@ OPTION = "-"
 MONITORS = "monitors"
 """The field of `cephfs` that lists servers."""
 
-SERVERS = {"nfs": ("server",), "cephfs": (MONITORS,), "rbd": ("pool", "image")}
+SERVERS = {"nfs": ("server",), "cephfs": (MONITORS,)}
 """Sources of volumes, each with the fields that a program of the node gets as words of its command line.
 
-No API server checks them (kubernetes pkg/apis/core/validation/validation.go). Kubelets mount `cephfs` and `rbd` before
-Kubernetes 1.31. They run `rbd status IMAGE` and `rbd map POOL/IMAGE`, which take every setting of Ceph as an option, a
-folder of libraries too (pkg/volume/rbd/rbd_util.go).
-
-For `cephfs` they run `mount -t ceph -o name=USER,secret=KEY MONITOR:PATH` (pkg/volume/cephfs/cephfs.go). A comma in the
+No API server checks them (kubernetes pkg/apis/core/validation/validation.go). Kubelets before Kubernetes 1.31 mount
+`cephfs`. They run `mount -t ceph -o name=USER,secret=KEY MONITOR:PATH` (pkg/volume/cephfs/cephfs.go). A comma in the
 user, or in the key of a Secret, which nobody sees here, adds the option `bind`. Then mount(8) mounts a folder of the
 node that has this name, such as a link which a pod has left in its own emptyDir. So no monitor may have a slash.
 """

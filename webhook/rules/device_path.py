@@ -24,12 +24,12 @@ unless its type is FileOrCreate or DirectoryOrCreate: the kubelet would make the
 The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
 A volume of a cloud's disk, `fc` or `iscsi` in a pod names a disk, which may be one of the node's own. With it a
-container writes the node's files, so it is refused. The same disk in a PersistentVolume passes: an administrator makes
-it.
+container writes the node's files, so it is refused. So is `rbd`, whose file system the pod chooses: a kubelet of
+Kubernetes 1.30 mounts it, and the type `fuse.sh` runs the disk's contents on the node. The same disk in a
+PersistentVolume passes: an administrator makes it.
 
-A server of `nfs` or `cephfs`, and a pool or an image of `rbd`, is refused if it begins with a dash: no name does, and a
-program reads an option there. A monitor of `cephfs` with a slash is refused too: it may be a path of the node. Write it
-as HOST:PORT.
+A server of `nfs` or `cephfs` is refused if it begins with a dash: no name does, and a program reads an option there. A
+monitor of `cephfs` with a slash is refused too: it may be a path of the node. Write it as HOST:PORT.
 
 The driver of a `csi` or `flexVolume` volume in a pod, and that of `azureFile`, mounts as root by what the pod says.
 With the mount option `bind`, csi-driver-smb mounts a folder of the node, and the option may stand in a Secret that no
@@ -75,8 +75,8 @@ def check(review: PodReview) -> Iterator[Finding]:
     for disk in review.exposure.node_disks:
         yield Finding(
             disk.path,
-            f"{disk.name} names a disk, which may be one of the node's own, with control of the node and its GPUs; "
-            f"claim the disk by a PersistentVolumeClaim{review.agents_way}",
+            f"{disk.name} names a disk, by which the pod may control the node and its GPUs; claim the disk by a "
+            f"PersistentVolumeClaim{review.agents_way}",
         )
     for path, name, value, _ in review.exposure.mount_options:
         dash = str(value).startswith(host_paths.OPTION)
@@ -271,8 +271,8 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     disks = f"object.spec.?volumes.orValue([]).filter(v, {disk})"
     yield Clause(
         f"!variables.exposed || !variables.whole || size({disks}) == 0",
-        f"a volume of {' or '.join(host_paths.NODE_DISKS)} names a disk, which may be one of the node's own; claim the "
-        "disk by a PersistentVolumeClaim",
+        f"a volume of {' or '.join(host_paths.NODE_DISKS)} names a disk, by which the pod may control the node and its "
+        "GPUs; claim the disk by a PersistentVolumeClaim",
         places=f"'volume ' + {disks}.map(v, v.name).join(', ')",
         asked=ANY_POD,
     )
@@ -288,7 +288,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         "!variables.exposed || !variables.whole || !object.spec.?volumes.orValue([]).exists(v,"
         f" [{', '.join(single)}].exists(name, name.{option})"
         f" || {monitors}.exists(server, server.{option} || server.contains('/')))",
-        "the server, pool or image of a volume begins with a dash, or a monitor has a slash, as no name does; name it",
+        "the server of a volume begins with a dash, or a monitor has a slash, as no name does; name it",
         asked=ANY_POD,
     )
     driven = f"object.spec.?volumes.orValue([]).filter(v, {_driven(policy)})"
