@@ -39,6 +39,11 @@ def test_lists_of_other_kinds_are_replaced() -> None:
     assert [each["name"] for each in merged["spec"]["containers"]] == ["c", "a", "b"]
 
 
+def test_a_key_with_a_placeholder_is_no_directive() -> None:
+    patch = {"$patch": "merge", "$retainKeys": ["a"], "$setElementOrder/b": [], "${name}": 2}
+    assert patching.merge({"${name}": 1}, patch, strategic=True) == {"${name}": 2}
+
+
 def test_json_patches_say_what_they_wrote() -> None:
     value: Any = copy.deepcopy(POD)
     path = patching.operate(value, {"op": "add", "path": "/spec/containers/-", "value": {"name": "c"}})

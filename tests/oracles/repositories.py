@@ -492,4 +492,7 @@ def _text(value: Object) -> str:
 def _set(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _set(each) for key, each in value.items() if each not in (None, "") and key not in UNSEEN}
-    return [_set(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_set(each) for each in value]
+    # kustomize leaves the quotes of a number, and gives them to what a patch puts in its place.
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value

@@ -24,6 +24,9 @@ _MERGED = {
 }
 """The lists that a strategic merge patch merges, with the keys of their entries (k8s.io/api, patchMergeKey)."""
 
+_DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
+"""The beginnings of keys that are no fields (apimachinery strategicpatch). One such as `${name}` is a field."""
+
 STRATEGIC = frozenset(("", "apps", "batch", "policy", "networking.k8s.io", "rbac.authorization.k8s.io"))
 """The groups whose lists are merged. Of other kinds kustomize knows no schema, and replaces their lists."""
 
@@ -42,7 +45,7 @@ def merge(value: Any, patch: Any, *, strategic: bool) -> Any:
     directive = patch.get("$patch")
     if directive == "delete":
         return None
-    own = {key: each for key, each in patch.items() if not key.startswith("$")}
+    own = {key: each for key, each in patch.items() if not key.startswith(_DIRECTIVES)}
     if directive == "replace" or not isinstance(value, dict):
         return {key: merge(None, each, strategic=strategic) for key, each in own.items() if each is not None}
     merged = dict(value)
