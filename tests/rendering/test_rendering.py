@@ -450,6 +450,19 @@ def test_changes_that_apply_before_those_of_their_folder_are_noted(
     assert report.unfollowed >= noted
 
 
+@pytest.mark.parametrize(("name", "noted"), [("i", 1), ("j", 1), ("k", 0)])
+@pytest.mark.parametrize("kind", ["flux", "argo"])
+def test_an_image_that_the_folder_renames_too_is_noted(check: Check, kind: str, name: str, noted: int) -> None:
+    """Flux and Argo CD write theirs in place of the one of the folder, and kustomize applies each once."""
+    folder = "app" if kind == "flux" else "web"
+    field, image = (
+        ("images", {"name": name, "newTag": "2"}) if kind == "flux" else ("source.kustomize.images", f"{name}:2")
+    )
+    own = "resources: [pod.yaml]\nimages: [{name: i, newName: j}]\n"
+    files = {f"{folder}/kustomization.yaml": own, f"{folder}/pod.yaml": POD}
+    assert check({**files, "one.yaml": deploying_by(kind, field, [image])}).unfollowed == noted
+
+
 @pytest.mark.parametrize(
     ("generator", "made", "noted"),
     [

@@ -113,9 +113,14 @@ def is_reordered(tree: Tree, over: Kustomization) -> bool:
     argo-cd util/kustomize/kustomize.go, Build).
     """
     name, changes = tree.kustomization(over.folder), {key: over.value[key] for key in _ADDED if over.value.get(key)}
+    images = {string(each.get("name")) for each in mappings(over.value.get("images"))}
     try:
-        own = mapping(tree.first(name).value) if name and changes else {}
+        own = mapping(tree.first(name).value) if name and (changes or images) else {}
     except Unseen:
+        return False
+    if any(not images.isdisjoint((each.get("name"), each.get("newName"))) for each in mappings(own.get("images"))):
+        return True  # one of the same name takes its place, and does not see the new one
+    if not changes:
         return False
     own = {key: each for key, each in own.items() if each and key != "images"}
     if own.keys() <= _UNORDERED:
