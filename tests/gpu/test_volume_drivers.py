@@ -51,3 +51,7 @@ def test_another_driver_passes_if_the_policy_lists_it(
 )
 def test_a_name_that_only_looks_like_one_does_not_pass(sample_policy: Policy, sample_facts: Facts, driver: str) -> None:
     assert denied(sample_policy, sample_facts, {"csi": {"driver": driver}}) == {"device-path"}
+
+
+def test_a_driver_of_csi_is_none_of_flex_volumes(sample_policy: Policy, sample_facts: Facts) -> None:
+    assert denied(sample_policy, sample_facts, {"flexVolume": {"driver": "csi.spiffe.io"}}) == {"device-path"}

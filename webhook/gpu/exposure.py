@@ -174,10 +174,10 @@ def _judged(volume: Object, at: Path, exposure: Exposure) -> None:
             for path, what, value in some:
                 if host_paths.misread(name, value):
                     exposure.add("mount_options", Opening(path, what, value))
-    for source in volume_drivers.SOURCES:
+    for source, harmless in volume_drivers.SOURCES.items():
         if volume.get(source) is not None:
             name = text(section(volume, source, at), "driver", (*at, source))
-            if name not in volume_drivers.HARMLESS:
+            if name not in harmless:
                 exposure.add("volume_drivers", Opening((*at, source), source, name))
     for source, name in volume_drivers.IN_TREE.items():
         if volume.get(source) is not None:

@@ -88,7 +88,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         if value not in review.policy.forms.volume_drivers:
             yield Finding(
                 path,
-                f"{name} names the driver {shown(value, quotes=False)}, which may mount a folder of the node by what a "
+                f"{name} names the driver {shown(value)}, which may mount a folder of the node by what a "
                 "pod says, with control of the node and its GPUs; claim the volume by a PersistentVolumeClaim, or have "
                 f"an administrator list the driver under gpus.volumeDrivers{review.agents_way}",
                 parts=(str(value),),
@@ -304,7 +304,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
 def _driven(policy: Policy) -> str:
     """Return whether volume `v` has a driver that may mount a folder of the node, and that the policy does not list."""
     listed = policy.forms.volume_drivers
-    known = array((*volume_drivers.HARMLESS, *listed))
-    named = (f"v.?{source}.hasValue() && !(v.{source}.driver in {known})" for source in volume_drivers.SOURCES)
+    known = {source: array((*drivers, *listed)) for source, drivers in volume_drivers.SOURCES.items()}
+    named = (f"v.?{source}.hasValue() && !(v.{source}.driver in {names})" for source, names in known.items())
     others = (f"v.?{source}.hasValue()" for source, name in volume_drivers.IN_TREE.items() if name not in listed)
     return any_of((*named, *others))
