@@ -311,19 +311,21 @@ def test_no_cache_keeps_the_large_selections_of_a_tenant(by: str, trust: str) ->
         }
         return pod("nvidia.com/gpu", trust, **chosen[by])
 
+    kept = list[int]()
     tracemalloc.start()
     try:
         judged(engine, facts, large(0))  # what is remembered once
-        gc.collect()
-        before, _ = tracemalloc.get_traced_memory()
-        for number in range(1, 3):
-            judged(engine, facts, large(number))
-        gc.collect()
-        kept = tracemalloc.get_traced_memory()[0] - before
+        for start in (1, 3, 5):  # other code of this process may allocate something in one of them
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            for number in (start, start + 1):
+                judged(engine, facts, large(number))
+            gc.collect()
+            kept.append(tracemalloc.get_traced_memory()[0] - before)
     finally:
         tracemalloc.stop()
-    print(f"{kept:,} bytes")
-    assert kept < 2 * NAMES * 5, "less than the names of all requests"
+    print(f"{kept} bytes")
+    assert min(kept) < 2 * NAMES * 5, "less than the names of all requests"
 
 
 CARD, FAMILY = "karpenter.k8s.aws/instance-gpu-name", "karpenter.k8s.aws/instance-family"
