@@ -199,7 +199,7 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
     with serving(server, tmp_path) as kubeconfig:
         own = watched.NodeWatch("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
         own.start()
-        assert own.settled(10)
+        assert own.settled(300)
         (known,) = own.containers().values()
         own.stop()
     assert (known.name, known.uid) == (ContainerName("team", "job", "main"), UID)
@@ -255,7 +255,7 @@ def test_a_pod_is_unpacked_again_only_if_what_is_read_for_it_has_changed(
     with serving(Server(pod(**{GPU: "1"})), tmp_path) as kubeconfig:
         own = watched.NodeWatch("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
         own.start()
-        assert own.settled(10)
+        assert own.settled(300)
         own.stop()
     facts, kept = own._cluster.facts(), own._cluster.objects("Pod")
     assert facts is not None
@@ -293,7 +293,7 @@ def with_logs(folder: Path, own: dict[str, Any], **targets: str) -> Mapping[str,
         rules = inputs.load_policy(policy(folder))
         watch = watched.NodeWatch("n", client.connect(kubeconfig), rules, lambda _: None, logs)
         watch.start()
-        assert watch.settled(10)
+        assert watch.settled(300)
         known = watch.containers()
         watch.stop()
     return known
@@ -344,7 +344,7 @@ def driven(folder: Path, *pods: dict[str, Any]) -> Iterator[watched.NodeWatch]:
     with serving(Server(*pods), folder) as kubeconfig:
         watch = watched.NodeWatch("n", client.connect(kubeconfig), inputs.load_policy(str(file)), print, folder)
         watch.start()
-        assert watch.settled(10)
+        assert watch.settled(300)
         yield watch
         watch.stop()
 
@@ -420,7 +420,7 @@ def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypat
     with serving(Server(), tmp_path) as kubeconfig:
         own = watched.NodeWatch("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
         own.start()
-        assert own.settled(10)
+        assert own.settled(300)
         assert own.seen() is not None
         own.stop()
     monkeypatch.setattr(own._cluster, "facts", lambda: None)  # the nodes are listed, and other kinds are not yet
@@ -441,7 +441,7 @@ def test_a_policy_that_only_records_evicts_nobody(tmp_path: Path, mode: str | No
             "n", client.connect(kubeconfig), inputs.load_policy(str(file)), lambda _: None, tmp_path
         )
         own.start()
-        assert own.settled(10)
+        assert own.settled(300)
         assert (own.idle(), own.over()) == (Idle(600, action), Over(action))
         own.stop()
 

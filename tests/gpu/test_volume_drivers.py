@@ -34,7 +34,7 @@ def test_a_driver_of_files_of_its_own_passes(sample_policy: Policy, sample_facts
 
 
 @pytest.mark.parametrize(
-    ("volume", "driver"), [(SMB, "smb.csi.k8s.io"), (FILE, volume_drivers.FILE), (CIFS, "fstab/cifs")]
+    ("volume", "driver"), [(SMB, "smb.csi.k8s.io"), (FILE, "file.csi.azure.com"), (CIFS, "fstab/cifs")]
 )
 def test_another_driver_passes_if_the_policy_lists_it(
     sample_policy: Policy, sample_facts: Facts, volume: dict[str, Any], driver: str

@@ -113,7 +113,7 @@ RUNTIME_ANNOTATIONS = Names(
 """Annotations by which an OCI runtime, which runs as root, acts on its node.
 
 CRI-O passes them on where `allowed_annotations` has their prefix, and has no smaller choice than `run.oci.` as a whole
-((cri-o pkg/annotations/v2). It passes on all of Kata's. containerd passes on what matches `pod_annotations`, and
+(cri-o pkg/annotations/v2). It passes on all of Kata's. containerd passes on what matches `pod_annotations`, and
 kata-deploy writes `io.katacontainers.*` there. gVisor's guide for containerd writes `dev.gvisor.*` there. GKE's own
 admission adds `dev.gvisor.spec.mount.*` and `dev.gvisor.internal.*`, which name no files.
 """

@@ -249,7 +249,7 @@ NODE_DISKS = (
     "rbd",
     "vsphereVolume",
 )
-"""Sources of volumes in which a pod names a disk, which may be one of its node's own, or has what runs on the node.
+"""Sources of volumes in which a pod names a disk: it may be the node's own, or the node may run its contents.
 
 The kubelet mounts what `fc` names under /dev/disk/by-id, partitions too, such as
 `scsi-0Google_PersistentDisk_persistent-disk-0-part1` (kubernetes pkg/volume/fc/fc_util.go, findDiskWWIDs), and what

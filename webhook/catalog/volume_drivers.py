@@ -5,8 +5,6 @@ Sources are given as repository and file.
 
 from webhook.catalog.names import Names
 
-FILE = "file.csi.azure.com"
-
 HARMLESS = Names(
     (
         "secrets-store.csi.k8s.io",
@@ -36,5 +34,5 @@ pkg/blob). With the option `bind` mount(8) mounts a folder of the node, and it m
 namespace, where no webhook sees it. In a PersistentVolume or a StorageClass an administrator writes the same.
 """
 
-IN_TREE = {"azureFile": FILE}
+IN_TREE = {"azureFile": "file.csi.azure.com"}
 """Sources of volumes that stand for a driver (kubernetes csi-translation-lib plugins/azure_file.go)."""

@@ -195,9 +195,8 @@ def default_values(spec: Mapping[str, Any], tree: Tree, prefix: str) -> tuple[by
     for each in sequence(spec.get("valuesFiles")):
         name = os.path.normpath(os.path.join(prefix, string(each).lstrip("/")))
         try:
-            tree.data(name)
-            documents = tree.documents(name)
-            hidden = hidden or _has_more(tree.data(name).decode("utf-8", "replace"))
+            text, documents = tree.data(name).decode("utf-8", "replace"), tree.documents(name)
+            hidden = hidden or _has_more(text)
         except Unseen as error:
             hidden = hidden or not (error.absent and spec.get("ignoreMissingValuesFiles"))
             continue

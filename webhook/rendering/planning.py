@@ -474,9 +474,7 @@ class Planner:
                 continue
             url, kind = string(source.get("repoURL")), deploying.APPLICATION
             if isinstance(where, str) and repositories.is_namesake(url, self.own[kind], self.paths[kind]):
-                plan.hidden.append(
-                    f"{root} (judged by the files here, though its source is {shown(url, quotes=False)})"
-                )
+                plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
             directory = deploying.directory(source)
             installs = isinstance(where, str) and self._installs(where, source) and not directory
             plain = bool(directory) or not (installs or deploying.is_given(source, "kustomize"))

@@ -39,9 +39,10 @@ writes it.
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
 lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
-(`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy, and
-drivers that are safe in the release that runs under `gpus.volumeDrivers`: gcsfuse.csi.storage.gke.io from 1.24 on,
-k8s.csi.datadoghq.com from 1.3 on. System components can be exempted, by namespace and service account.
+(`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy. An
+administrator may list a driver under `gpus.volumeDrivers` if its installed release lets no tenant reach the node:
+gcsfuse.csi.storage.gke.io from 1.24 on, k8s.csi.datadoghq.com from 1.3 on. System components can be exempted, by
+namespace and service account.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

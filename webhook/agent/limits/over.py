@@ -59,7 +59,8 @@ def decide(
                     why = f"has processes on GPU {row.reading.uuid}, but requests no GPU; find out how it got access"
                     actions.append(_action(REPORT, row, UNREQUESTED, why))
             case UseState.OVER:
-                over[key] = before.over.get(key, now - (clear.get(key, now) - now))
+                left = clear.get(key, now) - now  # seconds above it that have not been taken back
+                over[key] = before.over.get(key, now - left)
                 if now - over[key] < rules.grace:
                     continue
                 last = reported.get((key, ABOVE), before.reported.get((key, ABOVE)) if key in before.over else None)
