@@ -22,7 +22,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.kustomize import followed, following
 from webhook.model import Object
-from webhook.rendering import charts, deploying, rendering, repositories, variables
+from webhook.rendering import argo, charts, deploying, rendering, repositories, variables
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
 from webhook.repository import programs, results_cache, tree
@@ -761,13 +761,13 @@ def test_a_pattern_finds_what_it_matches_within_the_steps_that_it_counts(
 
 def test_generators_end_at_the_first_application_too_many(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 2)
-    paths, of_path = list[str](), deploying._of_path
+    paths, of_path = list[str](), argo._of_path
 
     def noted(path: str) -> Mapping[str, str]:
         paths.append(path)
         return of_path(path)
 
-    monkeypatch.setattr(deploying, "_of_path", noted)
+    monkeypatch.setattr(argo, "_of_path", noted)
     report = check({"s.yaml": SET, **{f"d{each}/pod.yaml": POD for each in range(9)}})
     assert any("ApplicationSet s (too many)" in note for note in report.notes)
     assert paths == ["d0", "d1", "d2"]

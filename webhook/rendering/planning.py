@@ -5,7 +5,6 @@ An object of Flux or Argo CD may itself be made by a kustomization, which patche
 
 import json
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from webhook.kustomize import following
 from webhook.kustomize.followed import Built, Kustomization, name_of
 from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Path
-from webhook.rendering import charts, deploying, matching, repositories, unfollowed
+from webhook.rendering import argo, charts, deploying, matching, repositories, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote, Templated
 from webhook.rendering.model import CHART, Output, deployers
@@ -116,8 +115,7 @@ class Planner:
                 specs = sources.specs(mapping(mapping(value.get("spec")).get("sourceRef")), namespace) or [{}]
                 urls[kind] += (string(spec.get("url")) for spec in specs[: repositories.MOST_SPECS])
             elif kind in (deploying.APPLICATION, deploying.SET):
-                named = (string(each.get("repoURL")) for each in deploying.sources_of(value) if "chart" not in each)
-                urls[deploying.APPLICATION] += (url for url in named if "{{" not in url)
+                urls[deploying.APPLICATION] += argo.addresses(value)
         return {
             kind: repositories.known(self._tree.root, urls[kind]) for kind in (deploying.FLUX, deploying.APPLICATION)
         }
@@ -130,8 +128,7 @@ class Planner:
             if (kind := group_kind(value)) == GIT:
                 urls[deploying.FLUX].append(string(mapping(value.get("spec")).get("url")))
             elif kind in kinds:
-                named = (string(each.get("repoURL")) for each in deploying.sources_of(value) if "chart" not in each)
-                urls[deploying.APPLICATION] += named
+                urls[deploying.APPLICATION] += argo.addresses(value)
         return {kind: repositories.home(self._tree.root, urls[kind], own) for kind, own in self.own.items()}
 
     @cached_property
@@ -308,7 +305,7 @@ class Planner:
         key = json.dumps(value, sort_keys=True)
         if key not in self._sets:
             with self._tree.noting() as names:
-                made, reason = deploying.applications(value, self._tree, self._prefix)
+                made, reason = argo.applications(value, self._tree, self._prefix)
             self._sets[key] = made, reason, names
         return self._sets[key]
 
@@ -319,7 +316,7 @@ class Planner:
             if repositories.is_elsewhere(url, self.own[deploying.APPLICATION]):
                 return "a generator of another repository"
         parts = [
-            (deploying.sources_of(each), mapping(mapping(each.get("spec")).get("destination")).get("namespace"))
+            (argo.sources_of(each), mapping(mapping(each.get("spec")).get("destination")).get("namespace"))
             for each in made
         ]
         return "a template that is not filled in" if "{{" in json.dumps(parts) else ""
@@ -458,7 +455,7 @@ class Planner:
         self._titles[_place_of(item)].append(root)
         namespace = string(mapping(spec.get("destination")).get("namespace"))
         sources, others = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
-        for source in deploying.sources_of(value):
+        for source in argo.sources_of(value):
             elsewhere = repositories.is_elsewhere(string(source.get("repoURL")), self.own[deploying.APPLICATION])
             (others if elsewhere and "chart" not in source else sources).append(source)
         if any("path" in source for source in others):
@@ -475,20 +472,20 @@ class Planner:
             url, kind = string(source.get("repoURL")), deploying.APPLICATION
             if isinstance(where, str) and repositories.is_namesake(url, self.own[kind], self.paths[kind]):
                 plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
-            directory = deploying.directory(source)
-            installs = isinstance(where, str) and self._installs(where, source) and not directory
-            plain = bool(directory) or not (installs or deploying.is_given(source, "kustomize"))
+            directory = argo.directory(source)
+            installs = isinstance(where, str) and argo.installs(self._tree, where, source) and not directory
+            plain = bool(directory) or not (installs or argo.is_given(source, "kustomize"))
             if isinstance(where, str):
                 plain = plain and bool(directory or not self._tree.kustomization(where))
-                if read := self._read_by_argo(where, source, value, plain=plain):
+                if read := argo.overridden(where, source, value, plain=plain):
                     plan.hidden.append(f"{root} ({read} not followed)")
                 if string(source.get("repoURL")).startswith("oci://"):
                     plan.hidden.append(f"{root} (judged by the folder here, though its source is an OCI image)")
             if isinstance(where, Remote) or installs:
                 with self._tree.noting() as read_files:
-                    values, hidden = deploying.argo_values(source, sources, self._tree, self._prefix)
+                    values, hidden = argo.values(source, sources, self._tree, self._prefix)
                 self.reads[root].append(read_files)
-                settings, unsure = deploying.argo_settings(source)
+                settings, unsure = argo.settings(source)
                 if hidden or unsure:
                     plan.hidden.append(f"{root} (values files elsewhere)")
                 name = string(mapping(source.get("helm")).get("releaseName"))
@@ -496,7 +493,7 @@ class Planner:
                 plan.releases.append((Release(where, root, name, namespace, tuple(values), settings), item))
                 continue
             options = mapping(source.get("kustomize"))
-            changes = self._present(deploying.over_argo(source), options, where)
+            changes = self._present(argo.changes(source), options, where)
             if options.get("ignoreMissingComponents") and len(sequence(changes.get("components"))) > 1:
                 plan.hidden.append(f"{root} ({_FIRST})")
             over = Kustomization(where, changes, item.document, item.base)
@@ -504,7 +501,7 @@ class Planner:
                 plan.hidden.append(f"{root} ({_REORDERED})")
             names = None
             if plain:
-                wanted = deploying.wanted(directory)
+                wanted = argo.wanted(directory)
                 if wanted is None:
                     plan.hidden.append(f"{root} (a pattern of its directory)")
                 applied = self._tree.plain(where, recurse=bool(directory.get("recurse")))
@@ -514,44 +511,11 @@ class Planner:
                     plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
             plan.jobs.append(self._over(root, where, over, plan, names)._replace(default=namespace))
 
-    def _installs(self, folder: str, source: Mapping[str, Any]) -> bool:
-        """Whether Argo CD installs a folder as a chart. A kustomization there wins, if the source does not say which.
-
-        Source: argo-cd util/app/discovery/discovery.go (Discover).
-        """
-        if not charts.is_chart(folder) or deploying.is_given(source, "helm"):
-            return charts.is_chart(folder)
-        return not (deploying.is_given(source, "kustomize") or self._tree.kustomization(folder))
-
-    def _read_by_argo(self, folder: str, source: Mapping[str, Any], value: Object, *, plain: bool) -> str:
-        """Return a file by which Argo CD deploys a folder otherwise, or one of Jsonnet; empty without one.
-
-        The name of a file for one Application may begin with its namespace. With a plugin that has no name, Argo CD
-        takes any that fits.
-        """
-        if source.get("plugin") == {}:
-            return "source.plugin"
-        name = string(mapping(value.get("metadata")).get("name"))
-        for each in sorted(os.listdir(folder)):
-            if (found := _OVERRIDE.fullmatch(each)) and (found[1] in (None, name) or "{{" in name):
-                return os.path.join(folder, each)
-        if not plain:
-            return ""
-        for at, folders, names in os.walk(folder):
-            folders[:] = sorted(folders) if mapping(source.get("directory")).get("recurse") else ()
-            for each in sorted(names):
-                if each.endswith(".jsonnet"):
-                    return os.path.join(at, each)
-        return ""
-
 
 _REORDERED = "its changes apply before others of the folder's kustomization, and are judged after these"
 
 _FIRST = "Argo CD 3.6 applies only the first of its components"
 """Its loop ends at the first one that exists (argo-cd v3.6.1 util/kustomize/kustomize.go, Build)."""
-
-_OVERRIDE = re.compile(r"\.argocd-source(?:-(?:[^_]*_)?(.*))?\.yaml")
-"""The name of a file that overrides a source (argo-cd reposerver/repository/repository.go, and InstanceName)."""
 
 _Place = tuple[str, int, Path]
 

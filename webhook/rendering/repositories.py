@@ -47,7 +47,7 @@ def home(root: str, urls: Iterable[str], own: str) -> str:
     It is that of its origin. If no address has that, because the repository is a fork, it is the most common one. It is
     empty if no address has the name.
     """
-    counted = Counter(path_of(url) for url in urls if url and "{{" not in url and name_of(url) == own)
+    counted = Counter(path_of(url) for url in urls if url and name_of(url) == own)
     origin = path_of(_origin(root))
     return origin if origin in counted else next((path for path, _ in counted.most_common(1)), "")
 
