@@ -107,7 +107,8 @@ def _acts() -> dict[str, str]:
         "          securityContext:\n            allowPrivilegeEscalation: false\n"
         "            readOnlyRootFilesystem: true\n            capabilities: {drop: [ALL]}\n"
     )
-    mount, volume = "            - {name: tmp, mountPath: /tmp}\n", "emptyDir: {medium: Memory, sizeLimit: 16Mi}\n"
+    mount = "            - {name: tmp, mountPath: /tmp}\n"
+    volume = "          emptyDir: {sizeLimit: 1Gi}  # on disk, because large pods are kept there\n"
     argument, containers = "            - --watch-only\n", "\n      containers:\n"
     ports = "          ports:\n"
     secrets = "\n      {{- with .Values.imagePullSecrets }}\n      imagePullSecrets: {{ toJson . }}\n      {{- end }}"

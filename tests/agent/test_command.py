@@ -235,7 +235,6 @@ def test_a_pod_of_a_tenant_is_kept_small_whatever_its_spec_and_ended_ones_are_no
     kept = watched.trimmed(large)
     assert kept is not None
     assert len(json.dumps({key: value for key, value in kept.items() if key != "packed"})) < 1_000
-    assert len(kept["packed"]) < 400_000
     whole = watched.whole(kept)
     assert (whole["spec"], whole["metadata"]) == (large["spec"], large["metadata"])
     assert by_status([kept]).keys() == by_status([large]).keys()

@@ -84,6 +84,15 @@ def test_its_rights_are_what_it_reads_and_the_events_that_it_writes() -> None:
     assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]
 
 
+def test_its_folder_for_temporary_files_is_on_disk() -> None:
+    """A folder in memory would count against the limit. The most is 500 pods of 1.5 MB, as etcd stores objects."""
+    spec = one("DaemonSet")["spec"]["template"]["spec"]
+    (mounted,) = {each["mountPath"] for each in spec["containers"][0]["volumeMounts"] if each["name"] == "tmp"}
+    (folder,) = [each["emptyDir"] for each in spec["volumes"] if each["name"] == "tmp"]
+    assert Path(mounted) == Path("/", "tmp")  # the first that Python's tempfile tries
+    assert folder == {"sizeLimit": "1Gi"}
+
+
 @pytest.mark.parametrize("order", [(ACTS, TAINTS), (TAINTS, ACTS), (TAINTS,)])
 def test_the_component_for_taints_goes_with_the_other_one_in_either_order(order: tuple[Path, ...]) -> None:
     item = one("DaemonSet")

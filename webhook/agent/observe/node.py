@@ -2,7 +2,6 @@
 
 import json
 import time
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from webhook.api.resources import Resource
 from webhook.cluster.client import Api
 from webhook.cluster.decoding import decoded
 from webhook.cluster.listing import LIVING
+from webhook.cluster.packed import Packed
 from webhook.cluster.watch import Cluster
 from webhook.facts.kinds import kept
 from webhook.facts.kinds.node import Node
@@ -74,14 +74,14 @@ def trimmed(item: Object) -> Object | None:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in keys if key in metadata},
-        "packed": zlib.compress(json.dumps({"metadata": own, "spec": item.get("spec")}).encode(), 1),
+        "packed": Packed(json.dumps({"metadata": own, "spec": item.get("spec")}).encode()),
         "status": {"phase": status.get("phase"), **pods.statuses(status)},
     }
 
 
 def whole(pod: Object) -> Object:
     """Return a trimmed pod with its spec and all of its metadata."""
-    packed = decoded(zlib.decompress(pod["packed"]))
+    packed = decoded(pod["packed"].data())
     return {**pod, "metadata": {**pod["metadata"], **packed["metadata"]}, "spec": packed["spec"]}
 
 
