@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.card.library import SOURCES
 from tests.support.card.state import LOST, MIB, NO_EVENTS, NO_MPS, NO_SAMPLES, State, start_of
 from tests.support.waiting import until
-from webhook.agent.observe import look, nvml
+from webhook.agent.observe import look, nvml, processes
 from webhook.agent.observe.look import CardUse, join
 from webhook.agent.observe.nvml import CardReading, Cards, NvmlProcess
 from webhook.agent.observe.processes import AGAIN, Process, Processes
@@ -35,9 +35,10 @@ class Proc:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def add(self, pid: int, cgroup: str, start: int | None = None) -> None:
-        (self.folder / str(pid)).mkdir(exist_ok=True)
-        fields = " ".join(["S", *["0"] * 18, str(start_of(pid) if start is None else start)])
+    def add(self, pid: int, cgroup: str, start: int | None = None, state: str = "S", threads: int = 1) -> None:
+        (self.folder / str(pid)).mkdir(exist_ok=True, parents=True)
+        begins = start_of(pid) if start is None else start
+        fields = " ".join([state, *["0"] * 16, str(threads), "0", str(begins)])
         (self.folder / str(pid) / "stat").write_text(f"{pid} (a (b) name) {fields} 0")
         (self.folder / str(pid) / "cgroup").write_text(cgroup)
 
@@ -165,30 +166,50 @@ def test_a_process_whose_first_thread_has_ended_counts_until_its_last_one_has() 
         assert started.stdout is not None
         assert started.stdout.readline() == "ready\n"
         until(lambda: ") Z " in Path(f"/proc/{started.pid}/stat").read_text(), "the first thread has ended")
-        processes = Processes()
-        (found,) = processes.find([started.pid]).values()
+        known = Processes()
+        (found,) = known.find([started.pid]).values()
         assert found.start == start_of(started.pid)
-        assert processes.alive(found)
+        assert known.alive(found)
         started.kill()
         os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie with all its threads
-        assert not processes.find([started.pid])
-        assert not processes.alive(found)
+        assert not known.find([started.pid])
+        assert not known.alive(found)
 
 
 def test_the_container_of_a_process_whose_first_thread_has_ended_is_that_of_a_living_one(proc: Proc) -> None:
     """Cgroups of version 1 show the first one at the root."""
-    proc.add(7, "4:freezer:/\n", 5)
-    ended = proc.folder / "7" / "stat"
-    ended.write_text(ended.read_text().replace(" S ", " Z "))
-    (proc.folder / "7" / "task").mkdir()
-    threads = Proc(proc.folder / "7" / "task")
-    threads.add(7, "4:freezer:/\n", 5)
-    (threads.folder / "7" / "stat").write_text(ended.read_text())
-    processes = Processes(proc.folder)
-    assert not processes.find([7])
-    threads.add(8, cgroup(1), 6)
-    (found,) = processes.find([7]).values()
+    root, threads, looks = "4:freezer:/\n", Proc(proc.folder / "7" / "task"), Processes(proc.folder)
+    proc.add(7, root, 5, "Z")
+    assert not looks.find([7])
+    proc.add(7, root, 5, "Z", threads=2)
+    assert looks.find([7])[7].place is None
+    threads.add(7, root, 5, "Z", threads=2)
+    threads.add(8, cgroup(1), 6, threads=2)
+    (found,) = looks.find([7]).values()
     assert (found.pid, found.start, found.place and found.place.container) == (7, 5, IDS[1])
+
+
+def test_the_ended_threads_of_a_process_that_its_tracer_keeps_cost_no_more_than_some(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tracer may keep a hundred thousand of them. One look read the files of all."""
+    monkeypatch.setattr(processes, "THREADS", 10)
+    read, once = list[str](), processes.Processes._text
+
+    def text(own: Processes, path: str) -> str | None:
+        read.append(path)
+        return once(own, path)
+
+    monkeypatch.setattr(Processes, "_text", text)
+    for pid, shown, files in ((7, "4:freezer:/\n", 12), (8, cgroup(1), 2)):
+        proc.add(pid, shown, 5, "Z", threads=51)
+        for number in range(50):
+            Proc(proc.folder / str(pid) / "task").add(100 + number, "4:freezer:/\n", 5, "Z", threads=51)
+        looks = Processes(proc.folder)
+        found, asked = looks.find([pid])[pid], len(read)
+        assert (found.place is not None, asked) == (pid == 8, files)
+        assert looks.alive(found)
+        read.clear()
 
 
 def test_a_list_that_grows_at_every_question_loses_one_looks_value_and_not_the_look(card: State, cards: Cards) -> None:

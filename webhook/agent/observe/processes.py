@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,11 @@ from webhook.cgroups.places import ContainerCgroup
 
 AGAIN = 4
 """Looks after which the container of a running process is read again, because a process may be moved."""
+
+THREADS = 1000
+"""The most threads of a process that are read at a look to find one that has not ended."""
+
+GONE, HEADLESS = "gone", "headless"
 
 PROC = Path("/proc")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -52,47 +58,50 @@ class Processes:
         self._looks += 1
         found: dict[int, Process] = {}
         for pid in pids:
-            name, start, ended = self._stat(pid)
-            thread = self._living(pid) if ended else ""
-            if not start or thread is None:
+            name, start, state = self._stat(pid)
+            if state == GONE:
                 continue
             known = self._known.get(pid)
             same = known is not None and known.start == start
             if known is not None and same and known.place is not None and (self._looks + pid) % AGAIN:
                 found[pid] = known
-            elif (text := self._text(f"{pid}{thread}/cgroup")) is not None:
-                found[pid] = Process(pid, start, name, places.place(text))
+            elif (text := self._text(f"{pid}/cgroup")) is not None:
+                place = places.place(text) or (self._place_of_thread(pid) if state == HEADLESS else None)
+                found[pid] = Process(pid, start, name, place)
         self._known = found
         return found
 
     def alive(self, process: Process) -> bool:
         """Whether a process still runs, and its PID has not been reused."""
-        _, start, ended = self._stat(process.pid)
-        return start == process.start and not (ended and self._living(process.pid) is None)
+        _, start, state = self._stat(process.pid)
+        return start == process.start and state != GONE
 
-    def _stat(self, pid: int, thread: str = "") -> tuple[str, int, bool]:
-        """Read a process's name, its start time, and whether its first thread has ended; 0 if there is no process.
+    def _stat(self, path: object) -> tuple[str, int, str]:
+        """Read the name, the start time and the state of a process, or of a thread, by its path in /proc.
 
-        See man 5 proc_pid_stat, fields 2, 3 and 22. With a `thread`, read those of a thread.
+        See man 5 proc_pid_stat, fields 2, 3, 20 and 22. A process is HEADLESS if its first thread has ended and others
+        are left: they may use a card, although the kernel calls the process a zombie. It is GONE if none is left.
         """
-        before, _, after = (self._text(f"{pid}{thread}/stat") or "").rpartition(")")
+        before, _, after = (self._text(f"{path}/stat") or "").rpartition(")")
         fields = after.split()
         if len(fields) < 20 or not fields[19].isdigit():
-            return "", 0, True
-        return before.partition("(")[2], int(fields[19]), fields[0] in "ZX"
+            return "", 0, GONE
+        ended = HEADLESS if fields[17] not in ("0", "1") else GONE
+        return before.partition("(")[2], int(fields[19]), ended if fields[0] in "ZX" else ""
 
-    def _living(self, pid: int) -> str | None:
-        """Return the path of a thread of a process that has not ended, below the process's; None if all have.
+    def _place_of_thread(self, pid: int) -> ContainerCgroup | None:
+        """Return the container of a thread that has not ended, of a HEADLESS process.
 
-        A process whose first thread has ended looks like one that has ended, but its other threads may use a card. The
-        kernel shows the first one outside any cgroup of version 1 then (kernel/cgroup/cgroup.c, proc_cgroup_show).
+        The kernel shows an ended thread outside any cgroup of version 1 (kernel/cgroup/cgroup.c, proc_cgroup_show). A
+        tenant may have a tracer keep a hundred thousand ended threads, so only the first THREADS count.
         """
         try:
             with os.scandir(f"{self._proc}/{pid}/task") as threads:
-                paths = (f"/task/{each.name}" for each in threads)
-                return next((path for path in paths if not self._stat(pid, path)[2]), None)
+                paths = [f"{pid}/task/{each.name}" for each in islice(threads, THREADS)]
         except OSError:
             return None
+        living = (path for path in paths if not self._stat(path)[2])
+        return next((places.place(self._text(f"{path}/cgroup") or "") for path in living), None)
 
     def _text(self, path: str) -> str | None:
         try:
