@@ -16,7 +16,7 @@ import pytest
 from tests import ROOT
 from tests.e2e import control_plane, offered
 from tests.e2e.control_plane import Cluster, eventually
-from tests.e2e.objects import TRUSTED, Object, pod
+from tests.e2e.objects import NODE_FEATURES, TRUSTED, Object, pod
 from tests.e2e.sending import Sender
 from tests.evaluator.evaluator import Evaluator, request_for, running
 from tests.support.fixtures import files_of, fixture, settings
@@ -43,6 +43,7 @@ PASSED = {
     "unguarded-container/patch-chosen-node",  # a fallback knows no node
 }
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+GROUPS = ("", "resource.k8s.io", NODE_FEATURES["spec"]["group"])
 POLICIES = {kind: plural for plural, kind in PLURALS.items()}
 BY_FALLBACK = "ValidatingAdmissionPolicy 'slicewarden-"
 EVERYBODY = {"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}
@@ -75,6 +76,7 @@ def alone(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         binding = {"metadata": {"name": "everybody"}, "roleRef": role, "subjects": [EVERYBODY]}
         authorization = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
         assert cluster.apply({**authorization, **binding}).returncode == 0
+        assert cluster.apply(NODE_FEATURES).returncode == 0
         yield cluster
 
 
@@ -93,7 +95,7 @@ def cases(rule: Rule, evaluator: Evaluator) -> Iterator[Case]:
     engine = Engine(policy, walk())
     for number, file in enumerate(files_of(rule.id)):
         request = request_for(fixture(file)[0].value)
-        if not file.stem.startswith(("deny", "patch")) or request["resource"]["group"] not in ("", "resource.k8s.io"):
+        if not file.stem.startswith(("deny", "patch")) or request["resource"]["group"] not in GROUPS:
             continue
         settled = evaluator.settled(named(request, f"{rule.id}-{number}"))
         if settled is None:

@@ -1,20 +1,27 @@
 """The webhook configurations that are made from a policy; tests/e2e has an API server follow them."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from tests import ROOT
+from tests.support.fixtures import fixture
 from tests.support.objects import Object
+from webhook.api import admission
 from webhook.catalog import device_variables, names
 from webhook.catalog.places import Template, Workload, table
 from webhook.catalog.workloads import WORKLOADS
 from webhook.cel.write import filled, text
+from webhook.engine.engine import Engine
 from webhook.engine.registration import configurations
 from webhook.facts.kinds.node import CONFIG_LABEL
+from webhook.facts.snapshot import Facts
 from webhook.memory.budget import CARD_LABELS
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Guard, Policy, PriorityScope
 from webhook.policy.scopes import Grant, Requesters, Scope
+from webhook.rules import walk
 
 
 def hooks(policy: Policy) -> dict[str, Object]:
@@ -52,6 +59,7 @@ ASKED = {
     "statuses": {"pods/status": {"UPDATE"}},
     "namespaces": dict.fromkeys(("namespaces", "namespaces/finalize", "namespaces/status"), WRITTEN),
     "nodes": dict.fromkeys(("nodes", "nodes/status"), WRITTEN),
+    "nodefeatures": {"nodefeatures": WRITTEN},
     "configmaps": {"configmaps": {*WRITTEN, "DELETE"}},
     "clusterpolicies": {"clusterpolicies": WRITTEN},
     "devices": dict.fromkeys(("deviceclasses", "resourceclaims", "resourceclaimtemplates"), WRITTEN),
@@ -88,6 +96,15 @@ def test_each_webhook_excludes_the_right_namespaces(sample_policy: Policy, name:
     else:
         judged = name in ("configmaps", "namespaces", "devices")
         assert excluded(hook) == [*ALONE, *([] if judged else ["gpu-operator"])]
+
+
+def test_without_an_account_of_feature_discovery_nobody_is_asked_about_node_features(sample_policy: Policy) -> None:
+    """Its changes of nodes are then judged as those of any stranger (relabelled-node)."""
+    policy = replace(sample_policy, node_labellers=Requesters(frozenset(("karpenter",)), frozenset(("admins",))))
+    assert hooks(sample_policy).keys() - hooks(policy).keys() == {"nodefeatures.slicewarden.dev"}
+    review = fixture(ROOT / "tests" / "fixtures" / "relabelled-node" / "deny-a-node-feature-with-labels.yaml")[0].value
+    request = admission.decode(json.dumps(review).encode())
+    assert [Engine(each, walk()).judge(request, Facts()).allowed for each in (sample_policy, policy)] == [False, True]
 
 
 def test_both_halves_are_asked_about_the_same_pods(sample_policy: Policy) -> None:

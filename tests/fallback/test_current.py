@@ -277,7 +277,7 @@ def test_bindings_of_several_actions_are_named_and_the_hint_says_what_it_would_l
     file.write_text(text, "utf-8")
     check = ["fallback", "--policy", str(POLICY), "--check", str(file)]
     assert cli.main(check) == 0
-    assert capsys.readouterr().out.endswith(" and 3 more), Audit (slicewarden-pods)\n")
+    assert capsys.readouterr().out.endswith(" and 4 more), Audit (slicewarden-pods)\n")
     file.write_text(text.replace("spec.nodeName bypasses", "spec.nodeName goes past"), "utf-8")
     assert cli.main(check) == 1
     err = capsys.readouterr().err

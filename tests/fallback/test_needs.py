@@ -92,7 +92,7 @@ def test_an_api_server_that_accepts_all_of_it_gets_what_is_printed_without_being
     said = capsys.readouterr().out
     assert cli.main(["fallback", "--policy", str(POLICY), "--params", "fallback", "--actions", "ByRule"]) == 0
     assert capsys.readouterr().out == said
-    assert len(tried) == said.count("---\n") == 17
+    assert len(tried) == said.count("---\n") == 19
     assert tried[0] == "/api/v1/namespaces/slicewarden-system/configmaps/fallback"
 
 
@@ -109,7 +109,7 @@ def test_of_a_fallback_that_an_api_server_accepts_in_part_nothing_is_printed(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == (
-        "error: fallback: the API server refuses 2 of 14 objects, so nothing is printed; it lacks CEL functions that"
+        "error: fallback: the API server refuses 2 of 16 objects, so nothing is printed; it lacks CEL functions that"
         " Kubernetes 1.35 has: all, flatten\n"
     )
 

@@ -405,7 +405,7 @@ def test_an_installed_binding_asks_about_nothing_more_than_its_policy() -> None:
             asked = found["ValidatingAdmissionPolicy", name]["matchConstraints"]["resourceRules"]
             limit = {} if name == "slicewarden-nodes" else {"namespaceSelector": {"matchExpressions": [alone]}}
             assert spec["matchResources"] == {"resourceRules": asked, **limit}
-    assert len(found) == 16
+    assert len(found) == 18
 
 
 def test_the_command_for_an_emergency_leaves_the_guard_of_the_controller() -> None:

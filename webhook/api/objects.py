@@ -23,6 +23,7 @@ LABELLED = (("", "Namespace"), ("", "Node"))
 BINDING = ("", "Binding")
 CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
 REVISION = ("apps", "ControllerRevision")
+NODE_FEATURES = (("nfd.k8s-sigs.io", "NodeFeature"), ("nfd.openshift.io", "NodeFeature"))
 
 
 @immutable
@@ -58,6 +59,21 @@ class Labelled:
     def namespace(self) -> str:
         """The name of the Namespace itself; empty for a Node."""
         return self.name if self.kind == "Namespace" else ""
+
+
+@immutable
+class NodeFeature:
+    """A NodeFeature: labels that Node Feature Discovery gives to the node that it names.
+
+    NodeFeatureRules make more labels from its `features` (node-feature-discovery api/nfd/v1alpha1/types.go).
+    """
+
+    node: str
+    labels: Mapping[str, Any]
+    features: Mapping[str, Any]
+    namespace: str
+    requester: Requester | None = None
+    old: "NodeFeature | None" = None
 
 
 @immutable
@@ -131,7 +147,7 @@ class PodGroup:
     old: "PodGroup | None" = None
 
 
-Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision | PodGroup
+Subject = Pod | ConfigMap | Labelled | NodeFeature | Binding | ClusterPolicy | DeviceClaim | Revision | PodGroup
 
 
 class Counted(NamedTuple):
@@ -229,6 +245,8 @@ def _views(request: Request, counted: Counted, workloads: Workloads, allowance: 
         yield _config_map(item, request)
     elif kind in LABELLED:
         yield _labelled(item, request)
+    elif kind in NODE_FEATURES:
+        yield _node_feature(item, request)
     elif kind == BINDING:
         yield _binding(item, request)
     elif kind == CLUSTER_POLICY:
@@ -243,7 +261,7 @@ def _views(request: Request, counted: Counted, workloads: Workloads, allowance: 
 
 GROUPS = tuple(("scheduling.k8s.io", kind) for kind in ("CompositePodGroup", "PodGroup", "Workload"))
 
-SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
+SINGLE = (POD, CONFIG_MAP, *LABELLED, *NODE_FEATURES, BINDING, CLUSTER_POLICY, REVISION)
 
 
 PER_BYTE = 3
@@ -303,6 +321,21 @@ def _labelled(item: Object, request: Request) -> Labelled:
         kind=request.kind,
         name=request.name or text(metadata, "name", ("metadata",)),
         labels={key: text(labels, key, ("metadata", "labels")) for key in labels},
+        requester=request.requester,
+    )
+
+
+NODE_NAME = "nfd.node.kubernetes.io/node-name"
+"""The label of a NodeFeature that names its node (node-feature-discovery api/nfd/v1alpha1/annotations_labels.go)."""
+
+
+def _node_feature(item: Object, request: Request) -> NodeFeature:
+    metadata, spec = section(item, "metadata", ()), section(item, "spec", ())
+    return NodeFeature(
+        node=text(section(metadata, "labels", ("metadata",)), NODE_NAME, ("metadata", "labels")),
+        labels=section(spec, "labels", ("spec",)),
+        features=section(spec, "features", ("spec",)),
+        namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
         requester=request.requester,
     )
 

@@ -19,6 +19,7 @@ class RequestKind(StrEnum):
     BINDINGS = "bindings"
     NAMESPACES = "namespaces"
     NODES = "nodes"
+    NODE_FEATURES = "node-features"
     DEVICES = "devices"
     """ResourceClaims, their templates, and DeviceClasses."""
 

@@ -103,6 +103,7 @@ _SUBJECTS = {
     "DeviceClaim": "claims, their templates, DeviceClasses",
     "PodGroup": "PodGroups, CompositePodGroups and Workloads",
     "Labelled": "labels of nodes and namespaces",
+    "NodeFeature": "NodeFeatures",
 }
 
 

@@ -19,7 +19,17 @@ from webhook.policy.model import Policy
 
 NAMES = tuple(
     f"slicewarden-{name}"
-    for name in ("pods", "pods-audited", "pod-updates", "pod-statuses", "bindings", "namespaces", "nodes", "devices")
+    for name in (
+        "pods",
+        "pods-audited",
+        "pod-updates",
+        "pod-statuses",
+        "bindings",
+        "namespaces",
+        "nodes",
+        "node-features",
+        "devices",
+    )
 )
 """The names of the policies, and of their bindings."""
 

@@ -11,8 +11,7 @@ from typing import Any
 from webhook.catalog.places import Workload
 from webhook.catalog.workloads import BUILT_IN
 from webhook.engine import conditions
-from webhook.facts.kinds.node import CONFIG_LABEL
-from webhook.memory.budget import CARD_LABELS
+from webhook.memory.budget import node_labels
 from webhook.model import immutable
 from webhook.policy.model import ALONE, NAMESPACE, Policy, Switch
 from webhook.policy.scopes import NAME_LABEL
@@ -45,6 +44,7 @@ JUDGED: Mapping[str, tuple[Asked, ...]] = {
     "statuses": (("", ("pods/status",), ("UPDATE",)),),
     "namespaces": (("", ("namespaces", "namespaces/status", "namespaces/finalize"), BOTH),),
     "nodes": (("", ("nodes", "nodes/status"), BOTH),),
+    "nodefeatures": (("nfd.k8s-sigs.io", ("nodefeatures",), BOTH), ("nfd.openshift.io", ("nodefeatures",), BOTH)),
     "configmaps": (("", ("configmaps",), (*BOTH, "DELETE")),),
     "clusterpolicies": (("nvidia.com", ("clusterpolicies",), BOTH),),
     "groups": (("scheduling.k8s.io", ("podgroups", "compositepodgroups", "workloads"), BOTH),),
@@ -174,8 +174,11 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
 
     grants = conditions.changed_labels(policy.namespace_keys)
     yield Webhook("namespaces", JUDGED["namespaces"], ("labels-that-grant", grants), ALONE)
-    labels = {r.key for pool in policy.pools for r in pool.nodes.requirements} | {*CARD_LABELS, CONFIG_LABEL}
-    yield Webhook("nodes", JUDGED["nodes"], ("labels-of-pools-and-cards", conditions.changed_labels(labels)), None)
+    labels = ("labels-of-pools-and-cards", conditions.changed_labels(node_labels(policy)))
+    yield Webhook("nodes", JUDGED["nodes"], labels, None)
+    labelling = ("labels-nodes", conditions.node_feature(policy))
+    if policy.node_labellers.namespaces:
+        yield Webhook("nodefeatures", JUDGED["nodefeatures"], labelling, system, versions=("*",))
 
     config_maps = JUDGED["configmaps"]
     yield Webhook("configmaps", config_maps, ("may-share-gpus", conditions.config_map(policy)), ALONE)

@@ -35,6 +35,7 @@ SOURCES = {
     RequestKind.BINDINGS: MatchedWebhook("bindings"),
     RequestKind.NAMESPACES: MatchedWebhook("namespaces"),
     RequestKind.NODES: MatchedWebhook("nodes"),
+    RequestKind.NODE_FEATURES: MatchedWebhook("nodefeatures"),
     RequestKind.DEVICES: MatchedWebhook("devices"),
 }
 
@@ -187,7 +188,7 @@ def matching(asked: RequestKind, webhook: Webhook) -> Made:
             "resourceRules": [
                 {
                     "apiGroups": [group],
-                    "apiVersions": ["v1"],
+                    "apiVersions": [webhook.versions[0]],
                     "operations": [each for each in operations if each in SOURCES[asked].operations],
                     "resources": [*resources],
                 }

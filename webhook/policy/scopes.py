@@ -85,6 +85,13 @@ class Requesters(NamedTuple):
         """Return whether a requester is one of them."""
         return requester.username in self.users or not self.groups.isdisjoint(requester.groups)
 
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """The namespaces of the service accounts among them."""
+        users = (user.split(":")[2] for user in self.users if user.startswith("system:serviceaccount:"))
+        groups = (group.split(":")[2] for group in self.groups if group.startswith("system:serviceaccounts:"))
+        return frozenset((*users, *groups))
+
 
 SCHEDULER = "system:kube-scheduler"
 """Kubernetes' own scheduler (kubernetes staging/src/k8s.io/apiserver/pkg/authentication/user/user.go)."""

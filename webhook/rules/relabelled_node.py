@@ -11,17 +11,23 @@ plugin/pkg/admission/noderestriction/admission.go), and clouds label nodes by `-
 register its node with a pool's labels, unless `nodeLabellers.selfRegistration` is false. It may never change them
 later.
 
+Node Feature Discovery merges the NodeFeatures of all namespaces into the labels of the node that they name, unless its
+configuration restricts that. Those of other namespaces override its own (node-feature-discovery
+pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures). If its account is under `nodeLabellers`, a NodeFeature with such
+a label is refused outside the namespaces of these accounts, unless one of them or an administrator writes it. So is one
+with features, because NodeFeatureRules make labels from them.
+
 Way out: ask an administrator to change the label, or to add the account to `nodeLabellers`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from webhook.api.objects import Labelled
+from webhook.api.objects import NODE_NAME, Labelled, NodeFeature
 from webhook.api.pods import KUBELETS
 from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, pool_of, registers
 from webhook.cel.write import all_of, any_of, array, one_of, text
-from webhook.memory.budget import CARD_LABELS
+from webhook.memory.budget import CARD_LABELS, node_labels
 from webhook.model import Finding, Path, Requester
 from webhook.policy.model import Policy, Pool
 from webhook.review import Review
@@ -30,11 +36,18 @@ from webhook.text.words import shown
 SINCE = "0.1"
 
 
-def check(review: Review[Labelled]) -> Iterator[Finding]:
+def check(review: Review[Labelled | NodeFeature]) -> Iterator[Finding]:
     """Flag a change of a node's labels that moves the node to another pool, or changes the cards of a shared pool."""
     item, policy = review.subject, review.policy
+    if isinstance(item, NodeFeature):
+        yield from _of_feature(item, policy)
+    elif item.kind == "Node":
+        yield from _of_node(item, policy)
+
+
+def _of_node(item: Labelled, policy: Policy) -> Iterator[Finding]:
     requester = item.requester
-    if item.kind != "Node" or requester is None or _may(requester, item, policy):
+    if requester is None or _may(requester, policy) or _registers(requester, item, policy):
         return
     labels = item.old.labels if item.old else {}
     before, now = policy.pool_of(labels), policy.pool_of(item.labels)
@@ -54,9 +67,28 @@ def check(review: Review[Labelled]) -> Iterator[Finding]:
         )
 
 
-def _may(requester: Requester, item: Labelled, policy: Policy) -> bool:
-    if policy.administrators.include(requester) or policy.node_labellers.include(requester):
-        return True
+def _of_feature(item: NodeFeature, policy: Policy) -> Iterator[Finding]:
+    requester, old, homes = item.requester, item.old, policy.node_labellers.namespaces
+    if requester is None or not homes or item.namespace in homes or _may(requester, policy):
+        return
+    if old is not None and (item.node, item.labels, item.features) == (old.node, old.labels, old.features):
+        return  # such as an update of its finalizers
+    places: list[Path] = [("spec", "labels", key) for key in sorted(node_labels(policy) & item.labels.keys())]
+    if any(item.features.values()):
+        places.append(("spec", "features"))
+    for place in places:
+        yield Finding(
+            place,
+            f"user {shown(requester.username)} may not have Node Feature Discovery label a node by this; ask an "
+            f"administrator or a node labeller of policy {policy.name}",
+        )
+
+
+def _may(requester: Requester, policy: Policy) -> bool:
+    return policy.administrators.include(requester) or policy.node_labellers.include(requester)
+
+
+def _registers(requester: Requester, item: Labelled, policy: Policy) -> bool:
     registers = item.old is None and requester.username == f"system:node:{item.name}"
     return registers and policy.self_registration and KUBELETS in requester.groups
 
@@ -86,4 +118,33 @@ def fallback(policy: Policy) -> Iterator[Clause]:
             ("pool", pool_of("variables.now", policy)),
             ("before_pool", pool_of("variables.before", policy)),
         ),
+    )
+    if policy.node_labellers.namespaces:
+        yield _features(policy, may[:2])
+
+
+def _features(policy: Policy, may: Iterable[str]) -> Clause:
+    keys = array(sorted(node_labels(policy)))
+    same = " && ".join(
+        f"object.?{field}.orValue({empty}) == oldObject.?{field}.orValue({empty})"
+        for field, empty in (
+            (f"metadata.?labels[?{text(NODE_NAME)}]", "''"),
+            ("spec.?labels", "{}"),
+            ("spec.?features", "{}"),
+        )
+    )
+    labels, features = "object.?spec.?labels.orValue({})", "object.?spec.?features.orValue({})"
+    return Clause(
+        any_of(
+            (
+                f"(!{labels}.exists(k, k in {keys}) && {features}.all(k, size({features}[k]) == 0))",
+                f"(request.operation == 'UPDATE' && {same})",
+                one_of("request.?namespace.orValue('')", sorted(policy.node_labellers.namespaces)),
+                *may,
+            )
+        ),
+        "Node Feature Discovery labels a node by these labels or features; ask an administrator or a node labeller of "
+        f"policy {policy.name}",
+        places=f"{labels}.filter(k, k in {keys}).join(', ')",
+        asked=(RequestKind.NODE_FEATURES,),
     )
