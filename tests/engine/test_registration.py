@@ -1,6 +1,7 @@
 """The webhook configurations that are made from a policy; tests/e2e has an API server follow them."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from tests import ROOT
 from tests.support.fixtures import fixture
 from tests.support.objects import Object
 from webhook.api import admission
+from webhook.api.selectors import Selector
 from webhook.catalog import device_variables, names
 from webhook.catalog.places import Template, Workload, table
 from webhook.catalog.workloads import WORKLOADS
@@ -105,6 +107,19 @@ def test_without_an_account_of_feature_discovery_nobody_is_asked_about_node_feat
     review = fixture(ROOT / "tests" / "fixtures" / "relabelled-node" / "deny-a-node-feature-with-labels.yaml")[0].value
     request = admission.decode(json.dumps(review).encode())
     assert [Engine(each, walk()).judge(request, Facts()).allowed for each in (sample_policy, policy)] == [False, True]
+
+
+def test_a_label_of_a_node_feature_without_a_domain_gets_that_of_features(sample_policy: Policy) -> None:
+    """A pool may select nodes by one of these labels (nfd-master.go, addNsToMapKeys)."""
+    first, *others = sample_policy.pools
+    selects = Selector({"feature.node.kubernetes.io/lens": "wide"})
+    policy = replace(sample_policy, pools=(replace(first, nodes=selects), *others))
+    file = ROOT / "tests" / "fixtures" / "relabelled-node" / "deny-a-node-feature-with-labels.yaml"
+    review = deepcopy(fixture(file)[0].value)  # others read it too
+    review["request"]["object"]["spec"] = {"labels": {"lens": "wide"}}
+    request = admission.decode(json.dumps(review).encode())
+    assert [Engine(each, walk()).judge(request, Facts()).allowed for each in (sample_policy, policy)] == [True, False]
+    assert "'lens'" in expression(hooks(policy)["nodefeatures.slicewarden.dev"])
 
 
 def test_both_halves_are_asked_about_the_same_pods(sample_policy: Policy) -> None:

@@ -94,6 +94,9 @@ GROUPS = (
 )
 """Labels that distinguish groups of nodes if no label describes their GPUs; the host name comes last."""
 
+FEATURES = "feature.node.kubernetes.io/"
+"""The domain of a NodeFeature's label that has none (node-feature-discovery pkg/nfd-master/nfd-master.go)."""
+
 PRESENT = "nvidia.com/gpu.present"
 """The label of nodes with NVIDIA's cards (gpu-operator controllers/state_manager.go)."""
 

@@ -177,7 +177,7 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
     labels = ("labels-of-pools-and-cards", conditions.changed_labels(node_labels(policy)))
     yield Webhook("nodes", JUDGED["nodes"], labels, None)
     labelling = ("labels-nodes", conditions.node_feature(policy))
-    if policy.node_labellers.namespaces:
+    if policy.labelling_namespaces:
         yield Webhook("nodefeatures", JUDGED["nodefeatures"], labelling, system, versions=("*",))
 
     config_maps = JUDGED["configmaps"]

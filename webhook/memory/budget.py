@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from webhook.api import quantity
 from webhook.api.selectors import integer
+from webhook.catalog.node_labels import FEATURES
 from webhook.facts.kinds.node import CONFIG_LABEL, Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu.claims import Slice
@@ -24,6 +25,11 @@ CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")
 def node_labels(policy: Policy) -> frozenset[str]:
     """Return the labels that decide a node's pool, its sharing configuration, and the memory of its cards."""
     return frozenset((*CARD_LABELS, CONFIG_LABEL, *(r.key for pool in policy.pools for r in pool.nodes.requirements)))
+
+
+def feature_labels(policy: Policy) -> frozenset[str]:
+    """Return the names by which a NodeFeature may have these labels written."""
+    return frozenset(name for key in node_labels(policy) for name in (key, key.removeprefix(FEATURES)))
 
 
 MIN_BUDGET = 512

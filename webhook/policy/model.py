@@ -459,6 +459,15 @@ class Policy:
         return frozenset(pool.name for pool in self.pools)
 
     @cached_property
+    def labelling_namespaces(self) -> frozenset[str]:
+        """The namespaces where NodeFeatures may have any label: those of node labellers, and of device plugins.
+
+        Empty without such a labeller: then Node Feature Discovery may not label nodes, whoever asks it.
+        """
+        own = self.node_labellers.namespaces
+        return self.sharing_namespaces | own if own else own
+
+    @cached_property
     def sharing_namespaces(self) -> frozenset[str]:
         """The namespaces where sharing configurations are read."""
         return frozenset((*self.limits.namespaces, *(namespace for namespace, _ in self.config_maps)))

@@ -14,8 +14,8 @@ later.
 Node Feature Discovery merges the NodeFeatures of all namespaces into the labels of the node that they name, unless its
 configuration restricts that. Those of other namespaces override its own (node-feature-discovery
 pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures). If its account is under `nodeLabellers`, a NodeFeature with such
-a label is refused outside the namespaces of these accounts, unless one of them or an administrator writes it. So is one
-with features, because NodeFeatureRules make labels from them.
+a label is refused outside the namespaces of these accounts and of device plugins (`sharing`), unless one of them or an
+administrator writes it. So is one with features, because NodeFeatureRules make labels from them.
 
 Way out: ask an administrator to change the label, or to add the account to `nodeLabellers`.
 """
@@ -27,7 +27,7 @@ from webhook.api.pods import KUBELETS
 from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, pool_of, registers
 from webhook.cel.write import all_of, any_of, array, one_of, text
-from webhook.memory.budget import CARD_LABELS, node_labels
+from webhook.memory.budget import CARD_LABELS, feature_labels
 from webhook.model import Finding, Path, Requester
 from webhook.policy.model import Policy, Pool
 from webhook.review import Review
@@ -68,19 +68,19 @@ def _of_node(item: Labelled, policy: Policy) -> Iterator[Finding]:
 
 
 def _of_feature(item: NodeFeature, policy: Policy) -> Iterator[Finding]:
-    requester, old, homes = item.requester, item.old, policy.node_labellers.namespaces
+    requester, old, homes = item.requester, item.old, policy.labelling_namespaces
     if requester is None or not homes or item.namespace in homes or _may(requester, policy):
         return
     if old is not None and (item.node, item.labels, item.features) == (old.node, old.labels, old.features):
         return  # such as an update of its finalizers
-    places: list[Path] = [("spec", "labels", key) for key in sorted(node_labels(policy) & item.labels.keys())]
+    places: list[Path] = [("spec", "labels", key) for key in sorted(feature_labels(policy) & item.labels.keys())]
     if any(item.features.values()):
         places.append(("spec", "features"))
     for place in places:
         yield Finding(
             place,
-            f"user {shown(requester.username)} may not have Node Feature Discovery label a node by this; ask an "
-            f"administrator or a node labeller of policy {policy.name}",
+            f"Node Feature Discovery labels node {shown(item.node)} by this, and user {shown(requester.username)} may "
+            f"not; ask an administrator or a node labeller of policy {policy.name}",
         )
 
 
@@ -119,12 +119,12 @@ def fallback(policy: Policy) -> Iterator[Clause]:
             ("before_pool", pool_of("variables.before", policy)),
         ),
     )
-    if policy.node_labellers.namespaces:
+    if policy.labelling_namespaces:
         yield _features(policy, may[:2])
 
 
 def _features(policy: Policy, may: Iterable[str]) -> Clause:
-    keys = array(sorted(node_labels(policy)))
+    keys = array(sorted(feature_labels(policy)))
     same = " && ".join(
         f"object.?{field}.orValue({empty}) == oldObject.?{field}.orValue({empty})"
         for field, empty in (
@@ -139,7 +139,7 @@ def _features(policy: Policy, may: Iterable[str]) -> Clause:
             (
                 f"(!{labels}.exists(k, k in {keys}) && {features}.all(k, size({features}[k]) == 0))",
                 f"(request.operation == 'UPDATE' && {same})",
-                one_of("request.?namespace.orValue('')", sorted(policy.node_labellers.namespaces)),
+                one_of("request.?namespace.orValue('')", sorted(policy.labelling_namespaces)),
                 *may,
             )
         ),
