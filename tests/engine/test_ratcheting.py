@@ -19,6 +19,7 @@ from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Request, Requester, Verdict
 from webhook.model import Path as Place
+from webhook.rules import walk
 
 TRUSTED = {"slicewarden.dev/trust": "trusted"}
 
@@ -323,3 +324,65 @@ def test_a_pod_that_sees_gpus_by_an_update_is_judged_as_a_new_one(folder: str) -
             )
             assert found >= now - before, (file.stem, update.name)
             assert not found or receivers(hooks, request_of(update.review)), (file.stem, update.name)
+
+
+def claim(device_class: str, namespace: str) -> dict[str, Any]:
+    requests = [{"name": "device", "exactly": {"deviceClassName": device_class}}]
+    metadata = {"name": "replaced", "namespace": namespace}
+    spec = {"devices": {"requests": requests}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+CLAIMED = {"resourceClaims": [{"name": "device", "resourceClaimName": "replaced"}]}
+
+
+@pytest.mark.parametrize("known", [None, "gpu.nvidia.com", "dra.net"])
+@pytest.mark.parametrize("folder", fixtures.FOLDERS)
+def test_no_claim_excuses_a_pod_that_sees_gpus_by_an_update(folder: str, known: str | None) -> None:
+    """The author of a waiting pod may delete its claim, or replace it by one for a GPU, and then add the toleration."""
+    policy, facts = fixtures.settings(folder)
+    claims = [claim(known, "visitors")] if known else []
+    facts = replace(facts, claimed={**facts.claimed, **Facts.of(claims).claimed})
+    engine = Engine(policy, walk())
+    for file in fixtures.files_of(folder):
+        item = fixtures.fixture(file)[0].value
+        if item["kind"] != "Pod" or fixtures.REFUSED.search(file.read_text("utf-8")) or "nodeName" in item["spec"]:
+            continue
+        claiming = {**item, "metadata": {**item["metadata"], "namespace": "visitors"}, "spec": item["spec"] | CLAIMED}
+        for update in updates(claiming, policy):
+            plain = without_claims(update.old)
+            if may_see(plain, policy, facts):
+                continue
+            before, now, found = (
+                {
+                    (each.rule, each.finding.path)
+                    for each in engine.validate(admission.decode(document), facts).having(Action.DENY)
+                }
+                for document in (admission.wrap(plain), admission.wrap(update.new), json.dumps(update.review).encode())
+            )
+            assert found >= now - before, (file.stem, update.name)
+
+
+def without_claims(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "spec": {key: value for key, value in item["spec"].items() if key != "resourceClaims"}}
+
+
+@pytest.mark.parametrize("known", [None, "gpu.nvidia.com"])
+def test_a_fault_that_a_pod_with_a_claim_had_next_to_gpus_is_excused(known: str | None) -> None:
+    """Such a pod tolerated the guard before, so another toleration makes nothing worse."""
+    policy, facts = fixtures.settings("privileged-container")
+    facts = replace(facts, claimed=Facts.of([claim(known, "vision")] if known else []).claimed)
+    key = policy.guard.taint if policy.guard else ""
+    tolerations = [{"key": key, "operator": "Exists"}, {"key": "example.com/other", "operator": "Exists"}]
+    old, new = (
+        {
+            "metadata": {"name": "a", "namespace": "vision"},
+            "spec": {
+                **CLAIMED,
+                "tolerations": some,
+                "containers": [{"name": "a", "securityContext": {"privileged": True}}],
+            },
+        }
+        for some in (tolerations[:1], tolerations)
+    )
+    assert update(Engine(policy, walk()), facts, "", "Pod", old, new).allowed

@@ -223,8 +223,8 @@ class Comparison:
     def _seen_before(self, request: Request, found: Verdict) -> bool:
         """Tell whether an update is the one that a fallback denies and the engine allows (docs/fallback.md).
 
-        By a claim or a node's taints, the engine took the old pod for one that may see a GPU, and found all of this in
-        it. The fallback sees that only by the toleration that the update adds.
+        By a node's taints, the engine took the old pod for one that may see a GPU, and found all of this in it. The
+        fallback sees that only by the toleration that the update adds. A claim excuses nothing.
         """
         if request.operation != "UPDATE" or request.kind != "Pod" or found.errors:
             return False
@@ -233,7 +233,8 @@ class Comparison:
         before = {result.rule for result in self._engine.validate(created, self._facts).having(Action.DENY)}
         plain: Object = json.loads(json.dumps(request.old_object))
         plain["spec"].pop("resourceClaims", None)
-        return found.rules <= before and not may_see(plain, self._policy, Facts())
+        by_nodes = may_see(plain, self._policy, self._facts) and not may_see(plain, self._policy, Facts())
+        return by_nodes and found.rules <= before
 
 
 def whole(request: Object) -> Object:

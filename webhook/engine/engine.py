@@ -175,12 +175,30 @@ class Engine:
         if not results or before is None or request.operation != UPDATE:
             return results
         try:
+            if self._opens(case, before):
+                before = replace(before, counted=before.counted._replace(item=_without_claims(before.counted.item)))
             known = self._standing(replace(before, request=replace(request, requester=None)))  # whoever sent that one
         except TooLarge:
             raise
         except Malformed:
             known = []
         return ratcheting.added(results, item, known, before.counted.item, allowance)
+
+    def _opens(self, case: "_Case", before: "_Case") -> bool:
+        """Return whether an update lets a waiting pod see GPUs, whatever its claims hold.
+
+        The old pod is then judged without claims. By today's facts it would look as if it could see GPUs before, if its
+        claim was deleted or replaced by one for a GPU, and its faults would excuse those of the new pod.
+        """
+        spec = before.counted.item.get("spec")
+        if (case.request.group, case.request.kind) != POD or not (
+            isinstance(spec, dict) and spec.get("resourceClaims")
+        ):
+            return False
+        new, old = (next(self._reviews(replace(each, seen=None)), None) for each in (case, before))
+        if not (isinstance(new, PodReview) and isinstance(old, PodReview)) or new.subject.spec.get("nodeName"):
+            return False
+        return new.exposed_itself and not old.exposed_itself
 
     def _patched(
         self, request: Request, facts: Facts, allowance: Allowance, seen: Seen | None = None
@@ -293,6 +311,11 @@ def _is_first(request: Request) -> bool:
     """Return whether a request creates an object, or a debug container in a pod. Only such requests are patched."""
     asked = request.operation, request.subresource
     return asked in ((CREATE, ""), (UPDATE, "ephemeralcontainers"))
+
+
+def _without_claims(pod: Object) -> Object:
+    """Return a pod without its claims."""
+    return {**pod, "spec": {key: value for key, value in pod["spec"].items() if key != "resourceClaims"}}
 
 
 def _located(finding: Finding, pod: Pod) -> Finding:

@@ -136,10 +136,16 @@ class PodReview(Review[Pod]):
     @shared
     def exposed(self) -> bool:
         """Whether the pod may see a GPU: it requests or names one, or nothing keeps it off the nodes with GPUs."""
+        return self.exposed_itself or (
+            "resourceClaims" in self.subject.spec and not all(each.others for each in self.claim_entries)
+        )
+
+    @shared
+    def exposed_itself(self) -> bool:
+        """Whether the pod may see a GPU by its own object, whatever its claims hold: their author can replace them."""
         return (
             bool(self.requests)
             or guard.names_runtime(self.subject, self.policy)
-            or ("resourceClaims" in self.subject.spec and not all(each.others for each in self.claim_entries))
             or bool(self.exposure.variables)
             or not self.kept_off
         )
