@@ -103,6 +103,21 @@ def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
     return _pools(own, policy) & offering >= _pools(reached, policy) & offering
 
 
+def may_be_for_gpus(namespace: str, policy: Policy, facts: Facts) -> bool:
+    """Return whether a pool gives GPUs to a claim of a namespace, with any trust that a claim there may have.
+
+    Whoever writes such a claim may also replace the claim of a pod that waits.
+    """
+    labels = facts.namespaces.get(namespace)
+    reached = [g for g in policy.grants_reaching(namespace, labels) if not g.rbac or facts.trusts(namespace)]
+    levels = (
+        TrustRequest(None, frozenset(), UNTRUSTED, withheld=False),
+        TrustRequest(TRUSTED, _pools(reached, policy), TRUSTED, withheld=False),
+    )
+    offering = [pool for pool in policy.pools if pool.device_classes.patterns]
+    return any(not closed(pool, namespace, level, facts, "claim") for pool in offering for level in levels)
+
+
 def _pools(grants: Iterable[Grant], policy: Policy) -> frozenset[str]:
     return frozenset(name for grant in grants for name in grant.pools or policy.pool_names)
 

@@ -6,8 +6,11 @@ runsc uses the image's variable, which many images set to `all`, and creates a d
 (gvisor runsc/specutils/nvidia.go, runsc/boot/vfs.go).
 
 The policy names the runtime classes of gVisor (`gpus.sandboxes`): a pod names a class, and the facts do not show which
-runtime it uses. A resource that is offered by a device class counts as a claim too. GPUs of a device plugin pass. A
-claim that is known to hold no GPU passes too. An unknown claim only warns if the policy lets the pod claim any device.
+runtime it uses. A resource that is offered by a device class counts as a claim too. GPUs of a device plugin pass. An
+unknown claim only warns if the policy lets the pod claim any device.
+
+A claim that is known to hold no GPU passes only where no pool gives GPUs to claims of the namespace. Elsewhere the
+author of the pod can replace it by a claim for a GPU before the pod runs.
 
 Way out: remove `runtimeClassName`, or request a GPU by a resource of the device plugin.
 """
@@ -32,10 +35,13 @@ def check(review: PodReview) -> Iterator[Finding]:
     if not isinstance(runtime, str) or runtime not in policy.forms.sandboxes:
         return
     free = bool(review.claim_entries) and claims.free(pod, policy, facts)
+    replaceable = "resourceClaims" in pod.spec and not free and claims.may_be_for_gpus(pod.namespace, policy, facts)
     for each in review.claim_entries:
         if not each.others:
             unknown = each.contents is None or not each.contents.classes
             yield _finding(each.path, "the claim may be for a GPU", runtime, advice=unknown and free)
+        elif replaceable:
+            yield _finding(each.path, "a claim for a GPU may replace this one before the pod runs", runtime)
     standing = {known.resource for known in facts.device_classes.values()}
     for request in review.requests:
         if request.resource.startswith(IMPLICIT) or request.resource in standing:
