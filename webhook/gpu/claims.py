@@ -17,6 +17,7 @@ from webhook.gpu.placement import TrustRequest, closed
 from webhook.model import Object, Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
+from webhook.text.words import listed, shown
 
 
 def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> TrustRequest:
@@ -73,20 +74,58 @@ def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) 
 
     Only classes that a pool offers are counted.
 
-    The scheduler takes one alternative of each request. Requests of which a constraint puts each device on a different
+    The scheduler takes one alternative of each request. So if several are for classes of one pool, the class of which
+    most devices are requested counts for all of them. Requests of which a constraint puts each device on a different
     card count as one in a shared pool: together they take one slice of a card. Requests with `adminAccess` are not
     counted, because they take no device from others.
     """
-    found: dict[str, dict[object, int]] = {}
+    pools: dict[str, tuple[Pool, ...]] = {}
+    most: dict[tuple[object, tuple[str, ...]], tuple[int, str]] = {}
     for request in requests:
-        if request.admin or not policy.pools_of_class(request.device_class):
+        name = request.device_class
+        if name not in pools:
+            pools[name] = policy.pools_of_class(name)
+        if request.admin or not pools[name]:
             continue
-        shared = any(pool.shared for pool in policy.pools_of_class(request.device_class))
-        alike = request.apart is not None and shared
-        place, number = (("apart", request.apart), 1) if alike else (request.place, request.number)
-        by_place = found.setdefault(request.device_class, {})
-        by_place[place] = max(by_place.get(place, 0), number)
-    return {name: sum(by_place.values()) for name, by_place in found.items()}
+        place, number = _place(request, shared=any(pool.shared for pool in pools[name]))
+        key = place, tuple([pool.name for pool in pools[name]])
+        if key not in most or most[key][0] < number:
+            most[key] = number, name
+    found: Counter[str] = Counter()
+    for number, name in most.values():
+        found[name] += number
+    return found
+
+
+class PoolCount(NamedTuple):
+    """The devices of a pool that a claim can take at most, and their classes in words."""
+
+    pool: Pool
+    number: int
+    classes: str
+
+
+def counted_by_pool(requests: Iterable[DeviceRequest], policy: Policy) -> Iterator[PoolCount]:
+    """Yield the devices that requests can take of each pool, of all its classes together."""
+    requests = [request for request in requests if not request.admin]
+    for pool in policy.pools if requests else ():
+        own = [request for request in requests if request.device_class in pool.device_classes]
+        if not own:
+            continue
+        most: dict[object, int] = {}
+        for request in own:
+            place, number = _place(request, shared=pool.shared)
+            most[place] = max(most.get(place, 0), number)
+        names = [shown(name) for name in dict.fromkeys(request.device_class for request in own)]
+        words = f"class{'es' if len(names) > 1 else ''} {listed(names, 3)}"
+        yield PoolCount(pool, sum(most.values()), words)
+
+
+def _place(request: DeviceRequest | ClaimedRequest, *, shared: bool) -> tuple[object, int]:
+    """Return what a request counts with, together with others of the same key, and its number of devices."""
+    if shared and request.apart is not None:
+        return ("apart", request.apart), 1
+    return request.place, request.number
 
 
 def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:

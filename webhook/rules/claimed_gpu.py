@@ -23,7 +23,7 @@ administrator list the class under a pool's `deviceClasses`, the namespace under
 `gpus.otherDeviceClasses` if it is not for GPUs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from webhook.api.devices import DeviceClaim, DeviceRequest
 from webhook.catalog.gpu_requests import GPU_CLASSES
@@ -58,7 +58,7 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
             messages[name] = _refused(review, name, taken)
         if message := messages[name]:
             yield Finding((*request.path, "deviceClassName"), message)
-    yield from _too_many(claim.requests, taken, policy)
+    yield from _too_many(claim.requests, taken.values(), policy)
 
 
 def _refused(review: Review[DeviceClaim], name: str, taken: dict[str, Pool]) -> str:
@@ -98,14 +98,14 @@ def _of_system(exemption: Exemption) -> bool:
     return exemption.until is None and (not exemption.rules or "claimed-gpu" in exemption.rules)
 
 
-def _too_many(requests: tuple[DeviceRequest, ...], taken: dict[str, Pool], policy: Policy) -> Iterator[Finding]:
-    for name, number in claims.counted(requests, policy).items():
-        pool = taken.get(name)
-        if pool is None or pool.shared or pool.max_request is None or number <= pool.max_request:
+def _too_many(requests: tuple[DeviceRequest, ...], taken: Iterable[Pool], policy: Policy) -> Iterator[Finding]:
+    taken = [*taken]
+    for pool, number, classes in claims.counted_by_pool(requests, policy):
+        if pool not in taken or pool.shared or pool.max_request is None or number <= pool.max_request:
             continue
-        first = next(request for request in requests if request.device_class == name)
+        first = next(request for request in requests if request.device_class in pool.device_classes)
         message = (
-            f"{number} devices of class {shown(name)} are more than pool {pool.name} gives to one claim; request at "
+            f"{number} devices of {classes} are more than pool {pool.name} gives to one claim; request at "
             f"most {pool.max_request}, or split the work"
         )
         yield Finding(first.path, message, parts=(message,))

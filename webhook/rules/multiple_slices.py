@@ -48,12 +48,13 @@ def _of_claim(review: Review[DeviceClaim]) -> Iterator[Finding]:
     claim, policy = review.subject, review.policy
     if claims.of_scheduler(claim, policy):
         return
-    for name, number in claims.counted(claim.requests, policy).items():
-        pool = next((pool for pool in policy.pools_of_class(name) if pool.shared), None)
-        if pool is None or number <= 1:
+    named = set()
+    for pool, number, classes in claims.counted_by_pool(claim.requests, policy):
+        if not pool.shared or number <= 1 or classes in named:
             continue
+        named.add(classes)  # pools of several tenants may have one class
         message = (
-            f"{number} slices of class {shown(name)} in one claim may be of one GPU; pool {pool.name} shares its GPUs, "
+            f"{number} slices of {classes} in one claim may be of one GPU; pool {pool.name} shares its GPUs, "
             "and a second slice buys nothing: ask for 1, or add a constraint with distinctAttribute on the GPUs' uuid"
         )
         yield Finding((*claim.base, "requests"), message, parts=(message,))
