@@ -45,11 +45,23 @@ def device_class(name: str, expression: str) -> Object:
         ("dra.net", "device.driver == 'gpu.nvidia.com'", Class.GPU),
         ("cards", "device.driver == 'dra.net'", Class.OTHER),
         ("mine", 'device.driver == "mine.example.com"', Class.UNKNOWN),
+        ("nets", 'device.driver == "dra.net" && device.attributes["dra.net"].?rdma.orValue(false)', Class.OTHER),
+        ("most", 'device.driver.endsWith("nvidia.com") && device.driver != "compute-domain.nvidia.com"', Class.UNKNOWN),
+        ("some", 'device.driver in ["dra.net", "mine.example.com"]', Class.UNKNOWN),
+        ("either", 'device.driver == "dra.net" || device.driver == "mine.example.com"', Class.UNKNOWN),
+        ("chosen", 'device.driver == "dra.net" ? false : true', Class.UNKNOWN),
+        ("not", '!(device.driver == "dra.net")', Class.UNKNOWN),
     ],
 )
 def test_what_a_class_is_for(sample_policy: Policy, name: str, selectors: str, sort: Class) -> None:
     facts = Facts.of([device_class(name, selectors)] if selectors else [])
     assert sort_of(name, sample_policy, facts) is sort
+
+
+def test_all_selectors_of_a_class_count(sample_policy: Policy) -> None:
+    item = device_class("nets", 'device.driver == "dra.net"')
+    item["spec"]["selectors"].append({"cel": {"expression": 'device.attributes["dra.net"].rdma'}})
+    assert sort_of("nets", sample_policy, Facts.of([item])) is Class.OTHER
 
 
 @pytest.mark.parametrize(

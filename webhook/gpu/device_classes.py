@@ -42,9 +42,7 @@ def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
         return Class.OTHER
     if name in gpu_requests.GPU_CLASSES:
         return Class.GPU
-    if any(_is_named(driver, selectors) for driver in gpu_requests.OTHER_CLASSES):
-        return Class.OTHER
-    return Class.UNKNOWN
+    return Class.OTHER if _required(selectors) in gpu_requests.OTHER_CLASSES else Class.UNKNOWN
 
 
 def _is_named(driver: str, selectors: str) -> bool:
@@ -55,8 +53,14 @@ def _is_named(driver: str, selectors: str) -> bool:
 _ONLY = re.compile(r"""\s*device\.driver\s*==\s*(["'])(?P<driver>[^"'\\]+)\1\s*(?:&&|$)""")
 """Matches selectors that begin with a required driver and only add further conditions."""
 
-_LOOSE = re.compile(r"\|\||\?")
-"""CEL operators after which the driver would no longer be required."""
+_LOOSE = re.compile(r"\|\||(?<![.\[])\?")
+"""CEL operators after which the driver would no longer be required. In `.?` and `[?` the mark is no operator."""
+
+
+def _required(selectors: str) -> str:
+    """Return the driver that selectors require of every device; empty if they only name one, or do so further on."""
+    only = _ONLY.match(selectors)
+    return only["driver"] if only and not _LOOSE.search(selectors) else ""
 
 
 def drivers_of(name: str, facts: Facts) -> frozenset[str]:
@@ -66,8 +70,8 @@ def drivers_of(name: str, facts: Facts) -> frozenset[str]:
     """
     known = facts.device_classes.get(name)
     drivers = frozenset(_drivers(facts))
-    if known is not None and (only := _ONLY.match(known.selectors)) and not _LOOSE.search(known.selectors):
-        return drivers & {only["driver"]}
+    if known is not None and (only := _required(known.selectors)):
+        return drivers & {only}
     named = {each for each in drivers if known is not None and _is_named(each, known.selectors)}
     return frozenset(named) or drivers
 

@@ -11,7 +11,10 @@ from webhook.model import Object
 
 
 class DeviceClass(NamedTuple):
-    """A DeviceClass: the text of its selectors, and the extended resource by which pods can request it, or empty."""
+    """A DeviceClass: the text of its selectors, and the extended resource by which pods can request it, or empty.
+
+    A device of the class meets all selectors, so they are joined as one expression.
+    """
 
     selectors: str
     resource: str = ""
@@ -25,7 +28,7 @@ REACH = Reach.EVERYWHERE
 def read(item: Object, _: str, name: str) -> Fact:
     """Read a class."""
     spec = mapping(item.get("spec"))
-    return TABLE.row(name, DeviceClass(" ".join(_selectors(spec)), string(spec.get("extendedResourceName"))))
+    return TABLE.row(name, DeviceClass(" && ".join(_selectors(spec)), string(spec.get("extendedResourceName"))))
 
 
 def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:
