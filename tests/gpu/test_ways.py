@@ -655,8 +655,23 @@ def test_channels_that_the_device_plugin_hands_out_are_left_to_it(
     assert engine.judge(request_for(asked), sample_facts).allowed
 
 
+def test_the_image_of_a_container_that_sees_none_takes_no_other_device(
+    sample_policy: Policy, sample_facts: Facts
+) -> None:
+    """For NVIDIA's toolkit `none` is a visible device, next to which it adds whatever a variable enables."""
+    env = [{"name": device_variables.VISIBLE, "value": device_variables.NONE}]
+    tolerations = [{"key": "slicewarden.dev/pool", "operator": "Exists"}]
+    made = request_for(pod(containers=[{"name": "c", "env": env}], tolerations=tolerations))
+    verdict = Engine(sample_policy, walk()).judge(made, sample_facts)
+    assert verdict.allowed
+    written = {operation["value"]["name"]: operation["value"]["value"] for operation in verdict.patch}
+    enabled = {name for name, each in device_variables.DEVICE_VARIABLES.items() if "disabled" in (each.harmless or ())}
+    assert enabled == {"NVIDIA_NVSWITCH", "NVIDIA_GDS", "NVIDIA_GDRCOPY", "NVIDIA_MOFED"}
+    assert written == dict.fromkeys(enabled | {device_variables.IMEX}, "")
+
+
 def test_the_values_that_mutation_writes_over_an_image_open_no_door() -> None:
-    for name, value in device_variables.CLOSED.items():
+    for name, value in device_variables.CLOSED_WITHOUT_GPU.items():
         assert value in (device_variables.DEVICE_VARIABLES[name].harmless or ())
 
 

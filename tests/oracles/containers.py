@@ -58,6 +58,7 @@ IMAGES = {
     "of old": ("CUDA_VERSION=9.0.176",),
     "IMEX": ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_IMEX_CHANNELS=0"),
     "switches": ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_NVSWITCH=enabled"),
+    "faster": ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_GDS=enabled", "NVIDIA_GDRCOPY=enabled", "NVIDIA_MOFED=enabled"),
 }
 """The environments of images, which nobody sees at admission."""
 

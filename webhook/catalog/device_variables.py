@@ -61,6 +61,13 @@ internal/plugin/server.go), so the image's value would count. For an empty value
 adds a channel without a number, which means all channels.
 """
 
+CLOSED_WITHOUT_GPU = CLOSED | {variable.name: "" for variable in DEVICE_VARIABLES.values() if variable.asking}
+"""The same for a container without a GPU in which VISIBLE is NONE.
+
+The toolkit adds the other devices of a node, such as its InfiniBand devices, next to any visible device, and NONE
+counts as one (nvidia-container-toolkit internal/modifier/gated.go). A container with a GPU may use them.
+"""
+
 IMEX = "NVIDIA_IMEX_CHANNELS"
 
 LINKER = ("LD_PRELOAD", "LD_AUDIT")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from webhook.api.pods import MIRROR
 from webhook.api.selectors import Requirement
-from webhook.catalog.device_variables import CLOSED, IMEX, NONE, VISIBLE, VOID
+from webhook.catalog.device_variables import CLOSED, CLOSED_WITHOUT_GPU, IMEX, NONE, VISIBLE, VOID
 from webhook.cel.clauses import RequestKind
 from webhook.cel.policies import holds
 from webhook.cel.write import all_of, any_of, array, negated, one_of, strings, text
@@ -337,9 +337,9 @@ def _guards(asks: str, easing: Mapping[str, str], policy: Policy) -> Iterator[st
     none = (
         f"c.?env.orValue([]).exists(e, e.name == '{VISIBLE}' && !has(e.valueFrom) && e.?value.orValue('') == '{NONE}')"
     )
-    for name, value in CLOSED.items():
-        handed_out = "false" if not (name == IMEX and policy.forms.imex_channels) else asks
-        when = all_of((guarded, any_of((asks, none)), negated(handed_out), f"!{_says(name)}"))
+    for name, value in CLOSED_WITHOUT_GPU.items():
+        closed = name in CLOSED and not (name == IMEX and policy.forms.imex_channels)
+        when = all_of((guarded, any_of((asks, none)) if closed else all_of((negated(asks), none)), f"!{_says(name)}"))
         yield f"[{_entry(name, value)}].filter(o, {when})"
     yield f"[{_entry(VISIBLE, VOID)}].filter(o, {all_of((guarded, negated(asks), f'!{_says(VISIBLE)}'))})"
 

@@ -12,14 +12,24 @@ In a container with a GPU, and where the variable is `none` (the driver without 
 switches between GPUs and the memory of other nodes' GPUs (NVIDIA_NVSWITCH and NVIDIA_IMEX_CHANNELS,
 nvidia-container-toolkit internal/modifier/cdi.go). Slicewarden sets both to an empty value. It leaves the second one
 alone in a container with a GPU if the policy says that the device plugin hands out channels (`gpus.imexChannels`).
+Where the variable is `none`, the image may also take the node's devices of InfiniBand and GPUDirect (NVIDIA_MOFED,
+NVIDIA_GDS and NVIDIA_GDRCOPY), so these get an empty value there.
 
-Way out: leave the variables to Slicewarden. Or set NVIDIA_VISIBLE_DEVICES to void, and the other two to an empty value
-in a container with a GPU.
+Way out: leave the variables to Slicewarden. Or set NVIDIA_VISIBLE_DEVICES to void, and the first two of the others to
+an empty value in a container with a GPU.
 """
 
 from collections.abc import Iterator
 
-from webhook.catalog.device_variables import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
+from webhook.catalog.device_variables import (
+    CLOSED,
+    CLOSED_WITHOUT_GPU,
+    DEVICE_VARIABLES,
+    IMEX,
+    NONE,
+    VISIBLE,
+    VOID,
+)
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.write import all_of, any_of, text
 from webhook.gpu.review import PodReview
@@ -48,7 +58,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             handed_out = asks and review.policy.forms.imex_channels
             missing = {
                 name: value
-                for name, value in CLOSED.items()
+                for name, value in (CLOSED if asks else CLOSED_WITHOUT_GPU).items()
                 if (container.path, name) not in said and not (name == IMEX and handed_out)
             }
             if missing:
@@ -73,13 +83,15 @@ def check(review: PodReview) -> Iterator[Finding]:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for pods that certainly may see a GPU."""
     asks = "size(variables.asks[i]) > 0"
-    driven = "c.?env.orValue([]).exists(e, e.name == {} && !has(e.valueFrom) && e.?value.orValue('') == {})"
+    none = f"e.name == {text(VISIBLE)} && !has(e.valueFrom) && e.?value.orValue('') == {text(NONE)}"
+    drives = f"c.?env.orValue([]).exists(e, {none})"
     closed = all_of(
-        any_of((asks if name == IMEX and policy.forms.imex_channels else "false", _says(name))) for name in CLOSED
+        any_of(("true" if name == IMEX and policy.forms.imex_channels else "false", _says(name))) for name in CLOSED
     )
-    has_or_drives = any_of((asks, driven.format(text(VISIBLE), text(NONE))))
+    off = all_of(map(_says, CLOSED_WITHOUT_GPU))
+    others = f"{drives} ? {off} : {_says(VISIBLE)}"
     yield Clause(
-        f"!variables.exposed || variables.containers.all(i, c, {has_or_drives} ? {closed} : {_says(VISIBLE)})",
+        f"!variables.exposed || variables.containers.all(i, c, {asks} ? {closed} : {others})",
         f"a container sets neither {VISIBLE}, nor {' and '.join(CLOSED)} beside a GPU, so its image may take what it "
         "was not given; Slicewarden's mutating webhook writes them into what is created: it did not run, or the pod "
         "could see no GPU then, and has to be created again",
