@@ -7,6 +7,7 @@ they can first write into the policy.
 
 Way out: offer the class under a name that the policy knows, such as NVIDIA's `nvidia.com/gpu`, or add the name to
 `gpus.resources` in the policy. If the class has other devices, list the classes that are GPUs in `gpus.deviceClasses`.
+A class of a pool is one of GPUs, listed or not.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,8 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
     """Flag a GPU class that offers its devices by a resource name which the policy does not list."""
     claim, policy = review.subject, review.policy
     known = policy.gpu_resources
-    if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in known:
+    for_gpus = claim.name in policy.forms.device_classes or policy.pools_of_class(claim.name)
+    if claim.resource and for_gpus and claim.resource not in known:
         # a domain that two names share makes them similar
         near = review.allowance.guesses.nearest(claim.resource, known.patterns, 0.9)
         yield Finding(
@@ -41,13 +43,14 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact: the fallback gives the same verdict as the webhook."""
     name, before = "object.spec.?extendedResourceName", "oldObject.spec.?extendedResourceName"
+    classes = (policy.forms.device_classes, *(pool.device_classes for pool in policy.pools))
     yield Clause(
         "request.kind.kind != 'DeviceClass' || "
         + any_of(
             (
                 f"{name}.orValue('') == ''",
                 f"(request.operation == 'UPDATE' && {name} == {before})",
-                negated(named("object.metadata.name", policy.forms.device_classes)),
+                negated(any_of(named("object.metadata.name", each) for each in classes)),
                 f"[{name}.orValue('')].exists(n, {is_gpu('n', policy.gpu_resources)})",
             )
         ),
