@@ -145,10 +145,11 @@ def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
 def may_be_for_gpus(namespace: str, policy: Policy, facts: Facts) -> bool:
     """Return whether a pool gives GPUs to a claim of a namespace, with any trust that a claim there may have.
 
-    Whoever writes such a claim may also replace the claim of a pod that waits.
+    Whoever writes such a claim may also replace the claim of a pod that waits. A right of trust that is not known
+    counts as given.
     """
-    labels = facts.namespaces.get(namespace)
-    reached = [g for g in policy.grants_reaching(namespace, labels) if not g.rbac or facts.trusts(namespace)]
+    near = policy.grants_reaching(namespace, facts.namespaces.get(namespace))
+    reached = [grant for grant in near if not grant.rbac or facts.trusts(namespace) is not False]
     levels = (
         TrustRequest(None, frozenset(), UNTRUSTED, withheld=False),
         TrustRequest(TRUSTED, _pools(reached, policy), TRUSTED, withheld=False),
