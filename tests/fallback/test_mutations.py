@@ -19,6 +19,7 @@ from webhook.fallback.policies import fallback
 from webhook.memory.budget import nodes
 from webhook.model import Action
 from webhook.policy.resources import ResourceNames
+from webhook.policy.scopes import Requesters
 
 SAMPLE = policy_of(POLICY)
 
@@ -95,6 +96,13 @@ def test_no_line_is_printed_for_rules_of_which_there_are_none() -> None:
     steered = replace(SAMPLE, actions={"*": Action.WARN, "host-namespaces": Action.DENY})
     lines = [*unwritten(steered, rules.walk(), {})]
     assert not [line for line in lines if line.startswith("rules that") or line.endswith(": ")]
+
+
+@pytest.mark.parametrize("users", [frozenset[str](), frozenset({"ada"})])
+def test_a_grant_that_needs_the_webhook_is_named(users: frozenset[str]) -> None:
+    grants = (replace(SAMPLE.grants[0], requesters=Requesters(users) if users else None),)
+    lines = [*unwritten(replace(SAMPLE, grants=grants), rules.walk(), {})]
+    assert any("grants that name users" in line for line in lines) is bool(users)
 
 
 def test_a_value_is_written_as_the_api_server_types_it() -> None:

@@ -405,6 +405,8 @@ def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Cappin
     if unasked := [rule.id for rule in denied if rule.fallback is None]:
         yield f"rules that are not asked: {', '.join(unasked)}"
     yield "workloads are not judged, only their pods; nothing warns, and nothing is counted or reported as an Event"
+    if any(grant.requesters is not None for grant in policy.grants):
+        yield "grants that name users trust the pods of every workload in their namespaces, whoever wrote it"
     ending = [each.name for each in policy.exemptions if each.until]
     if ending:
         yield f"exemptions that end stay in force until the fallback is made again: {', '.join(ending)}"

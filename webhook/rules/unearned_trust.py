@@ -151,7 +151,10 @@ def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> 
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Exact for new pods. Updates that change what trusted pods run, revisions and claims pass."""
+    """Exact for new pods. Updates that change what trusted pods run, revisions and claims pass.
+
+    Workloads pass too, and the pods that controllers make of them: a grant that names users needs the webhook.
+    """
     bound = f", or for the right: {command(ANYONE)}" if policy.asks_rbac else ""
     yield Clause(
         f"!({text(policy.annotation)} in variables.annotations) || variables.wanted == '{UNTRUSTED}'"
