@@ -146,3 +146,44 @@ def test_a_template_that_the_pool_does_not_take_is_refused(
     made = sharing.cluster.apply(item(vision, space()))
     assert made.returncode != 0
     assert f"{rule}: " in made.stderr
+
+
+def of_a_network_card(namespace: str) -> Object:
+    requests = [{"name": "nic", "exactly": {"deviceClassName": "netdev.google.com"}}]
+    return resource("ResourceClaim", "device", {"devices": {"requests": requests}}, namespace)
+
+
+def gated(name: str, namespace: str, **container: object) -> Object:
+    """A pod that waits, with the claim for the network card and without a toleration."""
+    claims = [{"name": "device", "resourceClaimName": "device"}]
+    made = pod(name, namespace, {}, {}, resourceClaims=claims, schedulingGates=[{"name": "example.com/wait"}])
+    made["spec"]["containers"][0] |= {"resources": {"claims": [{"name": "device"}]}, **container}
+    return made
+
+
+TOLERATIONS = json.dumps({"spec": {"tolerations": [{"key": "slicewarden.dev/pool", "operator": "Exists"}]}})
+
+
+def test_no_claim_that_is_gone_brings_a_privileged_pod_to_gpus(sharing: Guard, space: Space) -> None:
+    cluster, namespace = sharing.cluster, space()
+    privileged = {"securityContext": {"privileged": True}}
+    probe = json.dumps(gated("probe", namespace, **privileged))
+
+    def passes() -> bool:
+        """Tell whether a webhook that knows the claim takes the pod for one that the guard keeps off."""
+        return cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=probe).returncode == 0
+
+    assert cluster.apply(of_a_network_card(namespace)).returncode == 0
+    assert eventually(passes)
+    closed = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+    for name, container in (("late", privileged), ("honest", closed)):
+        assert cluster.apply(gated(name, namespace, **container)).returncode == 0
+    cluster.do("delete", "resourceclaim", "device", f"--namespace={namespace}")
+    assert eventually(lambda: not passes())
+    late, honest = (
+        cluster.kubectl("patch", "pod", name, f"--namespace={namespace}", "--type=merge", f"--patch={TOLERATIONS}")
+        for name in ("late", "honest")
+    )
+    assert late.returncode
+    assert "privileged-container: " in late.stderr
+    assert honest.returncode == 0, honest.stderr
