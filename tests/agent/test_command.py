@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,13 +39,14 @@ from webhook.cgroups import places
 from webhook.cgroups.places import place
 from webhook.cli import inputs
 from webhook.cli import main as cli
-from webhook.cluster import client
+from webhook.cluster import client, packed
 from webhook.cluster.listing import LIVING
 from webhook.facts.snapshot import Facts
 from webhook.memory.admitted import Admitted
 from webhook.memory.driver import start
 from webhook.memory.driver.nodes import LABEL, READY
 from webhook.policy.model import Idle, Over
+from webhook.telemetry.rate_limit import MOST, SHARE, TimeShare
 
 COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())", "agent")
 
@@ -182,15 +185,19 @@ class Server:
         asked.wfile.write(json.dumps(answer).encode())
 
 
+def _kubeconfig(tmp_path: Path, url: str = "http://127.0.0.1:1") -> str:
+    file = tmp_path / "kubeconfig"
+    context = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
+    config = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": context}
+    users = {"users": [{"name": "u", "user": {}}], "current-context": "c", "kind": "Config", "apiVersion": "v1"}
+    file.write_text(json.dumps({**config, **users}))
+    return str(file)
+
+
 @contextmanager
 def serving(server: Server, tmp_path: Path) -> Iterator[str]:
     with listening(server.answer) as url:
-        file = tmp_path / "kubeconfig"
-        context = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
-        config = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": context}
-        users = {"users": [{"name": "u", "user": {}}], "current-context": "c", "kind": "Config", "apiVersion": "v1"}
-        file.write_text(json.dumps({**config, **users}))
-        yield str(file)
+        yield _kubeconfig(tmp_path, url)
         server.ended.set()
 
 
@@ -238,6 +245,49 @@ def test_a_pod_of_a_tenant_is_kept_small_whatever_its_spec_and_ended_ones_are_no
     whole = watched.whole(kept)
     assert (whole["spec"], whole["metadata"]) == (large["spec"], large["metadata"])
     assert by_status([kept]).keys() == by_status([large]).keys()
+
+
+def test_no_tenant_delays_the_looks_by_changes_of_large_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patch of one label of 25 such pods a second had every look take 4 s, for which nothing else was looked at."""
+    now, unpacked, versions = [0.0], list[str](), count()
+
+    def whole(kept: dict[str, Any], once: Callable[[Any], Any] = watched.whole) -> Any:
+        now[0] += 0.15
+        unpacked.append(kept["metadata"]["uid"])
+        return once(kept)
+
+    monkeypatch.setattr(watched, "whole", whole)
+    monkeypatch.setattr(packed, "LARGE", 5_000)
+    own = watched.NodeWatch("n", client.connect(_kubeconfig(tmp_path)), inputs.load_sample(), lambda _: None, tmp_path)
+    own.share = TimeShare(lambda: now[0])
+    facts = Facts.of([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": LABELS}}])
+    monkeypatch.setattr(own._cluster, "facts", lambda: facts)
+
+    def kept(uid: str, size: int, **resources: str) -> Any:
+        one = pod(**resources)
+        metadata = {**one["metadata"], "uid": uid, "resourceVersion": str(next(versions))}
+        spec = {**one["spec"], "subdomain": "x" * size}
+        return watched.trimmed({"apiVersion": "v1", "kind": "Pod", **one, "metadata": metadata, "spec": spec})
+
+    def look(*others: Any) -> Any:
+        here = (*(kept(f"large-{number}", 6_000) for number in range(25)), *others)
+        monkeypatch.setattr(own._cluster, "objects", lambda kind: here if kind == "Pod" else ())
+        own.containers()
+        own.pods()
+        return own.slices()
+
+    for _ in range(200):
+        begin = now[0]
+        look()
+        assert now[0] - begin <= MOST + 0.15
+        now[0] += 1.0
+    turns = Counter(unpacked)
+    assert (len(turns), min(turns.values())) == (25, 200 * SHARE / 0.15 // 25)
+    # A pod that may have a slice is read at once, whatever its size, and so is any small one.
+    slices = look(kept("mine", 6_000, **{GPU: "1"}), kept("small", 10, **{GPU: "1"}))
+    assert {each.uid for each in slices.held} == {"mine", "small"}
+    # It counts as it was until it is read again.
+    assert {each.uid for each in look(kept("mine", 6_000, **{GPU: "1"})).held} == {"mine"}
 
 
 def test_a_pod_is_unpacked_again_only_if_what_is_read_for_it_has_changed(

@@ -9,6 +9,9 @@ from contextlib import suppress
 SMALL = 16 * 1024
 """Bytes up to which packed data stays in memory: 8 MiB for 500 pods, the most that a node runs with OpenShift."""
 
+LARGE = 32 * 1024
+"""Bytes above which unpacking and reading data takes milliseconds. Most pods have 10 KiB as JSON."""
+
 
 class Packed:
     """Data in compressed form: in a file without a name if it is large and a disk can be written, else in memory.
@@ -18,7 +21,7 @@ class Packed:
     """
 
     def __init__(self, data: bytes) -> None:
-        packed = zlib.compress(data, 1)
+        packed, self.large = zlib.compress(data, 1), len(data) > LARGE
         self._kept, self._size, self._descriptor = packed, len(packed), -1
         if self._size > SMALL:
             with suppress(OSError), tempfile.TemporaryFile() as file:

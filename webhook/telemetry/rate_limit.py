@@ -1,4 +1,8 @@
-"""Limits a rate by a token bucket. Times are seconds of a monotonic clock."""
+"""Limits a rate by a token bucket, and a share of the time. Times are seconds of a monotonic clock."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from time import monotonic
 
 
 class Bucket:
@@ -19,3 +23,35 @@ class Bucket:
     def take(self) -> None:
         """Take a token."""
         self._tokens -= 1
+
+
+SHARE, MOST = 0.1, 0.2
+"""The part of the time that such work gets, and the seconds of it that may be saved up."""
+
+
+class TimeShare:
+    """Gives a part of the time to work that others may cause at any rate. What has waited longest comes first."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._spare, self._at = MOST, clock()
+        self._waiting: dict[str, None] = {}
+
+    def is_next(self, name: str) -> bool:
+        """Whether it is the turn of a piece of work. Otherwise it waits, and its turn comes at a later call."""
+        now = self._clock()
+        self._spare, self._at = min(MOST, self._spare + SHARE * (now - self._at)), now
+        self._waiting.setdefault(name)
+        return self._spare > 0 and next(iter(self._waiting)) == name
+
+    @contextmanager
+    def spent(self, name: str) -> Iterator[None]:
+        """Count the time of the block, in which a piece of work is done."""
+        begin = self._clock()
+        yield
+        self._waiting.pop(name, None)
+        self._spare -= self._clock() - begin
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all other work that waits."""
+        self._waiting = {name: None for name in self._waiting if name in names}

@@ -3,13 +3,14 @@
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from webhook.agent.observe import pods
 from webhook.agent.observe.pods import ContainerName
 from webhook.agent.observe.view import NodeContainer
+from webhook.api import requests
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
 from webhook.api.pods import POD
@@ -28,6 +29,7 @@ from webhook.memory.driver.nodes import selected
 from webhook.model import Object
 from webhook.policy.model import REPORT, Contention, Idle, Over, Policy, Pool
 from webhook.telemetry.log import Log
+from webhook.telemetry.rate_limit import TimeShare
 from webhook.usage.held import NodeSlices, PodSlices, held_by
 
 STEP = 0.05
@@ -75,6 +77,7 @@ def trimmed(item: Object) -> Object | None:
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in keys if key in metadata},
         "packed": Packed(json.dumps({"metadata": own, "spec": item.get("spec")}).encode()),
+        "extended": any("/" in name for name in requests.of_spec(mapping(item.get("spec")))),
         "status": {"phase": status.get("phase"), **pods.statuses(status)},
     }
 
@@ -124,6 +127,7 @@ class NodeWatch:
         self.name, self._policy, self._logs = name, policy, logs
         self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
         self._sums: dict[str, PodSums] = {}
+        self.share = TimeShare()
 
     def start(self) -> None:
         """Start the watches."""
@@ -240,6 +244,7 @@ class NodeWatch:
         own = {uid: (pod, widest(self._admitted_of(pod).values())) for uid, pod in pods.running(known).items()}
         here = {*map(pods.uid, known)}
         self._sums = {uid: each for uid, each in self._sums.items() if uid in here}
+        self.share.keep(here)
         return {
             uid: NodeContainer(pods.named(pod, pods.UNNAMED), uid, most)
             for uid, (pod, most) in own.items()
@@ -255,13 +260,18 @@ class NodeWatch:
     def _sums_of(self, pod: Object, facts: Facts, node: Node) -> PodSums:
         """Return what is computed from a pod, again only if something that was read for it has changed.
 
-        Unpacking a pod takes up to 0.2 s, and any change of a namespace makes a new snapshot.
+        Unpacking a large one takes up to 0.2 s, and its tenant may change it each second. So it waits for its turn, and
+        the last result counts. A pod with extended resources, of which a node has few, waits only if it is known.
         """
         metadata, uid = mapping(pod.get("metadata")), pods.uid(pod)
         of = str(metadata.get("resourceVersion")), node, facts.namespaces.get(string(metadata.get("namespace")))
         sums = self._sums.get(uid)
-        if sums is None or sums.of != of:
+        if sums is not None and sums.of == of:
+            return sums
+        if pod["packed"].large and not self.share.is_next(uid) and (sums is not None or not pod["extended"]):
+            return sums or PodSums(of, {}, PodSlices(complete=False))
+        with self.share.spent(uid) if pod["packed"].large else nullcontext():
             item = whole(pod)
             sums = PodSums(of, admitted(item, self._policy, facts, node), held_by(item, self._policy, facts))
-            self._sums[uid] = sums
+        self._sums[uid] = sums
         return sums
