@@ -58,6 +58,8 @@ class ServingPort(Protocol):
     draining: bool
     unverified: dict["Connection", None]
     """Connections that may be closed when there are too many."""
+    writing: dict["Connection", bytes]
+    """Connections that write an answer of several pieces."""
     date: str
     """The current time, as in the `Date` header."""
 
@@ -81,6 +83,9 @@ class ServingPort(Protocol):
 
     def waits_for(self, connection: "Connection") -> None:
         """Record that a connection waits for its peer to read the answer, so that it may be closed."""
+
+    def writes(self, connection: "Connection", body: bytes) -> None:
+        """Record that a connection begins to write an answer of several pieces."""
 
 
 def _names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
@@ -325,6 +330,8 @@ class Connection(web.RequestHandler):
         """Write an answer, and wait while the peer does not read. Raises ConnectionError when the peer is gone."""
         body = b"" if asked.method == "HEAD" else reply.body  # a client would read it as the next answer
         piece = _head(reply, self._port.date, last=last) + body[:PIECE]
+        if len(body) > PIECE:
+            self._port.writes(self, body)
         for start in range(PIECE, max(len(body), 1) + PIECE, PIECE):
             if self.transport is None or self.transport.is_closing():
                 raise ConnectionResetError
@@ -336,6 +343,7 @@ class Connection(web.RequestHandler):
                 self._port.waits_for(self)
                 await asked.writer.drain()
                 self._port.unverified.pop(self, None)
+        self._port.writing.pop(self, None)
         if last:  # further data is dropped
             self._latest = monotonic() + self._limits.idle
             self._port.waits_for(self)

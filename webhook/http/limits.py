@@ -41,6 +41,11 @@ class ServerLimits:
     """Bytes of the largest body of each connection, together, of those above 16 KiB. TLS keeps larger buffers."""
     unread_bytes: int = 0
     """Bytes of an answer that the kernel keeps for a peer that does not read; 0 for what the kernel chooses."""
+    answer_bytes: int = 16 * 1024 * 1024
+    """Bytes of all answers that peers are reading, beyond the newest one, without those of 64 KiB and less.
+
+    An answer that several peers read counts once.
+    """
     connections: int = 512
     waiting: int = 256
     """Small requests in the queue; at 0.15 ms each, they take 40 ms."""
@@ -62,6 +67,7 @@ OPEN = ServerLimits(
 )
 """The limits of a port for health and metrics, which anyone may reach: one small request per connection.
 
-So no connection stays open, all heads together take at most 1 MiB, and answers that nobody reads at most 8 MiB. A probe
-is answered at once and never waits, so whole requests cannot keep it out either.
+So no connection stays open, all heads together take at most 1 MiB, and answers that nobody reads at most 8 MiB of the
+kernel's memory. Metrics may have 12 MiB, and new ones are made each second: peers that read slowly keep `answer_bytes`
+and one answer at most. A probe is answered at once and never waits, so whole requests cannot keep it out either.
 """

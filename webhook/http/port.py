@@ -65,6 +65,8 @@ class Port:
         """Connections whose requests were all answered: the longest idle first."""
         self.bodies: dict[Connection, None] = {}
         """Connections that receive a large body: the oldest first."""
+        self.writing: dict[Connection, bytes] = {}
+        """Connections that write an answer of several pieces, the oldest first, with its body."""
         self.loop = asyncio.get_running_loop()
         self.receiving = 0
         """Bytes of requests that are not whole yet, without the large bodies."""
@@ -131,6 +133,7 @@ class Port:
         self.connections.discard(connection)
         self._count(len(self.connections))
         self.idle.pop(connection, None)
+        self.writing.pop(connection, None)
         self.whole(connection)
         self.release(connection)
         self.buffered -= connection.buffered
@@ -230,6 +233,20 @@ class Port:
         """Record that a connection waits for its peer to read the answer, unless it has ended meanwhile."""
         if connection in self.connections:
             self.unverified[connection] = None
+
+    def writes(self, connection: "Connection", body: bytes) -> None:
+        """Record that a connection begins to write an answer of several pieces.
+
+        Beyond the limit of memory, the connections that began first are closed. Who reads quickly has ended before.
+        """
+        self.writing[connection] = body
+        while len(self.writing) > 1 and self._unread(body) > self.limits.answer_bytes:
+            next(iter(self.writing)).abort()
+
+    def _unread(self, newest: bytes) -> int:
+        """Return how many bytes the answers that are being written take, without the newest one."""
+        different = {id(body): len(body) for body in self.writing.values() if body is not newest}
+        return sum(different.values())
 
     def tick(self) -> None:
         """Close or refuse the connections whose time is over. Called several times a second."""
