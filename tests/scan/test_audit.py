@@ -327,3 +327,29 @@ def test_a_claim_is_judged_whatever_owner_it_names(engine: Engine, facts: Facts)
     assert hidden[0].verdict == plain[0].verdict
     pod = workload("ReplicaSet", "web-1", "2")
     assert audit.run(engine, facts, [], [owned(pod, "Deployment", "web", "1")]).count == 0
+
+
+# Objects with many findings
+
+
+@pytest.mark.parametrize(("count", "more"), [(audit.MOST_ALIKE, None), (audit.MOST_ALIKE + 1, "1"), (6_000, "5,980")])
+def test_few_findings_of_a_rule_are_kept_of_an_object_and_the_others_are_counted(
+    count: int, more: str | None, engine: Engine, facts: Facts
+) -> None:
+    """A Deployment without replicas had 6,000 findings, and 150 of them took the memory of the audit."""
+    variable = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    container = {"name": "c", "image": "i", "env": [variable] * count, "securityContext": {"privileged": True}}
+    item = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "vision", "uid": "u"},
+        "spec": {"replicas": 0, "template": {"spec": {"containers": [container], "nodeName": "shared"}}},
+    }
+    found = Audit(engine, facts)
+    found.take(item)
+    (judged,) = found.judged
+    own = [each.finding.message for each in judged.verdict.results if each.rule == "visible-devices"]
+    assert own[audit.MOST_ALIKE :] == ([] if more is None else [f"the object has {more} more such findings"])
+    assert not judged.verdict.allowed
+    assert len({each.rule for each in judged.verdict.results}) > 1  # each rule has its own number
+    assert len(judged.lines) == len(judged.verdict.results)

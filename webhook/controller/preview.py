@@ -11,9 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webhook.policy.model import Policy
+
+if TYPE_CHECKING:
+    from webhook.scan.diff import Change
 
 AGAIN_SECONDS = 600.0
 """Seconds after which the same two policies are compared again: the cluster changes too."""
@@ -26,6 +29,12 @@ KEPT = 16
 
 SAMPLE, MOST = 10, 300
 """Maximum number of objects that are named, and of characters in a line."""
+
+NOT_COMPARED = 5
+"""Maximum number of objects that are named because they cannot be compared."""
+
+CLUSTER = "cluster"
+"""The file of a problem with a part of a cluster. Every other problem is that of one object."""
 
 Fields = Mapping[str, Any]
 """The fields of a status: `wouldDeny` (None: not known) and `wouldDenySample`."""
@@ -105,7 +114,9 @@ def main() -> None:
 def _compared(inquiry: Mapping[str, Any]) -> Fields:
     from webhook import rules  # all of this is only for the process of its own
     from webhook.cluster import listing, watch
+    from webhook.documents.files import Item
     from webhook.engine.engine import Engine
+    from webhook.facts.snapshot import Facts
     from webhook.memory import frameworks
     from webhook.model import Unusable
     from webhook.policy import load
@@ -117,14 +128,30 @@ def _compared(inquiry: Mapping[str, Any]) -> Fields:
             for key in ("old", "new")
         )
         api = listing.connect(inquiry["kubeconfig"], inquiry["context"])
-        comparing = partial(diff.compare, old=old, new=new)
+
+        def comparing(item: Item, facts: Facts) -> diff.Compared:
+            return diff.compare(item, old, new, facts).brief
+
         change, _ = cluster.compared(api, old, new, comparing, size=watch.SMALL_PAGE)  # it shares a pod's memory
     except Unusable as error:
         return unknown(str(error.problems[0].message))
-    if change.problems:
-        return unknown(str(change.problems[0].message))
-    denied = change.having(diff.ChangeEffect.DENIED)
-    return {"wouldDeny": len(denied), "wouldDenySample": [_line(each) for each in denied[:SAMPLE]]}
+    return answer(change)
+
+
+def answer(change: "Change") -> Fields:
+    """Return the fields of a status for a comparison.
+
+    Nothing is known if a part of the cluster cannot be read. A single object that cannot be compared is named: any
+    tenant may have one, such as a pod that is too large to be judged.
+    """
+    from webhook.scan.diff import ChangeEffect
+
+    if missing := [problem.message for problem in change.problems if problem.file == CLUSTER]:
+        return unknown(missing[0])
+    denied = change.having(ChangeEffect.DENIED)
+    lines = [_line(each) for each in denied[:SAMPLE]]
+    lines += [f"not compared: {problem.file}: {problem.message}"[:MOST] for problem in change.problems[:NOT_COMPARED]]
+    return {"wouldDeny": len(denied), "wouldDenySample": lines}
 
 
 def _line(changed: Any) -> str:

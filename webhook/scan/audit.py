@@ -21,6 +21,9 @@ from webhook.scan import live, occupancy
 from webhook.scan.judge import Broke
 from webhook.scan.results import GroupKind, Judged, PassedOver, Report, count_unjudged
 
+MOST_ALIKE = 20
+"""Findings of one rule that are kept of an object. A tenant's object can have thousands, of a kilobyte each."""
+
 
 @dataclass(frozen=True, slots=True)
 class RootOwner:
@@ -177,6 +180,7 @@ class Audit:
         if extra:
             results = (Result(rule, Action.WARN, finding) for rule, finding in extra)
             judgement = judgement._replace(results=(*judgement.results, *results))
+        judgement = judgement._replace(results=few(judgement.results))
         if judgement.results or self._everything:
             itself = _itself(item)
             audited = Audited(
@@ -216,6 +220,22 @@ class Audit:
             seen.add(uid)
             source, uid = self._owners[uid]
         return source
+
+
+def few(results: Iterable[Result]) -> tuple[Result, ...]:
+    """Return at most MOST_ALIKE results of each rule with the same effect, and one more that counts the others."""
+    alike: dict[tuple[object, ...], list[Result]] = {}
+    kept: list[Result] = []
+    for result in results:
+        same = alike.setdefault((result.rule, result.action, result.exemption, result.repaired), [])
+        same.append(result)
+        if len(same) <= MOST_ALIKE:
+            kept.append(result)
+    for same in alike.values():
+        if len(same) > MOST_ALIKE:
+            message = f"the object has {len(same) - MOST_ALIKE:,} more such findings"
+            kept.append(same[0]._replace(finding=Finding(same[MOST_ALIKE].finding.path, message)))
+    return tuple(kept)
 
 
 def _unread(owner: Mapping[str, Any], item: Object) -> RootOwner:

@@ -81,6 +81,17 @@ class Compared(NamedTuple):
     left_alone: LeftAlone | None = None
     same: Changed | None = None
 
+    @property
+    def brief(self) -> "Compared":
+        """The same without verdicts, and with one difference: a tenant's object may have thousands of findings."""
+        if self.changed is None:
+            return self
+        before, after = (
+            replace(each, verdict=Verdict(), lines=(), files=()) for each in (self.changed.before, self.changed.after)
+        )
+        few = replace(self.changed, before=before, after=after, differences=self.changed.differences[:1])
+        return self._replace(changed=few)
+
 
 Compare = Callable[..., Compared]
 """Compares the verdicts on an item, with `facts`, under two policies."""
