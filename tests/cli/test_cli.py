@@ -811,6 +811,25 @@ def test_a_template_of_terraform_does_not_fail_its_folder(run: Any, tmp_path: Pa
     assert "2 files look like templates, not rendered" in done.out
 
 
+@pytest.mark.parametrize("name", ["pod.yaml", "pod.json", "templates/pod.yaml"])
+@pytest.mark.parametrize("sign", ["%{ x }", "${x}", "{{ x }}"])
+@pytest.mark.parametrize(
+    "text", ["POD\n...\nSIGN\n", "POD}\n# a\nSIGN\n", "---\nPOD---\nSIGN\n", 'POD\xa0{"a": "SIGN\n"}', "HALF{}\nSIGN\n"]
+)
+def test_what_kubectl_creates_is_no_template(run: Any, tmp_path: Path, name: str, sign: str, text: str) -> None:
+    """kubectl creates the pod, and passes over what follows it, or complains of that."""
+    container = {"name": "c", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    pod = json.dumps(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    )
+    half = pod.replace('"p"', '"\\ud800"')
+    (tmp_path / "folder/templates").mkdir(parents=True)
+    (tmp_path / "folder/good.yaml").write_text(GOOD)
+    (tmp_path / "folder" / name).write_text(text.replace("POD", pod).replace("HALF", half).replace("SIGN", sign))
+    done = run("folder")
+    assert done.status in (1, 2)  # it is denied, or an error
+
+
 IN_A_TEXT = """\
 apiVersion: v1
 kind: ConfigMap

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from webhook.documents import glance, goyaml_quick
-from webhook.documents.goyaml import is_clean, parse
+from webhook.documents.goyaml import first_end, is_clean, parse
 from webhook.documents.goyaml_composer import MAX_DEPTH, MAX_VALUES
 from webhook.documents.marks import Mark, Repeat, Unreadable
 from webhook.model import Path, Problem
@@ -153,11 +153,13 @@ def stream(text: str, file: str, skips: Skips = unskipped, *, first_line: int = 
                     yield document
                     count += 1
                 return
-            except Unreadable:
+            except Unreadable as error:
+                if str(error).endswith(READ):
+                    raise
                 end = _REST.match(text, end).end()  # type: ignore[union-attr]
                 # One value may be followed by YAML. A text that does not begin with JSON may be YAML in flow style.
                 if count > 1 or not (_NEXT.match(text, end) if count else not file.lower().endswith(".json")):
-                    raise
+                    raise Unreadable(error.line, f"{error}{_as_yaml(text, end)}") from error
         for line, chunk in _chunks(text, end, first_line):
             one = _document(chunk, line, file, count, skips)
             if one is not None:
@@ -197,10 +199,26 @@ def _document(chunk: str, first_line: int, file: str, index: int, skips: Skips) 
     try:
         value, source.outline = source.read(repeats)
     except Unreadable as error:
-        return Problem(file, error.line, str(error))
+        more = READ_BEFORE if error.line - first_line >= first_end(chunk) else ""
+        return Problem(file, error.line, f"{error}{more}")
     if value is None:
         return None
     return Document(file, index, value, source.outline.line, source, repeats=tuple(repeats))
+
+
+READ, READ_BEFORE = "; kubectl reads it", "; kubectl reads what is before that"
+"""The ends of problems with a text in which kubectl finds an object nevertheless."""
+
+
+def _as_yaml(text: str, start: int) -> str:
+    """Return the end of a problem with JSON: whether kubectl reads the rest of the text as YAML, or a part of it."""
+    try:
+        found = (_document(chunk, line, "", 0, unskipped) for line, chunk in _chunks(text, start))
+        first = next((each for each in found if each is not None), None)
+    except Unreadable:
+        return ""
+    partly = isinstance(first, Problem) and first.message.endswith(READ_BEFORE)
+    return READ if partly or isinstance(first, Document) else ""
 
 
 def _parsed(chunk: str, first_line: int, repeats: list[Repeat] | None = None) -> tuple[Any, Mark]:
@@ -309,7 +327,8 @@ def _json_documents(text: str, file: str, first_line: int = 1) -> Iterator[tuple
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
         if _HALF.search(text, position, end) and not _is_text(value):
-            raise Unreadable(first_line, "not JSON: half of a surrogate pair")  # Go replaces it with another character
+            # Go replaces it with another character.
+            raise Unreadable(first_line, f"not JSON: half of a surrogate pair{READ}")
         source = text[position:end].replace("\t", " ")  # JSON allows tabs as white space, YAML not always
         repeats = _repeats(source, first_line, twice) if twice else ()
         yield Document(file, index, value, first_line, _Json(source, first_line), repeats=repeats), end

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path as FilePath
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
-from webhook.documents.documents import Document, Skips, Source, stream, unskipped, whole
+from webhook.documents.documents import READ, READ_BEFORE, Document, Skips, Source, stream, unskipped, whole
 from webhook.model import Object, Path, Problem, immutable
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -187,9 +187,14 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     some = name != "-"
     for one in stream(text, name, skips):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
-        yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
+        yield one._replace(message=one.message + hint) if hint and _may_be_template(one) else one
     if not some:  # the program before the pipe may have written an error message
         yield Problem(name, 0, "no Kubernetes object on standard input")
+
+
+def _may_be_template(one: Document | Problem) -> TypeGuard[Problem]:
+    """Whether a text that cannot be read may be a template: kubectl reads no part of it."""
+    return isinstance(one, Problem) and not one.message.endswith((READ, READ_BEFORE))
 
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

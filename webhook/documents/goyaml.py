@@ -7,6 +7,7 @@ limited, and only JSON values are constructed.
 Sources: decode.go and resolve.go of go-yaml v2, and yaml.go of sigs.k8s.io/yaml for the conversion to JSON.
 """
 
+import math
 import re
 from typing import Any
 
@@ -61,6 +62,20 @@ def parse(
     if forbidden and _is_seen(readable, end, text[forbidden.start() : forbidden.start() + 4]):
         raise _character(text, forbidden, first_line)
     return value, mark
+
+
+def first_end(text: str) -> float:
+    """Return the line, from 0, at which the first document of a text ends; infinity if it cannot be read to there.
+
+    kubectl reads no further (go-yaml v2 yaml.go, unmarshal).
+    """
+    forbidden = _FORBIDDEN.search(text)
+    try:
+        events = yaml.parse(text[: forbidden.start()] if forbidden else text, Loader=yaml.CSafeLoader)
+        marks = (each.start_mark for each in events if isinstance(each, yaml.DocumentEndEvent))
+        return next((mark.line for mark in marks if mark is not None), math.inf)
+    except yaml.YAMLError:
+        return math.inf
 
 
 def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) -> Unreadable:
