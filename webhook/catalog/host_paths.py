@@ -265,6 +265,15 @@ option, a folder of libraries too, and `mount -t FSTYPE` (pkg/volume/rbd/rbd_uti
 runs the contents of the disk as root.
 """
 
+CLONES = ("gitRepo",)
+"""Sources of volumes for which the kubelet runs a program of the node on what a pod names.
+
+For `gitRepo` it runs `git clone` as root, outside of any container (kubernetes pkg/volume/git_repo/git_repo.go). Before
+Kubernetes 1.30.3, a `directory` inside `.git` brings hooks, which git runs (CVE-2024-10220). Every release reads
+repositories of the node's other pods (CVE-2025-1767). Since Kubernetes 1.33 a kubelet mounts none, unless its feature
+gate GitRepoVolumeDriver is on.
+"""
+
 OPTION = "-"
 """The beginning of an option of a program, and of no server's name."""
 

@@ -115,7 +115,7 @@ def _clauses(policy: Policy) -> Iterator[str]:
     if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
         yield from (filled(f"pod.?spec.?{each}", "false") for each in ("hostPID", "hostIPC"))
         drivers = (*volume_drivers.SOURCES, *volume_drivers.IN_TREE)
-        some = ("hostPath", "cephfs", *host_paths.NODE_DISKS, *drivers)
+        some = ("hostPath", "cephfs", *host_paths.NODE_DISKS, *host_paths.CLONES, *drivers)
         sources = " || ".join(f"v.?{each}.hasValue()" for each in some)
         option = f"{filled('v.?nfs.?server', text(''))}.startsWith({text(host_paths.OPTION)})"
         yield f"{filled('pod.?spec.?volumes')}.exists(v, {sources} || {option})"

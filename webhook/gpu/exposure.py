@@ -40,6 +40,7 @@ Way = Literal[
     "host_paths",
     "created_paths",
     "node_disks",
+    "clones",
     "mount_options",
     "volume_drivers",
     "shared_memory",
@@ -58,6 +59,7 @@ WHERE_EXPOSED: frozenset[Way] = frozenset(
         "host_paths",
         "created_paths",
         "node_disks",
+        "clones",
         "mount_options",
         "volume_drivers",
         "runtime_annotations",
@@ -78,6 +80,7 @@ class Exposure:
     host_paths: Sequence[HostPath] = ()
     created_paths: Sequence[HostPath] = ()
     node_disks: Sequence[Opening] = ()
+    clones: Sequence[Opening] = ()
     mount_options: Sequence[Opening] = ()
     volume_drivers: Sequence[Opening] = ()
     shared_memory: Sequence[HostPath] = ()
@@ -150,18 +153,30 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
             exposure.add("created_paths", found)
 
 
-_JUDGED = frozenset((*host_paths.NODE_DISKS, *host_paths.SERVERS, *volume_drivers.SOURCES, *volume_drivers.IN_TREE))
+_JUDGED = frozenset(
+    (
+        *host_paths.NODE_DISKS,
+        *host_paths.CLONES,
+        *host_paths.SERVERS,
+        *volume_drivers.SOURCES,
+        *volume_drivers.IN_TREE,
+    )
+)
 """Sources of volumes, next to hostPath, that are looked at: hardly any volume has one."""
 
 
 def _judged(volume: Object, at: Path, exposure: Exposure) -> None:
     """Find disks of nodes, and names of servers that a program of the node reads as an option or a path.
 
-    Also find drivers that may mount a folder of the node, because of what the pod says to them.
+    Also find what the node would clone, and drivers that may mount a folder of the node, because of what the pod says
+    to them.
     """
     for disk in host_paths.NODE_DISKS:
         if volume.get(disk) is not None:
             exposure.add("node_disks", Opening((*at, disk), disk, None))
+    for clone in host_paths.CLONES:
+        if volume.get(clone) is not None:
+            exposure.add("clones", Opening((*at, clone), clone, None))
     for source, names in host_paths.SERVERS.items():
         if volume.get(source) is None:
             continue

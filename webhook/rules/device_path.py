@@ -28,6 +28,10 @@ container writes the node's files, so it is refused. So is `rbd`, whose file sys
 Kubernetes 1.30 mounts it, and the type `fuse.sh` runs the disk's contents on the node. The same disk in a
 PersistentVolume passes: an administrator makes it.
 
+For a `gitRepo` volume the kubelet runs git as root on the node. Before Kubernetes 1.30.3 a pod's repository brings
+hooks that git runs there (CVE-2024-10220), and in every release that mounts one it may be that of another pod
+(CVE-2025-1767). So it is refused. An init container can clone into an `emptyDir`.
+
 A server of `nfs` or `cephfs` is refused if it begins with a dash: no name does, and a program reads an option there. A
 monitor of `cephfs` with a slash is refused too: it may be a path of the node. Write it as HOST:PORT.
 
@@ -63,7 +67,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host_paths", "created_paths", "node_disks", "mount_options", "volume_drivers")
+LOOKS_AT = ("host_paths", "created_paths", "node_disks", "clones", "mount_options", "volume_drivers")
 
 MENDS = True
 
@@ -78,6 +82,12 @@ def check(review: PodReview) -> Iterator[Finding]:
             disk.path,
             f"{disk.name} names a disk, by which the pod may control the node and its GPUs; claim the disk by a "
             f"PersistentVolumeClaim{review.agents_way}",
+        )
+    for path, name, _, _ in review.exposure.clones:
+        yield Finding(
+            path,
+            f"for {name} the node runs git as root on what the pod names, by which the pod may control the node and "
+            f"its GPUs; clone in an init container, into an emptyDir{review.agents_way}",
         )
     for path, name, value, _ in review.exposure.mount_options:
         dash = str(value).startswith(host_paths.OPTION)
@@ -275,6 +285,15 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         f"a volume of {' or '.join(host_paths.NODE_DISKS)} names a disk, by which the pod may control the node and its "
         "GPUs; claim the disk by a PersistentVolumeClaim",
         places=f"'volume ' + {disks}.map(v, v.name).join(', ')",
+        asked=ANY_POD,
+    )
+    clone = any_of(f"has(v.{source})" for source in host_paths.CLONES)
+    clones = f"object.spec.?volumes.orValue([]).filter(v, {clone})"
+    yield Clause(
+        f"!variables.exposed || !variables.whole || size({clones}) == 0",
+        f"for a volume of {' or '.join(host_paths.CLONES)} the node runs git as root on what the pod names; clone in "
+        "an init container, into an emptyDir",
+        places=f"'volume ' + {clones}.map(v, v.name).join(', ')",
         asked=ANY_POD,
     )
     option = f"startsWith({text(host_paths.OPTION)})"
