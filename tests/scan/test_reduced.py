@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.support.clusters import SECRET, agent, large, pod
-from tests.support.fixtures import FILES, FIXTURES, RULES, fixture
+from tests.support.fixtures import FILES, FIXTURES, RULES, fixture, settings
 from tests.support.policies import FACTS, POLICY, policy_of
 from webhook import lints
 from webhook.api import admission
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
+from webhook.facts import templates
 from webhook.facts.snapshot import Facts
+from webhook.model import Action
 from webhook.scan import reduced
 
 SAMPLE = policy_of(POLICY)
@@ -126,6 +128,27 @@ def test_a_rule_says_the_same_by_reduced_facts(rule: str) -> None:
         if file.parent.name == rule:
             request = fixture(file)[2]
             assert repr(engine.judge(request, small)) == repr(engine.judge(request, whole)), file.name
+
+
+PODS = [
+    file
+    for file in FILES
+    if file.parent.name in ("device-path", "device-annotation")
+    and (fixture(file)[2].kind, fixture(file)[2].operation) == ("Pod", "CREATE")
+    and "nodeName" not in (fixture(file)[2].object or {})["spec"]
+]
+
+
+@pytest.mark.parametrize("file", PODS, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_template_is_refused_for_its_volumes_and_annotations_as_it_was(file: Path) -> None:
+    policy, facts = settings(file.parent.name)
+    request, engine = fixture(file)[2], Engine(policy, [RULES[file.parent.name]])
+    item = request.object or {}
+    part = templates.slim(item["metadata"], item["spec"], policy, plugin=False)
+    assert templates.slim(part.get("metadata", {}), part["spec"], policy, plugin=False) == part
+    small = replace(request, object={**item, **part})
+    denied = [bool(engine.judge(each, facts).having(Action.DENY)) for each in (request, small)]
+    assert denied[0] == denied[1]
 
 
 @pytest.mark.parametrize("form", reduced.FORMS)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.catalog import capabilities, device_annotations, device_variables, host_paths
+from webhook.catalog import capabilities, device_annotations, device_variables, host_paths, volume_drivers
 from webhook.facts.installations import PLUGIN_VARIABLES
 from webhook.facts.parts import extended, filled, variable
 from webhook.policy.model import Policy
@@ -23,6 +23,7 @@ def slim(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *
         or key in policy.forms.annotations
         or device_annotations.adds_devices(key)
     }
+    annotations |= dict.fromkeys(device_annotations.RUNTIME_ANNOTATIONS.among(mapping(metadata.get("annotations"))), "")
     labels = {key: value for key, value in mapping(metadata.get("labels")).items() if key in policy.forms.labels}
     marks = {key: value for key, value in (("annotations", annotations), ("labels", labels)) if value}
     volumes = [_volume(volume, plugin=plugin) for volume in mappings(spec.get("volumes"))]
@@ -60,11 +61,24 @@ def _is_given(toleration: Mapping[str, Any]) -> bool:
 
 
 def _volume(volume: Mapping[str, Any], *, plugin: bool) -> dict[str, Any]:
-    path = filled(mapping(volume.get("hostPath")), "path")
-    source = filled(mapping(volume.get("configMap")), "name", "items") if plugin else {}
-    disks = {each: mapping(volume.get(each)) for each in host_paths.NODE_DISKS}
-    parts = {"name": string(volume.get("name")), "hostPath": path, "configMap": source, **disks}
+    parts = {
+        "name": string(volume.get("name")),
+        "hostPath": filled(mapping(volume.get("hostPath")), "path", "type"),
+        "configMap": filled(mapping(volume.get("configMap")), "name", "items") if plugin else {},
+        **{each: mapping(volume.get(each)) for each in host_paths.NODE_DISKS},
+        **{each: filled(mapping(volume.get(each)), *names) for each, names in host_paths.SERVERS.items()},
+        **{each: filled(mapping(volume.get(each)), "driver") for each in volume_drivers.SOURCES},
+        # rules ask only whether there is one: its address may hold a password
+        **{each: {key: ""} for each, key in _PRESENT.items() if volume.get(each) is not None},
+    }
     return {key: value for key, value in parts.items() if key == "name" or value}
+
+
+_PRESENT = {"azureFile": "shareName", "gitRepo": "repository"}
+"""Sources of volumes that are refused whatever they say, each with a field that it must have."""
+
+
+_OF_MOUNTS = ("name", "mountPath", "readOnly", "recursiveReadOnly", "mountPropagation", "subPath")
 
 
 def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool) -> dict[str, Any]:
@@ -79,7 +93,7 @@ def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool)
     wanted = [each for each in added if capabilities.capability(each) in capabilities.CAPABILITIES]
     names = device_variables.DEVICE_VARIABLES.keys() | (PLUGIN_VARIABLES if plugin else set())
     mounts = [
-        filled(mount, "name", "mountPath", "readOnly", "subPath")
+        filled(mount, *_OF_MOUNTS)
         for mount in mappings(container.get("volumeMounts"))
         if string(mount.get("name")) in mounted
         or host_paths.asks_for_device(host_paths.normal(string(mount.get("mountPath"))))
