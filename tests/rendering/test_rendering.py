@@ -957,12 +957,19 @@ def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
     [
         ("https://git.example/a/own", "https://git.example/b/own", False),
         ("https://git.example/a/own", "ssh://git@git.example:22/a/own.git", True),
-        ("https://git.example/a/own/", "git@other.example:A/own.git", True),
+        ("https://git.example/a/own/", "git@other.example:A/own.git", False),
+        ("https://git.example/a/own/", "git@git.example:A/own.git", True),
         ("https://user:x@git.example:8443/a/b/own", "https://git.example/b/own", False),
+        ("https://dev.azure.com/a/p/_git/own", "git@ssh.dev.azure.com:v3/a/p/own", True),
+        ("https://a@dev.azure.com/a/own/_git/own", "https://a.visualstudio.com/DefaultCollection/_git/own", True),
+        ("https://dev.azure.com/a/p/_git/own", "https://b.visualstudio.com/p/_git/own", False),
+        ("https://git.example/scm/a/own.git", "ssh://git@git.example:7999/a/own.git", True),
+        ("https://github.com/scm/a/own.git", "https://github.com/a/own.git", False),
+        ("https://github.com/a/own", "ssh://git@ssh.github.com:443/a/own.git", True),
     ],
 )
-def test_a_repository_of_another_owner_has_another_path(one: str, other: str, same: bool) -> None:
-    assert (repositories.path_of(one) == repositories.path_of(other)) == same
+def test_a_repository_of_another_owner_or_host_has_another_place(one: str, other: str, same: bool) -> None:
+    assert (repositories.place_of(one) == repositories.place_of(other)) == same
 
 
 @pytest.mark.parametrize(
@@ -972,10 +979,39 @@ def test_a_repository_of_another_owner_has_another_path(one: str, other: str, sa
         ("https://${token}@git.example/b/own", True),
         ("https://${token}@git.example/a/own", False),
         ("https://git.example/${owner}/own", False),
+        ("https://git.example/a/own", False),
+        ("https://other.example/a/own", True),
+        ("https://${host}/a/own", False),
+        ("https://${host}/b/own", True),
+        ("https://other.example/${owner}/own", True),
     ],
 )
-def test_only_a_variable_in_the_path_hides_the_owner(url: str, is_namesake: bool) -> None:
-    assert repositories.is_namesake(url, "own", "a/own") == is_namesake
+def test_only_a_variable_in_a_part_of_an_address_hides_it(url: str, is_namesake: bool) -> None:
+    assert repositories.is_namesake(url, "own", repositories.Place("git.example", "a/own")) == is_namesake
+
+
+@pytest.mark.parametrize(("url", "noted"), [("https://git.example/a/own", 0), ("https://git.example/b/own", 1)])
+@pytest.mark.parametrize("kind", ["values", "generator"])
+def test_what_argo_cd_reads_next_to_a_folder_is_noted_if_another_owner_has_it(
+    check: Check, program: Program, kind: str, url: str, noted: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    Path(".git/config").write_text('[remote "origin"]\n\turl = https://git.example/a/own\n')
+    own, spec = "https://git.example/a/own", {"destination": {"namespace": "lab"}}
+    if kind == "values":
+        source = {"repoURL": own, "path": "web", "helm": {"valueFiles": ["$v/v.yaml"]}}
+        sources = [source, {"repoURL": url, "ref": "v"}]
+        one = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "spec": {**spec, "sources": sources}}
+    else:
+        generator = {"git": {"repoURL": url, "files": [{"path": "v.yaml"}]}}
+        template = {"metadata": {"name": "x"}, "spec": {**spec, "source": {"repoURL": own, "path": "app"}}}
+        one = {"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet"}
+        one["spec"] = {"generators": [generator], "template": template}
+    one["metadata"] = {"name": "x"}
+    files = {"v.yaml": "a: b\n", "x.yaml": json.dumps(one), "app/pod.yaml": POD, **WEB}
+    report = check(files, options=Options(cached=False))
+    assert report.unfollowed == noted
+    assert any("https://git.example/b/own" in note for note in report.notes) == bool(noted)
 
 
 @pytest.mark.parametrize("origin", ["https://git.example/a/own", "git@git.example:fork/own.git", ""])

@@ -121,8 +121,8 @@ class Planner:
         }
 
     @cached_property
-    def paths(self) -> Mapping[tuple[str, str], str]:
-        """The paths of this repository with its owner in the addresses of Flux's sources, and in those of Argo CD."""
+    def places(self) -> Mapping[tuple[str, str], repositories.Place]:
+        """The places of this repository by the addresses of Flux's sources, and by those of Argo CD."""
         urls, kinds = defaultdict[tuple[str, str], list[str]](list), (deploying.APPLICATION, deploying.SET)
         for value in (item.value for item in self.deployers):
             if (kind := group_kind(value)) == GIT:
@@ -245,7 +245,7 @@ class Planner:
 
     def _planned(self, objects: Iterable[Item]) -> Plan:
         values = (*self._fetched, *(item.value for item in self.deployers))
-        self.sources = FluxSources(values, self.own[deploying.FLUX], self.paths[deploying.FLUX])
+        self.sources = FluxSources(values, self.own[deploying.FLUX], self.places[deploying.FLUX])
         plan, of_flux = Plan(), dict[int, Item]()
         self.reads.clear()
         self.away.clear()
@@ -315,11 +315,18 @@ class Planner:
             url = string(mapping(generator.get("git")).get("repoURL"))
             if repositories.is_elsewhere(url, self.own[deploying.APPLICATION]):
                 return "a generator of another repository"
+            if self._is_namesake(url):
+                return f"a generator of {shown(url, quotes=False)}"
         parts = [
             (argo.sources_of(each), mapping(mapping(each.get("spec")).get("destination")).get("namespace"))
             for each in made
         ]
         return "a template that is not filled in" if "{{" in json.dumps(parts) else ""
+
+    def _is_namesake(self, url: str) -> bool:
+        """Whether an address that Argo CD uses belongs to another repository of the same name."""
+        kind = deploying.APPLICATION
+        return repositories.is_namesake(url, self.own[kind], self.places[kind])
 
     def _of_folder(self, folder: str) -> Job:
         if (folder,) not in self._followed:
@@ -462,6 +469,9 @@ class Planner:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
         for source in sources:
             where: str | Remote
+            url = string(source.get("repoURL"))
+            if source.get("ref") and self._is_namesake(url):
+                plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
             if chart := string(source.get("chart")):
                 where = Remote(chart, _address(string(source.get("repoURL"))), string(source.get("targetRevision")))
             elif "path" not in source:
@@ -469,8 +479,7 @@ class Planner:
             elif not (where := self._folder(string(source.get("path")))):
                 self._without(string(source.get("path")), root, plan)
                 continue
-            url, kind = string(source.get("repoURL")), deploying.APPLICATION
-            if isinstance(where, str) and repositories.is_namesake(url, self.own[kind], self.paths[kind]):
+            if isinstance(where, str) and not source.get("ref") and self._is_namesake(url):
                 plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
             directory = argo.directory(source)
             installs = isinstance(where, str) and argo.installs(self._tree, where, source) and not directory

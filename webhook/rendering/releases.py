@@ -93,7 +93,7 @@ class Releases:
         built = {(item.document.file, item.line()) for item in made}
         plain = [item for item in planner.deployers if os.path.normpath(item.document.file) not in files or not built]
         values = (item.value for item in (*made, *planner.deployers))
-        sources = FluxSources(values, planner.own[deploying.FLUX], planner.paths[deploying.FLUX])
+        sources = FluxSources(values, planner.own[deploying.FLUX], planner.places[deploying.FLUX])
         installing = [item for item in (*made, *plain) if group_kind(item.value) == deploying.RELEASE]
         reads = any("valuesFrom" in mapping(item.value.get("spec")) for item in installing)
         maps = _maps(made, unsure, planner.away) if reads else {}

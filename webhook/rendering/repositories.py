@@ -5,7 +5,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.api.encryption import holds
 from webhook.api.fields import group_kind
@@ -35,27 +35,55 @@ def name_of(url: str) -> str:
     return re.split("[/:]", url.rstrip("/").removesuffix(".git"))[-1].lower()
 
 
-def path_of(url: str) -> str:
-    """Return the path of a Git repository with its owner, which is the same for each way to write the address."""
+class Place(NamedTuple):
+    """The host of a Git repository, and its path there with the owner. Both are empty if they are not known."""
+
+    host: str = ""
+    path: str = ""
+
+
+def place_of(url: str) -> Place:
+    """Return the place of a Git repository, which is the same for each way to write the address.
+
+    Hosts of Azure write the path by `_git`, or after `v3`, and Bitbucket's server after `scm`. Some hosts have another
+    name for SSH.
+    """
     after = url.lower().rpartition("://")[2].rpartition("@")[2].rstrip("/").removesuffix(".git")
-    return re.sub(r"^\d+/", "", re.split("[:/]+", after, maxsplit=1)[-1])  # a port
+    host, path = (*re.split("[:/]+", after, maxsplit=1), "")[:2]
+    host, path = re.sub(r"^(?:www|ssh|altssh)\.", "", host), re.sub(r"^\d+/", "", path)  # a port
+    if found := _AZURE.fullmatch(host):
+        parts = [found[1], *path.split("/")] if found[1] else path.split("/")
+        parts = [part for part in parts if part and part not in ("v3", "defaultcollection")]
+        if len(parts) == 3 and parts[1] == "_git":  # the project has the name of the repository
+            parts[1] = parts[2]
+        return Place("dev.azure.com", "/".join(part for part in parts if part != "_git"))
+    if host not in _WITHOUT_SCM and (found := re.fullmatch(r"scm/([^/]+/[^/]+)", path)):
+        return Place(host, found[1])
+    return Place(host, path)
 
 
-def home(root: str, urls: Iterable[str], own: str) -> str:
-    """Return the path of the repository at a path, of the addresses that have its own name.
+_AZURE = re.compile(r"dev\.azure\.com|vs-ssh\.visualstudio\.com|([^.]+)\.visualstudio\.com")
+"""The hosts of Azure DevOps; an older one has the name of the organization."""
+
+_WITHOUT_SCM = ("github.com", "gitlab.com", "bitbucket.org")
+"""Hosts where `scm` at the start of a path is an owner."""
+
+
+def home(root: str, urls: Iterable[str], own: str) -> Place:
+    """Return the place of the repository at a path, of the addresses that have its own name.
 
     It is that of its origin. If no address has that, because the repository is a fork, it is the most common one. It is
     empty if no address has the name.
     """
-    counted = Counter(path_of(url) for url in urls if url and name_of(url) == own)
-    origin = path_of(_origin(root))
-    return origin if origin in counted else next((path for path, _ in counted.most_common(1)), "")
+    counted = Counter(place_of(url) for url in urls if url and name_of(url) == own)
+    origin = place_of(_origin(root))
+    return origin if origin in counted else next((place for place, _ in counted.most_common(1)), Place())
 
 
-def is_namesake(url: str, own: str, path: str) -> bool:
-    """Whether an address belongs to another repository of the same name, which has another owner than `path`."""
-    other = path_of(url)
-    return bool(url and path) and name_of(url) == own and other != path and not _OPEN.search(other)
+def is_namesake(url: str, own: str, place: Place) -> bool:
+    """Whether an address belongs to another repository of the same name: with another owner or host than `place`."""
+    unlike = (one != other and not _OPEN.search(one) for one, other in zip(place_of(url), place, strict=True))
+    return bool(url and place.path) and name_of(url) == own and any(unlike)
 
 
 _OPEN = re.compile(r"\{\{|\$\{")
@@ -97,11 +125,11 @@ def is_elsewhere(url: str, own: str) -> bool:
 class FluxSources:
     """The sources of Flux among some objects, by kind and name.
 
-    `own` is the name of the repository itself, and `path` its path with the owner.
+    `own` is the name of the repository itself, and `place` its host and its path with the owner.
     """
 
-    def __init__(self, objects: Iterable[Object], own: str = "", path: str = "") -> None:
-        self.own, self._path = own, path
+    def __init__(self, objects: Iterable[Object], own: str = "", place: Place = Place()) -> None:  # noqa: B008 - it is immutable
+        self.own, self._place = own, place
         self._left_out = dict[tuple[str, ...], str]()
         self._named = defaultdict[tuple[str, str], dict[str, tuple[str, Mapping[str, Any]]]](dict)
         for each in objects:
@@ -144,7 +172,7 @@ class FluxSources:
                 return f"{reason} in its source"
             if holds(spec):
                 return f"{ENCRYPTED} in its source"
-            if is_namesake(url := string(spec.get("url")), self.own, self._path):
+            if is_namesake(url := string(spec.get("url")), self.own, self._place):
                 return instead_of(url)
         for ignore in dict.fromkeys(string(spec.get("ignore")) for spec in specs or [{}]):
             if (key := (ignore, *needed)) not in self._left_out:
