@@ -196,6 +196,12 @@ ADDRESS = "# https://example.com\n"
         ("openapi: {path: t.json}\nsecretGenerator: [{name: s, envs: [.e]}]", {"a/t.json": "{}", "a/.e": ""}, False),
         ("replacements: [{path: t.yaml}]", {"a/t.yaml": ADDRESS}, True),
         ("openapi: {path: t.json}", {"a/t.json": '{"a": "https://example.com"}'}, True),
+        (
+            "labels: [{pairs: {a: b}, fields: [{path: data}]}]\nsecretGenerator: [{name: s, envs: [.e]}]",
+            {"a/.e": ""},
+            False,
+        ),
+        ("configurations: [t.yaml]\nsecretGenerator: [{name: s, envs: [.e]}]", {"a/t.yaml": "{}", "a/.e": ""}, False),
         ("crds: [t.json]\nsecretGenerator: [{name: s, files: [s]}]", {"a/t.json": ADDRESS, "a/s": ADDRESS}, True),
     ],
 )
@@ -206,7 +212,8 @@ def test_a_field_that_only_a_program_follows_is_noted_if_none_runs(
     report = check({"a/pod.yaml": POD, "a/kustomization.yaml": f"resources: [pod.yaml]\n{fields}\n", **files})
     assert asked.exists() == runs
     assert (report.unfollowed > 0) != runs
-    assert any(f"a ({fields.partition(':')[0]} not followed" in note for note in report.notes) != runs
+    named = fields.partition(":")[0].replace("labels", "labels.fields")
+    assert any(f"a ({named} not followed" in note for note in report.notes) != runs
 
 
 def test_kustomizations_that_include_each_other_end(check: Check) -> None:
@@ -1725,6 +1732,40 @@ def test_more_objects_that_make_others_are_one_note(check: Check) -> None:
     assert (
         sum("; 1 more object of its kind makes objects too (other); not judged: " in note for note in report.notes) == 1
     )
+
+
+ENV_FILE = "configMapGenerator: [{name: vars, envs: [one.env]}]\ngeneratorOptions: {disableNameSuffixHash: true}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("g=FOO\n", True),
+        ("g=NVIDIA_VISIBLE_DEVICES\r\n", False),
+        ("a=1\n \tg=NVIDIA_VISIBLE_DEVICES\n", False),
+        ("\ufeffg=NVIDIA_VISIBLE_DEVICES\n", False),
+        ("a=1\x0bg=FOO\n", False),
+        ("a=1\n #g=FOO\n", False),
+    ],
+)
+def test_a_file_of_variables_is_read_as_kustomize_reads_it(check: Check, text: str, allowed: bool) -> None:
+    pod = POD.replace("image: i", SETTING.format("'${g:=NVIDIA_VISIBLE_DEVICES}'"))
+    one = deploying_by("flux", "postBuild", {"substituteFrom": [SHOWN]})
+    files = {"deploy/one.yaml": one, "app/pod.yaml": pod, "vars/kustomization.yaml": ENV_FILE, "vars/one.env": text}
+    report = check(files)
+    assert all(one.verdict.allowed for one in report.judged) == allowed
+    assert report.unfollowed == 0
+
+
+@pytest.mark.parametrize(("made", "noted"), [("FOO", False), ("BAR", True)])
+def test_variables_of_a_map_that_a_program_makes_otherwise_are_noted(
+    check: Check, program: Program, made: str, noted: bool
+) -> None:
+    program(f"case $* in *vars) printf '%s' '{vars_of(made)}';; *) printf '%s' '{POD}';; esac")
+    one = deploying_by("flux", "postBuild", {"substituteFrom": [SHOWN]})
+    files = {"deploy/one.yaml": one, "app/pod.yaml": POD, "vars/one.yaml": vars_of("FOO")}
+    report = check({**files, "vars/kustomization.yaml": "resources: [one.yaml]\n"})
+    assert any("variables of a ConfigMap that only a program makes" in note for note in report.notes) == noted
 
 
 def test_variables_are_those_of_the_config_map_as_a_kustomization_patches_it(check: Check) -> None:

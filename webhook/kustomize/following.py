@@ -35,7 +35,7 @@ MAX_LOOKS = 10_000_000
 
 FOLLOWED = frozenset(
     (
-        *("apiVersion", "kind", "metadata", "buildMetadata", "sortOptions", "configurations", "crds"),
+        *("apiVersion", "kind", "metadata", "buildMetadata", "sortOptions"),
         *("resources", "bases", "components", "helmCharts", "helmGlobals"),
         *("configMapGenerator", "secretGenerator", "generatorOptions"),
         *("patches", "patchesStrategicMerge", "patchesJson6902", "images", "replicas"),
@@ -45,6 +45,12 @@ FOLLOWED = frozenset(
 """The fields that are followed, or change nothing that is judged.
 
 Only the program follows any others: `replacements`, `Resources` (it ignores case), and those of later releases.
+"""
+
+WITHOUT_FILES = frozenset(("configurations", "crds", "labels.fields"))
+"""The other fields that let the program read no files but those that are named there.
+
+They say in which fields of an object it writes labels, names and the like: in the data of a ConfigMap, too.
 """
 
 _CLUSTER = CLUSTER_SCOPED | {
@@ -300,6 +306,8 @@ class _Follower:
         if images := mappings(value.get("images")):
             built = [each.become(patching.with_images(each.value, images)) for each in built]
         self._found.unfollowed.update(key for key, each in value.items() if each and key not in FOLLOWED)
+        if any(each.get("fields") for each in mappings(value.get("labels"))):
+            self._found.unfollowed.add("labels.fields")
         for key in ("generators", "transformers", "validators", "configurations", "crds"):
             for path in sequence(value.get(key)):
                 if isinstance(path, str) and "\n" not in path:
@@ -396,9 +404,9 @@ class _Follower:
             self._lacks(error, one)
             return
         self._found.files.add(name)
-        for row in text.splitlines():
-            key, equals, value = row.partition("=")
-            if equals and not row.startswith("#"):
+        for row in text.removeprefix("\ufeff").split("\n"):  # as kustomize api/kv/kv.go, keyValuesFromLines
+            key, equals, value = row.removesuffix("\r").lstrip().partition("=")
+            if equals and not key.startswith("#"):
                 yield key, value, Layer(_of_text(name), (), ("data", key), value, text=True)
 
     # Patches

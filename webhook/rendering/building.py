@@ -74,7 +74,7 @@ def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> b
     if not (command and job.built) or found.outside or found.too_large or (found.blocked and not options.fetch):
         return None
     fetch = options.fetch and bool(found.remote)
-    if job.variables is not None and not found.unfollowed:
+    if job.variables is not None and found.unfollowed <= following.WITHOUT_FILES:
         command = (*command, _ANYWHERE)
     try:
         staged, target = _staged(job, tree, fetch=fetch)

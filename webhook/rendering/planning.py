@@ -349,6 +349,11 @@ class Planner:
         others = (item for item in self._plain_maps if os.path.normpath(item.document.file) not in made)
         yield from (MapObject(item.value) for item in others)
 
+    def remade(self, job: Job, made: Iterable[Item]) -> set[str]:
+        """Return the names of the ConfigMaps that a program makes otherwise than they were followed."""
+        followed = (each.value for each in job.found.objects if not _is_hashed(each))
+        return {name for name, *_ in _maps_among(followed) ^ _maps_among(each.value for each in made)}
+
     def changed_maps(self, jobs: Iterable[Job], changed: Set[str]) -> Iterator[str]:
         """Yield the names of the ConfigMaps that are made of a file that has changed, by its real path."""
         for job in jobs:
@@ -566,6 +571,12 @@ def _of_changes(item: Item) -> tuple[Document, Path]:
     line = item.line()
     value = mapping(item.value.get("spec"))
     return replace(item.document, value=value, first_line=line, source=Source("", line), base=()), ()
+
+
+def _maps_among(values: Iterable[Object]) -> set[tuple[str, ...]]:
+    """Return the names, namespaces and data of the ConfigMaps among some objects."""
+    maps = (value for value in values if group_kind(value) == CONFIG_MAP)
+    return {(*name_of(each), json.dumps(each.get("data"), sort_keys=True)) for each in maps}
 
 
 def _is_hashed(each: Built) -> bool:

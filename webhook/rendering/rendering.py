@@ -129,11 +129,13 @@ class _Run:
     def _built(self, jobs: list[Job]) -> list[Output]:
         command = programs.kustomize()
 
+        reads = any(job.variables and job.variables.maps for job in jobs)
+
         def work(job: Job) -> bytes | str | None:
             made = build(job, command, self._tree, self._options)
             return self._within(made) if isinstance(made, bytes) else made
 
-        outputs = list[Output]()
+        outputs, remade = list[Output](), set[str]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
             self._result.files.update(matching.judged_by(job, self._tree))
             self._result.before.extend(matching.before(job))
@@ -143,6 +145,7 @@ class _Run:
             if isinstance(data, bytes):
                 items, unreadable = matching.matched(job, data, self._tree, self._prefix)
                 self._result.problems.extend(unreadable)
+                remade |= self._planner.remade(job, items) if reads else set()
             else:
                 items = [each.rendered(job.root) for each in job.found.objects]
                 if job.found.unfollowed:
@@ -167,6 +170,9 @@ class _Run:
                     self._unsure[id(item)] = keys
             outputs.append(output)
             self._result.outputs.append(output)
+        for job in jobs:
+            if job.variables and not remade.isdisjoint(job.variables.maps):
+                self._gaps.hidden.append(f"{job.root} (variables of a ConfigMap that only a program makes)")
         return outputs
 
     # Changes
