@@ -643,6 +643,29 @@ def test_a_chart_has_the_dependencies_of_the_first_document(check: Check, text: 
     assert ("charts/lib/Chart.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")) == staged
 
 
+@pytest.mark.parametrize(
+    ("requirements", "staged"),
+    [
+        ("dependencies: [{repository: 'file://../other'}]\n", "other"),
+        ("dependencies: [{name: lib, repository: 'file://../other'}]\n---\ndependencies: []\n", "other"),
+        ("dependencies: []\n", ""),
+        ("dependencies: [{version: 1.0.0}]\n", "lib"),
+        ("# nothing\n", "lib"),
+        ("name: web\n", "lib"),
+    ],
+)
+def test_a_chart_has_the_dependencies_of_its_requirements(check: Check, requirements: str, staged: str) -> None:
+    charts_of = {f"{name}/Chart.yaml": f"name: lib\ndescription: {name}\n" for name in ("lib", "other")}
+    check({**charts_of, "web/Chart.yaml": LOCAL, "web/requirements.yaml": requirements})
+    found = charts._staged(tree.Tree(str(Path.cwd())), "web").get("charts/lib/Chart.yaml", b"").decode()
+    assert found.rpartition(": ")[2].strip() == staged
+
+
+def test_a_chart_is_no_library_if_its_requirements_say_so(check: Check) -> None:
+    check({"web/Chart.yaml": "type: library\n", "web/requirements.yaml": "type: application\n"})
+    assert not charts.is_library(tree.Tree(str(Path.cwd())), "web")
+
+
 @pytest.mark.parametrize(("text", "library"), [("type: library\n", True), ("name: a\n---\ntype: library\n", False)])
 def test_a_chart_is_a_library_by_the_first_document(check: Check, text: str, library: bool) -> None:
     check({"web/Chart.yaml": text})

@@ -88,7 +88,7 @@ def is_chart(folder: str) -> bool:
 def is_library(tree: Tree, folder: str) -> bool:
     """Whether a chart is a library, which makes no objects itself."""
     try:
-        return mapping(tree.first(os.path.join(folder, CHART)).value).get("type") == "library"
+        return _metadata(tree, folder).get("type") == "library"
     except Unseen:
         return False
 
@@ -263,12 +263,35 @@ _PACKED = re.compile(r"charts/[^/]+(?:/Chart\.yaml|\.tgz)")
 
 def _name(tree: Tree, path: str) -> str:
     """Return the name of a chart by its file; empty if it is an archive."""
-    return string(mapping(tree.first(path).value).get("name")) if path.endswith(CHART) else ""
+    return string(_metadata(tree, os.path.dirname(path)).get("name")) if path.endswith(CHART) else ""
 
 
 def _dependencies(tree: Tree, folder: str) -> list[Mapping[str, Any]]:
-    """Return the dependencies of a chart by the first document of its file, as Helm and Flux read it. Raises Unseen."""
-    return mappings(mapping(tree.first(os.path.join(folder, CHART)).value).get("dependencies"))
+    """Return the dependencies of a chart. Raises Unseen."""
+    return mappings(_metadata(tree, folder).get("dependencies"))
+
+
+def _metadata(tree: Tree, folder: str) -> Mapping[str, Any]:
+    """Return what a chart says of itself, as Helm and Flux read it: by the first document of its file. Raises Unseen.
+
+    They read `requirements.yaml` into the same fields, in charts of any version, and a dependency of it into the one at
+    the same place (helm pkg/chart/v2/loader/load.go, LoadFiles; encoding/json, Unmarshal).
+    """
+    own, more = mapping(tree.first(os.path.join(folder, CHART)).value), os.path.join(folder, _REQUIREMENTS)
+    try:
+        over = mapping(tree.first(more).value) if os.path.lexists(more) else {}
+    except Unseen as error:
+        if not error.absent:
+            raise
+        over = {}
+    if not over.get("dependencies"):
+        return {**own, **over}
+    before = [*mappings(own.get("dependencies")), *({} for _ in mappings(over["dependencies"]))]
+    both = ({**one, **other} for one, other in zip(before, mappings(over["dependencies"]), strict=False))
+    return {**own, **over, "dependencies": [*both]}
+
+
+_REQUIREMENTS = "requirements.yaml"
 
 
 def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
