@@ -563,6 +563,42 @@ def test_two_parameters_of_one_path_are_noted(check: Check, parameters: Any, not
     assert check(layout).unfollowed == noted
 
 
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("who: web\n", 1),
+        ("", 1),
+        ("# nothing\n", 1),
+        ("---\n# nothing\n", 1),
+        ("[]", 0),
+        ("- who: a\n- who: b\n", 2),
+        ("who: a\n---\nwho: b\n", 1),
+        ("who: a\n---\n: [\n", 1),
+    ],
+)
+def test_a_file_makes_as_many_applications_as_for_argo_cd(check: Check, text: str, made: int) -> None:
+    one = json.loads(deploying_by("set", "template.metadata.name", "x"))
+    one["spec"]["generators"] = [{"git": {"files": [{"path": "p.yaml"}]}}]
+    check({"web/pod.yaml": POD, "p.yaml": text, "one.yaml": json.dumps(one)})
+    assert len(argo.applications(one, tree.Tree(str(Path.cwd())), ".")[0]) == made
+
+
+@pytest.mark.parametrize(
+    ("key", "placeholder", "noted"),
+    [({"a": {"b": "web"}}, ".a.b", 0), ({"a.b": "web"}, ".a.b", 1), ({"a-b": "web"}, ".a-b", 1)],
+)
+def test_a_template_of_go_reads_a_key_with_a_dot_as_two(check: Check, key: Any, placeholder: str, noted: int) -> None:
+    one = json.loads(deploying_by("set", "template.spec.source.path", f"{{{{ {placeholder} }}}}"))
+    one["spec"] |= {"goTemplate": True, "generators": [{"list": {"elements": [key]}}]}
+    assert check({"web/pod.yaml": POD, "one.yaml": json.dumps(one)}).unfollowed == noted
+
+
+def test_a_file_that_argo_cd_skips_is_judged_by_itself(check: Check) -> None:
+    files = {"web/skip.yaml": f"# +argocd:skip-file-rendering\n{POD}", "web/pod.yaml": POD}
+    report = check({**files, "one.yaml": deploying_by("argo", "destination.namespace", "kube-system")})
+    assert judged(report) == ["web/pod.yaml lab Application team", "web/skip.yaml lab"]
+
+
 @pytest.mark.parametrize(("namespace", "noted"), [("{{ who }}", 0), ("{{ who | lower }}", 1), ("lab", 0)])
 def test_a_namespace_that_is_not_filled_in_is_noted(check: Check, namespace: str, noted: int) -> None:
     one = deploying_by("set", "template.spec.destination.namespace", namespace)

@@ -135,13 +135,13 @@ _OVERRIDE = re.compile(r"\.argocd-source(?:-(?:[^_]*_)?(.*))?\.yaml")
 def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], str]:
     """Return the Applications that an ApplicationSet makes, and the reason if some cannot be made here."""
     spec = mapping(value.get("spec"))
-    template, made = mapping(spec.get("template")), list[Object]()
+    template, made, of_go = mapping(spec.get("template")), list[Object](), spec.get("goTemplate") is True
     weight = 1 + len(json.dumps(template)) // _WEIGHT
     for generator in mappings(spec.get("generators")):
         sets, unread = list[Mapping[str, str]](), ""
         try:
             most = max(0, following.MAX_ALL_OBJECTS - tree.followed) // weight + 1  # one too many
-            sets.extend(islice(_parameters(generator, tree, prefix), most))
+            sets.extend(islice(_parameters(generator, tree, prefix, of_go=of_go), most))
         except Unseen as error:
             unread, sets = str(error), sets if error.outside else []
         tree.followed += weight * len(sets)
@@ -152,7 +152,7 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
                 return made, f"generator {key}"
         for parameters in (each for each in sets if _is_selected(each, mapping(generator.get("selector")))):
             whole = {**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}
-            made.append(_filled(whole, parameters, of_go=spec.get("goTemplate") is True))
+            made.append(_filled(whole, parameters, of_go=of_go))
         if unread:
             return made, unread
     return made, ""
@@ -182,16 +182,16 @@ _WEIGHT = 4096
 """Bytes of an Application that count as one object."""
 
 
-def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterator[Mapping[str, str]]:
+def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str, *, of_go: bool) -> Iterator[Mapping[str, str]]:
     """Yield the parameters of a generator. Raises Unseen, at the end for a file that cannot be read.
 
     Argo CD compares folders by Go's path.Match, and gives the patterns of files to `git ls-files`, whose `*` fits a
     slash too, or to doublestar (argo-cd applicationset/generators/git.go, filterApps; util/git/client.go, LsFiles).
     """
     for element in mappings(mapping(generator.get("list")).get("elements")):
-        yield _flat(element)
+        yield _flat(element, of_go=of_go)
     git = mapping(generator.get("git"))
-    more = _flat({"values": mapping(git.get("values"))})
+    more = _flat({"values": mapping(git.get("values"))}, of_go=of_go)
     directories = mappings(git.get("directories"))
     tests = [(_ODD_EXCLUDED if each.get("exclude") else _ODD, each) for each in directories]
     for odd, each in (*tests, *((_ODD_FILE, each) for each in mappings(git.get("files")))):
@@ -210,15 +210,27 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str) -> Iterat
     for each in mappings(git.get("files")):
         for path in tree.matching(string(each.get("path")), across=True):
             try:
-                documents = tree.documents(os.path.join(prefix, path))
+                value = _first(tree, os.path.join(prefix, path))
             except Unseen as error:
                 unread = error
                 continue
-            for document in documents:
-                for found in document.value if isinstance(document.value, list) else [document.value]:
-                    yield {**_flat(mapping(found)), **_of_path(os.path.dirname(path)), **more}
+            for found in value if isinstance(value, list) else [value]:
+                yield {**_flat(mapping(found), of_go=of_go), **_of_path(os.path.dirname(path) or "."), **more}
     if unread:
         raise unread
+
+
+def _first(tree: Tree, name: str) -> Any:
+    """Return the first document of a file; an empty map if it has none, as for Argo CD. Raises Unseen.
+
+    Source: argo-cd applicationset/generators/git.go, generateParamsFromGitFile.
+    """
+    try:
+        return tree.first(name).value
+    except Unseen as error:
+        if error.absent and os.path.isfile(name):
+            return {}
+        raise
 
 
 _ODD_EXCLUDED = re.compile(r"[{\\]|\[(?!(?:[A-Za-z0-9](?:-[A-Za-z0-9])?){1,99}\])")
@@ -241,11 +253,18 @@ def _of_path(path: str) -> Mapping[str, str]:
     return {"path": path, "path.path": path, "path.basename": name, "path.basenameNormalized": normal, **segments}
 
 
-def _flat(value: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts in a map by their paths, without those of one path, as in `a: {b: 1}` with `a.b: 2`."""
-    found = [(".".join(path), text) for path, text in _texts(value, ())]
+def _flat(value: Mapping[str, Any], *, of_go: bool) -> dict[str, str]:
+    """Return the texts in a map by their paths, without those of one path, as in `a: {b: 1}` with `a.b: 2`.
+
+    A template of Go reads a key with a dot as two keys, and none with a hyphen.
+    """
+    texts = _texts(value, ())
+    found = [(".".join(path), text) for path, text in texts if not of_go or all(map(_GO_KEY.fullmatch, path))]
     counted = Counter(path for path, _ in found)
     return {path: text for path, text in found if counted[path] == 1}
+
+
+_GO_KEY = re.compile(r"[^\W\d]\w*")
 
 
 def _texts(value: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -161,13 +161,21 @@ class Tree:
     def plain(self, folder: str, *, recurse: bool) -> Iterator[str]:
         """Yield the files of a folder that Argo CD applies unchanged, including those that belong to a kustomization.
 
-        Source: argo-cd reposerver/repository/repository.go (findManifests).
+        It leaves out a file with a certain text (argo-cd reposerver/repository/repository.go, findManifests).
         """
         for at, folders, names in os.walk(folder):
             folders[:] = sorted(each for each in folders if recurse and not each.startswith("."))
             for name in sorted(names):
-                if name.endswith(files.SUFFIXES) and not name.startswith(".") and name not in files.KUSTOMIZATIONS:
-                    yield os.path.normpath(os.path.join(at, name))
+                path = os.path.normpath(os.path.join(at, name))
+                usual = name.endswith(files.SUFFIXES) and not name.startswith(".")
+                if usual and name not in files.KUSTOMIZATIONS and not self._is_skipped(path):
+                    yield path
+
+    def _is_skipped(self, name: str) -> bool:
+        try:
+            return _SKIPPED in self.data(name)
+        except Unseen:
+            return False
 
     def manifests(self, folder: str) -> Iterator[str]:
         """Yield the files and the kustomizations in a folder that has no kustomization, as Flux generates one.
@@ -252,6 +260,10 @@ class Tree:
             ]
         self.look(len(self._matching[key]))
         return self._matching[key]
+
+
+_SKIPPED = b"+argocd:skip-file-rendering"
+"""The text in a file that Argo CD leaves out."""
 
 
 def _is_hidden(path: str) -> bool:
