@@ -64,7 +64,10 @@ def is_guessed(item: Item, job: Job) -> bool:
     Objects that are neither judged nor deploy others do not count.
     """
     value = item.value
-    if job.variables is None or _is_disabled(value, job) or not job.variables.guesses(value):
+    if job.variables is None or _is_disabled(value, job):
+        return False
+    of_map = group_kind(value) == CONFIG_MAP and job.variables.opens(value)
+    if not (of_map or job.variables.guesses(value)):
         return False
     made = {key: value.get(key) for key in ("apiVersion", "kind")}
     kind = group_kind(substituted(made, job.variables.known, strict=job.variables.strict))

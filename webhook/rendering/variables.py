@@ -60,6 +60,11 @@ class Variables(NamedTuple):
                 return True
         return False
 
+    def opens(self, value: Any) -> bool:
+        """Whether a placeholder stays as it is, because no file shows its variable, anywhere in a value."""
+        found = (each for text in _texts(value) for each in _VARIABLE.finditer(text))
+        return self.active and self.hidden and any(map(self._is_open, found))
+
     def _is_unlike(self, value: Mapping[Any, Any]) -> bool:
         """Whether Flux may read the keys of a map otherwise than they are filled in, or finds one twice."""
         filled = {key: _filled(key, self.known, strict=self.strict).value for key in value if _has_sign(key)}
@@ -109,7 +114,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _deciding(value: Any) -> Iterator[str]:
-    """Yield the keys in a value, the names of variables, and the names of devices, classes and the like."""
+    """Yield the keys in a value, and the texts of fields that decide what a pod gets."""
     left: list[tuple[Any, Any]] = [("", value)]
     while left:
         above, each = left.pop()
@@ -117,19 +122,38 @@ def _deciding(value: Any) -> Iterator[str]:
             left += ((above, one) for one in each)
         elif isinstance(each, dict):
             yield from (key for key in each if isinstance(key, str))
-            deciding = {*_DECIDING, *(("name",) if not _SETS.isdisjoint(each) else ())}
-            deciding |= {"path"} if above == "hostPath" else set()
-            yield from (one for key, one in each.items() if key in deciding and isinstance(one, str))
+            deciding = {*_DECIDING, *_BELOW.get(above, ()), *(("name",) if not _SETS.isdisjoint(each) else ())}
+            for key, one in each.items():
+                if key in deciding or above in _WHOLE:
+                    yield from (text for text in (one if isinstance(one, list) else [one]) if isinstance(text, str))
             left += each.items()
 
 
 _DECIDING = frozenset(
     (
         *("apiVersion", "kind", "runtimeClassName", "priorityClassName", "schedulerName", "nodeName"),
-        *("resourceClaimName", "resourceClaimTemplateName", "deviceClassName", "devicePath"),
+        *("resourceClaimName", "resourceClaimTemplateName", "deviceClassName", "devicePath", "restartPolicy"),
+        *("mountPath", "terminationMessagePath", "allocationMode", "gpuType", "podSpecPatch", "manifest"),
     )
 )
 """Fields whose texts decide what a pod gets; those of an image, of values and of arguments do not."""
+
+_BELOW: Mapping[Any, Set[str]] = {
+    "hostPath": {"path", "type"},
+    "volumes": {"name"},
+    "volumeMounts": {"name"},
+    "envFrom": {"prefix"},
+    "capabilities": {"add"},
+    "tolerations": {"key", "operator", "effect"},
+    "matchExpressions": {"key", "operator", "values"},
+    "opaque": {"driver"},
+    "cel": {"expression"},
+    "gpu": {"name"},
+}
+"""Such fields by the one above them."""
+
+_WHOLE = frozenset(("nodeSelector", "sparkConf"))
+"""Fields below which each text decides."""
 
 _SETS = frozenset(("value", "valueFrom"))
 """Fields of an entry of `env`, whose name counts too."""
