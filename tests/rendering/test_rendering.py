@@ -636,6 +636,18 @@ def test_hidden_files_that_a_template_may_read_are_noted(check: Check, program: 
     assert any("(the hidden file web/.x/pod.txt)" in note for note in report.notes)
 
 
+def test_a_template_is_read_once_for_all_the_objects_that_it_makes(
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = "\n---\n".join(f"# Source: web/templates/a.yaml\n{POD.replace('made', f'made-{n}')}" for n in range(50))
+    program(f"printf '%s' '{made}'", "helm")
+    read, own = Counter[str](), files.contents
+    monkeypatch.setattr(files, "contents", lambda name: (read.update([os.path.normpath(name)]), own(name))[1])
+    report = check({**WEB, "web/templates/a.yaml": f"# {{{{ x }}}}\n\n{POD}"}, options=Options(cached=False))
+    assert [one.line for one in report.judged if one.root] == [4] * 50
+    assert read["web/templates/a.yaml"] < 20
+
+
 def test_a_dependency_at_two_addresses_is_not_rendered(check: Check) -> None:
     """Flux adds both under their other names, and Helm finds the first one for both."""
     both = LOCAL.replace("[{", "[{alias: a, name: lib, repository: 'file://../other'}, {alias: b, ")

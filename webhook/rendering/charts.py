@@ -7,7 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path as FilePath
 from threading import Lock
 from typing import Any, NamedTuple
@@ -400,6 +400,42 @@ def write(folder: FilePath, contents: Mapping[str, bytes]) -> None:
         target.write_bytes(data)
 
 
+class _Lines(NamedTuple):
+    """The lines of the keys and kinds of objects that a template has; 0 for one that it has more than once."""
+
+    keys: Mapping[str, int]
+    kinds: Mapping[str, int]
+
+
+def _lines(file: str) -> _Lines:
+    """Return the lines in a file, which is read once for all the objects that a template makes."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return _Lines({}, {})
+    return _lines_of(file, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(64)
+def _lines_of(file: str, changed: int, size: int) -> _Lines:  # noqa: ARG001 - another version has other lines
+    try:
+        text = files.contents(file).decode("utf-8", "replace")
+    except (OSError, files.Unfit):
+        return _Lines({}, {})
+    keys, kinds = dict[str, int](), dict[str, int]()
+    for number, row in enumerate(text.split("\n"), start=1):
+        if found := _KEY.match(row):
+            keys[found[1]] = 0 if found[1] in keys else number
+        if found := _KIND.match(row):
+            kinds[found[1]] = 0 if found[1] in kinds else number
+    return _Lines(keys, kinds)
+
+
+_KEY = re.compile(r"[ \t-]*[\"']?([^\s\"':-][^\"':]*)[\"']?:")
+
+_KIND = re.compile(r"kind:[ \t]*[\"']?(\w+)")
+
+
 @immutable
 class Templated(Item):
     """An object that helm made from a template. Its lines in the template's file are guesses.
@@ -408,23 +444,13 @@ class Templated(Item):
     document. If the chart is not in the repository, the file is that of the object which installs it, with its values.
     """
 
-    @cached_property
-    def _text(self) -> str:
-        try:
-            return files.contents(self.document.file).decode("utf-8", "replace")
-        except (OSError, files.Unfit):
-            return ""
-
     def line(self, path: Path = (), text_line: int = 0) -> int:  # noqa: ARG002 - the text's lines are not known
         """Guess the line of a place: that of the last key of its path that the template has only once."""
-        for key in (*(each for each in reversed(path) if isinstance(each, str)), None):
-            pattern = (
-                rf"^[ \t-]*[\"']?{re.escape(key)}[\"']?:" if key else rf"^kind:[ \t]*{re.escape(self.value['kind'])}"
-            )
-            found = [*re.finditer(pattern, self._text, re.MULTILINE)]
-            if len(found) == 1:
-                return self._text.count("\n", 0, found[0].start()) + 1
-        return self.document.first_line
+        lines = _lines(self.document.file)
+        for key in (each for each in reversed(path) if isinstance(each, str)):
+            if found := lines.keys.get(key):
+                return found
+        return lines.kinds.get(string(self.value["kind"])) or self.document.first_line
 
     def where(self, path: Path, text_line: int = 0) -> tuple[str, int]:
         """Return the template's file, and the guessed line."""
