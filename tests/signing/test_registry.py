@@ -92,7 +92,7 @@ class Published:
 
     def commands(self, repository: str) -> str:
         _, _, section = PAGE.partition("## Verify and install it from a registry")
-        (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+        (block,) = re.findall(r"```console\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
         lines = [line.removeprefix("$ ") for line in block.splitlines()]
         text = "\n".join(lines).replace(NAME, f"{self.registry.host}/{repository}").replace("cosign.pub", "ours.pub")
         return text.replace("cosign verify-attestation", f"cosign verify-attestation {OFFLINE}")
