@@ -1,6 +1,6 @@
 """Limits a rate by a token bucket, and a share of the time. Times are seconds of a monotonic clock."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
@@ -36,12 +36,14 @@ class TimeShare:
         self._clock = clock
         self._spare, self._at = MOST, clock()
         self._waiting: dict[str, None] = {}
+        self._asked: set[str] = set()
 
     def is_next(self, name: str) -> bool:
         """Whether it is the turn of a piece of work. Otherwise it waits, and its turn comes at a later call."""
         now = self._clock()
         self._spare, self._at = min(MOST, self._spare + SHARE * (now - self._at)), now
         self._waiting.setdefault(name)
+        self._asked.add(name)
         return self._spare > 0 and next(iter(self._waiting)) == name
 
     @contextmanager
@@ -52,6 +54,7 @@ class TimeShare:
         self._waiting.pop(name, None)
         self._spare -= self._clock() - begin
 
-    def keep(self, names: Collection[str]) -> None:
-        """Forget all other work that waits."""
-        self._waiting = {name: None for name in self._waiting if name in names}
+    def forget(self) -> None:
+        """Forget the work that nobody has asked for since the last call: it would keep its turn from the others."""
+        self._waiting = {name: None for name in self._waiting if name in self._asked}
+        self._asked.clear()

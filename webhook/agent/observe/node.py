@@ -244,7 +244,7 @@ class NodeWatch:
         own = {uid: (pod, widest(self._admitted_of(pod).values())) for uid, pod in pods.running(known).items()}
         here = {*map(pods.uid, known)}
         self._sums = {uid: each for uid, each in self._sums.items() if uid in here}
-        self.share.keep(here)
+        self.share.forget()
         return {
             uid: NodeContainer(pods.named(pod, pods.UNNAMED), uid, most)
             for uid, (pod, most) in own.items()
