@@ -192,3 +192,6 @@ GPU_NODE_LABELS = Names(
     )
 )
 """Labels of nodes with GPUs, with which agents of these nodes select them."""
+
+OWN = "slicewarden.dev/*"
+"""Our own labels of nodes."""

@@ -10,7 +10,6 @@ from webhook.api.pods import CONTAINER_LISTS
 from webhook.catalog import device_annotations, device_variables, host_paths, volume_drivers
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
 from webhook.cel.write import array, filled, matching, one_of, text
-from webhook.memory.budget import feature_labels
 from webhook.memory.shim.delivery import CODE
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Requesters
@@ -224,7 +223,7 @@ def node_feature(policy: Policy) -> str:
     """Return the expression that matches a NodeFeature that may label nodes, outside the labellers' namespaces."""
     return (
         f"!(request.namespace in {array(sorted(policy.labelling_namespaces))})\n"
-        f"&& (object.?spec.?labels.orValue({{}}).exists(key, key in {array(sorted(feature_labels(policy)))})\n"
+        f"&& (object.?spec.?labels.orValue({{}}).exists(key, {' || '.join(matching('key', policy.feature_labels))})\n"
         "  || object.?spec.?features.orValue({}).exists(kind, size(object.spec.features[kind]) > 0))\n"
     )
 

@@ -11,7 +11,8 @@ from typing import Any
 from webhook.catalog.places import Workload
 from webhook.catalog.workloads import BUILT_IN
 from webhook.engine import conditions
-from webhook.memory.budget import node_labels
+from webhook.facts.kinds.node import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
 from webhook.model import immutable
 from webhook.policy.model import ALONE, NAMESPACE, Policy, Switch
 from webhook.policy.scopes import NAME_LABEL
@@ -174,7 +175,7 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
 
     grants = conditions.changed_labels(policy.namespace_keys)
     yield Webhook("namespaces", JUDGED["namespaces"], ("labels-that-grant", grants), ALONE)
-    labels = ("labels-of-pools-and-cards", conditions.changed_labels(node_labels(policy)))
+    labels = ("labels-of-pools-and-cards", conditions.changed_labels(policy.pool_keys | {*CARD_LABELS, CONFIG_LABEL}))
     yield Webhook("nodes", JUDGED["nodes"], labels, None)
     labelling = ("labels-nodes", conditions.node_feature(policy))
     if policy.labelling_namespaces:

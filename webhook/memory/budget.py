@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from webhook.api import quantity
 from webhook.api.selectors import integer
-from webhook.catalog.node_labels import FEATURES
-from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
 from webhook.gpu.claims import Slice
 from webhook.gpu.device_classes import devices_of
@@ -20,17 +19,6 @@ from webhook.text.words import shown
 PRODUCT = "nvidia.com/gpu.product"
 CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")
 """The labels of nodes that describe a card."""
-
-
-def node_labels(policy: Policy) -> frozenset[str]:
-    """Return the labels that decide a node's pool, its sharing configuration, and the memory of its cards."""
-    return frozenset((*CARD_LABELS, CONFIG_LABEL, *(r.key for pool in policy.pools for r in pool.nodes.requirements)))
-
-
-def feature_labels(policy: Policy) -> frozenset[str]:
-    """Return the names by which a NodeFeature may have these labels written."""
-    return frozenset(name for key in node_labels(policy) for name in (key, key.removeprefix(FEATURES)))
-
 
 MIN_BUDGET = 512
 """MiB that a framework needs at least. A smaller cap would only move the failure."""

@@ -11,6 +11,7 @@ from webhook.api.selectors import Selector
 from webhook.catalog import gpu_requests
 from webhook.catalog.host_paths import Access, normal, of_windows, within
 from webhook.catalog.names import Names
+from webhook.catalog.node_labels import FEATURES, GPU_NODE_LABELS, OWN
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
 from webhook.model import Action, Object, immutable
@@ -457,6 +458,21 @@ class Policy:
     def pool_names(self) -> frozenset[str]:
         """The names of all pools."""
         return frozenset(pool.name for pool in self.pools)
+
+    @cached_property
+    def pool_keys(self) -> frozenset[str]:
+        """The keys of nodes' labels by which pools select their nodes."""
+        return frozenset(each.key for pool in self.pools for each in pool.nodes.requirements)
+
+    @cached_property
+    def feature_labels(self) -> Names:
+        """The labels that a NodeFeature may have only in `labelling_namespaces`: the pools', and those of GPU nodes.
+
+        Operators act on a node by its labels: `nvidia.com/mig.config` divides its GPUs, and without
+        `nvidia.com/gpu.deploy.device-plugin` it offers none. A label without a domain gets FEATURES.
+        """
+        keys = (*sorted(self.pool_keys), *GPU_NODE_LABELS, OWN)
+        return Names(name for key in keys for name in (key, key.removeprefix(FEATURES)))
 
     @cached_property
     def labelling_namespaces(self) -> frozenset[str]:

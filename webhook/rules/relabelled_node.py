@@ -15,7 +15,8 @@ Node Feature Discovery merges the NodeFeatures of all namespaces into the labels
 configuration restricts that. Those of other namespaces override its own (node-feature-discovery
 pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures). If its account is under `nodeLabellers`, a NodeFeature with such
 a label is refused outside the namespaces of these accounts and of device plugins (`sharing`), unless one of them or an
-administrator writes it. So is one with features, because NodeFeatureRules make labels from them.
+administrator writes it. So is one with another label of nodes with GPUs, such as those by which NVIDIA's operator
+divides GPUs or stops the device plugin, and one with features, from which NodeFeatureRules make labels.
 
 Way out: ask an administrator to change the label, or to add the account to `nodeLabellers`.
 """
@@ -26,8 +27,8 @@ from webhook.api.objects import NODE_NAME, Labelled, NodeFeature
 from webhook.api.pods import KUBELETS
 from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, pool_of, registers
-from webhook.cel.write import all_of, any_of, array, one_of, text
-from webhook.memory.budget import CARD_LABELS, feature_labels
+from webhook.cel.write import all_of, any_of, array, named, one_of, text
+from webhook.memory.budget import CARD_LABELS
 from webhook.model import Finding, Path, Requester
 from webhook.policy.model import Policy, Pool
 from webhook.review import Review
@@ -73,7 +74,7 @@ def _of_feature(item: NodeFeature, policy: Policy) -> Iterator[Finding]:
         return
     if old is not None and (item.node, item.labels, item.features) == (old.node, old.labels, old.features):
         return  # such as an update of its finalizers
-    places: list[Path] = [("spec", "labels", key) for key in sorted(feature_labels(policy) & item.labels.keys())]
+    places: list[Path] = [("spec", "labels", key) for key in sorted(policy.feature_labels.among(item.labels))]
     if any(item.features.values()):
         places.append(("spec", "features"))
     for place in places:
@@ -124,7 +125,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
 
 
 def _features(policy: Policy, may: Iterable[str]) -> Clause:
-    keys = array(sorted(feature_labels(policy)))
+    judged = named("k", policy.feature_labels)
     same = " && ".join(
         f"object.?{field}.orValue({empty}) == oldObject.?{field}.orValue({empty})"
         for field, empty in (
@@ -137,7 +138,7 @@ def _features(policy: Policy, may: Iterable[str]) -> Clause:
     return Clause(
         any_of(
             (
-                f"(!{labels}.exists(k, k in {keys}) && {features}.all(k, size({features}[k]) == 0))",
+                f"(!{labels}.exists(k, {judged}) && {features}.all(k, size({features}[k]) == 0))",
                 f"(request.operation == 'UPDATE' && {same})",
                 one_of("request.?namespace.orValue('')", sorted(policy.labelling_namespaces)),
                 *may,
@@ -145,6 +146,6 @@ def _features(policy: Policy, may: Iterable[str]) -> Clause:
         ),
         "Node Feature Discovery labels a node by these labels or features; ask an administrator or a node labeller of "
         f"policy {policy.name}",
-        places=f"{labels}.filter(k, k in {keys}).join(', ')",
+        places=f"{labels}.filter(k, {judged}).join(', ')",
         asked=(RequestKind.NODE_FEATURES,),
     )
