@@ -432,8 +432,24 @@ class Policy:
         return next((pool for pool in self.pools if pool.nodes.matches(labels)), None)
 
     def pools_of_class(self, name: str) -> tuple[Pool, ...]:
-        """Return the pools to which claims for a device class belong."""
-        return tuple(pool for pool in self.pools if name in pool.device_classes)
+        """Return the pools to which claims for a device class belong.
+
+        Stored claims of a tenant may name thousands of classes, and a policy has up to 250 pools.
+        """
+        names, starts, lengths = self._places_by_class
+        found = {*names.get(name, ())}.union(*(starts.get(name[:length], ()) for length in lengths))
+        return tuple(self.pools[place] for place in sorted(found))
+
+    @cached_property
+    def _places_by_class(self) -> tuple[Mapping[str, list[int]], Mapping[str, list[int]], frozenset[int]]:
+        """The places of the pools by names and by prefixes of their device classes, and the lengths of the prefixes."""
+        names: dict[str, list[int]] = {}
+        starts: dict[str, list[int]] = {}
+        for place, pool in enumerate(self.pools):
+            for known, own in ((names, pool.device_classes.names), (starts, pool.device_classes.prefixes)):
+                for each in own:
+                    known.setdefault(each, []).append(place)
+        return names, starts, frozenset(map(len, starts))
 
     @cached_property
     def grants_by_namespace(self) -> ByNamespace[Grant]:
