@@ -675,3 +675,13 @@ def test_a_text_within_a_file_begins_in_its_line(text: str) -> None:
         (each.value, each.first_line, each.line()) for each in padded[0]
     ]
     assert there[1] == padded[1]
+
+
+def test_long_broken_json_is_not_read_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dump of a cluster has 40 MB. What is short is read, to say whether kubectl finds an object in it."""
+    monkeypatch.setattr(documents, "LONG", 100)
+    for size, said in ((50, ""), (200, documents.READ)):
+        _, (problem,) = read('{"a": "' + "x" * size, "f.json")
+        assert problem.message == f"not JSON: Unterminated string starting at{said}"
+    _, (problem,) = read("{a: b}", "f.json")
+    assert problem.message.endswith(documents.READ)

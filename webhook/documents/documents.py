@@ -206,12 +206,17 @@ def _document(chunk: str, first_line: int, file: str, index: int, skips: Skips) 
     return Document(file, index, value, source.outline.line, source, repeats=tuple(repeats))
 
 
-READ, READ_BEFORE = "; kubectl reads it", "; kubectl reads what is before that"
-"""The ends of problems with a text in which kubectl finds an object nevertheless."""
+READ, READ_BEFORE = "; kubectl may read it", "; kubectl reads what is before that"
+"""The ends of problems with a text in which kubectl may find an object nevertheless."""
+
+LONG = 2**20
+"""Characters of broken JSON above which it is not read as YAML, which takes much longer. No template is as long."""
 
 
 def _as_yaml(text: str, start: int) -> str:
-    """Return the end of a problem with JSON: whether kubectl reads the rest of the text as YAML, or a part of it."""
+    """Return the end of a problem with JSON: whether kubectl may read the rest of the text as YAML, or a part of it."""
+    if len(text) - start > LONG:
+        return READ
     try:
         found = (_document(chunk, line, "", 0, unskipped) for line, chunk in _chunks(text, start))
         first = next((each for each in found if each is not None), None)
