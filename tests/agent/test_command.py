@@ -286,6 +286,10 @@ def test_no_tenant_delays_the_looks_by_changes_of_large_pods(tmp_path: Path, mon
     # A pod that may have a slice is read at once, whatever its size, and so is any small one.
     slices = look(kept("mine", 6_000, **{GPU: "1"}), kept("small", 10, **{GPU: "1"}))
     assert {each.uid for each in slices.held} == {"mine", "small"}
+    # Nor are others whose resources are no GPUs, such as those of virtual machines, of which a node has many.
+    begin = now[0]
+    look(*(kept(f"new-{number}", 6_000, **{"devices.kubevirt.io/kvm": "1"}) for number in range(25)))
+    assert now[0] - begin <= MOST + 0.15
     # It counts as it was until it is read again.
     assert {each.uid for each in look(kept("mine", 6_000, **{GPU: "1"})).held} == {"mine"}
 

@@ -71,13 +71,14 @@ def trimmed(item: Object) -> Object | None:
     if group_kind(item) != POD:
         return _trimmed_node(item, kept(item))
     own = {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
+    extended = [name for name in requests.of_spec(mapping(item.get("spec"))) if "/" in name]
     keys = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in keys if key in metadata},
         "packed": Packed(json.dumps({"metadata": own, "spec": item.get("spec")}).encode()),
-        "extended": any("/" in name for name in requests.of_spec(mapping(item.get("spec")))),
+        "extended": extended[:16],  # a tenant may write any number
         "status": {"phase": status.get("phase"), **pods.statuses(status)},
     }
 
@@ -261,14 +262,15 @@ class NodeWatch:
         """Return what is computed from a pod, again only if something that was read for it has changed.
 
         Unpacking a large one takes up to 0.2 s, and its tenant may change it each second. So it waits for its turn, and
-        the last result counts. A pod with extended resources, of which a node has few, waits only if it is known.
+        the last result counts. A pod that requests a GPU, of which a node has few, waits only if it is known.
         """
         metadata, uid = mapping(pod.get("metadata")), pods.uid(pod)
         of = str(metadata.get("resourceVersion")), node, facts.namespaces.get(string(metadata.get("namespace")))
         sums = self._sums.get(uid)
         if sums is not None and sums.of == of:
             return sums
-        if pod["packed"].large and not self.share.is_next(uid) and (sums is not None or not pod["extended"]):
+        waits = sums is not None or not any(name in self._policy.gpu_resources for name in pod["extended"])
+        if pod["packed"].large and waits and not self.share.is_next(uid):
             return sums or PodSums(of, {}, PodSlices(complete=False))
         with self.share.spent(uid) if pod["packed"].large else nullcontext():
             item = whole(pod)
