@@ -143,12 +143,15 @@ def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 
 def may_be_for_gpus(namespace: str, policy: Policy, facts: Facts) -> bool:
-    """Return whether a pool gives GPUs to a claim of a namespace, with any trust that a claim there may have.
+    """Return whether a claim of a namespace may hold a GPU, with any trust and any account that a claim there may have.
 
     Whoever writes such a claim may also replace the claim of a pod that waits. A right of trust that is not known
     counts as given.
     """
-    near = policy.grants_reaching(namespace, facts.namespaces.get(namespace))
+    labels = facts.namespaces.get(namespace)
+    if any(scope.reaches(namespace, labels) for scope in policy.forms.claims):
+        return True
+    near = policy.grants_reaching(namespace, labels)
     reached = [grant for grant in near if not grant.rbac or facts.trusts(namespace) is not False]
     levels = (
         TrustRequest(None, frozenset(), UNTRUSTED, withheld=False),

@@ -494,7 +494,7 @@ class Policy:
     def labelling_namespaces(self) -> frozenset[str]:
         """The namespaces where NodeFeatures may have any label: those of node labellers, and of device plugins.
 
-        Empty without such a labeller: then Node Feature Discovery may not label nodes, whoever asks it.
+        Empty without a service account among the labellers: no NodeFeature is judged then.
         """
         own = self.node_labellers.namespaces
         return self.sharing_namespaces | own if own else own

@@ -9,8 +9,8 @@ The policy names the runtime classes of gVisor (`gpus.sandboxes`): a pod names a
 runtime it uses. A resource that is offered by a device class counts as a claim too. GPUs of a device plugin pass. An
 unknown claim only warns if the policy lets the pod claim any device.
 
-A claim that is known to hold no GPU passes only where no pool gives GPUs to claims of the namespace. Elsewhere the
-author of the pod can replace it by a claim for a GPU before the pod runs.
+A claim that is known to hold no GPU passes only where no claim of the namespace may hold a GPU, by a pool or by
+`gpus.claims`. Elsewhere the author of the pod can replace it by a claim for a GPU before the pod runs.
 
 Way out: remove `runtimeClassName`, or request a GPU by a resource of the device plugin.
 """

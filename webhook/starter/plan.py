@@ -157,7 +157,7 @@ def _labellers(objects: Sequence[Object], namespaces: Mapping[str, Object], home
     found = set(_masters(objects))
     for place in inventory.operators(objects):
         found |= {_user(place, "gpu-operator"), _user(place, "node-feature-discovery")}
-    if not found and "node-feature-discovery" in namespaces:
+    if "node-feature-discovery" in namespaces:
         found.add(_user("node-feature-discovery", "node-feature-discovery"))
     if not found:
         found |= {_user(place, "node-feature-discovery") for place in homes}
