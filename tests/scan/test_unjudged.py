@@ -1,5 +1,6 @@
 """Objects of kinds that are not judged, with containers or GPUs in them."""
 
+import re
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from webhook.documents.documents import Document, read
 from webhook.documents.files import Item, alone
 from webhook.policy.model import Policy
+from webhook.scan import unjudged
 from webhook.scan.results import GroupKind, Unjudged
 from webhook.scan.unjudged import MOST, UnjudgedPlace, may_have_places, places, within_texts
 
@@ -23,6 +25,13 @@ def found(text: str, policy: Policy) -> list[UnjudgedPlace]:
     ((document,), problems) = read(HEAD + text, "a.yaml")
     assert problems == []
     return [*places(Item(document, (), document.value), policy.gpu_resources)]
+
+
+@given(st.text("ab-./_ \n"))
+def test_a_long_name_without_a_slash_is_looked_at_once(text: str) -> None:
+    every = re.findall(r"[A-Za-z0-9.-]++/[A-Za-z0-9._-]++", text)
+    assert unjudged._RESOURCE.findall(text) == every
+    assert all(unjudged._RESOURCE.match(f"ab{text}/c", start) is None for start in (1, 2))
 
 
 def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:

@@ -130,7 +130,8 @@ def may_have_places(text: str, gpus: GPUResources) -> bool:
     return bool(_VIRTUAL.search(text)) or any(name in gpus for name in set(_RESOURCE.findall(text)))
 
 
-_RESOURCE = re.compile(r"[A-Za-z0-9.-]++/[A-Za-z0-9._-]++", re.ASCII)
+_RESOURCE = re.compile(r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]++/[A-Za-z0-9._-]++", re.ASCII)
+"""A name with a slash. No search begins within a name, so that a long one without a slash is looked at once."""
 
 
 _VIRTUAL = re.compile(r"(?<![\w./-])gpu(?![\w./-])", re.ASCII)
