@@ -1860,6 +1860,40 @@ def test_a_variable_with_a_line_break_that_flux_keeps_is_noted(check: Check, tex
     assert check({"deploy/one.yaml": plain, "app/pod.yaml": pod}).unfollowed == 0
 
 
+def test_variables_that_make_too_much_text_are_not_filled_in(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = deploying_by("flux", "postBuild", {"substitute": {"g": "1"}})
+    files = {"deploy/one.yaml": one, "app/pod.yaml": with_gpus("${g}"), "app/two.yaml": with_gpus("${g}0")}
+    assert check(files).unfollowed == 0
+    monkeypatch.setattr(rendering, "MAX_FILLED", 1)
+    report = check(files)
+    assert report.unfollowed == 1
+    assert any("variables that make more than" in note for note in report.notes)
+    monkeypatch.undo()
+
+
+def test_one_object_with_too_much_text_of_variables_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    some, value = (
+        variables.Variables({"g": "12345"}, strict=True),
+        {"data": {"a": "${g}${g}", "b": "$${g}${h:=1234567}"}},
+    )
+    assert (some.filled(value), some.guesses(value)) == (10, False)
+    monkeypatch.setattr(variables, "MAX_FILLED", 9)
+    assert some.guesses(value)
+
+
+def test_the_values_of_all_releases_are_bounded(
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    monkeypatch.setattr(rendering, "MAX_MADE", 1_000)
+    one = json.loads(deploying_by("release", "valuesFrom", [{"kind": "ConfigMap", "name": "vals"}] * 200))
+    one["metadata"]["namespace"] = "lab"
+    files = {"deploy/one.yaml": json.dumps(one), "deploy/map.yaml": MAP.format("lab", "12345")}
+    report = check({**WEB, **files, "deploy/kustomization.yaml": "resources: [one.yaml, map.yaml]\n"})
+    assert not asked.exists()
+    assert any("the values of all releases have more than" in note for note in report.notes)
+
+
 def test_flux_removes_the_line_breaks_of_a_variable(check: Check) -> None:
     one = deploying_by("flux", "postBuild", {"substituteFrom": [SHOWN]})
     pod = POD.replace("image: i", SETTING.format("'${g}'"))

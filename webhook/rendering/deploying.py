@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, sequence, string
@@ -155,5 +156,11 @@ def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
         if text is None or each.get("targetPath"):
             hidden = hidden or not each.get("optional")
             continue
-        found.append(text.encode("utf-8", "replace"))
+        found.append(_encoded(text))
     return [*found, *charts.written(mapping(spec.get("values")))], hidden
+
+
+@lru_cache(64)
+def _encoded(text: str) -> bytes:
+    """Return a text as bytes: the same ones each time that a release names the text."""
+    return text.encode("utf-8", "replace")

@@ -20,7 +20,7 @@ from webhook.rendering import deploying
 from webhook.rendering.building import COPY, OVER, Job
 from webhook.rendering.model import is_whole
 from webhook.rendering.repositories import GIT, SOURCES
-from webhook.rendering.variables import substituted
+from webhook.rendering.variables import MAX_FILLED, substituted
 from webhook.repository.tree import Tree, Unseen
 
 
@@ -49,8 +49,8 @@ def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix:
 
 def finished(item: Item, job: Job, *, flux: bool) -> Item:
     """Return an object with its placeholders filled in, and in the default namespace if it has none."""
-    value = item.value
-    if (job.variables.active if job.variables else flux) and not _is_disabled(value, job):
+    value, long = item.value, job.variables is not None and job.variables.filled(item.value) > MAX_FILLED
+    if (job.variables.active if job.variables else flux) and not (long or _is_disabled(value, job)):
         known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
         value = substituted(value, known, strict=strict)
     if job.default and following.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
@@ -82,6 +82,8 @@ def unsure_keys(item: Item, job: Job) -> frozenset[str]:
     if job.variables is None or group_kind(item.value) != CONFIG_MAP or _is_disabled(item.value, job):
         return frozenset()
     data = mapping(item.value.get("data"))
+    if job.variables.filled(data) > MAX_FILLED:
+        return frozenset(data)
     return frozenset(key for key, text in data.items() if job.variables.guesses({key: text}))
 
 

@@ -15,7 +15,7 @@ from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry
 from webhook.model import Problem
-from webhook.rendering import charts, deploying, matching
+from webhook.rendering import charts, deploying, matching, variables
 from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps, several_of
@@ -84,7 +84,7 @@ class _Run:
         self._used = set[str]()
         self._unsure = dict[int, frozenset[str]]()  # of ConfigMaps, by the identity of what was made
         self._downloads = charts.Downloads()
-        self._lock, self._made = Lock(), 0
+        self._lock, self._made, self._given_values, self._filled = Lock(), 0, 0, 0
         gone = (name for name in changed if not os.path.lexists(name))
         self._gone = {str(folder) for name in gone for folder in PurePath(name).parents}
         self._compared = dict[int, bool]()
@@ -160,6 +160,9 @@ class _Run:
                     self._gaps.lacking.setdefault(reason, []).append(job.root)
             if job.found.is_whole and job.built:
                 self._gaps.idle.update(dict.fromkeys(job.found.idle))
+            if not self._fills(job, items):
+                job = job._replace(variables=None)
+                self._gaps.hidden.append(f"{job.root} (variables that make more than {MAX_FILLED // 2**20} MiB)")
             if any(matching.is_guessed(each, job) for each in items):
                 self._gaps.hidden.append(
                     f"{job.root} (variables that no file shows, functions of them, or YAML in them)"
@@ -174,6 +177,13 @@ class _Run:
             if job.variables and not remade.isdisjoint(job.variables.maps):
                 self._gaps.hidden.append(f"{job.root} (variables of a ConfigMap that only a program makes)")
         return outputs
+
+    def _fills(self, job: Job, items: Iterable[Item]) -> bool:
+        """Count the text that variables make, and return whether it is not too much for all kustomizations together."""
+        if job.variables is not None:
+            sizes = (job.variables.filled(each.value) for each in items)
+            self._filled += sum(size for size in sizes if size <= variables.MAX_FILLED)
+        return self._filled <= MAX_FILLED
 
     # Changes
 
@@ -304,6 +314,10 @@ class _Run:
             self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
 
     def _template(self, release: Release) -> bytes | str:
+        with self._lock:
+            self._given_values += sum(map(len, release.values))
+            if self._given_values > MAX_MADE:
+                return f"the values of all releases have more than {MAX_MADE // 2**20} MiB"
         try:
             if isinstance(release.chart, str) and charts.missing(self._tree, release.chart):
                 return _NOT_VENDORED
@@ -345,7 +359,10 @@ def _unfollowed(job: Job) -> str:
 _NOT_VENDORED = "a dependency is not vendored; helm dependency build CHART brings it"
 
 MAX_MADE = 512 * 2**20
-"""Bytes of all that programs make of one repository."""
+"""Bytes of all that programs make of one repository, and of the values that helm gets for all releases."""
+
+MAX_FILLED = 32 * 2**20
+"""Characters of all that the variables of Flux make."""
 
 _WORKERS = 16
 """Maximum number of programs that run at a time."""

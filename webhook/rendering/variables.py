@@ -15,6 +15,9 @@ from webhook.api.objects import CONFIG_MAP
 from webhook.documents.documents import read
 from webhook.model import Object
 
+MAX_FILLED = 3 * 2**19
+"""Maximum characters that variables add to one object: an API server stores none of 1.5 MiB (of etcd)."""
+
 
 class Variables(NamedTuple):
     """The variables of a Kustomization of Flux: those that files show, and what is known of the others.
@@ -43,6 +46,8 @@ class Variables(NamedTuple):
         """
         if not self.active:
             return False
+        if self.filled(value) > MAX_FILLED:
+            return True
         if any(self._is_unlike(each) for each in _maps(value)):
             return True
         if self.hidden and any(self._is_open(found) for text in _deciding(value) for found in _VARIABLE.finditer(text)):
@@ -59,6 +64,11 @@ class Variables(NamedTuple):
             if not _filled(text, self.known, strict=self.strict).sure:
                 return True
         return False
+
+    def filled(self, value: Any) -> int:
+        """Return how many characters the variables add to a value, at most."""
+        found = (each for text in _texts(value) for each in _VARIABLE.finditer(text))
+        return sum(len(self.known.get(each[1], "")) for each in found)
 
     def opens(self, value: Any) -> bool:
         """Whether a placeholder stays as it is, because no file shows its variable, anywhere in a value."""
