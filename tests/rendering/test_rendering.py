@@ -216,6 +216,23 @@ def test_a_field_that_only_a_program_follows_is_noted_if_none_runs(
     assert any(f"a ({named} not followed" in note for note in report.notes) != runs
 
 
+@pytest.mark.parametrize(
+    ("path", "file", "remote"),
+    [
+        ("github.com/own/base", "github.com/own/base/kustomization.yaml", True),
+        ("https://git.example/pod.yaml", "https:/git.example/pod.yaml", True),
+        ("git@git.example:own/base", "git@git.example:own/base/kustomization.yaml", True),
+        ("apps.example.dev/base", "apps.example.dev/base/kustomization.yaml", False),
+        ("web.io/base", "web.io/base/kustomization.yaml", False),
+    ],
+)
+def test_an_address_is_no_file_of_its_name(check: Check, path: str, file: str, remote: bool) -> None:
+    """kustomize asks git or a server first for some references."""
+    text = POD if file.endswith("pod.yaml") else "namePrefix: base-\n"
+    report = check({"a/kustomization.yaml": f"resources: ['{path}']\n", f"a/{file}": text, "pod.yaml": POD})
+    assert any(f"remote resource {path}" in note for note in report.notes) == remote
+
+
 def test_kustomizations_that_include_each_other_end(check: Check) -> None:
     report = check(
         {

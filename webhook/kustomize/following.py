@@ -167,10 +167,20 @@ def is_namespaced(value: Object) -> bool:
     return group_kind(value) not in _CLUSTER | {("", "Namespace")}
 
 
-def is_remote(path: str) -> bool:
-    """Whether a reference leads to something other than a file (kustomize api/internal/git/repospec.go, loader.go)."""
-    return bool(_REMOTE.search(path))
+def is_remote(path: str, folder: str) -> bool:
+    """Whether a reference of a kustomization leads to something other than a file, or a folder, next to it.
 
+    kustomize takes some for addresses even if a file has that name (kustomize api/internal/git/repospec.go,
+    api/internal/loader/fileloader.go).
+    """
+    if _ADDRESS.search(path):
+        return True
+    return bool(_REMOTE.search(path)) and not os.path.lexists(os.path.normpath(os.path.join(folder, path)))
+
+
+_ADDRESS = re.compile(
+    r"^(?:git::)?(?:(?:https?|ssh|git|file)://|(?:[\w.-]+@)?(?:www\.)?github\.com[:/]|git@)|^gh:", re.I
+)
 
 _REMOTE = re.compile(r"://|\?ref=|^git@|^(?:git::|gh:)|^[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)/|\.git(?:$|/|\?)")
 
@@ -238,7 +248,7 @@ class _Follower:
 
     def _path(self, path: str, folder: str) -> str:
         name = os.path.normpath(os.path.join(folder, path))
-        if not os.path.lexists(name) and is_remote(path):
+        if is_remote(path, folder):
             raise Unseen(path, remote=True)
         if os.path.isabs(path):
             raise Unseen(f"{path} is an absolute path", outside=True)

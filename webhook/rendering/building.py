@@ -145,13 +145,7 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
                 own[key] = [
                     each
                     for each in own[key]
-                    if isinstance(each, str)
-                    and (
-                        whole
-                        or each == OF_CHARTS
-                        or os.path.lexists(os.path.join(folder, each))
-                        or not following.is_remote(each)
-                    )
+                    if isinstance(each, str) and (whole or each == OF_CHARTS or not following.is_remote(each, folder))
                 ]
     if root:
         own["buildMetadata"] = [
