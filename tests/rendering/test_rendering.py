@@ -2412,6 +2412,20 @@ def test_a_map_that_flux_does_not_apply_here_shows_no_values(
     assert check({**WEB, **files}, options=Options(cached=False)).unfollowed == unfollowed
 
 
+@pytest.mark.parametrize(
+    ("maps", "unfollowed"),
+    [([("lab", "1")], 0), ([("other", "1")], 1), ([("lab", "1"), ("lab", "2")], 1), ([("", "1")], 0)],
+)
+def test_a_map_of_a_file_counts_as_applied(
+    check: Check, program: Program, maps: list[tuple[str, str]], unfollowed: int
+) -> None:
+    asked = program(f"cat values-0.yaml >&2; printf '%s' '{POD}'", "helm")
+    files = {f"map-{number}.yaml": MAP.format(place, text) for number, (place, text) in enumerate(maps)}
+    report = check({**WEB, **files, "one.yaml": RELEASE_OF_MAP}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed
+    assert ("--values values-0.yaml" in asked.read_text()) == (maps[0][0] != "other")
+
+
 RELEASE_OF_MAP = json.dumps(
     {
         **json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap", "optional": True}])),

@@ -346,7 +346,7 @@ class Planner:
             for each in job.found.objects:
                 if not _is_hashed(each):
                     yield MapObject(each.value, known)
-        others = (item for item in self._plain_maps if os.path.normpath(item.document.file) not in made)
+        others = (item for item in self.plain_maps if os.path.normpath(item.document.file) not in made)
         yield from (MapObject(item.value) for item in others)
 
     def remade(self, job: Job, made: Iterable[Item]) -> set[str]:
@@ -361,7 +361,7 @@ class Planner:
                 yield from (
                     name_of(each.value)[0] for each in job.found.objects if group_kind(each.value) == CONFIG_MAP
                 )
-        for item in self._plain_maps:
+        for item in self.plain_maps:
             if group_kind(item.value) == CONFIG_MAP and os.path.realpath(item.document.file) in changed:
                 yield name_of(item.value)[0]
 
@@ -377,7 +377,7 @@ class Planner:
                 yield name_of(item.value)[0]
 
     @cached_property
-    def _plain_maps(self) -> list[Item]:
+    def plain_maps(self) -> list[Item]:
         """The objects of all files with ConfigMaps."""
         found = list[Item]()
         for name in self._names:

@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
+from itertools import chain
 from typing import Any
 
 from webhook.api.encryption import holds, is_encrypted
@@ -96,7 +97,10 @@ class Releases:
         sources = FluxSources(values, planner.own[deploying.FLUX], planner.places[deploying.FLUX])
         installing = [item for item in (*made, *plain) if group_kind(item.value) == deploying.RELEASE]
         reads = any("valuesFrom" in mapping(item.value.get("spec")) for item in installing)
-        maps = _maps(made, unsure, planner.away) if reads else {}
+        shown = (
+            (item for item in planner.plain_maps if os.path.normpath(item.document.file) not in files) if reads else ()
+        )
+        maps = _maps(made, unsure, planner.away, shown) if reads else {}
         for item in installing:
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
@@ -209,16 +213,19 @@ _PATTERN = re.compile(r"[*?\[]")
 """A sign by which the path of a values file of Helmfile stands for several (path/filepath, Glob)."""
 
 
-def _maps(made: Iterable[Item], unsure: Mapping[int, frozenset[str]], away: Set[str]) -> Mapping[str, Maps]:
+def _maps(
+    made: Iterable[Item], unsure: Mapping[int, frozenset[str]], away: Set[str], shown: Iterable[Item]
+) -> Mapping[str, Maps]:
     """Return the ConfigMaps that each root makes, which count before those of others; and those of all, for no root.
 
     A generated one has its name with the program's hash: by another name Flux does not find it. For others, those of
-    roots that are `away` are not known.
+    roots that are `away` are not known. Those that files of no root have are `shown`.
     """
     found = defaultdict[str, list[MapObject]](list)
     for item in made:
         found[item.root].append(MapObject(item.value, unsure=unsure.get(id(item), frozenset())))
-    every = Maps(each._replace(known=root not in away) for root, objects in found.items() for each in objects)
+    others = (each._replace(known=root not in away) for root, objects in found.items() for each in objects)
+    every = Maps(chain(others, (MapObject(item.value) for item in shown)))
     return {"": every, **{root: Maps(objects, every) for root, objects in found.items()}}
 
 
