@@ -2426,6 +2426,19 @@ def test_a_map_of_a_file_counts_as_applied(
     assert ("--values values-0.yaml" in asked.read_text()) == (maps[0][0] != "other")
 
 
+def test_each_release_of_a_file_counts_by_itself(check: Check, program: Program) -> None:
+    """Two objects may stand on one line, and two roots may change one object."""
+    program(f"printf '%s' '{POD}'", "helm")
+    here = json.loads(deploying_by("release", "interval", "1m"))
+    other = copy.deepcopy(here)
+    other["metadata"]["name"] = "other"
+    other["spec"]["values"] = {"limits": {"nvidia.com/gpu": 1}}
+    other["spec"]["chart"]["spec"] |= {"chart": "gone", "sourceRef": {"kind": "HelmRepository", "name": "r"}}
+    both = {"apiVersion": "v1", "kind": "List", "items": [here, other]}
+    assert check({**WEB, "one.yaml": json.dumps({**both, "items": [here]})}).unjudged_pods == 0
+    assert check({"one.yaml": json.dumps(both)}, options=Options(cached=False)).unjudged_pods == 1
+
+
 RELEASE_OF_MAP = json.dumps(
     {
         **json.loads(deploying_by("release", "valuesFrom", [{"name": "vals", "kind": "ConfigMap", "optional": True}])),

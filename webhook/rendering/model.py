@@ -1,5 +1,6 @@
 """Defines the input and the output of a rendering, and tests whether files need one."""
 
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -61,8 +62,8 @@ class Output:
 class Rendering:
     """The result of a rendering: objects by their roots, the files that need not be judged, and the charts.
 
-    Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects that install a chart
-    which was rendered, by their file and line. `unfollowed` are objects that deploy others than those that were made.
+    Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects whose charts were all
+    rendered, by their identity. `unfollowed` are objects that deploy others than those that were made.
     `before` are the objects that a root changes or deletes though another folder has them, as they were before.
     """
 
@@ -73,7 +74,12 @@ class Rendering:
     notes: list[str] = field(default_factory=list)
     unfollowed: list[str] = field(default_factory=list)
     before: list[Item] = field(default_factory=list)
-    installed: set[tuple[str, int]] = field(default_factory=set)
+    installed: set[tuple[str, int, str]] = field(default_factory=set)
+
+
+def identity(item: Item) -> tuple[str, int, str]:
+    """Return what identifies an object of a run: its file and line, and its contents, which roots may change."""
+    return item.document.file, item.line(), json.dumps(item.value, sort_keys=True)
 
 
 def deployers(names: Iterable[str]) -> list[str]:

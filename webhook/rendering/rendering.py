@@ -24,6 +24,7 @@ from webhook.rendering.model import (
     Output,
     Rendering,
     deployers,
+    identity,
     is_helmfile,
     is_root,
 )
@@ -272,10 +273,13 @@ class _Run:
         used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
         own = [folder for folder in folders if folder not in used and programs.helm()]
         alone = [(Release(folder, folder, namespace=self._options.namespace), None) for folder in own]
-        for release, item, items in self._rendered([*releases, *alone]):
-            if item is not None:
-                self._result.installed.add((item.document.file, item.line()))
+        rendered = set[int]()
+        for release, _, items in self._rendered([*releases, *alone]):
+            rendered.add(id(release))
             self._result.outputs.append(Output(release.root, items))
+        left = {id(item) for release, item in releases if id(release) not in rendered}
+        whole = (item for _, item in releases if item is not None and id(item) not in left)
+        self._result.installed.update(map(identity, whole))
 
     def _rendered(self, releases: Iterable[Installed]) -> Iterator[tuple[Release, Item | None, list[Item]]]:
         """Yield releases with the objects of their charts, and note those that are not rendered."""

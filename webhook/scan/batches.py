@@ -33,7 +33,7 @@ from webhook.facts.kinds.resource_slice import SLICE
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem
 from webhook.policy.resources import GPUResources
-from webhook.rendering.model import Options, Rendering, is_root
+from webhook.rendering.model import Options, Rendering, identity, is_root
 from webhook.scan import folders, sops, values
 from webhook.scan import judge as check
 from webhook.scan.folders import Apart
@@ -352,7 +352,7 @@ def _once(reading: ReadOptions, made: Rendering, contents: Read, seen: set[tuple
 
 def _is_installed(item: Item, made: Rendering) -> bool:
     """Whether an object installs a chart that was rendered."""
-    return group_kind(item.value) in values.KINDS and (item.document.file, item.line()) in made.installed
+    return group_kind(item.value) in values.KINDS and identity(item) in made.installed
 
 
 def _cores() -> int:
