@@ -1623,6 +1623,19 @@ def test_a_release_whose_chart_is_refused_is_not_judged(
     assert check({**WEB, "deploy/one.yaml": one}, options=Options(cached=False)).unfollowed == unfollowed
 
 
+def test_the_folder_of_many_applications_is_walked_once(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked, own = Counter[str](), os.walk
+    monkeypatch.setattr(os, "walk", lambda top, **more: (walked.update([os.path.normpath(top)]), own(top, **more))[1])
+    counts = list[int]()
+    for number in (1, 20):
+        one = deploying_by("argo", "source.directory", {"recurse": True})
+        many = {f"{n}.yaml": one.replace("team", f"team-{n}") for n in range(number)}
+        check({"web/a/pod.yaml": POD, **many}, options=Options(cached=False))
+        counts.append(walked["web"])
+        walked.clear()
+    assert counts[0] == counts[1] > 0
+
+
 def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 50)
     one = deploying_by("argo", "source", {**OWN, "path": "many"})

@@ -106,7 +106,7 @@ def installs(tree: Tree, folder: str, source: Mapping[str, Any]) -> bool:
     return not (is_given(source, "kustomize") or tree.kustomization(folder))
 
 
-def overridden(folder: str, source: Mapping[str, Any], value: Object, *, plain: bool) -> str:
+def overridden(tree: Tree, folder: str, source: Mapping[str, Any], value: Object, *, plain: bool) -> str:
     """Return a file by which Argo CD deploys a folder otherwise, or one of Jsonnet; empty without one.
 
     The name of a file for one Application may begin with its namespace. With a plugin that has no name, Argo CD
@@ -115,17 +115,11 @@ def overridden(folder: str, source: Mapping[str, Any], value: Object, *, plain: 
     if source.get("plugin") == {}:
         return "source.plugin"
     name = string(mapping(value.get("metadata")).get("name"))
-    for each in sorted(os.listdir(folder)):
+    for each in tree.overrides(folder):
         if (found := _OVERRIDE.fullmatch(each)) and (found[1] in (None, name) or "{{" in name):
             return os.path.join(folder, each)
-    if not plain:
-        return ""
-    for at, folders, names in os.walk(folder):
-        folders[:] = sorted(folders) if mapping(source.get("directory")).get("recurse") else ()
-        for each in sorted(names):
-            if each.endswith(".jsonnet"):
-                return os.path.join(at, each)
-    return ""
+    recurse = bool(mapping(source.get("directory")).get("recurse"))
+    return tree.jsonnet(folder, recurse=recurse) if plain else ""
 
 
 _OVERRIDE = re.compile(r"\.argocd-source(?:-(?:[^_]*_)?(.*))?\.yaml")

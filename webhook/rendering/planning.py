@@ -491,7 +491,7 @@ class Planner:
             plain = bool(directory) or not (installs or argo.is_given(source, "kustomize"))
             if isinstance(where, str):
                 plain = plain and bool(directory or not self._tree.kustomization(where))
-                if read := argo.overridden(where, source, value, plain=plain):
+                if read := argo.overridden(self._tree, where, source, value, plain=plain):
                     plan.hidden.append(f"{root} ({read} not followed)")
                 if string(source.get("repoURL")).startswith("oci://"):
                     plan.hidden.append(f"{root} (judged by the folder here, though its source is an OCI image)")

@@ -72,6 +72,9 @@ class Tree:
         self._matching: dict[tuple[str, bool], list[str]] = {}
         self._folders: dict[str, str | None] = {}
         self._hidden: dict[tuple[str, bool], str] = {}
+        self._plain: dict[tuple[str, bool], list[str]] = {}
+        self._jsonnet: dict[tuple[str, bool], str] = {}
+        self._overrides: dict[str, list[str]] = {}
         self._looked = 0
         self._noted = set[str]()
 
@@ -158,18 +161,39 @@ class Tree:
         names = (os.path.normpath(os.path.join(folder, name)) for name in files.KUSTOMIZATIONS)
         return next((name for name in names if os.path.isfile(name)), "")
 
-    def plain(self, folder: str, *, recurse: bool) -> Iterator[str]:
-        """Yield the files of a folder that Argo CD applies unchanged, including those that belong to a kustomization.
+    def plain(self, folder: str, *, recurse: bool) -> list[str]:
+        """Return the files of a folder that Argo CD applies unchanged, including those that belong to a kustomization.
 
         It leaves out a file with a certain text (argo-cd reposerver/repository/repository.go, findManifests).
         """
+        found = (each for each in self._below(folder, recurse=recurse) if each.endswith(files.SUFFIXES))
+        if (folder, recurse) not in self._plain:
+            self._plain[folder, recurse] = [
+                each
+                for each in found
+                if not os.path.basename(each).startswith(".")
+                and os.path.basename(each) not in files.KUSTOMIZATIONS
+                and not self._is_skipped(each)
+            ]
+        return self._plain[folder, recurse]
+
+    def jsonnet(self, folder: str, *, recurse: bool) -> str:
+        """Return the first file of Jsonnet that Argo CD reads in a folder; empty if there is none."""
+        if (folder, recurse) not in self._jsonnet:
+            found = (each for each in self._below(folder, recurse=recurse, hidden=True) if each.endswith(".jsonnet"))
+            self._jsonnet[folder, recurse] = next(found, "")
+        return self._jsonnet[folder, recurse]
+
+    def _below(self, folder: str, *, recurse: bool, hidden: bool = False) -> Iterator[str]:
         for at, folders, names in os.walk(folder):
-            folders[:] = sorted(each for each in folders if recurse and not each.startswith("."))
-            for name in sorted(names):
-                path = os.path.normpath(os.path.join(at, name))
-                usual = name.endswith(files.SUFFIXES) and not name.startswith(".")
-                if usual and name not in files.KUSTOMIZATIONS and not self._is_skipped(path):
-                    yield path
+            folders[:] = sorted(each for each in folders if recurse and (hidden or not each.startswith(".")))
+            yield from (os.path.normpath(os.path.join(at, name)) for name in sorted(names))
+
+    def overrides(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder that may override an Application of Argo CD."""
+        if folder not in self._overrides:
+            self._overrides[folder] = sorted(each for each in os.listdir(folder) if each.startswith(".argocd-source"))
+        return self._overrides[folder]
 
     def _is_skipped(self, name: str) -> bool:
         try:
