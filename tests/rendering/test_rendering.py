@@ -1636,6 +1636,13 @@ def test_the_folder_of_many_applications_is_walked_once(check: Check, monkeypatc
     assert counts[0] == counts[1] > 0
 
 
+@pytest.mark.parametrize("files", [{"web.tgz": "x"}, {"web.tgz/kustomization.yaml": "namePrefix: a-\n"}])
+def test_what_is_no_chart_of_a_helmfile_is_noted(check: Check, files: dict[str, str]) -> None:
+    report = check({**files, "helmfile.yaml": "releases: [{name: one, chart: ./web.tgz}]\n", "pod.yaml": POD})
+    assert report.unfollowed == 1
+    assert any("release one of helmfile.yaml (its chart is packed" in note for note in report.notes)
+
+
 def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 50)
     one = deploying_by("argo", "source", {**OWN, "path": "many"})

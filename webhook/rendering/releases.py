@@ -180,14 +180,19 @@ class Releases:
             if hidden or any(b"ref+" in text for text in values):  # Helmfile reads what such a reference names
                 self._gaps.hidden.append(f"{root} (values elsewhere)")
             self._note(root, unfollowed.reason(each, deployer_fields.HELMFILE_RELEASE))
-            where: str | Remote = os.path.normpath(os.path.join(folder, chart))
-            if not charts.is_chart(str(where)) or self._lost(str(where)):
+            where = os.path.normpath(os.path.join(folder, chart))
+            if chart.startswith(".") and os.path.lexists(where) and not charts.is_chart(where):
+                self._note(root, "its chart is packed, or no chart")
+                continue
+            if not charts.is_chart(where) or self._lost(where):
                 before, _, own = chart.partition("/")
                 address = urls.get(before, "")
                 remote = Remote(own if address else chart, address, string(each.get("version")))
-                where = self._vendored(remote) or remote
+                place: str | Remote = self._vendored(remote) or remote
+            else:
+                place = where
             item = Item(document, ("releases", number), each)
-            yield Release(where, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
+            yield Release(place, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
 
     def _note(self, root: str, reason: str) -> None:
         if reason:
