@@ -121,7 +121,7 @@ class Planner:
         }
 
     @cached_property
-    def places(self) -> Mapping[tuple[str, str], repositories.Place]:
+    def places(self) -> Mapping[tuple[str, str], repositories.RepositoryHome]:
         """The places of this repository by the addresses of Flux's sources, and by those of Argo CD."""
         urls, kinds = defaultdict[tuple[str, str], list[str]](list), (deploying.APPLICATION, deploying.SET)
         for value in (item.value for item in self.deployers):
