@@ -210,6 +210,14 @@ def test_the_ended_threads_of_a_process_that_its_tracer_keeps_cost_no_more_than_
         assert (found.place is not None, asked) == (pid == 8, files)
         assert looks.alive(found)
         read.clear()
+    # Looks go on with the others, and the container is remembered.
+    Proc(proc.folder / "7" / "task").add(999, cgroup(1), 6, threads=52)
+    looks, places = Processes(proc.folder), list[ContainerCgroup | None]()
+    for _ in range(2 * 6):
+        places.append(looks.find([7])[7].place)
+        assert len(read) <= 13
+        read.clear()
+    assert {each and each.container for each in places[6:]} == {IDS[1]}
 
 
 def test_a_list_that_grows_at_every_question_loses_one_looks_value_and_not_the_look(card: State, cards: Cards) -> None:

@@ -66,7 +66,9 @@ class Processes:
             if known is not None and same and known.place is not None and (self._looks + pid) % AGAIN:
                 found[pid] = known
             elif (text := self._text(f"{pid}/cgroup")) is not None:
-                place = places.place(text) or (self._place_of_thread(pid) if state == HEADLESS else None)
+                place = places.place(text)
+                if place is None and state == HEADLESS:
+                    place = (known.place if known is not None and same else None) or self._place_of_thread(pid)
                 found[pid] = Process(pid, start, name, place)
         self._known = found
         return found
@@ -93,11 +95,14 @@ class Processes:
         """Return the container of a thread that has not ended, of a HEADLESS process.
 
         The kernel shows an ended thread outside any cgroup of version 1 (kernel/cgroup/cgroup.c, proc_cgroup_show). A
-        tenant may have a tracer keep a hundred thousand ended threads, so only the first THREADS count.
+        tenant may have a tracer keep a hundred thousand ended threads, so each look reads other THREADS of them. The
+        links of the folder are two more than the threads (fs/proc/base.c, proc_task_getattr).
         """
+        folder = f"{self._proc}/{pid}/task"
         try:
-            with os.scandir(f"{self._proc}/{pid}/task") as threads:
-                paths = [f"{pid}/task/{each.name}" for each in islice(threads, THREADS)]
+            first = THREADS * (self._looks % (1 + (Path(folder).stat().st_nlink - 3) // THREADS))
+            with os.scandir(folder) as threads:
+                paths = [f"{pid}/task/{each.name}" for each in islice(threads, first, first + THREADS)]
         except OSError:
             return None
         living = (path for path in paths if not self._stat(path)[2])
