@@ -22,6 +22,7 @@ from webhook.api.resources import Resource
 from webhook.catalog import workloads
 from webhook.cli import inputs
 from webhook.cluster import registered, watch
+from webhook.controller import fallback as filled
 from webhook.doctor.installation import REVIEWS
 from webhook.engine import registration
 from webhook.facts import kinds, rights
@@ -308,6 +309,12 @@ def test_the_controller_creates_and_deletes_nothing_of_the_cluster_and_has_no_ri
         ("slicewarden-system", "", "configmaps", "delete"),
         ("default", "events.k8s.io", "events", "create"),
     }
+
+
+def test_the_controller_may_fill_each_policy_of_the_fallback_that_is_installed() -> None:
+    roles = [each for each in read(ROOT / "manifests" / "controller" / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    rules = [rule for each in roles for rule in each["rules"] if rule["resources"] == ["validatingadmissionpolicies"]]
+    assert [sorted(rule["resourceNames"]) for rule in rules if "patch" in rule["verbs"]] == [sorted(filled.NAMES)]
 
 
 def test_the_role_for_trusted_accounts_gives_that_right_alone_and_nobody_has_it() -> None:
