@@ -1223,6 +1223,26 @@ def test_no_kustomization_of_another_folder_hides_what_flux_deploys(check: Check
     assert {one.namespace for one in check({**files, **other, **own}).judged} == {"two", "three"}
 
 
+def test_transformers_of_a_folder_apply_after_the_namespace_of_flux(check: Check) -> None:
+    """Flux writes its namespace into the folder's kustomization, and transformers come last there."""
+    turned = """\
+apiVersion: builtin
+kind: NamespaceTransformer
+metadata: {name: turned, namespace: lab}
+fieldSpecs: [{path: metadata/namespace, create: true}]
+"""
+    files = {
+        "deploy/ks.yaml": flux("app", "app", "one"),
+        "app/pod.yaml": DOOR.replace(", namespace: lab", ""),
+        "app/kustomization.yaml": "resources: [pod.yaml]\ntransformers: [turned.yaml]\n",
+        "app/turned.yaml": turned,
+    }
+    report = check(files)
+    assert any("its changes apply before others" in note for note in report.notes)
+    own = {"app/kustomization.yaml": "resources: [pod.yaml]\n"}
+    assert {one.namespace for one in check({**files, **own}).judged} == {"one"}
+
+
 SPECS = {
     "flux": (
         "kustomize.toolkit.fluxcd.io/v1",

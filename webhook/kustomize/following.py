@@ -120,10 +120,13 @@ def is_reordered(tree: Tree, over: Kustomization) -> bool:
     """
     name, changes = tree.kustomization(over.folder), {key: over.value[key] for key in _ADDED if over.value.get(key)}
     images = {string(each.get("name")) for each in mappings(over.value.get("images"))}
+    namespace = string(over.value.get("namespace"))
     try:
-        own = mapping(tree.first(name).value) if name and (changes or images) else {}
+        own = mapping(tree.first(name).value) if name and (changes or images or namespace) else {}
     except Unseen:
         return False
+    if namespace and own.get("transformers"):
+        return True  # they apply last
     if any(not images.isdisjoint((each.get("name"), each.get("newName"))) for each in mappings(own.get("images"))):
         return True  # one of the same name takes its place, and does not see the new one
     if not changes:
@@ -133,7 +136,7 @@ def is_reordered(tree: Tree, over: Kustomization) -> bool:
         return False
     if not own.keys() <= FOLLOWED or ("helmCharts" in own and "components" in changes):
         return True
-    namespace, counted = string(over.value.get("namespace")), tree.followed
+    counted = tree.followed
     inside = {**own, **{key: [*sequence(own.get(key)), *sequence(each)] for key, each in changes.items()}}
     inside["namespace"] = namespace or string(own.get("namespace"))
     results = list[list[str]]()
