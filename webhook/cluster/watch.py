@@ -370,7 +370,9 @@ class Cluster:
                     raise client.ApiException(status=item.get("code"), reason=item.get("reason"))
                 if event["type"] != "BOOKMARK":
                     self._take_in(resource, event["type"], item)
-                yield item["metadata"]["resourceVersion"]
+                version = item["metadata"]["resourceVersion"]
+                del line, event, item  # a large object takes 50 MB, and the next line may come much later
+                yield version
 
     def _take_in(self, resource: Resource, kind: str, item: Object) -> None:
         name, after = _name(item), None if kind == "DELETED" else self._of(resource, item)
