@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -85,6 +85,20 @@ class CachedObject(NamedTuple):
         Unchanged parts are the same Python object, so comparing is cheap.
         """
         return self.fact, self.part
+
+
+_LARGE = 64 * 1024
+"""Bytes of JSON above which a thread waits for its turn to decode it."""
+
+_TURN = threading.Lock()
+
+
+def _turn(data: bytes) -> AbstractContextManager[Any]:
+    """Return the turn to decode data, of all threads that decode large data.
+
+    An object of 2 MB may take 60 MB when it is decoded, and a tenant can have each kind of object change at once.
+    """
+    return _TURN if len(data) > _LARGE else nullcontext()
 
 
 Name = tuple[str, str]
@@ -340,11 +354,13 @@ class Cluster:
         while data is None:
             with self._get(resource, **{"limit": size.now, "continue": token}) as response:
                 data = size.read(response.read)
-        page = decoded(data)
-        for item in page["items"]:
-            if one := self._of(resource, item):
-                known[_name(item)] = one
-        metadata: Mapping[str, Any] = page["metadata"]
+        with _turn(data):
+            page = decoded(data)
+            for item in page["items"]:
+                if one := self._of(resource, item):
+                    known[_name(item)] = one
+            metadata: Mapping[str, Any] = page["metadata"]
+            del page
         return metadata
 
     def _replace(self, resource: Resource, known: dict[Name, CachedObject]) -> None:
@@ -364,14 +380,15 @@ class Cluster:
         options = {"allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS, "resourceVersion": version}
         with self._get(resource, watch="true", **options) as response:
             for line in response:
-                event = decoded(line)
-                item = event["object"]
-                if event["type"] == "ERROR":
-                    raise client.ApiException(status=item.get("code"), reason=item.get("reason"))
-                if event["type"] != "BOOKMARK":
-                    self._take_in(resource, event["type"], item)
-                version = item["metadata"]["resourceVersion"]
-                del line, event, item  # a large object takes 50 MB, and the next line may come much later
+                with _turn(line):
+                    event = decoded(line)
+                    item = event["object"]
+                    if event["type"] == "ERROR":
+                        raise client.ApiException(status=item.get("code"), reason=item.get("reason"))
+                    if event["type"] != "BOOKMARK":
+                        self._take_in(resource, event["type"], item)
+                    version = item["metadata"]["resourceVersion"]
+                    del event, item
                 yield version
 
     def _take_in(self, resource: Resource, kind: str, item: Object) -> None:
