@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from webhook.allowance import Allowance
-from webhook.api.objects import Labelled, Subject
+from webhook.api.objects import Labelled, NodeFeature, Subject
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, immutable
@@ -86,8 +86,9 @@ class Review(Generic[S_co]):
     def exemptions(self) -> tuple[Exemption, ...]:
         """The policy's exemptions whose scope covers the subject. Their rules and dates must still be checked.
 
-        A Namespace or a Node has only those that name rules. Others could grant labels that outlast the exemption.
+        A Namespace, a Node or a NodeFeature has only those that name rules. Others could grant labels that outlast the
+        exemption.
         """
-        every = not isinstance(self.subject, Labelled)
+        every = not isinstance(self.subject, Labelled | NodeFeature)
         near = self.policy.exemptions_by_namespace.near(self.subject.namespace)
         return tuple([e for e in near if (every or e.rules) and e.scope.covers(*self.origin)])

@@ -109,6 +109,16 @@ def test_without_an_account_of_feature_discovery_nobody_is_asked_about_node_feat
     assert [Engine(each, walk()).judge(request, Facts()).allowed for each in (sample_policy, policy)] == [False, True]
 
 
+def test_an_exemption_from_all_rules_lets_no_node_feature_label_nodes(sample_policy: Policy) -> None:
+    visitors = Scope(frozenset(("visitors",)), None, frozenset())
+    review = fixture(ROOT / "tests" / "fixtures" / "relabelled-node" / "deny-a-node-feature-with-labels.yaml")[0].value
+    request = admission.decode(json.dumps(review).encode())
+    for rules, allowed in ((frozenset[str](), False), (frozenset(("relabelled-node",)), True)):
+        exempt = Exemption("for-a-while", visitors, rules, None)
+        policy = replace(sample_policy, exemptions=(exempt,))
+        assert Engine(policy, walk()).judge(request, Facts()).allowed is allowed
+
+
 def test_a_label_of_a_node_feature_without_a_domain_gets_that_of_features(sample_policy: Policy) -> None:
     """A pool may select nodes by one of these labels (nfd-master.go, addNsToMapKeys)."""
     first, *others = sample_policy.pools

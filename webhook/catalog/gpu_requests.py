@@ -33,6 +33,7 @@ RESOURCES = (
     "amd.com/dpx_*",
     "amd.com/qpx_*",
     "amd.com/spx_*",
+    "amd.com/tpx_*",
     # intel/intel-device-plugins-for-kubernetes cmd/gpu_plugin
     "gpu.intel.com/*",
     "aliyun.com/gpu*",

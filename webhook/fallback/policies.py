@@ -291,6 +291,6 @@ def _overrides(override: Override, asked: RequestKind, pools: str) -> str:
 def _exempts(exemption: Exemption, rule: str, asked: RequestKind) -> str:
     if exemption.rules and rule not in exemption.rules:
         return "false"
-    if not exemption.rules and asked in (RequestKind.NAMESPACES, RequestKind.NODES):
+    if not exemption.rules and asked in (RequestKind.NAMESPACES, RequestKind.NODES, RequestKind.NODE_FEATURES):
         return "false"  # otherwise a namespace could give itself labels that outlast the exemption
     return covers(exemption.scope)
