@@ -4,12 +4,13 @@ kube-apiserver 1.37 stored each of these in a claim's `parameters`, and those wi
 """
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cluster.decoding import DEEPEST, decoded
+from webhook.cluster.decoding import DEEPEST, decoded, readable
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
@@ -55,3 +56,23 @@ def test_levels_that_a_decoder_reads_are_kept(levels: int) -> None:
 def test_what_is_no_json_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"line 1|empty"):
         decoded(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [rb"\u003c" * 500_000, rb"\ud800" * 500_000, rb"\n" * 1_500_000, b"\xff" * 3_000_000, b'"}, ' * 750_000],
+    ids=["escaped", "halves", "short", "bytes", "tokens"],
+)
+def test_what_cannot_be_decoded_takes_memory_as_it_is_long(text: bytes) -> None:
+    """Each escaped character took 224 bytes, so a pod of 1.4 MB ended all replicas of the webhook."""
+    text = text if text.startswith((b"\\", b"\xff")) else text.replace(b'"', rb"\"")
+    data = b'{"a":"%s","b":"\xff","c":"%s"}' % (text, "\N{GRINNING FACE}".encode())
+    decoded(b'"\xff"')  # all that is imported once
+    tracemalloc.start()
+    try:
+        readable(data)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 10 * len(data)
+    assert decoded(data)["c"] == "\N{GRINNING FACE}"
