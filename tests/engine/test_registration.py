@@ -1,7 +1,6 @@
 """The webhook configurations that are made from a policy; tests/e2e has an API server follow them."""
 
 import json
-from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from tests import ROOT
 from tests.support.fixtures import fixture
 from tests.support.objects import Object
 from webhook.api import admission
-from webhook.api.selectors import Selector
 from webhook.catalog import device_variables, names
 from webhook.catalog.places import Template, Workload, table
 from webhook.catalog.workloads import WORKLOADS
@@ -117,19 +115,6 @@ def test_an_exemption_from_all_rules_lets_no_node_feature_label_nodes(sample_pol
         exempt = Exemption("for-a-while", visitors, rules, None)
         policy = replace(sample_policy, exemptions=(exempt,))
         assert Engine(policy, walk()).judge(request, Facts()).allowed is allowed
-
-
-def test_a_label_of_a_node_feature_without_a_domain_gets_that_of_features(sample_policy: Policy) -> None:
-    """A pool may select nodes by one of these labels (nfd-master.go, addNsToMapKeys)."""
-    first, *others = sample_policy.pools
-    selects = Selector({"feature.node.kubernetes.io/lens": "wide"})
-    policy = replace(sample_policy, pools=(replace(first, nodes=selects), *others))
-    file = ROOT / "tests" / "fixtures" / "relabelled-node" / "deny-a-node-feature-with-labels.yaml"
-    review = deepcopy(fixture(file)[0].value)  # others read it too
-    review["request"]["object"]["spec"] = {"labels": {"lens": "wide"}}
-    request = admission.decode(json.dumps(review).encode())
-    assert [Engine(each, walk()).judge(request, Facts()).allowed for each in (sample_policy, policy)] == [True, False]
-    assert "'lens'" in expression(hooks(policy)["nodefeatures.slicewarden.dev"])
 
 
 def test_both_halves_are_asked_about_the_same_pods(sample_policy: Policy) -> None:

@@ -221,9 +221,10 @@ def changed_labels(labels: Iterable[str]) -> str:
 
 def node_feature(policy: Policy) -> str:
     """Return the expression that matches a NodeFeature that may label nodes, outside the labellers' namespaces."""
+    judged = " || ".join(("!key.contains('/')", *matching("key", policy.feature_labels)))
     return (
         f"!(request.namespace in {array(sorted(policy.labelling_namespaces))})\n"
-        f"&& (object.?spec.?labels.orValue({{}}).exists(key, {' || '.join(matching('key', policy.feature_labels))})\n"
+        f"&& (object.?spec.?labels.orValue({{}}).exists(key, {judged})\n"
         "  || object.?spec.?features.orValue({}).exists(kind, size(object.spec.features[kind]) > 0))\n"
     )
 

@@ -482,13 +482,13 @@ class Policy:
 
     @cached_property
     def feature_labels(self) -> Names:
-        """The labels that a NodeFeature may have only in `labelling_namespaces`: the pools', and those of GPU nodes.
+        """The labels that a NodeFeature may have only in `labelling_namespaces`, as may one without a domain.
 
-        Operators act on a node by its labels: `nvidia.com/mig.config` divides its GPUs, and without
-        `nvidia.com/gpu.deploy.device-plugin` it offers none. A label without a domain gets FEATURES.
+        These are the pools', those of GPU nodes and those of features. Operators act on a node by its labels:
+        `nvidia.com/mig.config` divides its GPUs, without `nvidia.com/gpu.deploy.device-plugin` it offers none, and
+        labels of its cards and its system choose a driver. A label without a domain gets FEATURES.
         """
-        keys = (*sorted(self.pool_keys), *GPU_NODE_LABELS, OWN)
-        return Names(name for key in keys for name in (key, key.removeprefix(FEATURES)))
+        return Names((*sorted(self.pool_keys), *GPU_NODE_LABELS, OWN, f"{FEATURES}*"))
 
     @cached_property
     def labelling_namespaces(self) -> frozenset[str]:

@@ -16,7 +16,8 @@ configuration restricts that. Those of other namespaces override its own (node-f
 pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures). If its account is under `nodeLabellers`, a NodeFeature with such
 a label is refused outside the namespaces of these accounts and of device plugins (`sharing`), unless one of them or an
 administrator writes it. So is one with another label of nodes with GPUs, such as those by which NVIDIA's operator
-divides GPUs or stops the device plugin, and one with features, from which NodeFeatureRules make labels.
+divides GPUs or stops the device plugin, one with a label of a feature (`feature.node.kubernetes.io/`, or without a
+domain), by which it finds GPUs and chooses drivers, and one with features, from which NodeFeatureRules make labels.
 
 Way out: ask an administrator to change the label, or to add the account to `nodeLabellers`.
 """
@@ -74,7 +75,8 @@ def _of_feature(item: NodeFeature, policy: Policy) -> Iterator[Finding]:
         return
     if old is not None and (item.node, item.labels, item.features) == (old.node, old.labels, old.features):
         return  # such as an update of its finalizers
-    places: list[Path] = [("spec", "labels", key) for key in sorted(policy.feature_labels.among(item.labels))]
+    judged = [key for key in sorted(item.labels) if "/" not in key or key in policy.feature_labels]
+    places: list[Path] = [("spec", "labels", key) for key in judged]
     if any(item.features.values()):
         places.append(("spec", "features"))
     for place in places:
@@ -125,7 +127,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
 
 
 def _features(policy: Policy, may: Iterable[str]) -> Clause:
-    judged = named("k", policy.feature_labels)
+    judged = any_of(("!k.contains('/')", named("k", policy.feature_labels)))
     same = " && ".join(
         f"object.?{field}.orValue({empty}) == oldObject.?{field}.orValue({empty})"
         for field, empty in (
