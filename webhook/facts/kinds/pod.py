@@ -6,6 +6,7 @@ exemptions are written from them.
 
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
 from math import ceil
 from sys import intern
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from webhook.api import requests
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.pods import MIRROR
 from webhook.api.resources import Resource
+from webhook.catalog.gpu_requests import OTHER_RESOURCES
+from webhook.catalog.names import Names
 from webhook.facts import templates
 from webhook.facts.kind import Fact, Part, Reach, Table
 from webhook.facts.parts import VENDOR
@@ -34,6 +37,11 @@ RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of the pods that can be allocated anything."""
 
 RESOURCES = (Resource("", "v1", "pods", "Pod", fields=RUNNING, namespaced=True),)
+NAMES = 32
+"""The most resources of a pod that are kept. A node has fewer names for its GPUs."""
+
+_OTHERS = Names(OTHER_RESOURCES)
+
 TABLE = Table[tuple[str, str], Holder]("holders")
 REACH = Reach.EVERYWHERE
 ORDER = 5
@@ -108,6 +116,10 @@ def _held(node: str, asks: tuple[tuple[str, int], ...]) -> Object:
 
 
 def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the resources that a pod is allocated, without zero amounts."""
-    asked = requests.of_spec(spec, VENDOR)
-    return {name: ceil(amount) for name, amount in asked.items() if amount > 0}
+    """Return the GPUs that a pod is allocated, without zero amounts.
+
+    A kubelet forgets names that its node lacks, so anybody may run a pod with thousands of them.
+    """
+    asked = requests.of_spec(spec, VENDOR).items()
+    found = ((name, ceil(amount)) for name, amount in asked if amount > 0 and name not in _OTHERS)
+    return dict(islice(found, NAMES))
