@@ -94,9 +94,6 @@ GROUPS = (
 )
 """Labels that distinguish groups of nodes if no label describes their GPUs; the host name comes last."""
 
-FEATURES = "feature.node.kubernetes.io/"
-"""The domain of a NodeFeature's label that has none (node-feature-discovery pkg/nfd-master/nfd-master.go)."""
-
 PRESENT = "nvidia.com/gpu.present"
 """The label of nodes with NVIDIA's cards (gpu-operator controllers/state_manager.go)."""
 
@@ -192,6 +189,3 @@ GPU_NODE_LABELS = Names(
     )
 )
 """Labels of nodes with GPUs, with which agents of these nodes select them."""
-
-OWN = "slicewarden.dev/*"
-"""Our own labels of nodes."""

@@ -11,7 +11,6 @@ from webhook.api.selectors import Selector
 from webhook.catalog import gpu_requests
 from webhook.catalog.host_paths import Access, normal, of_windows, within
 from webhook.catalog.names import Names
-from webhook.catalog.node_labels import FEATURES, GPU_NODE_LABELS, OWN
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
 from webhook.model import Action, Object, immutable
@@ -481,23 +480,13 @@ class Policy:
         return frozenset(each.key for pool in self.pools for each in pool.nodes.requirements)
 
     @cached_property
-    def feature_labels(self) -> Names:
-        """The labels that a NodeFeature may have only in `labelling_namespaces`, as may one without a domain.
-
-        These are the pools', those of GPU nodes and those of features. Operators act on a node by its labels:
-        `nvidia.com/mig.config` divides its GPUs, without `nvidia.com/gpu.deploy.device-plugin` it offers none, and
-        labels of its cards and its system choose a driver. A label without a domain gets FEATURES.
-        """
-        return Names((*sorted(self.pool_keys), *GPU_NODE_LABELS, OWN, f"{FEATURES}*"))
-
-    @cached_property
     def labelling_namespaces(self) -> frozenset[str]:
-        """The namespaces where NodeFeatures may have any label: those of node labellers, and of device plugins.
+        """The namespaces where anyone may write NodeFeatures: those of node labellers, and of device plugins.
 
         Empty without a service account among the labellers: no NodeFeature is judged then.
         """
         own = self.node_labellers.namespaces
-        return self.sharing_namespaces | own if own else own
+        return own.union(self.limits.namespaces) if own else own
 
     @cached_property
     def sharing_namespaces(self) -> frozenset[str]:

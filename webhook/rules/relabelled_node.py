@@ -13,11 +13,10 @@ later.
 
 Node Feature Discovery merges the NodeFeatures of all namespaces into the labels of the node that they name, unless its
 configuration restricts that. Those of other namespaces override its own (node-feature-discovery
-pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures). If its account is under `nodeLabellers`, a NodeFeature with such
-a label is refused outside the namespaces of these accounts and of device plugins (`sharing`), unless one of them or an
-administrator writes it. So is one with another label of nodes with GPUs, such as those by which NVIDIA's operator
-divides GPUs or stops the device plugin, one with a label of a feature (`feature.node.kubernetes.io/`, or without a
-domain), by which it finds GPUs and chooses drivers, and one with features, from which NodeFeatureRules make labels.
+pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures). Operators act on many of these labels: NVIDIA's divides the GPUs
+of a node, chooses its driver or removes the device plugin. So if a service account is under `nodeLabellers`, a
+NodeFeature with labels, or with features, from which NodeFeatureRules make labels, is refused outside the namespaces of
+these accounts and of device plugins (`sharing.namespaces`), unless one of them or an administrator writes it.
 
 Way out: ask an administrator to change the label, or to add the account to `nodeLabellers`.
 """
@@ -28,7 +27,7 @@ from webhook.api.objects import NODE_NAME, Labelled, NodeFeature
 from webhook.api.pods import KUBELETS
 from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, pool_of, registers
-from webhook.cel.write import all_of, any_of, array, named, one_of, text
+from webhook.cel.write import all_of, any_of, array, one_of, text
 from webhook.memory.budget import CARD_LABELS
 from webhook.model import Finding, Path, Requester
 from webhook.policy.model import Policy, Pool
@@ -75,8 +74,7 @@ def _of_feature(item: NodeFeature, policy: Policy) -> Iterator[Finding]:
         return
     if old is not None and (item.node, item.labels, item.features) == (old.node, old.labels, old.features):
         return  # such as an update of its finalizers
-    judged = [key for key in sorted(item.labels) if "/" not in key or key in policy.feature_labels]
-    places: list[Path] = [("spec", "labels", key) for key in judged]
+    places: list[Path] = [("spec", "labels")] if item.labels else []
     if any(item.features.values()):
         places.append(("spec", "features"))
     for place in places:
@@ -127,7 +125,6 @@ def fallback(policy: Policy) -> Iterator[Clause]:
 
 
 def _features(policy: Policy, may: Iterable[str]) -> Clause:
-    judged = any_of(("!k.contains('/')", named("k", policy.feature_labels)))
     same = " && ".join(
         f"object.?{field}.orValue({empty}) == oldObject.?{field}.orValue({empty})"
         for field, empty in (
@@ -140,7 +137,7 @@ def _features(policy: Policy, may: Iterable[str]) -> Clause:
     return Clause(
         any_of(
             (
-                f"(!{labels}.exists(k, {judged}) && {features}.all(k, size({features}[k]) == 0))",
+                f"(size({labels}) == 0 && {features}.all(k, size({features}[k]) == 0))",
                 f"(request.operation == 'UPDATE' && {same})",
                 one_of("request.?namespace.orValue('')", sorted(policy.labelling_namespaces)),
                 *may,
@@ -148,6 +145,5 @@ def _features(policy: Policy, may: Iterable[str]) -> Clause:
         ),
         "Node Feature Discovery labels a node by these labels or features; ask an administrator or a node labeller of "
         f"policy {policy.name}",
-        places=f"{labels}.filter(k, {judged}).join(', ')",
         asked=(RequestKind.NODE_FEATURES,),
     )
