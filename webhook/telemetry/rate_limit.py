@@ -52,7 +52,7 @@ class TimeShare:
         begin = self._clock()
         yield
         self._waiting.pop(name, None)
-        self._spare -= self._clock() - begin
+        self._spare = max(-MOST, self._spare - (self._clock() - begin))
 
     def forget(self) -> None:
         """Forget the work that nobody has asked for since the last call: it would keep its turn from the others."""

@@ -269,7 +269,7 @@ class NodeWatch:
         waits = sums is not None or not any(name in self._policy.gpu_resources for name in pod["extended"])
         if pod["packed"].large and waits and not self.share.is_next(uid):
             return sums or PodSums(of, {}, PodSlices(complete=False))
-        with self.share.spent(uid) if pod["packed"].large else nullcontext():
+        with self.share.spent(uid) if pod["packed"].large and waits else nullcontext():
             item = whole(pod)
             sums = PodSums(of, admitted(item, self._policy, facts, node), held_by(item, self._policy, facts))
         self._sums[uid] = sums

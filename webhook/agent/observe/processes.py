@@ -100,7 +100,7 @@ class Processes:
         """
         folder = f"{self._proc}/{pid}/task"
         try:
-            first = THREADS * (self._looks % (1 + (Path(folder).stat().st_nlink - 3) // THREADS))
+            first = THREADS * (self._looks % (1 + max(0, Path(folder).stat().st_nlink - 3) // THREADS))
             with os.scandir(folder) as threads:
                 paths = [f"{pid}/task/{each.name}" for each in islice(threads, first, first + THREADS)]
         except OSError:
