@@ -1,6 +1,6 @@
 """Decides which pool a device claim belongs to, by its device class and by the trust that it has, as a pod has."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -79,12 +79,10 @@ def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) 
     card count as one in a shared pool: together they take one slice of a card. Requests with `adminAccess` are not
     counted, because they take no device from others.
     """
-    pools: dict[str, tuple[Pool, ...]] = {}
-    most: dict[tuple[object, tuple[str, ...]], tuple[int, str]] = {}
+    requests = [*requests]
+    pools, most = _pools_by_class(requests, policy), dict[tuple[object, tuple[str, ...]], tuple[int, str]]()
     for request in requests:
         name = request.device_class
-        if name not in pools:
-            pools[name] = policy.pools_of_class(name)
         if request.admin or not pools[name]:
             continue
         place, number = _place(request, shared=any(pool.shared for pool in pools[name]))
@@ -108,17 +106,25 @@ class PoolCount(NamedTuple):
 def counted_by_pool(requests: Iterable[DeviceRequest], policy: Policy) -> Iterator[PoolCount]:
     """Yield the devices that requests can take of each pool, of all its classes together."""
     requests = [request for request in requests if not request.admin]
-    for pool in policy.pools if requests else ():
-        own = [request for request in requests if request.device_class in pool.device_classes]
-        if not own:
-            continue
-        most: dict[object, int] = {}
+    pools, by_pool = _pools_by_class(requests, policy), defaultdict[str, list[DeviceRequest]](list)
+    for request in requests:
+        for pool in pools[request.device_class]:
+            by_pool[pool.name].append(request)
+    for pool in (pool for pool in policy.pools if pool.name in by_pool):
+        own, most = by_pool[pool.name], dict[object, int]()
         for request in own:
             place, number = _place(request, shared=pool.shared)
             most[place] = max(most.get(place, 0), number)
         names = [shown(name) for name in dict.fromkeys(request.device_class for request in own)]
         words = f"class{'es' if len(names) > 1 else ''} {listed(names, 3)}"
         yield PoolCount(pool, sum(most.values()), words)
+
+
+def _pools_by_class(
+    requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy
+) -> Mapping[str, tuple[Pool, ...]]:
+    """Return the pools of each device class that is requested. A claim may name one class thousands of times."""
+    return {name: policy.pools_of_class(name) for name in dict.fromkeys(each.device_class for each in requests)}
 
 
 def _place(request: DeviceRequest | ClaimedRequest, *, shared: bool) -> tuple[object, int]:
