@@ -260,7 +260,7 @@ def test_no_tenant_delays_the_looks_by_changes_of_large_pods(tmp_path: Path, mon
     monkeypatch.setattr(watched, "whole", whole)
     monkeypatch.setattr(packed, "LARGE", 5_000)
     own = watched.NodeWatch("n", client.connect(_kubeconfig(tmp_path)), inputs.load_sample(), lambda _: None, tmp_path)
-    own.share = TimeShare(lambda: now[0])
+    own._share = TimeShare(lambda: now[0])
     facts = Facts.of([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": LABELS}}])
     monkeypatch.setattr(own._cluster, "facts", lambda: facts)
 

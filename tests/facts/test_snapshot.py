@@ -2,7 +2,7 @@
 
 from webhook.api.fields import group_kind
 from webhook.cli.inputs import load_facts
-from webhook.facts.kinds.pod import NAMES
+from webhook.facts.kinds.pod import MAX_NAMES
 from webhook.facts.snapshot import Facts, joined
 
 SAMPLE = "webhook/sample/facts.yaml"
@@ -45,7 +45,7 @@ def test_pods_of_one_node_that_ask_for_the_same_share_what_is_kept() -> None:
 
 def test_a_pod_keeps_few_names_of_resources_however_many_it_requests() -> None:
     """A kubelet forgets names that its node lacks. Each such pod took 1.2 MiB in each worker, also after its end."""
-    for prefix, most in (("nvidia.com/hostdev", 0), ("nvidia.com/gpu-", NAMES)):
+    for prefix, most in (("nvidia.com/hostdev", 0), ("nvidia.com/gpu-", MAX_NAMES)):
         limits = {f"{prefix}{number}": "1" for number in range(5_000)}
         spec = {"nodeName": "n", "containers": [{"name": "a", "resources": {"limits": limits}}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "b"}, "spec": spec}

@@ -1,6 +1,6 @@
 """Cuts a pod's spec down to what its allowance and its slices depend on. A tenant may write any amount of the rest."""
 
-from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from webhook.api.lenient import mapping, sequence, string
@@ -41,9 +41,5 @@ def _container(container: Any) -> Any:
 def _few(value: Any) -> Any:
     """Return a value; only the first entries of a longer list or map, and of those in it."""
     if isinstance(value, dict):
-        return {key: _few(each) for key, each in _first(value).items()}
+        return {key: _few(each) for key, each in islice(value.items(), MANY)}
     return [_few(each) for each in value[:MANY]] if isinstance(value, list) else value
-
-
-def _first(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    return value if len(value) <= MANY else dict(list(value.items())[:MANY])

@@ -50,9 +50,11 @@ class TimeShare:
     def spent(self, name: str) -> Iterator[None]:
         """Count the time of the block, in which a piece of work is done."""
         begin = self._clock()
-        yield
-        self._waiting.pop(name, None)
-        self._spare = max(-MOST, self._spare - (self._clock() - begin))
+        try:
+            yield
+        finally:
+            self._waiting.pop(name, None)
+            self._spare = max(-MOST, self._spare - (self._clock() - begin))
 
     def forget(self) -> None:
         """Forget the work that nobody has asked for since the last call: it would keep its turn from the others."""

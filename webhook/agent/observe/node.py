@@ -65,21 +65,20 @@ class PodSums(NamedTuple):
 def trimmed(item: Object) -> Object | None:
     """Return the part of an object that the agent needs: a pod's names, spec and container ids, or a node's labels.
 
-    All of a pod that a tenant writes is packed, without what nobody reads: a spec of 3 MB would take 60 MB, 1.4 MB of
-    labels take 14, and the agent has 256.
+    All of a pod that a tenant writes is packed, without what nobody reads. Next to it are 16 names of resources. A spec
+    of 3 MB would take 60 MB, 1.4 MB of labels take 14, and the agent has 256.
     """
     metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
     if group_kind(item) != POD:
         return _trimmed_node(item, kept(item))
     own = {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
-    extended = [name for name in requests.of_spec(mapping(item.get("spec"))) if "/" in name]
     keys = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in keys if key in metadata},
         "packed": Packed(json.dumps({"metadata": own, "spec": essential(mapping(item.get("spec")))}).encode()),
-        "extended": extended[:16],  # a tenant may write any number
+        "extended": [name for name in requests.of_spec(mapping(item.get("spec"))) if "/" in name][:16],
         "status": {"phase": status.get("phase"), **pods.statuses(status)},
     }
 
@@ -129,7 +128,7 @@ class NodeWatch:
         self.name, self._policy, self._logs = name, policy, logs
         self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
         self._sums: dict[str, PodSums] = {}
-        self.share = TimeShare()
+        self._share = TimeShare()
 
     def start(self) -> None:
         """Start the watches."""
@@ -242,7 +241,7 @@ class NodeWatch:
         own = {uid: (pod, widest(self._admitted_of(pod).values())) for uid, pod in pods.running(known).items()}
         here = {*map(pods.uid, known)}
         self._sums = {uid: each for uid, each in self._sums.items() if uid in here}
-        self.share.forget()
+        self._share.forget()
         return {
             uid: NodeContainer(pods.named(pod, pods.UNNAMED), uid, most)
             for uid, (pod, most) in own.items()
@@ -266,10 +265,11 @@ class NodeWatch:
         sums = self._sums.get(uid)
         if sums is not None and sums.of == of:
             return sums
-        waits = sums is not None or not any(name in self._policy.gpu_resources for name in pod["extended"])
-        if pod["packed"].large and waits and not self.share.is_next(uid):
+        is_new = sums is None and any(name in self._policy.gpu_resources for name in pod["extended"])
+        waits = pod["packed"].large and not is_new
+        if waits and not self._share.is_next(uid):
             return sums or PodSums(of, {}, PodSlices(complete=False))
-        with self.share.spent(uid) if pod["packed"].large and waits else nullcontext():
+        with self._share.spent(uid) if waits else nullcontext():
             item = whole(pod)
             sums = PodSums(of, admitted(item, self._policy, facts, node), held_by(item, self._policy, facts))
         self._sums[uid] = sums

@@ -15,7 +15,7 @@ AGAIN = 4
 THREADS = 1000
 """The most threads of a process that are read at a look to find one that has not ended."""
 
-GONE, HEADLESS = "gone", "headless"
+GONE, HEADLESS = "gone", "headless"  # all threads have ended, or only the first
 
 PROC = Path("/proc")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -78,7 +78,7 @@ class Processes:
         _, start, state = self._stat(process.pid)
         return start == process.start and state != GONE
 
-    def _stat(self, path: object) -> tuple[str, int, str]:
+    def _stat(self, path: int | str) -> tuple[str, int, str]:
         """Read the name, the start time and the state of a process, or of a thread, by its path in /proc.
 
         See man 5 proc_pid_stat, fields 2, 3, 20 and 22. A process is HEADLESS if its first thread has ended and others

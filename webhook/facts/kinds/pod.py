@@ -37,14 +37,14 @@ RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of the pods that can be allocated anything."""
 
 RESOURCES = (Resource("", "v1", "pods", "Pod", fields=RUNNING, namespaced=True),)
-NAMES = 32
-"""The most resources of a pod that are kept. A node has fewer names for its GPUs."""
-
-_OTHERS = Names(OTHER_RESOURCES)
-
 TABLE = Table[tuple[str, str], Holder]("holders")
 REACH = Reach.EVERYWHERE
 ORDER = 5
+
+MAX_NAMES = 32
+"""The most resources of a pod that are kept. A node has fewer names for its GPUs."""
+
+_OTHERS = Names(OTHER_RESOURCES)
 
 
 def read(item: Object, namespace: str, name: str) -> Fact:
@@ -122,4 +122,4 @@ def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
     """
     asked = requests.of_spec(spec, VENDOR).items()
     found = ((name, ceil(amount)) for name, amount in asked if amount > 0 and name not in _OTHERS)
-    return dict(islice(found, NAMES))
+    return dict(islice(found, MAX_NAMES))
