@@ -1082,7 +1082,7 @@ def test_a_repository_of_another_owner_or_host_has_another_place(one: str, other
     ],
 )
 def test_only_a_variable_in_a_part_of_an_address_hides_it(url: str, is_namesake: bool) -> None:
-    assert repositories.is_namesake(url, "own", repositories.RepositoryHome("git.example", "a/own")) == is_namesake
+    assert repositories.is_namesake(url, "own", repositories.RepositoryPlace("git.example", "a/own")) == is_namesake
 
 
 @pytest.mark.parametrize(("url", "noted"), [("https://git.example/a/own", 0), ("https://git.example/b/own", 1)])

@@ -177,8 +177,8 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
     yield Webhook("namespaces", JUDGED["namespaces"], ("labels-that-grant", grants), ALONE)
     labels = ("labels-of-pools-and-cards", conditions.changed_labels(policy.pool_keys | {*CARD_LABELS, CONFIG_LABEL}))
     yield Webhook("nodes", JUDGED["nodes"], labels, None)
-    labelling = ("labels-nodes", conditions.node_feature(policy))
     if policy.labelling_namespaces:
+        labelling = ("labels-nodes", conditions.node_feature(policy))
         yield Webhook("nodefeatures", JUDGED["nodefeatures"], labelling, system, versions=("*",))
 
     config_maps = JUDGED["configmaps"]

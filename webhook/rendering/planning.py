@@ -121,7 +121,7 @@ class Planner:
         }
 
     @cached_property
-    def places(self) -> Mapping[tuple[str, str], repositories.RepositoryHome]:
+    def places(self) -> Mapping[tuple[str, str], repositories.RepositoryPlace]:
         """The places of this repository by the addresses of Flux's sources, and by those of Argo CD."""
         urls, kinds = defaultdict[tuple[str, str], list[str]](list), (deploying.APPLICATION, deploying.SET)
         for value in (item.value for item in self.deployers):
@@ -478,7 +478,7 @@ class Planner:
             if source.get("ref") and self._is_namesake(url):
                 plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
             if chart := string(source.get("chart")):
-                where = Remote(chart, _address(string(source.get("repoURL"))), string(source.get("targetRevision")))
+                where = Remote(chart, _address(url), string(source.get("targetRevision")))
             elif "path" not in source:
                 continue
             elif not (where := self._folder(string(source.get("path")))):
@@ -493,7 +493,7 @@ class Planner:
                 plain = plain and bool(directory or not self._tree.kustomization(where))
                 if read := argo.overridden(self._tree, where, source, value, plain=plain):
                     plan.hidden.append(f"{root} ({read} not followed)")
-                if string(source.get("repoURL")).startswith("oci://"):
+                if url.startswith("oci://"):
                     plan.hidden.append(f"{root} (judged by the folder here, though its source is an OCI image)")
             if isinstance(where, Remote) or installs:
                 with self._tree.noting() as read_files:

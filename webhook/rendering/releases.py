@@ -184,13 +184,12 @@ class Releases:
             if chart.startswith(".") and os.path.lexists(where) and not charts.is_chart(where):
                 self._note(root, "its chart is packed, or no chart")
                 continue
+            place: str | Remote = where
             if not charts.is_chart(where) or self._lost(where):
                 before, _, own = chart.partition("/")
                 address = urls.get(before, "")
                 remote = Remote(own if address else chart, address, string(each.get("version")))
-                place: str | Remote = self._vendored(remote) or remote
-            else:
-                place = where
+                place = self._vendored(remote) or remote
             item = Item(document, ("releases", number), each)
             yield Release(place, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
 

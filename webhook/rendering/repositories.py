@@ -35,14 +35,14 @@ def name_of(url: str) -> str:
     return re.split("[/:]", url.rstrip("/").removesuffix(".git"))[-1].lower()
 
 
-class RepositoryHome(NamedTuple):
+class RepositoryPlace(NamedTuple):
     """The host of a Git repository, and its path there with the owner. Both are empty if they are not known."""
 
     host: str = ""
     path: str = ""
 
 
-def place_of(url: str) -> RepositoryHome:
+def place_of(url: str) -> RepositoryPlace:
     """Return the place of a Git repository, which is the same for each way to write the address.
 
     Hosts of Azure write the path by `_git`, or after `v3`, and Bitbucket's server after `scm`. Some hosts have another
@@ -56,10 +56,10 @@ def place_of(url: str) -> RepositoryHome:
         parts = [part for part in parts if part and part not in ("v3", "defaultcollection")]
         if len(parts) == 3 and parts[1] == "_git":  # the project has the name of the repository
             parts[1] = parts[2]
-        return RepositoryHome("dev.azure.com", "/".join(part for part in parts if part != "_git"))
+        return RepositoryPlace("dev.azure.com", "/".join(part for part in parts if part != "_git"))
     if host not in _WITHOUT_SCM and (found := re.fullmatch(r"scm/([^/]+/[^/]+)", path)):
-        return RepositoryHome(host, found[1])
-    return RepositoryHome(host, path)
+        return RepositoryPlace(host, found[1])
+    return RepositoryPlace(host, path)
 
 
 _AZURE = re.compile(r"dev\.azure\.com|vs-ssh\.visualstudio\.com|([^.]+)\.visualstudio\.com")
@@ -69,7 +69,7 @@ _WITHOUT_SCM = ("github.com", "gitlab.com", "bitbucket.org")
 """Hosts where `scm` at the start of a path is an owner."""
 
 
-def home(root: str, urls: Iterable[str], own: str) -> RepositoryHome:
+def home(root: str, urls: Iterable[str], own: str) -> RepositoryPlace:
     """Return the place of the repository at a path, of the addresses that have its own name.
 
     It is that of its origin. If no address has that, because the repository is a fork, it is the most common one. It is
@@ -77,10 +77,10 @@ def home(root: str, urls: Iterable[str], own: str) -> RepositoryHome:
     """
     counted = Counter(place_of(url) for url in urls if url and name_of(url) == own)
     origin = place_of(_origin(root))
-    return origin if origin in counted else next((place for place, _ in counted.most_common(1)), RepositoryHome())
+    return origin if origin in counted else next((place for place, _ in counted.most_common(1)), RepositoryPlace())
 
 
-def is_namesake(url: str, own: str, place: RepositoryHome) -> bool:
+def is_namesake(url: str, own: str, place: RepositoryPlace) -> bool:
     """Whether an address belongs to another repository of the same name: with another owner or host than `place`."""
     unlike = (one != other and not _OPEN.search(one) for one, other in zip(place_of(url), place, strict=True))
     return bool(url and place.path) and name_of(url) == own and any(unlike)
@@ -128,7 +128,7 @@ class FluxSources:
     `own` is the name of the repository itself, and `place` its host and its path with the owner.
     """
 
-    def __init__(self, objects: Iterable[Object], own: str = "", place: RepositoryHome = RepositoryHome()) -> None:  # noqa: B008 - it is immutable
+    def __init__(self, objects: Iterable[Object], own: str = "", place: RepositoryPlace = RepositoryPlace()) -> None:  # noqa: B008 - it is immutable
         self.own, self._place = own, place
         self._left_out = dict[tuple[str, ...], str]()
         self._named = defaultdict[tuple[str, str], dict[str, tuple[str, Mapping[str, Any]]]](dict)

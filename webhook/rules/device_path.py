@@ -49,7 +49,7 @@ gcsfuse.csi.storage.gke.io from 1.24 on, k8s.csi.datadoghq.com from 1.3 on. Syst
 namespace and service account.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from webhook.api.fields import entries
 from webhook.api.fields import text as text_of
@@ -278,23 +278,15 @@ def fallback(policy: Policy) -> Iterator[Clause]:
             ),
         ),
     )
-    disk = any_of(f"has(v.{source})" for source in host_paths.NODE_DISKS)
-    disks = f"object.spec.?volumes.orValue([]).filter(v, {disk})"
-    yield Clause(
-        f"!variables.exposed || !variables.whole || size({disks}) == 0",
+    yield _refused(
+        host_paths.NODE_DISKS,
         f"a volume of {' or '.join(host_paths.NODE_DISKS)} names a disk, by which the pod may control the node and its "
         "GPUs; claim the disk by a PersistentVolumeClaim",
-        places=f"'volume ' + {disks}.map(v, v.name).join(', ')",
-        asked=ANY_POD,
     )
-    clone = any_of(f"has(v.{source})" for source in host_paths.CLONES)
-    clones = f"object.spec.?volumes.orValue([]).filter(v, {clone})"
-    yield Clause(
-        f"!variables.exposed || !variables.whole || size({clones}) == 0",
+    yield _refused(
+        host_paths.CLONES,
         f"for a volume of {' or '.join(host_paths.CLONES)} the node runs git as root on what the pod names; clone in "
         "an init container, into an emptyDir",
-        places=f"'volume ' + {clones}.map(v, v.name).join(', ')",
-        asked=ANY_POD,
     )
     option = f"startsWith({text(host_paths.OPTION)})"
     single = [
@@ -328,3 +320,14 @@ def _driven(policy: Policy) -> str:
     named = (f"v.?{source}.hasValue() && !(v.{source}.driver in {names})" for source, names in known.items())
     others = (f"v.?{source}.hasValue()" for source, name in volume_drivers.IN_TREE.items() if name not in listed)
     return any_of((*named, *others))
+
+
+def _refused(sources: Iterable[str], message: str) -> Clause:
+    """Make the clause that refuses volumes of some sources, whatever they say."""
+    some = f"object.spec.?volumes.orValue([]).filter(v, {any_of(f'has(v.{source})' for source in sources)})"
+    return Clause(
+        f"!variables.exposed || !variables.whole || size({some}) == 0",
+        message,
+        places=f"'volume ' + {some}.map(v, v.name).join(', ')",
+        asked=ANY_POD,
+    )
