@@ -12,6 +12,7 @@ import pytest
 from webhook.api.resources import Resource
 from webhook.cluster import decoding, watch
 from webhook.cluster.watch import Cluster
+from webhook.facts.kind import Fields
 
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
 PLACE = b'{"affinity":{"nodeAffinity":{"terms":[' + b",".join([b"{}"] * 50_000) + b"]}}}"
@@ -54,14 +55,14 @@ def test_a_watch_forgets_an_event_before_it_waits_for_the_next_one(monkeypatch: 
 def test_threads_decode_large_objects_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once, most, lock, both = [0], [0], threading.Lock(), threading.Barrier(2, timeout=600)
 
-    def decoded(data: bytes) -> Any:
+    def decoded(data: bytes, fields: Fields) -> Any:
         with lock:
             at_once[0] += 1
             most[0] = max(most[0], at_once[0])
         time.sleep(0.01)  # another thread comes here meanwhile, if it may
         with lock:
             at_once[0] -= 1
-        return decoding.decoded(data)
+        return decoding.decoded(data, fields)
 
     monkeypatch.setattr(watch, "decoded", decoded)
 

@@ -12,8 +12,9 @@ from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
 from webhook.api.fields import group_kind
 from webhook.catalog.names import Names
+from webhook.cluster.decoding import decoded
 from webhook.facts import kinds, rights
-from webhook.facts.kind import Kind, Reach
+from webhook.facts.kind import WHOLE, Kind, Reach
 from webhook.facts.rights import GrantedRight
 from webhook.facts.snapshot import Facts, gathered, joined
 from webhook.policy.model import Policy
@@ -66,6 +67,24 @@ def test_what_is_kept_of_an_object_says_the_same(item: Object) -> None:
     assert kinds.kept(part) == part
     assert not {"uid", "resourceVersion"} & part["metadata"].keys()
     assert "a" not in part["metadata"].get("annotations", {})
+
+
+@each_example
+def test_the_fields_of_a_kind_say_the_same(item: Object) -> None:
+    """The rest of an object, which a tenant may make large, is not even decoded."""
+    fields = kinds.fields(kinds.RESOURCES[group_kind(item)])
+    all_read = ("apiVersion", "kind", "metadata.name", "metadata.namespace", *fields) if fields else fields
+    for data in (item, {**item, "spec": {**item.get("spec", {}), "more": [{}] * 9}, "status": item.get("status")}):
+        read = decoded(json.dumps(data).encode(), all_read)
+        assert said(Facts.of([read])) == said(Facts.of([data]))
+        assert not fields or "more" not in read.get("spec", {})
+
+
+@each_kind
+def test_what_tenants_write_is_not_read_whole(kind: Kind) -> None:
+    for resource in kind.resources:
+        if kind.reach is Reach.EVERYWHERE and resource.namespaced:
+            assert kinds.fields(resource) != WHOLE
 
 
 @each_example

@@ -35,6 +35,7 @@ HOMES = {
         "webhook.usage.series",
     },
     "pynvml": {"webhook.agent.observe.nvml"},
+    "msgspec": {"webhook.cluster.decoding"},
     "orjson": {"webhook.api.admission", "webhook.cluster.decoding", "webhook.telemetry.log"},
     "urllib3": {  # the Kubernetes client's own foundation, for its errors, timeouts and connections
         "webhook.cluster.client",

@@ -9,9 +9,13 @@ would hide all others of its list.
 import codecs
 import re
 from contextlib import suppress
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypedDict
 
+import msgspec
 import orjson
+
+from webhook.facts.kind import WHOLE, Fields
 
 DEEPEST = 100
 """The most levels of lists and maps that are kept where a text cannot be decoded as it is. Real objects have 30."""
@@ -19,21 +23,62 @@ DEEPEST = 100
 PIECE = 64 * 1024
 """Bytes that are read at once where some are no UTF-8."""
 
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_BETWEEN = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb"|\{\}|\[\])*+", re.DOTALL)
+"""All that is between two brackets, at once. A tenant may write a million escaped characters."""
+
+_WHOLE = re.compile(
+    rb"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+", re.DOTALL
 )
-_TOKEN = re.compile(rb'\\.|["\[\]{}]', re.DOTALL)
+"""All before half of a surrogate pair, at once."""
+
+_SURROGATE = re.compile(rb"\\u[dD]")
+_HALF = len(rb"\ud800")
 
 
-def decoded(data: bytes) -> Any:
-    """Return the value of a JSON text. What cannot be decoded becomes U+FFFD, or null below DEEPEST levels.
+def decoded(data: bytes, fields: Fields = WHOLE) -> Any:
+    """Return the value of a JSON text: of an object with other fields than the given ones, only those.
+
+    A tenant may write megabytes of small maps into other fields, which would take 25 times their bytes. An object in
+    which one of the fields has another shape is returned whole. What cannot be decoded becomes U+FFFD, or null below
+    DEEPEST levels.
 
     Raises ValueError for a text that is no JSON.
     """
-    with suppress(ValueError):  # the error has a copy of the text, which ends with it
-        return orjson.loads(data)
-    return orjson.loads(readable(data))
+    with suppress(ValueError, RecursionError, msgspec.DecodeError):  # the error has a copy of the text
+        return _value(data, fields)
+    try:
+        return _value(readable(data), fields)
+    except (RecursionError, msgspec.DecodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _value(data: bytes | bytearray, fields: Fields) -> Any:
+    if fields:
+        with suppress(msgspec.ValidationError):
+            return _decoder(fields).decode(data)
+    return orjson.loads(data)  # refuses more than 1,024 levels in each release of Python
+
+
+@lru_cache(maxsize=64)  # each resource has its own
+def _decoder(fields: Fields) -> "msgspec.json.Decoder[Any]":
+    """Return the decoder of an object's fields. It steps over all others, and makes nothing of them."""
+    return msgspec.json.Decoder(_shape([field.split(".") for field in fields]))
+
+
+def _shape(paths: list[list[str]]) -> Any:
+    """Return the type of a map that has these paths, or null."""
+    within: dict[str, list[list[str]]] = {}
+    for first, *rest in paths:
+        within.setdefault(first, []).append(rest)
+    types = {name.removesuffix("[]"): _field(name, inner) for name, inner in within.items()}
+    return TypedDict("Map", types, total=False) | None  # type: ignore[operator]  # made at run time
+
+
+def _field(name: str, paths: list[list[str]]) -> Any:
+    if not all(paths):
+        return Any
+    return list[_shape(paths)] | None if name.endswith("[]") else _shape(paths)  # type: ignore[misc]
 
 
 def readable(data: bytes) -> bytearray:
@@ -53,29 +98,34 @@ def _utf8(data: bytes) -> bytearray:
 
 def _without_halves(data: bytearray) -> bytearray:
     """Write U+FFFD for each half of a surrogate pair."""
+    if not _SURROGATE.search(data):
+        return data
     kept, start = bytearray(), 0
-    for escape in _ESCAPE.finditer(data):
-        if escape.lastgroup:
-            kept += data[start : escape.start()]
-            kept += rb"\ufffd"
-            start = escape.end()
+    while (end := _end(_WHOLE, data, start)) < len(data):
+        kept += data[start:end]
+        kept += rb"\ufffd"
+        start = end + _HALF
     return kept + data[start:]
 
 
 def _shallow(data: bytearray) -> bytearray:
     """Write null for each list and map below DEEPEST levels."""
-    kept, start, depth, quoted = bytearray(), 0, 0, False
-    for token in _TOKEN.finditer(data):
-        match token[0]:
-            case b'"':
-                quoted = not quoted
-            case b"[" | b"{" if not quoted:
-                depth += 1
-                if depth == DEEPEST + 1:
-                    kept += data[start : token.start()]
-            case b"]" | b"}" if not quoted:
-                depth -= 1
-                if depth == DEEPEST:
-                    kept += b"null"
-                    start = token.end()
+    kept, start, depth, place = bytearray(), 0, 0, 0
+    while (place := _end(_BETWEEN, data, place)) < len(data):
+        if data[place] in b"[{":
+            depth += 1
+            if depth == DEEPEST + 1:
+                kept += data[start:place]
+        elif data[place] in b"]}":
+            depth -= 1
+            if depth == DEEPEST:
+                kept += b"null"
+                start = place + 1
+        place += 1
     return kept + data[start:]
+
+
+def _end(pattern: re.Pattern[bytes], data: bytearray, start: int) -> int:
+    """Return where a pattern that matches anywhere ends."""
+    found = pattern.match(data, start)
+    return found.end() if found else start

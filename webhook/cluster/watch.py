@@ -18,7 +18,7 @@ from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, send, serve
 from webhook.cluster.decoding import decoded
 from webhook.cluster.page_size import PageSize
 from webhook.facts import kinds
-from webhook.facts.kind import Fact, Reach
+from webhook.facts.kind import WHOLE, Fact, Fields, Reach
 from webhook.facts.kinds import read
 from webhook.facts.rights import UNREAD, Rights
 from webhook.facts.snapshot import Facts, gathered, joined
@@ -63,6 +63,11 @@ READ_IF_NEEDED = tuple(resource for resource in kinds.resources(Reach.EVERYWHERE
 READ_WITHIN = kinds.resources(Reach.WITHIN)
 """The resources that are read in the namespaces of sharing configurations, by a RoleBinding in each."""
 
+
+_NAMES: Fields = ("metadata.namespace", "metadata.name", "metadata.resourceVersion")
+
+_STATUS: Fields = ("object.code", "object.reason")
+"""The fields of an error in a watch (apimachinery pkg/apis/meta/v1 types.go, Status)."""
 
 Keep = Callable[[Object], Object | None]
 """Returns the part of an object that is kept next to its fact, or None."""
@@ -142,16 +147,19 @@ class Cluster:
         *,
         read: Iterable[Resource] = READ,
         keep: Keep = _no_part,
+        fields: Callable[[Resource], Fields] = kinds.fields,
         rights: Rights = UNREAD,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Read these resources everywhere, and those of READ_WITHIN in some namespaces.
 
-        `keep` returns the part of each object that `objects` returns later; by default none is kept. `rights` are added
+        `keep` returns the part of each object that `objects` returns later; by default none is kept. `fields` returns
+        the fields of a resource's objects that `keep` and facts read. Nothing else is decoded. `rights` are added
         to each snapshot; they are asked for, not watched. `changed` is called after each change, in a thread.
         """
         self._api = api
         self._read, self._keep, self._rights = (*read, *inside(within)), keep, rights
+        self._fields = fields
         self._more: dict[Resource, object] = {}
         self._after = changed
         self._log = log
@@ -355,7 +363,7 @@ class Cluster:
             with self._get(resource, **{"limit": size.now, "continue": token}) as response:
                 data = size.read(response.read)
         with _turn(data):
-            page = decoded(data)
+            page = decoded(data, _within("items[].", self._fields(resource), ("metadata",)))
             for item in page["items"]:
                 if one := self._of(resource, item):
                     known[_name(item)] = one
@@ -378,10 +386,11 @@ class Cluster:
     def _watch(self, resource: Resource, version: str) -> Iterator[str]:
         """Apply the events of a watch until it ends. Yields the resourceVersion after each."""
         options = {"allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS, "resourceVersion": version}
+        fields = _within("object.", self._fields(resource), ("type", *_STATUS))
         with self._get(resource, watch="true", **options) as response:
             for line in response:
                 with _turn(line):
-                    event = decoded(line)
+                    event = decoded(line, fields)
                     item = event["object"]
                     if event["type"] == "ERROR":
                         raise client.ApiException(status=item.get("code"), reason=item.get("reason"))
@@ -434,6 +443,11 @@ class Cluster:
         finally:
             response.close()
             response.release_conn()
+
+
+def _within(place: str, fields: Fields, others: Fields) -> Fields:
+    """Return the fields of an object at a place, and others next to it; of a whole object all."""
+    return (*others, *(f"{place}{field}" for field in (*_NAMES, *fields))) if fields else WHOLE
 
 
 def _name(item: Object) -> Name:

@@ -53,6 +53,15 @@ BIND = (
 )
 """How an administrator lets the webhook read what is WITHIN."""
 
+Fields = tuple[str, ...]
+"""The fields of an object that are read, as paths: `spec.containers[].resources` is a field of each entry of a list.
+
+All of the last field of a path is read.
+"""
+
+WHOLE: Fields = ()
+"""The fields of an object that is read whole."""
+
 Read = Callable[[Object, str, str], Fact | None]
 """Returns the fact in an object, given its namespace (`default` if it has none) and name (empty if it has none)."""
 
@@ -68,6 +77,7 @@ class Kind:
     resources: tuple[Resource, ...]
     table: Table[Any, Any]
     read: Read
+    fields: Fields
     kept: Callable[[Object], Part | None]
     slim: Callable[[Object, Policy], Part | None]
     reach: Reach

@@ -3,7 +3,8 @@
 A file has the `RESOURCES` that it reads, the `TABLE` of its facts, and `read`, which returns the fact in an object. A
 table with the name of a field of `Facts` fills that field; `Facts.table` returns any other. A file may also have
 `REACH` (where its objects are read in a cluster; by default they come only from files), `needed` (under which
-policies; the first line of its docstring is written into the manifests next to the rights), `kept` (the parts that
+policies; the first line of its docstring is written into the manifests next to the rights), `FIELDS` (the fields that
+`read` reads; by default the whole object), `kept` (the parts that
 `read` needs, or None; by default the spec), `slim` (the parts for a file in Git, or None; by default those of `kept`
 without the configuration of drivers), `ORDER` (their position in that file; by default the last) and `ADDS_UP` (a later
 object adds its labels to an earlier namesake, as `kubectl apply` does, and does not replace it).
@@ -21,7 +22,7 @@ from webhook.api.lenient import mapping, string
 from webhook.api.resources import Resource
 from webhook.catalog.workloads import WORKLOADS
 from webhook.facts import parts
-from webhook.facts.kind import Fact, Kind, Part, Reach
+from webhook.facts.kind import WHOLE, Fact, Fields, Kind, Part, Reach
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -59,6 +60,7 @@ def _kind(name: str) -> Kind:
         module.RESOURCES,
         module.TABLE,
         module.read,
+        getattr(module, "FIELDS", WHOLE),
         kept,
         getattr(module, "slim", slim),
         getattr(module, "REACH", Reach.FILES),
@@ -100,6 +102,12 @@ def needed(policy: Policy, *reaches: Reach) -> tuple[Resource, ...]:
     """Return the resources that are read in one of these ways under the given policy."""
     kinds = (kind for kind in walk() if kind.reach in reaches and kind.needed(policy))
     return tuple(resource for kind in kinds for resource in kind.resources)
+
+
+def fields(resource: Resource) -> Fields:
+    """Return the fields that `read` reads of a resource's objects."""
+    kind = KINDS.get(resource.of)
+    return kind.fields if kind else WHOLE
 
 
 def read(item: Object) -> Fact | None:

@@ -10,6 +10,7 @@ from webhook.policy.model import Policy
 
 RESOURCES = (Resource("", "v1", "namespaces", "Namespace"),)
 TABLE = Table[str, Mapping[str, str]]("namespaces")
+FIELDS = ("metadata.labels",)
 REACH = Reach.EVERYWHERE
 ORDER = 0
 ADDS_UP = True

@@ -44,6 +44,7 @@ class Node:
 
 RESOURCES = (Resource("", "v1", "nodes", "Node"),)
 TABLE = Table[str, Node]("nodes")
+FIELDS = ("metadata.labels", "spec.taints", "status.capacity", "status.allocatable")
 REACH = Reach.EVERYWHERE
 ORDER = 1
 

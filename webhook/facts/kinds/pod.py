@@ -38,6 +38,10 @@ RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 RESOURCES = (Resource("", "v1", "pods", "Pod", fields=RUNNING, namespaced=True),)
 TABLE = Table[tuple[str, str], Holder]("holders")
+FIELDS = (
+    *("spec.nodeName", "spec.overhead", "spec.resources", "status.phase"),
+    *("spec.containers[].resources", "spec.initContainers[].resources", "spec.initContainers[].restartPolicy"),
+)
 REACH = Reach.EVERYWHERE
 ORDER = 5
 

@@ -41,6 +41,21 @@ RESOURCES = (
     Resource(GROUP, "v1", "resourceclaims", CLAIM, namespaced=True),
     Resource(GROUP, "v1", "resourceclaimtemplates", TEMPLATE, namespaced=True),
 )
+FIELDS = tuple(
+    f"{devices}.{field}"
+    for devices in ("spec.devices", "spec.spec.devices")
+    for field in (
+        *("constraints[].distinctAttribute", "constraints[].requests"),
+        *(
+            f"{request}.{field}"
+            for request in ("requests[]", "requests[].exactly", "requests[].firstAvailable[]")
+            for field in (
+                *("name", "deviceClassName", "allocationMode", "adminAccess", "count"),
+                *("capacity.requests", "derivedAttributes[].name"),
+            )
+        ),
+    )
+)
 TABLE = Table[tuple[str, str, str], tuple[ClaimedRequest, ...]]("claimed")
 REACH = Reach.EVERYWHERE
 
