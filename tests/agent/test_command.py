@@ -40,12 +40,12 @@ from webhook.cgroups.places import place
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.cluster import client, packed
+from webhook.cluster.decoding import decoded
 from webhook.cluster.listing import LIVING
 from webhook.facts.snapshot import Facts
 from webhook.memory.admitted import Admitted
 from webhook.memory.driver import start
 from webhook.memory.driver.nodes import LABEL, READY
-from webhook.memory.essential import essential
 from webhook.policy.model import Idle, Over
 from webhook.telemetry.rate_limit import MOST, SHARE, TimeShare
 
@@ -217,8 +217,10 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
 
 
+NAMES = ("apiVersion", "kind", "metadata.name", "metadata.namespace", "metadata.resourceVersion")
 LARGE: dict[str, dict[str, Any]] = {
-    "spec": {"preferred": [{"weight": 1, "preference": {}}] * 100_000},
+    "affinity": {"preferred": [{"weight": 1, "preference": {}}] * 100_000},
+    "env": {"": [{"name": f"A{number}"} for number in range(50_000)]},
     "labels": {f"label-{number}": "" for number in range(50_000)},
     "annotations": {f"note-{number}": "" for number in range(50_000)},
     "ownerReferences": {"": [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u"}] * 50_000},
@@ -228,23 +230,29 @@ LARGE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("place", LARGE)
 def test_a_pod_of_a_tenant_is_kept_small_whatever_its_spec_and_ended_ones_are_not_read(place: str) -> None:
-    """A spec of 3 MB of small maps would take 60 MB, 1.4 MB of labels 14, and the agent has 256 for all of its node."""
+    """A spec of 3 MB of small maps would take 60 MB, 1.4 MB of labels 14, and a node may have 250 pods."""
     (pods, *_) = watched.read("n")
     assert (pods.fields, pods.namespaced) == (f"spec.nodeName=n,{LIVING}", True)
     large = {"apiVersion": "v1", "kind": "Pod", **pod(**{GPU: "1"})}
     metadata, spec, status = large["metadata"], large["spec"], large["status"]
     match place:
-        case "spec":
+        case "affinity":
             large["spec"] = {**spec, "affinity": LARGE[place]}
+        case "env":
+            large["spec"] = {**spec, "containers": [{**spec["containers"][0], "env": LARGE[place][""]}]}
         case "status":
             large["status"] = {**status, "containerStatuses": [*status["containerStatuses"], *LARGE[place][""]]}
         case _:
             large["metadata"] = {**metadata, place: LARGE[place].get("", LARGE[place])}
-    kept = watched.trimmed(large)
+    kept = watched.trimmed(decoded(json.dumps(large).encode(), (*NAMES, *watched.fields(pods))))
     assert kept is not None
     assert len(json.dumps({key: value for key, value in kept.items() if key != "packed"})) < 1_000
-    whole = watched.whole(kept)
-    assert (whole["spec"], whole["metadata"]) == (essential(large["spec"]), large["metadata"])
+    whole, (main,) = watched.whole(kept), spec["containers"]
+    owners = [{key: each[key] for key in ("kind", "name")} for each in large["metadata"].get("ownerReferences", [])]
+    variables: dict[str, Any] = {"env": []} if place == "env" else {}
+    assert whole["spec"]["containers"] == [{key: main[key] for key in ("name", "resources")} | variables]
+    assert len(json.dumps(whole["spec"])) < 1_000
+    assert whole["metadata"] == large["metadata"] | ({"ownerReferences": owners} if owners else {})
     assert by_status([kept]).keys() == by_status([large]).keys()
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_random_text_of_many_pods_takes_hardly_any_memory(folder: Path) -> None:
-    """250 pods of a node may each have 1.4 MB of it. The agent has 256 MiB."""
+    """250 pods of a node may each have 1.4 MB of it."""
     texts = [os.urandom(64) * 10, *(os.urandom(MB) for _ in range(20))]
     Packed(texts[1])  # all that is imported once
     tracemalloc.start()

@@ -1,6 +1,5 @@
-"""Cuts a pod's spec down to what its allowance and its slices depend on. A tenant may write any amount of the rest."""
+"""The part of a pod on which its allowance and its slices depend. A tenant may write any amount of the rest."""
 
-from itertools import islice
 from typing import Any
 
 from webhook.api.lenient import mapping, sequence, string
@@ -9,37 +8,36 @@ from webhook.catalog import gangs
 from webhook.memory.driver.variables import HARD
 from webhook.model import Object
 
-MANY = 100
-"""The most entries of a list or a map, other than one of containers, that is kept whole."""
+OWN = ("labels", "annotations", "ownerReferences")
+"""The metadata that a tenant may write, and that is read."""
+
+FIELDS = (
+    *("metadata.uid", "metadata.deletionTimestamp", "metadata.labels", "metadata.annotations"),
+    *(f"metadata.ownerReferences[].{field}" for field in ("controller", "kind", "name")),
+    *("spec.nodeName", "spec.nodeSelector", "spec.resourceClaims", "spec.resources", "spec.overhead"),
+    *("spec.serviceAccount", "spec.serviceAccountName"),
+    *(
+        f"spec.{containers}[].{field}"
+        for containers in CONTAINER_LISTS
+        for field in ("name", "resources", "restartPolicy", "env[].name", "env[].value", "env[].valueFrom")
+    ),
+)
+"""The fields of a pod that `webhook.memory.admitted` and `webhook.usage.held` read, next to its names."""
 
 _READ = HARD | gangs.VARIABLES
 
 
 def essential(spec: Object) -> Object:
-    """Return a pod's spec without its large parts. Of a container's variables, those that are read are kept.
-
-    `webhook.memory.admitted` and `webhook.usage.held` find the same in it as in the whole spec. Neither reads volumes,
-    affinities, tolerations or arguments, and of claims only whether there are any.
-    """
+    """Return a spec with only those variables of its containers that are read."""
     return {
-        key: [_container(each) for each in sequence(value)] if key in CONTAINER_LISTS else _few(value)
+        key: [_container(each) for each in sequence(value)] if key in CONTAINER_LISTS else value
         for key, value in spec.items()
     }
 
 
 def _container(container: Any) -> Any:
-    if not isinstance(container, dict):
+    env = sequence(mapping(container).get("env"))
+    if not env:
         return container
-    kept = {key: value if key in ("env", "resources") else _few(value) for key, value in container.items()}
-    env = container.get("env")
-    if isinstance(env, list) and len(env) > MANY:
-        last = {name: each for each in env if (name := string(mapping(each).get("name"))) in _READ}
-        kept["env"] = [*last.values()]
-    return kept
-
-
-def _few(value: Any) -> Any:
-    """Return a value; only the first entries of a longer list or map, and of those in it."""
-    if isinstance(value, dict):
-        return {key: _few(each) for key, each in islice(value.items(), MANY)}
-    return [_few(each) for each in value[:MANY]] if isinstance(value, list) else value
+    last = {name: each for each in env if (name := string(mapping(each).get("name"))) in _READ}
+    return {**container, "env": [*last.values()]}

@@ -20,13 +20,14 @@ from webhook.cluster.decoding import decoded
 from webhook.cluster.listing import LIVING
 from webhook.cluster.packed import Packed
 from webhook.cluster.watch import Cluster
-from webhook.facts.kinds import kept
+from webhook.facts import kinds
+from webhook.facts.kind import Fields
 from webhook.facts.kinds.node import Node
 from webhook.facts.snapshot import Facts
+from webhook.memory import essential
 from webhook.memory.admitted import UNKNOWN, Admitted, admitted, widest
 from webhook.memory.budget import PRODUCT, card_of
 from webhook.memory.driver.nodes import selected
-from webhook.memory.essential import essential
 from webhook.model import Object
 from webhook.policy.model import REPORT, Contention, Idle, Over, Policy, Pool
 from webhook.telemetry.log import Log
@@ -62,23 +63,27 @@ class PodSums(NamedTuple):
     held: PodSlices
 
 
+def fields(resource: Resource) -> Fields:
+    """Return the fields of a resource's objects that `trimmed` and facts read."""
+    more = {"Pod": (*essential.FIELDS, *pods.FIELDS), "Node": ("metadata.annotations",)}
+    return (*kinds.fields(resource), *more.get(resource.kind, ()))
+
+
 def trimmed(item: Object) -> Object | None:
     """Return the part of an object that the agent needs: a pod's names, spec and container ids, or a node's labels.
 
-    All of a pod that a tenant writes is packed, without what nobody reads. Next to it are 16 names of resources. A spec
-    of 3 MB would take 60 MB, 1.4 MB of labels take 14, and the agent has 256.
+    All of a pod that a tenant writes is packed, because labels may take 14 MB. Next to it are 16 names of resources.
     """
-    metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
+    metadata, spec, status = (mapping(item.get(key)) for key in ("metadata", "spec", "status"))
     if group_kind(item) != POD:
-        return _trimmed_node(item, kept(item))
-    own = {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
-    keys = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
+        return _trimmed_node(item, kinds.kept(item))
+    own = {key: metadata[key] for key in essential.OWN if key in metadata}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {key: metadata[key] for key in keys if key in metadata},
-        "packed": Packed(json.dumps({"metadata": own, "spec": essential(mapping(item.get("spec")))}).encode()),
-        "extended": [name for name in requests.of_spec(mapping(item.get("spec"))) if "/" in name][:16],
+        "metadata": {key: value for key, value in metadata.items() if key not in essential.OWN},
+        "packed": Packed(json.dumps({"metadata": own, "spec": essential.essential(spec)}).encode()),
+        "extended": [name for name in requests.of_spec(spec) if "/" in name][:16],
         "status": {"phase": status.get("phase"), **pods.statuses(status)},
     }
 
@@ -95,8 +100,7 @@ def _trimmed_node(item: Object, part: Object | None) -> Object | None:
     if part is None or string(item.get("kind")) != "Node":
         return part
     own = {key: value for key, value in mapping(metadata.get("annotations")).items() if key == DEAD_CARDS}
-    version = {"resourceVersion": metadata.get("resourceVersion"), "annotations": own}
-    return {**part, "metadata": {**mapping(part.get("metadata")), **version}}
+    return {**part, "metadata": {**metadata, **mapping(part.get("metadata")), "annotations": own}}
 
 
 def by_logs(folder: Path = LOGS) -> Mapping[str, ContainerName]:
@@ -126,7 +130,7 @@ class NodeWatch:
 
     def __init__(self, name: str, api: Api, policy: Policy, log: Log, logs: Path = LOGS) -> None:
         self.name, self._policy, self._logs = name, policy, logs
-        self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
+        self._cluster = Cluster(api, log, read=read(name), keep=trimmed, fields=fields)
         self._sums: dict[str, PodSums] = {}
         self._share = TimeShare()
 

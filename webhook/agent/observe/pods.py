@@ -16,6 +16,9 @@ UNNAMED = "(unknown)"
 
 STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
+FIELDS = tuple(f"status.{kind}[].{field}" for kind in STATUSES for field in ("name", "containerID", "state"))
+"""The fields of a pod's status that are read, next to its phase."""
+
 
 class ContainerName(NamedTuple):
     """A container's namespace, pod and name."""
@@ -71,14 +74,10 @@ def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[ContainerName, Objec
 
 
 def statuses(status: Object) -> Object:
-    """Return the parts of a pod's status that are read here: the names, ids and states of its started containers."""
+    """Return the names, ids and states of the started containers in a pod's status."""
     return {
         kind: [
-            {
-                "name": each.get("name"),
-                "containerID": each["containerID"],
-                "state": dict.fromkeys(mapping(each.get("state"))),
-            }
+            {**each, "state": dict.fromkeys(mapping(each.get("state")))}
             for each in mappings(status.get(kind))
             if each.get("containerID")
         ]
