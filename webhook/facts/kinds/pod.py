@@ -6,7 +6,6 @@ exemptions are written from them.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import islice
 from math import ceil
 from sys import intern
 from typing import Any, NamedTuple
@@ -120,10 +119,12 @@ def _held(node: str, asks: tuple[tuple[str, int], ...]) -> Object:
 
 
 def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the GPUs that a pod is allocated, without zero amounts.
+    """Return the amounts that a pod is allocated, without those of zero. Of many names, those of GPUs are kept.
 
-    A kubelet forgets names that its node lacks, so anybody may run a pod with thousands of them.
+    A kubelet forgets names that its node lacks, so anybody may run a pod with thousands of them. A name that is usually
+    no GPU may be one of a pool.
     """
-    asked = requests.of_spec(spec, VENDOR).items()
-    found = ((name, ceil(amount)) for name, amount in asked if amount > 0 and name not in _OTHERS)
-    return dict(islice(found, MAX_NAMES))
+    found = [(name, ceil(amount)) for name, amount in requests.of_spec(spec, VENDOR).items() if amount > 0]
+    if len(found) > MAX_NAMES:
+        found.sort(key=lambda each: each[0] in _OTHERS)
+    return dict(found[:MAX_NAMES])
