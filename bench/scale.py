@@ -47,6 +47,9 @@ from webhook.serving.worker import SWITCH
 SIZES = (1_500, 15_000)
 """Nodes. Kubernetes supports 5,000 nodes and 150,000 pods (kubernetes.io, Considerations for large clusters)."""
 
+HOSTILE = 400
+"""MiB of a replica's limit that tenants' objects and peers may take (tests/faults/test_peers.py prints the most)."""
+
 PODS = 10
 """Pods on each node: 150,000 on 15,000 nodes."""
 
@@ -248,10 +251,11 @@ def _memory(call: Call, measured: dict[int, Cost]) -> str:
     rows = []
     for size, cost in measured.items():
         needed = call.memory + WORKERS * cost.peak
-        advised = 128 * math.ceil(1.25 * needed / 128)
+        advised = 128 * math.ceil((1.25 * needed + HOSTILE) / 128)
         rows.append((f"{size:,}", f"{PODS * size:,}", f"{needed:.0f} MiB", f"{max(limit, advised)}Mi"))
     head = ("nodes", "pods that hold GPUs", f"a replica of {WORKERS} workers", "limit to set")
-    return f"The limit of the manifests is {limit}Mi:\n\n{tables.markdown(head, rows)}"
+    left = f"{HOSTILE} MiB of each limit are for tenants and peers that want to take a replica's memory"
+    return f"The limit of the manifests is {limit}Mi. {left}:\n\n{tables.markdown(head, rows)}"
 
 
 def _loads(call: Call, played: Plays) -> str:
