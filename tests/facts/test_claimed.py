@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.support.objects import Object
 from tests.support.policies import policy_of
 from webhook.api.devices import device_requests
+from webhook.api.fields import MAX_NAME
 from webhook.cluster.decoding import decoded
 from webhook.facts import kinds
 from webhook.facts.kinds import read, resource_claim
-from webhook.facts.kinds.resource_claim import MAX_ALIKE, MAX_NAME, MAX_REQUESTS, ClaimedRequest
+from webhook.facts.kinds.resource_claim import MAX_ALIKE, MAX_REQUESTS, ClaimedRequest
 from webhook.facts.snapshot import Facts
 from webhook.gpu.claims import counted
 

@@ -12,6 +12,9 @@ from webhook.model import Malformed, Object, Path
 _WORDS = {dict: "a map", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 _MAPS = frozenset((dict,))
 
+MAX_NAME = 253
+"""Maximum characters of an object's name, a DNS subdomain (apimachinery pkg/util/validation)."""
+
 
 def as_kind(kind: type, value: Any, path: Path) -> Any:
     """Return the value if it has this type; an empty one for null. Raises Malformed for another type."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from webhook.api import admission
-from webhook.api.fields import group_kind
+from webhook.api.fields import MAX_NAME, group_kind
 from webhook.api.objects import CONFIG_MAP, judges
 from webhook.api.pods import POD
 from webhook.deviceplugin.usage import holders
@@ -230,7 +230,8 @@ def few(results: Iterable[Result]) -> tuple[Result, ...]:
         same = alike.setdefault((result.rule, result.action, result.exemption, result.repaired), [])
         same.append(result)
         if len(same) <= MOST_ALIKE:
-            kept.append(result)
+            path = tuple(key[:MAX_NAME] if isinstance(key, str) else key for key in result.finding.path)
+            kept.append(result._replace(finding=result.finding._replace(path=path)))
     for same in alike.values():
         if len(same) > MOST_ALIKE:
             message = f"the object has {len(same) - MOST_ALIKE:,} more such findings"

@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.api import admission
 from webhook.api.devices import DEVICES
-from webhook.api.fields import group_kind
+from webhook.api.fields import MAX_NAME, group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.objects import CLUSTER_POLICY, CONFIG_MAP, LABELLED
 from webhook.api.pods import KUBELETS, MIRROR, POD
@@ -46,9 +46,14 @@ def made(item: Object, workloads: Workloads) -> bool:
 
 
 def controller(item: Object) -> Mapping[str, Any]:
-    """Return the object's reference to its controller, or an empty map."""
+    """Return the object's reference to its controller, or an empty map.
+
+    An API server checks none of its texts. One that is longer than a name refers to no object, and an audit would keep
+    it.
+    """
     owners = mappings(mapping(item.get("metadata")).get("ownerReferences"))
-    return next((owner for owner in owners if owner.get("controller")), {})
+    found = next((owner for owner in owners if owner.get("controller")), {})
+    return {} if any(len(text) > MAX_NAME for text in found.values() if isinstance(text, str)) else found
 
 
 def owner(pod: Object) -> tuple[str, str]:

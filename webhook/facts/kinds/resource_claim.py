@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from webhook.api.devices import CLAIM, DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest, device_requests
+from webhook.api.fields import MAX_NAME
 from webhook.api.lenient import mapping
 from webhook.api.resources import Resource
 from webhook.facts.kind import Fact, Part, Reach, Table
@@ -29,10 +30,8 @@ class ClaimedRequest(NamedTuple):
 
 MAX_REQUESTS = 32 * 8
 """Maximum requests of a claim, with all alternatives (k8s.io/api resource/v1 types.go, DeviceRequestsMaxSize and
-FirstAvailableDeviceRequestMaxSize). A claim with more counts as unknown; no API server stores one."""
-
-MAX_NAME = 253
-"""Maximum characters of a class's name, a DNS subdomain. A claim with a longer one counts as unknown."""
+FirstAvailableDeviceRequestMaxSize). A claim with more, or with a name of a class that is too long, counts as unknown;
+no API server stores one."""
 
 MAX_ALIKE = 8
 """Maximum requests of a claim that shares them with claims that request the same."""
