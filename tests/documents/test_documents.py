@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path as File
 from typing import Any
 
 import pytest
@@ -12,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import json_maps, json_values, mutilated_yaml
-from webhook.documents import documents, goyaml_writer
+from webhook.documents import documents, files, goyaml_writer
 from webhook.documents.documents import Document, read
 from webhook.documents.goyaml import parse
 from webhook.documents.goyaml_composer import MAX_DEPTH
 from webhook.documents.marks import Unreadable
-from webhook.model import Path
+from webhook.model import Path, Problem
 
 
 def value_of(text: str) -> Any:
@@ -675,6 +676,25 @@ def test_a_text_within_a_file_begins_in_its_line(text: str) -> None:
         (each.value, each.first_line, each.line()) for each in padded[0]
     ]
     assert there[1] == padded[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "args: [a:]",
+        'a: "\n\ufeffb"',
+        f"a: &a {['x'] * 1_000}\nb: {['y'] * 4_000}\nc: [{', '.join(['*a'] * 230)}]",
+        '{"a": ' + "[" * 1_200 + "]" * 1_200 + "}",
+        "a: " + "[" * 120 + "]" * 120,
+    ],
+    ids=["colon", "mark", "aliases", "levels of JSON", "levels"],
+)
+def test_what_only_this_reader_refuses_is_no_template(text: str, tmp_path: File) -> None:
+    """kubectl creates the object of such a file, so it is an error, whatever a comment says."""
+    file = tmp_path / "pod.yaml"
+    file.write_text(f"{text}\n# %{{\n" if not text.startswith("{") else f"{text}\n", "utf-8")
+    (problem,) = [each for each in files.read(str(file)) if isinstance(each, Problem)]
+    assert problem.message.endswith(documents.READ)
 
 
 def test_long_broken_json_is_not_read_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:

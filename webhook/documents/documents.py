@@ -12,7 +12,7 @@ from typing import Any
 from webhook.documents import glance, goyaml_quick
 from webhook.documents.goyaml import first_end, is_clean, parse
 from webhook.documents.goyaml_composer import MAX_DEPTH, MAX_VALUES
-from webhook.documents.marks import Mark, Repeat, Unreadable
+from webhook.documents.marks import Mark, Repeat, Unreadable, UnsupportedText
 from webhook.model import Path, Problem
 from webhook.text.words import shown
 
@@ -199,7 +199,8 @@ def _document(chunk: str, first_line: int, file: str, index: int, skips: Skips) 
     try:
         value, source.outline = source.read(repeats)
     except Unreadable as error:
-        more = READ_BEFORE if error.line - first_line >= first_end(chunk) else ""
+        partly = error.line - first_line >= first_end(chunk)
+        more = READ if isinstance(error, UnsupportedText) else READ_BEFORE if partly else ""
         return Problem(file, error.line, f"{error}{more}")
     if value is None:
         return None
@@ -328,7 +329,7 @@ def _json_documents(text: str, file: str, first_line: int = 1) -> Iterator[tuple
         except json.JSONDecodeError as error:
             raise Unreadable(before + error.lineno, f"not JSON: {error.msg}") from error
         except RecursionError as error:
-            raise Unreadable(first_line, f"nested more than {MAX_DEPTH} deep") from error
+            raise UnsupportedText(first_line, f"nested more than {MAX_DEPTH} deep{READ}") from error
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
         if _HALF.search(text, position, end) and not _is_text(value):
