@@ -58,14 +58,20 @@ class Review(Generic[S_co]):
         return ""
 
     def action(self, rule: str) -> tuple[Action, str]:
-        """Return the action on a rule's findings, and the name of the exemption if that is the reason."""
-        policy = self.policy
+        """Return the action on a rule's findings, and the name of the exemption if that is the reason.
+
+        A NodeFeature acts on nodes, and so on tenants of other namespaces. An override for its namespace must name the
+        rule.
+        """
+        policy, far = self.policy, isinstance(self.subject, NodeFeature)
         for exemption in self.exemptions:
             if exemption.holds(rule, self.facts.today):
                 return Action.AUDIT, exemption.name
         for override in policy.overrides:
             action, scope = policy.overriding(override, rule), override.scope
             if action is None or not (scope is None or scope.covers(*self.origin)):
+                continue
+            if far and scope is not None and rule not in override.actions:
                 continue
             if not override.pools or self.pool_name in override.pools:
                 return action, ""

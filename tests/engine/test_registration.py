@@ -18,7 +18,8 @@ from webhook.engine.registration import configurations
 from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.facts.snapshot import Facts
 from webhook.memory.budget import CARD_LABELS
-from webhook.policy.actions import Exemption
+from webhook.model import Action
+from webhook.policy.actions import Exemption, Override
 from webhook.policy.model import Guard, Policy, PriorityScope
 from webhook.policy.scopes import Grant, Requesters, Scope
 from webhook.rules import walk
@@ -114,6 +115,19 @@ def test_an_exemption_from_all_rules_lets_no_node_feature_label_nodes(sample_pol
     for rules, allowed in ((frozenset[str](), False), (frozenset(("relabelled-node",)), True)):
         exempt = Exemption("for-a-while", visitors, rules, None)
         policy = replace(sample_policy, exemptions=(exempt,))
+        assert Engine(policy, walk()).judge(request, Facts()).allowed is allowed
+
+
+def test_an_override_of_all_rules_in_a_namespace_lets_no_node_feature_label_nodes(sample_policy: Policy) -> None:
+    visitors = Scope(frozenset(("visitors",)), None, frozenset())
+    review = fixture(ROOT / "tests" / "fixtures" / "relabelled-node" / "deny-a-node-feature-with-labels.yaml")[0].value
+    request = admission.decode(json.dumps(review).encode())
+    for scope, rule, allowed in (
+        (visitors, "*", False),
+        (visitors, "relabelled-node", True),
+        (None, "*", True),
+    ):
+        policy = replace(sample_policy, overrides=(Override(scope, frozenset(), {rule: Action.WARN}),))
         assert Engine(policy, walk()).judge(request, Facts()).allowed is allowed
 
 

@@ -148,6 +148,15 @@ def test_an_exemption_from_all_rules_is_none_for_labels_that_would_outlast_it() 
     assert eased(exempt, "self-granted-trust", RequestKind.NAMESPACES) == ""
 
 
+def test_an_override_of_all_rules_in_a_namespace_is_none_for_labels_of_nodes() -> None:
+    scope = Scope(frozenset({"tools"}), None, frozenset())
+    eases = replace(SAMPLE, exemptions=(), overrides=(Override(scope, frozenset(), {"*": Action.WARN}),))
+    assert "'tools'" in eased(eases, "chosen-node")
+    assert eased(eases, "relabelled-node", RequestKind.NODE_FEATURES) == ""
+    named = replace(eases, overrides=(Override(scope, frozenset(), {"relabelled-node": Action.WARN}),))
+    assert "'tools'" in eased(named, "relabelled-node", RequestKind.NODE_FEATURES)
+
+
 def test_overrides_count_in_their_order() -> None:
     def here(name: str, action: Action, *pools: str) -> Override:
         scope = Scope(frozenset({name}), None, frozenset())

@@ -276,6 +276,8 @@ def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables
         action = policy.overriding(override, rule)
         if action is None or (override.pools and action is Action.DENY):
             continue
+        if asked is RequestKind.NODE_FEATURES and override.scope is not None and rule not in override.actions:
+            continue  # it acts on others' nodes too
         here = _overrides(override, asked, pools)
         result = all_of((negated(here), result)) if action is Action.DENY else any_of((here, result))
     return any_of((*(_exempts(each, rule, asked) for each in policy.exemptions), result))
