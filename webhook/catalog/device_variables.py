@@ -107,7 +107,7 @@ MEMORY_LIMITS, MEMORY_REQUESTS = f"{MEMORY_LIMIT}S", f"{MEMORY_REQUEST}S"
 """The driver's limits in MiB, a hard one and a soft one (nvidia-container-toolkit cmd/nvidia-cdi-hook).
 
 Newer sources of the hook read the names in the plural, and those in the singular where these are missing
-(apply-cuda-memory-limits). kai-gpu-fractioning writes the names in the plural.
+(apply-cuda-memory-limits). kai-gpu-fractioning writes those in the singular; its first releases wrote the plural.
 """
 
 DRIVER_LIMITS = (MEMORY_LIMIT, MEMORY_REQUEST, MEMORY_LIMITS, MEMORY_REQUESTS)
