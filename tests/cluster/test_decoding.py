@@ -52,12 +52,23 @@ def test_levels_that_a_decoder_reads_are_kept(levels: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"\xff", b'{"a":"\xff"', b"[" * 2_000, b"]" * 2_000, b'"' + b"[" * 9, b"[]]"]
+    "text",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b'{"a":"\xff"',
+        b'{"a":"' + rb"\"" * 100_000,
+        b"[" * 2_000,
+        b"]" * 2_000,
+        b'"' + b"[" * 9,
+        b"[]]",
+    ],
 )
 def test_what_is_no_json_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r"line 1|empty"):
+    with pytest.raises(ValueError, match=r"line 1|empty|without its end"):
         decoded(text)
-    with pytest.raises(ValueError, match=r"JSON|truncated|recursion|line 1"):
+    with pytest.raises(ValueError, match=r"JSON|truncated|recursion|line 1|without its end"):
         decoded(text, FIELDS)
 
 
