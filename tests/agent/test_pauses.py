@@ -1,6 +1,7 @@
 """Who may be frozen and for how long: consent, groups, and what probes bear, with real servers in a frozen cgroup."""
 
 import http.client
+import json
 import socket
 import subprocess
 import sys
@@ -18,8 +19,10 @@ from webhook.agent.turns.freezer import Freezer
 from webhook.catalog import gangs
 from webhook.cli import inputs
 from webhook.cli import main as cli
+from webhook.cluster.decoding import decoded
 from webhook.facts.snapshot import Facts
 from webhook.gpu.pauses import Pause
+from webhook.memory import essential
 from webhook.memory.admitted import admitted
 from webhook.policy.model import Policy
 
@@ -39,7 +42,12 @@ def item(own: Any = None, spec: Any = None, metadata: Any = None, pausable: obje
 
 
 def pause(given: dict[str, Any], rules: Policy, container: str = "main") -> Pause | None:
-    return admitted(given, rules, FACTS, FACTS.nodes[0])[container].pause
+    """What is found of a pod, and of the fields of it that the agent decodes."""
+    cut = decoded(json.dumps(given).encode(), ("metadata.name", "metadata.namespace", *essential.FIELDS))
+    cut["spec"] = essential.essential(cut["spec"])
+    found = admitted(given, rules, FACTS, FACTS.nodes[0])[container].pause
+    assert admitted(cut, rules, FACTS, FACTS.nodes[0])[container].pause == found
+    return found
 
 
 def test_a_pod_that_says_so_may_be_frozen(turns: Policy) -> None:

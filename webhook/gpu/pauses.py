@@ -28,6 +28,13 @@ _PERIOD, _THRESHOLD, _TIMEOUT = 10, 3, 1
 """Kubernetes' defaults for a probe, in seconds and failures (k8s.io/api core/v1 types.go, Probe)."""
 
 
+FIELDS = ("hostNetwork", "priority", *sorted(gangs.FIELDS))
+"""The fields of a spec that are read here, next to those of containers."""
+
+CONTAINER_FIELDS = _PROBES
+"""The fields of a container that are read here, next to its requests and its variables."""
+
+
 class Pause(NamedTuple):
     """How long a container may be frozen and must run afterwards for its probes (seconds), and its pod's priority."""
 

@@ -5,8 +5,11 @@ from typing import Any
 from webhook.api.lenient import mapping, sequence, string
 from webhook.api.pods import CONTAINER_LISTS
 from webhook.catalog import gangs
+from webhook.gpu import pauses
 from webhook.memory.driver.variables import HARD
 from webhook.model import Object
+
+_VARIABLES = ("env[].name", "env[].value", "env[].valueFrom")
 
 OWN = ("labels", "annotations", "ownerReferences")
 """The metadata that a tenant may write, and that is read."""
@@ -16,10 +19,11 @@ FIELDS = (
     *(f"metadata.ownerReferences[].{field}" for field in ("controller", "kind", "name")),
     *("spec.nodeName", "spec.nodeSelector", "spec.resourceClaims", "spec.resources", "spec.overhead"),
     *("spec.serviceAccount", "spec.serviceAccountName"),
+    *(f"spec.{field}" for field in pauses.FIELDS),
     *(
         f"spec.{containers}[].{field}"
         for containers in CONTAINER_LISTS
-        for field in ("name", "resources", "restartPolicy", "env[].name", "env[].value", "env[].valueFrom")
+        for field in ("name", "resources", "restartPolicy", *_VARIABLES, *pauses.CONTAINER_FIELDS)
     ),
 )
 """The fields of a pod that `webhook.memory.admitted` and `webhook.usage.held` read, next to its names."""
