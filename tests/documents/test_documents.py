@@ -691,10 +691,15 @@ def test_a_text_within_a_file_begins_in_its_line(text: str) -> None:
 )
 def test_what_only_this_reader_refuses_is_no_template(text: str, tmp_path: File) -> None:
     """kubectl creates the object of such a file, so it is an error, whatever a comment says."""
-    file = tmp_path / "pod.yaml"
-    file.write_text(f"{text}\n# %{{\n" if not text.startswith("{") else f"{text}\n", "utf-8")
-    (problem,) = [each for each in files.read(str(file)) if isinstance(each, Problem)]
-    assert problem.message.endswith(documents.READ)
+    if text.startswith("{"):
+        texts = {"pod.json": f"{text}\n", "pod.yaml": f"{text}\n"}
+    else:
+        texts = {"pod.yaml": f"{text}\n# %{{\n", "pod.json": f"{{{text.replace(chr(10), ', ')}\n}}\n# %{{\n"}
+    for name, written in texts.items():
+        file = tmp_path / name
+        file.write_text(written, "utf-8")
+        (problem,) = [each for each in files.read(str(file)) if isinstance(each, Problem)]
+        assert problem.message.endswith(documents.READ)
 
 
 def test_long_broken_json_is_not_read_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:

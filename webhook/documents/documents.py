@@ -223,7 +223,7 @@ def _as_yaml(text: str, start: int) -> str:
         first = next((each for each in found if each is not None), None)
     except Unreadable:
         return ""
-    partly = isinstance(first, Problem) and first.message.endswith(READ_BEFORE)
+    partly = isinstance(first, Problem) and first.message.endswith((READ, READ_BEFORE))
     return READ if partly or isinstance(first, Document) else ""
 
 
