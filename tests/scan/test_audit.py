@@ -369,7 +369,7 @@ def job(name: str, role: str, **more: Any) -> Object:
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
 
 
-@pytest.mark.parametrize("place", ["apiVersion", "kind", "name", "uid", "key"])
+@pytest.mark.parametrize("place", ["apiVersion", "kind", "name", "uid", "key", "value"])
 def test_texts_that_no_api_server_bounds_do_not_stay_in_memory(place: str, engine: Engine, facts: Facts) -> None:
     """100 Deployments without GPUs, each with an owner's uid of 1.3 MB, took 650 MiB of an audit."""
     owner = {"apiVersion": "x.y/v1", "kind": "Foo", "name": "a", "uid": "u", "controller": True}
@@ -378,6 +378,9 @@ def test_texts_that_no_api_server_bounds_do_not_stay_in_memory(place: str, engin
     def take(name: str) -> None:
         if place == "key":
             found.take(job(name, LONG + name))
+        elif place == "value":
+            item = running_pod("shared", volumes=[{"name": "v", "hostPath": {"path": f"/{LONG}{name}"}}])
+            found.take({**item, "metadata": {**item["metadata"], "name": name, "uid": name}})
         else:
             found.take(job(name, "Worker", ownerReferences=[{**owner, place: LONG + name}]))
 

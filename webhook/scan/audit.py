@@ -231,7 +231,7 @@ def few(results: Iterable[Result]) -> tuple[Result, ...]:
         same.append(result)
         if len(same) <= MOST_ALIKE:
             path = tuple(key[:MAX_NAME] if isinstance(key, str) else key for key in result.finding.path)
-            kept.append(result._replace(finding=result.finding._replace(path=path)))
+            kept.append(result._replace(finding=result.finding._replace(path=path, parts=())))
     for same in alike.values():
         if len(same) > MOST_ALIKE:
             message = f"the object has {len(same) - MOST_ALIKE:,} more such findings"
