@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ import jsonschema
 import pytest
 import yaml
 
+from tests import ROOT
 from tests.agent.bed import GPU, get, policy, running
 from tests.support.card.state import LOST, NO_EVENTS, NO_MPS, State
 from tests.support.listening import Asked, listening
@@ -168,6 +169,7 @@ class Server:
         space = {"metadata": {"name": "team", "resourceVersion": "1"}}
         self.items = {PODS: [*pods], NODES: [node], NAMESPACES: [space]}
         self.asked: list[str] = []
+        self.watched: set[str] = set()
         self.events: list[dict[str, Any]] = []
         self.ended = threading.Event()
 
@@ -179,6 +181,7 @@ class Server:
             return
         asked.begin(200, Content_Type="application/json", Connection="close")
         if "watch=" in url.query:
+            self.watched.add(url.path)
             self.ended.wait(LONG)
             return
         self.asked.append(asked.path)
@@ -254,6 +257,45 @@ def test_a_pod_of_a_tenant_is_kept_small_whatever_its_spec_and_ended_ones_are_no
     assert len(json.dumps(whole["spec"])) < 1_000
     assert whole["metadata"] == large["metadata"] | ({"ownerReferences": owners} if owners else {})
     assert by_status([kept]).keys() == by_status([large]).keys()
+
+
+LARGEST: dict[str, dict[str, Any]] = {
+    "terms": {"affinity": {"nodeAffinity": {"preferred": [{}] * 740_000}}},
+    "variables": {"containers": [{"name": "a", "env": [{"name": "A"}] * 250_000}]},
+    "containers": {"containers": [{"name": f"c{number}", "resources": {}} for number in range(70_000)]},
+}
+"""Parts of specs that fill the 1.5 MB which etcd takes."""
+
+OTHERS = 100 + 2 * 16
+"""MiB that the agent takes besides: to make a report of five weeks for /usage, and for peers that read slowly."""
+
+
+@pytest.mark.parametrize("part", LARGEST)
+def test_the_largest_pods_leave_room_for_a_report_and_slow_readers(part: str, card: State, tmp_path: Path) -> None:
+    own = pod(**{GPU: "1"})
+    own["spec"] |= LARGEST[part]
+    server = Server(own)
+    with serving(server, tmp_path) as kubeconfig:
+        more = ("--node", "n", "--kubeconfig", kubeconfig, "--policy", str(ROOT / "policies" / "sample.yaml"))
+        with running(card.environment, *more) as (process, port):
+            until(lambda: PODS in server.watched, "it has read the pod")
+            ages = [math.inf]
+            while sum(after < before for before, after in pairwise(ages)) < 5:  # looks
+                ages.append(float(value_of("slicewarden_node_look_age_seconds", get(port, "/metrics")[1]) or "inf"))
+                time.sleep(0.1)
+            status = Path(f"/proc/{process.pid}/status").read_text("ascii")
+    peak = int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))) / 1024
+    print(f"{peak:.0f} MiB at most with {part}, and {OTHERS} for others")
+    (container,) = yaml.safe_load((ROOT / "manifests/components/agent/daemonset.yaml").read_text("utf-8"))["spec"][
+        "template"
+    ]["spec"]["containers"]
+    assert peak + OTHERS < int(container["resources"]["limits"]["memory"].removesuffix("Mi"))
+
+
+def value_of(metric: str, text: str) -> str:
+    """The value of a metric without labels; empty if it is not there."""
+    found = re.search(rf"^{metric} (.*)$", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def test_no_tenant_delays_the_looks_by_changes_of_large_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,7 @@ MAPS: list[object] = [{}] * 490_000
 """Two bytes each in etcd, which takes 1.5 MB, and 64 each as a map of Python."""
 TERMS: list[object] = [{"weight": 1, "preference": {}}] * 250_000
 """Six bytes each in etcd."""
+CLAIMS: list[object] = [{"name": "a"}] * 140_000
 VARIABLES: list[object] = [{"name": "A"}] * 250_000
 DEVICES = {
     "requests": [{"name": "a", "exactly": {"deviceClassName": "net"}}],
@@ -160,6 +161,7 @@ DEVICES = {
 OF_TENANTS = (
     {"kind": "Pod", "spec": {"nodeName": "a", "affinity": {"nodeAffinity": {"preferred": TERMS}}}},
     {"kind": "Pod", "spec": {"nodeName": "a", "containers": [{"name": "a", "env": VARIABLES}]}},
+    {"kind": "Pod", "spec": {"nodeName": "a", "containers": [{"name": "a", "resources": {"claims": CLAIMS}}]}},
     {"kind": "ResourceClaim", "spec": {"devices": DEVICES}},
     {"kind": "ResourceClaimTemplate", "spec": {"spec": {"devices": DEVICES}}},
 )
