@@ -217,8 +217,8 @@ def test_a_policy_that_should_not_have_been_taken_is_found(
 class Talkative(Connection):
     """Answers HEAD as it answers GET."""
 
-    async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> None:
-        await super().write(reply, asked.clone(method="GET"), last=last)
+    async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> bool:
+        return await super().write(reply, asked.clone(method="GET"), last=last)
 
 
 def test_an_answer_with_a_body_too_many_is_found(engine: Engine, sample_facts: Facts) -> None:

@@ -30,6 +30,9 @@ ENDLESS, LINES, LINE = 40, 99, b"X: " + b"y" * 60_000 + b"\r\n"
 GROWTH, EACH = 16 * 1024, 128
 """KiB by which a process may grow meanwhile, and for each connection: a handshake takes half of those."""
 
+PIPELINING, MUCH = 24, 6 * 1024 * 1024
+"""Peers that send requests without waiting for answers, and how many bytes each: a server that keeps them grows."""
+
 
 class Open(NamedTuple):
     """An open port: its process, where it is, and what trusts it if it speaks TLS."""
@@ -264,6 +267,54 @@ def test_slow_endless_and_many_peers_take_bounded_memory_and_keep_nobody_out(tmp
         assert status(port.pid, "VmHWM") < memory + GROWTH + EACH * door.limits.connections
     for line in (tmp_path / "log").read_bytes().splitlines():
         assert json.loads(line)["message"]
+
+
+def pipeline(door: Open, request: bytes, *, reading: bool) -> None:
+    """Send MUCH of one request after another, until the other side ends the connection. Read answers, or none."""
+    block = request * (65536 // len(request))
+    with contextlib.suppress(OSError), door.connect() as peer:
+        for _ in range(MUCH // len(block)):
+            peer.sendall(block)
+            if reading:
+                peer.settimeout(0)
+                with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
+                    if not peer.recv(65536):
+                        return
+                peer.settimeout(LONG)
+
+
+def review_of(size: int) -> bytes:
+    """A review with a blank body of so many bytes."""
+    fields = b"Host: a\r\nContent-Type: application/json\r\nContent-Length: %d" % size
+    return b"POST /validate HTTP/1.1\r\n%b\r\n\r\n%b" % (fields, b" " * size)
+
+
+def head_of(size: int) -> bytes:
+    """A request without a body whose headers have so many bytes."""
+    lines = (b"X: %b\r\n" % (b"y" * min(2000, size - start)) for start in range(0, size, 2000))
+    return b"GET /a HTTP/1.1\r\nHost: a\r\n%b\r\n" % b"".join(lines)
+
+
+@pytest.mark.parametrize("reading", [True, False], ids=["reading", "silent"])
+@pytest.mark.parametrize("size", [60, 1_000, 16_000])
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_requests_back_to_back_take_bounded_memory(tmp_path: Path, door: Door, size: int, *, reading: bool) -> None:
+    """Each peer sends many requests and waits for no answer. Their memory must not grow with what they send."""
+    with door.open(tmp_path) as port:
+        assert asked(port, door.path) == 200
+        memory = status(port.pid, "VmHWM")
+        requests = [review_of(size), head_of(size)] * (PIPELINING // 2)
+        peers = [
+            threading.Thread(target=pipeline, args=(port, request), kwargs={"reading": reading}, daemon=True)
+            for request in requests
+        ]
+        for peer in peers:
+            peer.start()
+        for peer in peers:
+            peer.join(LONG)
+            assert not peer.is_alive(), "a peer that sends on is neither read nor ended"
+        assert asked(port, door.path) == 200
+        assert status(port.pid, "VmHWM") < memory + GROWTH + EACH * PIPELINING
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import HttpVersion11, StreamReader, web
+from aiohttp.hdrs import CONTENT_LENGTH
+from aiohttp.http import RawRequestMessage
 
 from webhook.http.limits import ServerLimits
 from webhook.http.messages import HttpRequest, Reply
@@ -122,6 +124,14 @@ def _head(reply: Reply, date: str, *, last: bool) -> bytes:
     return f"{head}\r\n".encode("latin-1")
 
 
+def _body_length(message: object) -> int:
+    """Return the length of the body that follows a head, as aiohttp has read the head.
+
+    0 for an error, and for a body in chunks, because such a request is refused.
+    """
+    return int(message.headers.get(CONTENT_LENGTH) or 0) if isinstance(message, RawRequestMessage) else 0
+
+
 class Answer(web.StreamResponse):
     """A reply that writes itself, in a fifth of the time that aiohttp's own responses take."""
 
@@ -139,7 +149,7 @@ class Answer(web.StreamResponse):
         """Write the whole answer. Raises ConnectionError when the peer is gone."""
         connection = cast("Connection", request.protocol)
         self._last = self._last or not connection.keeps(request)
-        await connection.write(self._reply, request, last=self._last)
+        self._last = await connection.write(self._reply, request, last=self._last)
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Do nothing: `prepare` has written the whole answer."""
@@ -195,7 +205,10 @@ class Connection(web.RequestHandler):
         """When the connection becomes old: then it ends with its next answer. A large body makes it old at once."""
         self._head_bytes = self._blank = 0
         self._end = b""
+        self._missing = 0
+        """Bytes of the current request's body that have not arrived."""
         self._ahead = False
+        """Whether the peer has sent more than its current request."""
         self._body: StreamReader | None = None
         """The body while it is read."""
         self._parts: list[bytes] = []
@@ -228,10 +241,16 @@ class Connection(web.RequestHandler):
         self._port.forget(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read more of the current request."""
+        """Read more of the current request, and drop whatever follows it.
+
+        aiohttp would keep the requests that follow, however many a peer sends. An API server sends none before it has
+        the answer. So the answer will be the last one; a client that pipelines must expect that (RFC 9112, 9.3.2).
+        """
+        if not data:  # aiohttp goes on with the part of a body that it keeps
+            super().data_received(data)
+            return
         if self._stage in (ConnectionState.WAITING, ConnectionState.WRITING):
-            # The answer will be the last one. A client that pipelines must expect that (RFC 9112, 9.3.2).
-            self._ahead = self._ahead or bool(data)
+            self._ahead = True
             return
         if self._stage is ConnectionState.IDLE:
             begun = data.lstrip(b"\r\n")
@@ -240,13 +259,26 @@ class Connection(web.RequestHandler):
                 self._cut_off(HTTPStatus.BAD_REQUEST)
             if self._blank > BLANK or not begun:
                 return
+            data = begun
             self._head()
-            data = self._read_head(begun)
-        elif self._stage is ConnectionState.HEAD:
+        if self._stage is ConnectionState.HEAD:
             data = self._read_head(data)
-        if self._stage in (ConnectionState.HEAD, ConnectionState.BODY) and not self._port.received(self, len(data)):
-            return  # this request was the one that had been sent for the longest time
+        if len(data) > self._missing:
+            self._ahead = True
+            data = data[: self._missing]
+        if data:
+            self._missing -= len(data)
+            self._pass(data)
+
+    def _pass(self, data: bytes) -> bool:
+        """Let aiohttp read bytes of the current request.
+
+        Return False if the connection was closed instead, because this request had been sent for the longest time.
+        """
+        if self._stage is not ConnectionState.ENDING and not self._port.received(self, len(data)):
+            return False
         super().data_received(data)
+        return True
 
     def _head(self) -> None:
         self._stage = ConnectionState.HEAD
@@ -256,10 +288,9 @@ class Connection(web.RequestHandler):
         self._head_bytes, self._blank, self._end = 0, 0, b""
 
     def _read_head(self, data: bytes) -> bytes:
-        """Detect the end of the head, or a head that is too long: aiohttp limits only single lines.
+        """Read more of the head, and return the data that follows it.
 
-        Return the bytes that aiohttp may read. It would also parse any further heads among them, so a port that takes
-        no bodies drops everything after the first head.
+        The head may end, or be too long: aiohttp limits only single lines.
         """
         self._end += data
         end = self._end.find(b"\r\n\r\n")
@@ -268,20 +299,21 @@ class Connection(web.RequestHandler):
         self._end = self._end[-3:]
         if self._head_bytes > self._limits.head_bytes:
             self._cut_off(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif end >= 0:
-            self._stage = ConnectionState.BODY
-            self.until = float("inf")
-            if beyond and not self._limits.body_bytes:
-                self._ahead = True
-                return data[:-beyond]
-        return data
+            return b""
+        if not self._pass(data[:-beyond] if beyond else data):
+            return b""
+        if self._messages:  # the request, or an error
+            self._stage, self.until = ConnectionState.BODY, float("inf")
+            self._missing = _body_length(self._messages[0][0]) if end >= 0 else 0
+        elif end >= 0:  # the preface of HTTP/2
+            self._cut_off(HTTPStatus.BAD_REQUEST)
+            return b""
+        return data[-beyond:] if beyond else b""
 
     # One request
 
     def begin(self, asked: web.BaseRequest) -> HttpRequest:
         """Make the request from a complete head, and return it."""
-        if self._stage is ConnectionState.IDLE:  # its head arrived together with the previous request
-            self._head()
         self._stage = ConnectionState.WAITING if asked.content.is_eof() else ConnectionState.BODY
         self.until = float("inf")
         url = asked.rel_url
@@ -326,8 +358,12 @@ class Connection(web.RequestHandler):
             return False
         return asked.keep_alive and asked.version == HttpVersion11
 
-    async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> None:
-        """Write an answer, and wait while the peer does not read. Raises ConnectionError when the peer is gone."""
+    async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> bool:
+        """Write an answer, and wait while the peer does not read.
+
+        Return whether it is the last one: also one that does not say so, if the peer has sent more meanwhile.
+        Raises ConnectionError when the peer is gone.
+        """
         body = b"" if asked.method == "HEAD" else reply.body  # a client would read it as the next answer
         piece = _head(reply, self._port.date, last=last) + body[:PIECE]
         if len(body) > PIECE:
@@ -344,6 +380,7 @@ class Connection(web.RequestHandler):
                 await asked.writer.drain()
                 self._port.unverified.pop(self, None)
         self._port.writing.pop(self, None)
+        last = last or self._ahead
         if last:  # further data is dropped
             self._latest = monotonic() + self._limits.idle
             self._port.waits_for(self)
@@ -353,6 +390,7 @@ class Connection(web.RequestHandler):
             self._stage = ConnectionState.IDLE
             self.until = float("inf")
             self._port.rests(self)
+        return last
 
     def handle_error(
         self,
