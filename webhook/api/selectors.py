@@ -152,7 +152,7 @@ def by_key(requirements: Iterable[Requirement]) -> dict[str, list[Requirement]]:
 
 def satisfiable(group: Collection[Requirement]) -> bool:
     """Return whether some value of one label, or its absence, satisfies all requirements."""
-    if group and all(r.operator == "In" for r in group):  # nearly always, and a policy compares each two of its pools
+    if group and all(r.operator == "In" for r in group):  # nearly always
         return bool(frozenset.intersection(*[r.values for r in group]))
     return Values.of(group).possible
 

@@ -1,13 +1,16 @@
 """Finds the errors of a policy that a schema cannot express."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import date
+from functools import reduce
+from operator import and_, or_
 
-from webhook.api.selectors import NOTHING, contradiction
+from webhook.api.selectors import NOTHING, Selector, Values, contradiction
 from webhook.model import Object, Path
 from webhook.policy.decode import DRIVER, guard, mib, selector
 from webhook.policy.model import SHARED
-from webhook.text.spelling import hint
+from webhook.text.spelling import Guesses, hint
 from webhook.text.words import shown
 
 
@@ -25,11 +28,12 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
             yield (*path, "namespaceSelector"), "is empty, and would cover every namespace; name labels"
     if isinstance(spec.get("guard"), dict) and len(spec["guard"]) > 1:
         yield ("spec", "guard"), "has a taint and everyPod; keep one of them"
-    names = [pool["name"] for pool in pools]
+    names = dict.fromkeys(pool["name"] for pool in pools)
+    guesses = Guesses()
     for path, scope in _scopes(spec):
         for place, name in enumerate(scope.get("pools", ())):
             if name not in names:
-                yield (*path, "pools", place), f"unknown pool{hint(name, names)}"
+                yield (*path, "pools", place), f"unknown pool{hint(name, names, guesses)}"
     for index, exemption in enumerate(spec.get("exemptions", ())):
         try:
             date.fromisoformat(exemption.get("until", "2000-01-01"))
@@ -75,18 +79,72 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):
             yield (*at, "nodes"), f"no node can match: {key} contradicts itself"
-            continue
-        for before, other in enumerate(pools[:index]):
-            if pool["name"] == other["name"]:
-                yield (*at, "name"), f"a second pool named {name}"
-            if "nodes" not in pool or "nodes" not in other:
-                continue
-            if contradiction(selectors[before].requirements + selectors[index].requirements) is None:
-                yield (
-                    (*at, "nodes"),
-                    f"pool {name} overlaps pool {shown(other['name'])}: a node could match both; give them "
-                    "different values of one label, or exclude one's label from the other with NotIn",
-                )
+    first = {pool["name"]: index for index, pool in reversed([*enumerate(pools)])}
+    for index, pool in enumerate(pools):
+        if first[pool["name"]] != index:
+            yield ("spec", "pools", index, "name"), f"a second pool named {shown(pool['name'])}"
+    for before, index in _overlapping(selectors):
+        name, other = (shown(pools[place]["name"]) for place in (index, before))
+        yield (
+            ("spec", "pools", index, "nodes"),
+            f"pool {name} overlaps pool {other}: a node could match both; give them "
+            "different values of one label, or exclude one's label from the other with NotIn",
+        )
+
+
+class _Label:
+    """The selectors that name one label. Each attribute is a set of them: an integer with a bit for each selector."""
+
+    def __init__(self) -> None:
+        self.named = self.absent = self.present = self.unlisted = 0
+        self.listed: defaultdict[str, int] = defaultdict(int)
+        """Those that list each value."""
+        self.excluded: defaultdict[str, int] = defaultdict(int)
+        """Those that list none, and exclude each value."""
+
+    def add(self, bit: int, values: Values) -> None:
+        """Add the values that a selector allows."""
+        self.named |= bit
+        self.absent |= bit if values.absent else 0
+        self.present |= bit if values.present else 0
+        if values.listed is None:
+            self.unlisted |= bit if values.present else 0
+        for value in values.excluded if values.listed is None else ():
+            self.excluded[value] |= bit
+        for value in values.listed or ():
+            self.listed[value] |= bit
+
+    def possible(self, values: Values) -> int:
+        """Return the selectors that allow one of these values too.
+
+        If these values are not listed, those are among the result whose listed values are all excluded here.
+        """
+        found = ~self.named | (self.absent if values.absent else 0)
+        if values.listed is not None:
+            found |= reduce(or_, (self.listed[value] for value in values.listed), 0)
+            return found | self.unlisted & ~reduce(and_, (self.excluded[value] for value in values.listed), -1)
+        return found | (self.present if values.present else 0)
+
+
+def _overlapping(selectors: Sequence[Selector]) -> Iterator[tuple[int, int]]:
+    """Yield the places of each two selectors that one node could match: the earlier one, then the later one.
+
+    The selectors name labels without `Gt` and `Lt`. The cost grows with their size, and not with the number of pairs.
+    """
+    labels: defaultdict[str, _Label] = defaultdict(_Label)
+    known = 0
+    for index, each in enumerate(selectors):
+        if each is not NOTHING and all(values.possible for values in each.values.values()):
+            known |= 1 << index
+            for key, values in each.values.items():
+                labels[key].add(1 << index, values)
+    near = [
+        reduce(and_, (labels[key].possible(values) for key, values in each.values.items()), known) for each in selectors
+    ]
+    for index in range(len(selectors)):
+        for before in range(index):
+            if known >> index & near[index] >> before & near[before] >> index & 1:
+                yield before, index
 
 
 def _untolerated(spec: Object) -> Iterator[tuple[Path, str]]:
