@@ -61,6 +61,7 @@ def test_a_note_is_one_line_that_numbers_its_findings_and_ends_in_where_to_ask()
         (replace(request(), operation="UPDATE"), DENIED),
         (replace(request(), operation="DELETE", object=None), DENIED),
         (replace(request(), namespace=""), DENIED),
+        (replace(request(), namespace="n" * 254), DENIED),
         (replace(request(), object={"metadata": None}), DENIED),
         (replace(request(), object={"metadata": {"ownerReferences": {"controller": True}}}), DENIED),
         (request(another(controller=False)), DENIED),
@@ -68,6 +69,7 @@ def test_a_note_is_one_line_that_numbers_its_findings_and_ends_in_where_to_ask()
         (request(another(name="")), DENIED),
         (request(another(name="n" * 254)), DENIED),
         (request(another(uid=None)), DENIED),
+        *((request(another(**{key: "x" * 254})), DENIED) for key in ("apiVersion", "kind", "uid")),
         (request("ReplicaSet", None, 7), DENIED),
     ],
 )

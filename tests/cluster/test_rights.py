@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kubernetes import client
 
 from tests.support.listening import Asked, listening
@@ -216,3 +219,31 @@ def test_only_so_many_answers_are_remembered(
     assert len(server.asked) == 3
     look(asked, Account("vision", "a"))
     assert len(server.asked) == 4
+
+
+@given(
+    st.lists(st.sampled_from(["vision", "n" * 254, "n" * 5_000, "A", "a b", "a:b", "a/b", "-a", ""]), min_size=1),
+    st.lists(st.sampled_from(["trainer", "t" * 254, "t" * 5_000, "T", "t\n", "t:u", "a" * 253]), min_size=1),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_only_accounts_that_can_exist_are_asked_about_and_kept(
+    server: Server, asked: AskedRights, namespaces: list[str], names: list[str]
+) -> None:
+    server.asked.clear()
+    asked._known.clear()
+    for account in map(Account, *zip(*product(namespaces, names), strict=True)):
+        known = look(asked, account)
+        assert known is False
+        asked.ask([account])
+        asked.renew(account)
+    assert {(kept.namespace, kept.name) for kept in asked._known} <= {("vision", "trainer"), ("vision", "a" * 253)}
+    assert len(server.asked) == len(asked._known)
+
+
+def test_expired_answers_go_when_others_are_asked_about(server: Server, asked: AskedRights) -> None:
+    for number in range(100):
+        look(asked, Account("vision", f"a{number}"))
+    assert len(asked._known) == 100
+    server.now = 2.1
+    look(asked, TRAINER)
+    assert [*asked._known] == [TRAINER]

@@ -86,7 +86,7 @@ def _controller(item: Object, namespace: str) -> Owner | None:
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, dict) and reference.get("controller") is True:
             words: list[Any] = [reference.get(key) for key in ("apiVersion", "kind", "name", "uid")]
-            if all(isinstance(word, str) and 0 < len(word) <= 253 for word in words):
+            if all(isinstance(word, str) and 0 < len(word) <= 253 for word in (namespace, *words)):
                 version, kind, name, uid = words
                 return Owner(version, kind, namespace, name, uid)
     return None

@@ -30,7 +30,7 @@ HELD, LACKED, FAILED = 10.0, 2.0, 2.0
 """Seconds after which an answer expires: yes, no, and a failure. So a new binding takes effect 2 s after a denial."""
 
 MOST = 10_000
-"""Maximum number of cached answers; the least recently used one is dropped first."""
+"""Maximum number of cached answers; the least recently used one is dropped first, and sooner if it has expired."""
 
 AT_ONCE = 16
 """Maximum number of accounts asked about for one review. Only a workload of many templates has more than one."""
@@ -47,6 +47,11 @@ class CachedAnswer(NamedTuple):
 
     held: bool | None
     at: float
+
+    @property
+    def lasts(self) -> float:
+        """Seconds after which the answer expires."""
+        return FAILED if self.held is None else HELD if self.held else LACKED
 
 
 class AskedRights(Rights):
@@ -84,7 +89,12 @@ class AskedRights(Rights):
         return noted
 
     def held(self, account: Account) -> bool | None:
-        """Return whether an account has the right; None if that is unknown or the question failed."""
+        """Return whether an account has the right; None if that is unknown or the question failed.
+
+        An account that cannot exist has no right. It is not cached, because its name may have any length.
+        """
+        if not account.possible:
+            return False
         known, age = self._recall(account)
         if known is None:
             noted = getattr(self._thread, "noted", None)
@@ -100,7 +110,7 @@ class AskedRights(Rights):
         """Ask about accounts whose answers are missing, and wait. Never raises."""
         end = self._now() + LONGEST
         for account in accounts:
-            if self._recall(account)[0] is not None:
+            if not account.possible or self._recall(account)[0] is not None:
                 continue
             self._remember(account, self._asked(account) if self._now() < end else None)
 
@@ -110,7 +120,7 @@ class AskedRights(Rights):
             if known is None:
                 return None, 0.0
             age = self._now() - known.at
-            if age > (FAILED if known.held is None else HELD if known.held else LACKED):
+            if age > known.lasts:
                 del self._known[account]
                 return None, age
             self._known.move_to_end(account)
@@ -118,9 +128,10 @@ class AskedRights(Rights):
 
     def _remember(self, account: Account, held: bool | None) -> None:
         with self._lock:
-            self._known[account] = CachedAnswer(held, self._now())
+            now = self._now()
+            self._known[account] = CachedAnswer(held, now)
             self._known.move_to_end(account)
-            while len(self._known) > MOST:
+            while len(self._known) > MOST or now - (oldest := next(iter(self._known.values()))).at > oldest.lasts:
                 self._known.popitem(last=False)
 
     def _keep(self) -> None:

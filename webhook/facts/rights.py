@@ -53,6 +53,11 @@ class Account(NamedTuple):
         """
         return ALL_ACCOUNTS, f"system:serviceaccounts:{self.namespace}"
 
+    @property
+    def possible(self) -> bool:
+        """Whether the API server can have such an account, by the length and the characters of its names."""
+        return all(map(_SAFE.fullmatch, (self.namespace, self.name or self.namespace)))
+
 
 ANYONE = Account("NAMESPACE", "ACCOUNT")
 """Stands for an account in a text that is written before the account is known."""
@@ -66,7 +71,7 @@ def command(account: Account) -> str:
 
     Invalid names of namespaces and accounts become placeholders, so that nobody pastes them into a shell.
     """
-    if not all(map(_SAFE.fullmatch, (account.namespace, account.name or account.namespace))):
+    if not account.possible:
         account = ANYONE
     who = f"--serviceaccount={account.namespace}:{account.name}" if account.name else f"--group={account.groups[1]}"
     return f"kubectl create rolebinding {ROLE} --clusterrole={ROLE} {who} --namespace={account.namespace}"
