@@ -86,6 +86,21 @@ virtual machine, whatever its configuration allows (src/libs/kata-types/src/anno
 to allow the others (docs/how-to/how-to-set-sandbox-config-kata.md).
 """
 
+_FOR_USERS_OF_CRI_O = (
+    "DisableFIPS",
+    "ShmSize",
+    "TrySkipVolumeSELinuxLabel",
+    "UnifiedCgroup",
+    "cgroup2-mount-hierarchy-rw",
+    "seccompNotifierAction",
+    "umask",
+    "userns-mode",
+)
+"""The names after `io.kubernetes.cri-o.` that CRI-O's guide lets users write, without those for devices and logs.
+
+Each may be followed by a container's name (cri-o docs/crio.conf.5.md, pkg/annotations/v2).
+"""
+
 RUNTIME_ANNOTATIONS = Names(
     (
         *(f"io.katacontainers.{name}" for name in _OF_KATA),
@@ -104,13 +119,30 @@ RUNTIME_ANNOTATIONS = Names(
         # oci-seccomp-bpf-hook: `of:FILE` is a file of the node, which the hook writes; CRI-O adds a container's name
         "io.containers.trace-syscall",
         "io.containers.trace-syscall/*",
+        # CRI-O writes notes about a pod next to the pod's own annotations and labels, which replace them. After a
+        # restart it believes the notes: it mounts the folders of the node that `ShmPath` and `ResolvPath` name (cri-o
+        # server/sandbox_run_linux.go, internal/lib/container_server.go)
+        "io.kubernetes.cri-o.*",
+        "io.container.manager",
+        "pod-linux-overhead.crio.io*",
+        "pod-linux-resources.crio.io*",
+        "spoofed.crio.io*",
+        # CRI-O's note of the program by which it runs a container
+        "platform-runtime-path.crio.io*",
+        # cri-o internal/linklogs: mounts the pod's folder of /var/log/pods, writable, into an emptyDir of the pod
+        "link-logs.crio.io*",
     ),
     other_than=(
         "run.oci.handler",  # the choice between crun's own ways to run WebAssembly and virtual machines
         "dev.gvisor.flag.qdisc*",  # the bandwidth of a pod
+        *(f"io.kubernetes.cri-o.{name}*" for name in _FOR_USERS_OF_CRI_O),
+        "io.kubernetes.cri-o.Devices*",  # among DEVICE_ANNOTATIONS
     ),
 )
-"""Annotations by which an OCI runtime, which runs as root, acts on its node.
+"""Annotations by which a container runtime, which runs as root, acts on its node.
+
+CRI-O writes a pod's labels among the annotations of its sandbox (cri-o server/sandbox_run_linux.go), so labels with
+these names count too.
 
 CRI-O passes them on where `allowed_annotations` has their prefix, and has no smaller choice than `run.oci.` as a whole
 (cri-o pkg/annotations/v2). It passes on all of Kata's. containerd passes on what matches `pod_annotations`, and

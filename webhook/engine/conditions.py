@@ -165,7 +165,8 @@ def _by(requesters: Requesters) -> str:
 
 def _judged_label(policy: Policy) -> Iterator[str]:
     """Yield the expressions for the label keys that rules judge; the variable is `key`."""
-    yield from matching("key", (*policy.forms.labels, *device_annotations.PLACEMENT_LABELS))
+    names = (*device_annotations.PLACEMENT_LABELS, *device_annotations.RUNTIME_ANNOTATIONS)
+    yield from matching("key", (*policy.forms.labels, *names))
 
 
 def others_than(requesters: Requesters) -> str:
@@ -174,16 +175,23 @@ def others_than(requesters: Requesters) -> str:
 
 
 def binding(policy: Policy) -> str:
-    """Return the expression that matches a binding of a pod if no scheduler sent it, or if it has a judged annotation.
+    """Return the expression that matches a binding of a pod if no scheduler sent it, or if it has a judged part.
 
-    Rules judge annotations such as the trust annotation, and those that make a runtime add devices.
+    Rules judge annotations such as the trust annotation, and those that make a runtime add devices. They judge the
+    labels that a runtime reads.
     """
-    judged = " || ".join(_judged_annotation(policy))
-    return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
+    parts = (
+        ("annotations", _judged_annotation(policy)),
+        ("labels", matching("key", device_annotations.RUNTIME_ANNOTATIONS)),
+    )
+    judged = "".join(
+        f"|| object.?metadata.?{part}.orValue({{}}).exists(key, {' || '.join(keys_)})\n" for part, keys_ in parts
+    )
+    return f"!({_by(policy.schedulers)})\n{judged}"
 
 
 def scheduled_binding(policy: Policy) -> str:
-    """Return the expression that matches every other binding: a scheduler sent it, and it has no judged annotation."""
+    """Return the expression that matches every other binding: a scheduler sent it, and it has no judged part."""
     return f"!({binding(policy).strip()})\n"
 
 

@@ -25,6 +25,7 @@ def slim(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *
     }
     annotations |= dict.fromkeys(device_annotations.RUNTIME_ANNOTATIONS.among(mapping(metadata.get("annotations"))), "")
     labels = {key: value for key, value in mapping(metadata.get("labels")).items() if key in policy.forms.labels}
+    labels |= dict.fromkeys(device_annotations.RUNTIME_ANNOTATIONS.among(mapping(metadata.get("labels"))), "")
     marks = {key: value for key, value in (("annotations", annotations), ("labels", labels)) if value}
     volumes = [_volume(volume, plugin=plugin) for volume in mappings(spec.get("volumes"))]
     volumes = [volume for volume in volumes if len(volume) > 1]

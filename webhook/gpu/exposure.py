@@ -118,8 +118,9 @@ def _annotations(pod: Pod, exposure: Exposure) -> None:
         if not device_annotations.harmless_devices(key, annotations[key]):
             place = pod.at("metadata", "annotations", key)
             exposure.add("device_annotations", Opening(place, key, annotations[key]))
-    for key in device_annotations.RUNTIME_ANNOTATIONS.among(annotations):
-        exposure.add("runtime_annotations", Opening(pod.at("metadata", "annotations", key), key, annotations[key]))
+    for part, there in (("annotations", annotations), ("labels", labels)):
+        for key in device_annotations.RUNTIME_ANNOTATIONS.among(there):
+            exposure.add("runtime_annotations", Opening(pod.at("metadata", part, key), key, there[key]))
     for key in device_annotations.PLACEMENT_ANNOTATIONS.among(annotations):
         exposure.add("placements", Opening(pod.at("metadata", "annotations", key), key, annotations[key]))
     for key in device_annotations.PLACEMENT_LABELS.among(labels):

@@ -6,8 +6,8 @@ cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go). The device injectors 
 `devices.nri.io`, `devices.gke.io`, and `devices.crio.io` with its older name. None of these devices is requested or
 counted, and `NVIDIA_VISIBLE_DEVICES=void` does not stop them.
 
-OCI runtimes run as root and read annotations too, where CRI-O or containerd passes them on. Whoever writes these
-becomes root on the node:
+Container runtimes run as root and read annotations too, some of them only where CRI-O or containerd passes them on.
+Whoever writes these becomes root on the node:
 
 - Kata Containers before 4.0 reads its configuration, with the programs to start, from the file of the node that
   `io.katacontainers.config_path` names, and puts the folders that `sandbox_bind_mounts` names into the virtual machine.
@@ -17,9 +17,15 @@ becomes root on the node:
 - gVisor takes its flags from `dev.gvisor.flag.` if it has `--allow-flag-override`, and the root of a container, or
   the cgroup of a pod, from `dev.gvisor.spec.` and `dev.gvisor.tar.`.
 - The hook that traces system calls writes the file of the node that `io.containers.trace-syscall` names.
+- CRI-O keeps its notes about a pod under `io.kubernetes.cri-o.`, and the pod's own annotations replace them. After a
+  restart it mounts the folders of the node that `ShmPath` and `ResolvPath` name (cri-o server/sandbox_run_linux.go).
+- CRI-O mounts the pod's folder of /var/log/pods, writable, into the emptyDir that `link-logs.crio.io` names, or
+  `io.kubernetes.cri-o.LinkLogs`. OpenShift's nodes allow it. A symbolic link there leads to any file of the node.
 
-They are refused in pods that request a GPU, and in pods that nothing keeps off GPU nodes (the policy's guard).
-`run.oci.handler` passes, and so do the size of Kata's virtual machine, and gVisor's `dev.gvisor.spec.mount.`.
+They are refused in pods that request a GPU, and in pods that nothing keeps off GPU nodes (the policy's guard). CRI-O
+reads labels as it reads annotations, so labels with these names are refused too. `run.oci.handler` passes, and so do
+the size of Kata's virtual machine, gVisor's `dev.gvisor.spec.mount.`, and what CRI-O's guide lets users write, such as
+`io.kubernetes.cri-o.userns-mode`.
 
 Way out: remove the annotation, and request GPUs in `resources.limits`. CRI-O's annotation may name devices that lead
 to no GPU, such as /dev/fuse.
@@ -44,16 +50,17 @@ LOOKS_AT = ("device_annotations", "runtime_annotations")
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag annotations that have a container runtime add devices, or act on the node as root."""
+    """Flag annotations and labels that have a container runtime add devices, or act on the node as root."""
     for path, _, _, _ in review.exposure.device_annotations:
         yield Finding(
             path,
             f"this annotation makes the container runtime add devices; remove it, and {review.request_way}",
         )
     for path, _, _, _ in review.exposure.runtime_annotations if review.exposed else ():
+        part = "label" if path[-2] == "labels" else "annotation"
         yield Finding(
             path,
-            "the OCI runtime reads this annotation as root, which gives control of the node and its GPUs; remove it"
+            f"the container runtime reads this {part} as root, which gives control of the node and its GPUs; remove it"
             f"{review.agents_way}",
         )
 
@@ -74,11 +81,12 @@ def fallback(_: Policy) -> Iterator[Clause]:
         places=f"variables.annotations.filter(k, [k.split('/')[0]].exists(d, {adds})).join(', ')",
         asked=ANY_POD,
     )
-    at_all = "(variables.whole ? object.metadata.?annotations.orValue({}) : variables.annotations)"
     of_runtime = named("k", device_annotations.RUNTIME_ANNOTATIONS)
-    yield Clause(
-        f"!variables.exposed || !{at_all}.exists(k, {of_runtime})",
-        "the OCI runtime reads this annotation as root, which gives control of the node and its GPUs; remove it",
-        places=f"{at_all}.filter(k, {of_runtime}).join(', ')",
-        asked=ANY_POD,
-    )
+    for part, variable in (("annotation", "annotations"), ("label", "podlabels")):
+        at_all = f"(variables.whole ? object.metadata.?{part}s.orValue({{}}) : variables.{variable})"
+        yield Clause(
+            f"!variables.exposed || !{at_all}.exists(k, {of_runtime})",
+            f"the container runtime reads this {part} as root, which gives control of the node and its GPUs; remove it",
+            places=f"{at_all}.filter(k, {of_runtime}).join(', ')",
+            asked=ANY_POD,
+        )

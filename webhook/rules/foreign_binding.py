@@ -4,8 +4,8 @@ A binding (`pods/binding`, or the older `bindings`) sets a pod's node without re
 annotations and labels into the pod, which is not judged again (kubernetes pkg/registry/core/pod/storage/storage.go).
 So only the schedulers that the policy names may bind pods to nodes of the pools, because they respect the node
 selection that Slicewarden writes. No binding may have annotations that pods are judged by: the trust annotation,
-devices for a runtime to add (CDI, NRI and CRI-O annotations), or what an OCI runtime reads as root. Only a scheduler
-may write the annotations for a chosen GPU, or for other schedulers.
+devices for a runtime to add (CDI, NRI and CRI-O annotations), or what a container runtime reads as root, in
+annotations and in labels. Only a scheduler may write the annotations for a chosen GPU, or for other schedulers.
 
 A pool may name its one `scheduler`. Then no other scheduler may bind pods to its nodes.
 
@@ -47,6 +47,11 @@ def check(review: Review[Binding]) -> Iterator[Finding]:
                 ("metadata", "annotations", key),
                 "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
             )
+    for key in RUNTIME_ANNOTATIONS.among(binding.labels):
+        yield Finding(
+            ("metadata", "labels", key),
+            "a binding's label reaches the pod unjudged; remove it here, and create the pod with it",
+        )
     requester = binding.requester
     if requester is None:
         return
@@ -106,6 +111,13 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         f"!{annotations}.exists(k, {judged})",
         "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
         places=f"{annotations}.filter(k, {judged}).join(', ')",
+        asked=(RequestKind.BINDINGS,),
+    )
+    of_runtime = named("k", RUNTIME_ANNOTATIONS)
+    yield Clause(
+        f"!{labels}.exists(k, {of_runtime})",
+        "a binding's label reaches the pod unjudged; remove it here, and create the pod with it",
+        places=f"{labels}.filter(k, {of_runtime}).join(', ')",
         asked=(RequestKind.BINDINGS,),
     )
     annotated = any_of((named("k", PLACEMENT_ANNOTATIONS), named("k", policy.forms.annotations)))

@@ -1,0 +1,53 @@
+"""Every annotation that CRI-O's source names has been looked at: a new one in a newer CRI-O fails here until it was."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.support.cri_o import RECORDED, names_in
+from webhook.catalog.device_annotations import RUNTIME_ANNOTATIONS, adds_devices
+
+NAMES: list[str] = json.loads(RECORDED.read_text("utf-8"))["names"]
+REVIEWED: dict[str, Any] = yaml.safe_load((ROOT / "tests/runtimes/cri-o.yaml").read_text("utf-8"))
+
+
+def refused(name: str) -> bool:
+    """Whether the tables have a name; after a prefix such as `run.oci.` any name."""
+    return bool(adds_devices(name)) or (f"{name}x" if name.endswith(".") else name) in RUNTIME_ANNOTATIONS
+
+
+def test_every_name_was_reviewed_once() -> None:
+    assert sorted([*REVIEWED["way"], *REVIEWED["harmless"]]) == NAMES
+
+
+@pytest.mark.parametrize("name", REVIEWED["way"])
+def test_every_way_is_in_the_tables(name: str) -> None:
+    assert refused(name)
+
+
+@pytest.mark.parametrize("name", REVIEWED["harmless"])
+def test_no_harmless_name_is_in_the_tables(name: str) -> None:
+    assert not any(map(refused, (name, f"{name}/main", f"{name}.main")))
+
+
+def test_a_new_note_of_cri_o_is_refused_before_it_is_known() -> None:
+    assert refused("io.kubernetes.cri-o.AnotherPath")
+    assert not refused("io.kubernetes.cri-o")
+
+
+def test_the_names_in_a_source_are_its_constants_and_the_items_of_its_lists() -> None:
+    source = """
+const (
+	// ShmPath is "the.path".
+	ShmPath = "io.kubernetes.cri-o.ShmPath"
+	Sandbox = "sandbox"
+)
+var All = []string{
+	"bundle",
+	ShmPath,
+}
+"""
+    assert names_in(source) == {"io.kubernetes.cri-o.ShmPath", "bundle"}
