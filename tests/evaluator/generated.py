@@ -102,9 +102,19 @@ ANNOTATIONS = (
     {"dev.gvisor.flag.debug-log": "/etc/a"},
     {"dev.gvisor.flag.qdisc": "tbf"},
     {"io.containers.trace-syscall/main": "of:/etc/a"},
+    {"io.kubernetes.cri-o.ShmPath": "/"},
+    {"io.kubernetes.cri-o.ShmSize": "8Gi"},
+    {"link-logs.crio.io": "logs"},
+    {"shm-size.crio.io": "8Gi"},
     {"io.katacontainers.config.hypervisor.path": "/mnt/a"},
     {"io.katacontainers.config.hypervisor.paths": "a"},
     {"kubernetes.io/config.mirror": "a"},
+)
+LABELS = (
+    {"io.kubernetes.cri-o.PrivilegedRuntime": "true"},
+    {"io.kubernetes.cri-o.umask": "0022"},
+    {"run.oci.hooks.stderr": "a"},
+    {"app": "a"},
 )
 
 
@@ -157,7 +167,10 @@ def _host_path(draw: st.DrawFn, pod: Object) -> None:
     path = draw(st.sampled_from(PATHS))
     pod["spec"]["volumes"] = [{"name": "host", "hostPath": {"path": path}}]
     if mounted is not None:
-        _container(draw, pod)["volumeMounts"] = [{"name": "host", "mountPath": "/host", **mounted}]
+        container = _container(draw, pod)
+        container["volumeMounts"] = [{"name": "host", "mountPath": "/host", **mounted}]
+        if draw(st.integers(0, 3)) == 0:
+            container["terminationMessagePath"] = draw(st.sampled_from(("/host", "/./host/a", "/hosts", "/a/../host")))
     if draw(st.booleans()):
         _toleration(draw, pod)
 
@@ -182,6 +195,8 @@ def _mount(draw: st.DrawFn, pod: Object) -> None:
 def _annotation(draw: st.DrawFn, pod: Object) -> None:
     before = pod["metadata"].get("annotations") or {}
     pod["metadata"]["annotations"] = {**before, **draw(st.sampled_from(ANNOTATIONS))}
+    if draw(st.integers(0, 3)) == 0:
+        pod["metadata"]["labels"] = draw(st.sampled_from(LABELS))
 
 
 def _security(draw: st.DrawFn, pod: Object) -> None:

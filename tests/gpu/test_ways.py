@@ -1,6 +1,7 @@
 """The ways as a whole: their tables, the guard, the system's own pods, and that nothing added opens one again."""
 
 import copy
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -402,6 +403,25 @@ def test_no_place_among_others_is_lost(
         limit = place == "/etc" or host_paths.within(place, host_paths.LIMIT_MOUNTS)
         asks = each in (*mounts, *devices) and host_paths.asks_for_device(place)
         assert (each in found) is (limit or asks)
+
+
+STEPS = st.lists(st.sampled_from(("a", "b", ".", "..", "")), min_size=1, max_size=4).map("/".join)
+
+
+@given(
+    place=STEPS.map("/{}".format), message=st.none() | STEPS.map("/{}".format), path=st.sampled_from(("/etc", "/data"))
+)
+def test_no_read_only_mount_of_the_node_has_the_message_of_its_container(
+    sample_policy: Policy, sample_facts: Facts, place: str, message: str | None, path: str
+) -> None:
+    """The oracle is pathlib's; a message that is not named is in /dev/termination-log."""
+    mount = {"name": "v", "mountPath": place, "readOnly": True}
+    container = {"name": "c", "volumeMounts": [mount], "terminationMessagePath": message}
+    asked = pod(containers=[container], volumes=[{"name": "v", "hostPath": {"path": path}}])
+    (review,) = pods_of(request_for(asked), asked, sample_policy, sample_facts)
+    plain = Path(os.path.normpath(message or "/dev/termination-log"))
+    inside = plain.is_relative_to(os.path.normpath(place))
+    assert [each.value for each in review.exposure.message_paths] == ([place] if inside and path == "/etc" else [])
 
 
 def test_a_mount_is_compared_by_how_it_begins() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.pods import DEFAULT_MESSAGE, MESSAGE
 from webhook.catalog import capabilities, device_annotations, device_variables, host_paths, volume_drivers
 from webhook.facts.installations import PLUGIN_VARIABLES
 from webhook.facts.parts import extended, filled, variable
@@ -99,7 +100,7 @@ def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool)
         if string(mount.get("name")) in mounted
         or host_paths.asks_for_device(host_paths.normal(string(mount.get("mountPath"))))
     ]
-    image = string(container.get("image"))
+    image, message = string(container.get("image")), string(container.get(MESSAGE))
     parts = {
         "resources": resources,
         "restartPolicy": container.get("restartPolicy") if resources else None,
@@ -111,6 +112,9 @@ def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool)
         # Of variables that come from elsewhere only the prefix is read, and only beside a GPU.
         "envFrom": [filled(each, "prefix") for each in mappings(container.get("envFrom"))] if resources else [],
         "volumeMounts": mounts,
+        MESSAGE: message
+        if message != DEFAULT_MESSAGE and any(each.get("name") in mounted for each in mounts)
+        else None,
         "image": image if plugin and "k8s-device-plugin" in image else None,
         "command": _command(container, plugin=plugin),
     }

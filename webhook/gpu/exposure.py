@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
 from webhook.api.fields import entries, flag, items, section, text, texts
-from webhook.api.pods import MESSAGE, Container, Pod
+from webhook.api.pods import DEFAULT_MESSAGE, MESSAGE, Container, Pod
 from webhook.catalog import device_annotations, device_variables, host_paths, volume_drivers
 from webhook.catalog.capabilities import CAPABILITIES, capability
 from webhook.catalog.host_paths import Access
@@ -39,6 +39,7 @@ Way = Literal[
     "limit_mounts",
     "host_paths",
     "created_paths",
+    "message_paths",
     "node_disks",
     "clones",
     "mount_options",
@@ -58,6 +59,7 @@ WHERE_EXPOSED: frozenset[Way] = frozenset(
         "privileges",
         "host_paths",
         "created_paths",
+        "message_paths",
         "node_disks",
         "clones",
         "mount_options",
@@ -79,6 +81,7 @@ class Exposure:
     limit_mounts: Sequence[Opening] = ()
     host_paths: Sequence[HostPath] = ()
     created_paths: Sequence[HostPath] = ()
+    message_paths: Sequence[Opening] = ()
     node_disks: Sequence[Opening] = ()
     clones: Sequence[Opening] = ()
     mount_options: Sequence[Opening] = ()
@@ -129,6 +132,7 @@ def _annotations(pod: Pod, exposure: Exposure) -> None:
 
 def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
     accesses: Mapping[str, Access] | None = None
+    paths: dict[str, str] = {}
     for index, volume in entries(pod.spec, "volumes", at):
         if not _JUDGED.isdisjoint(volume):
             _judged(volume, (*at, "volumes", index), exposure)
@@ -142,6 +146,8 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
             continue
         accesses = _accesses(pod) if accesses is None else accesses
         name = text(volume, "name", place[:-1])
+        if host_paths.leads_to_gpu(path):
+            paths[name] = path
         access = accesses.get(name, Access.NOTHING)
         found = HostPath((*place, "path"), path, access, name)
         if memory:
@@ -152,6 +158,29 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
             exposure.add("host_paths", found)
         elif created and not memory and not host_paths.may_be_made(path, kind):
             exposure.add("created_paths", found)
+    if paths:
+        for container in pod.containers:
+            _messages(container, paths, exposure)
+
+
+def _messages(container: Container, paths: Mapping[str, str], exposure: Exposure) -> None:
+    """Find read-only mounts with the container's message in them, of hostPaths (`paths`, by their volumes).
+
+    Kata Containers, where it shares no file system, writes the message into the source of the first mount at the
+    message's path, whatever the mount's options, as root of the node (kata-containers
+    src/runtime/virtcontainers/container.go). A writable mount needs no message.
+    """
+    message: str | None = None
+    for index, mount in entries(container.spec, "volumeMounts", container.path):
+        at = (*container.path, "volumeMounts", index)
+        name = text(mount, "name", at)
+        if name not in paths or access_of(mount) is Access.WRITE:
+            continue
+        if message is None:
+            message = host_paths.normal(text(container.spec, MESSAGE, container.path) or DEFAULT_MESSAGE)
+        place = text(mount, "mountPath", at)
+        if host_paths.within(message, (host_paths.normal(place),)):
+            exposure.add("message_paths", Opening((*at, "mountPath"), paths[name], place, container))
 
 
 _JUDGED = frozenset(

@@ -28,6 +28,9 @@ container writes the node's files, so it is refused. So is `rbd`, whose file sys
 Kubernetes 1.30 mounts it, and the type `fuse.sh` runs the disk's contents on the node. The same disk in a
 PersistentVolume passes: an administrator makes it.
 
+A read-only mount is refused if the container's `terminationMessagePath` is its path or below it: Kata Containers, where
+it shares no file system, writes the container's message into the file of the node that is mounted there.
+
 For a `gitRepo` volume the kubelet runs git as root on the node. Before Kubernetes 1.30.3 a pod's repository brings
 hooks that git runs there (CVE-2024-10220), and in every release that mounts one it may be that of another pod
 (CVE-2025-1767). So it is refused. An init container can clone into an `emptyDir`.
@@ -53,7 +56,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from webhook.api.fields import entries
 from webhook.api.fields import text as text_of
-from webhook.api.pods import Pod
+from webhook.api.pods import DEFAULT_MESSAGE, MESSAGE, Pod
 from webhook.catalog import host_paths, volume_drivers
 from webhook.catalog.host_paths import Access
 from webhook.cel.clauses import ANY_POD, Clause
@@ -67,7 +70,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("host_paths", "created_paths", "node_disks", "clones", "mount_options", "volume_drivers")
+LOOKS_AT = ("host_paths", "created_paths", "message_paths", "node_disks", "clones", "mount_options", "volume_drivers")
 
 MENDS = True
 
@@ -112,6 +115,15 @@ def check(review: PodReview) -> Iterator[Finding]:
                 "folder of root there if there is none, on which the node may act; use type File or Directory, or have "
                 "an administrator list it under gpus.hostPaths",
                 parts=(made.name,),
+            )
+    for path, name, value, _ in review.exposure.message_paths:
+        if not review.policy.forms.let_mount(name, Access.WRITE):
+            yield Finding(
+                path,
+                f"the container's terminationMessagePath is in {shown(value)}, where hostPath "
+                f"{shown(name, quotes=False)} is mounted, so a runtime may write the message into the node's file; "
+                f"name another terminationMessagePath{review.agents_way}",
+                parts=(name,),
             )
     if not volumes:
         return
@@ -236,7 +248,8 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: a volume that no container mounts passes if a read-only mount of its path could be harmless.
 
-    A read-only mount passes, too, if the kubelet would create its path.
+    A read-only mount passes, too, if the kubelet would create its path, or if it has the container's message in it and
+    one of the two paths has `..` in it.
     """
     below = "m.?recursiveReadOnly.orValue('')"
     reads = (
@@ -277,6 +290,16 @@ def fallback(policy: Policy) -> Iterator[Clause]:
                 f"variables.host_letters.transformMap(name, letters, {leads_to_gpu('letters')}, letters)",
             ),
         ),
+    )
+    message, place = steps(f"c.?{MESSAGE}.orValue({text(DEFAULT_MESSAGE)})"), steps("m.mountPath")
+    plain = f"!c.?{MESSAGE}.orValue('').contains('..') && !m.mountPath.contains('..')"
+    yield Clause(
+        "!variables.exposed || !variables.containers.exists(c, c.?volumeMounts.orValue([]).exists(m,"
+        f" m.name in variables.host_paths && m.?readOnly.orValue(false) && {plain} && [{message}].exists(message,"
+        f" [{place}].exists(place, size(place) <= size(message) && message.slice(0, size(place)) == place))))",
+        "a container's terminationMessagePath is in a mount of a hostPath, so a runtime may write the message into the "
+        "node's file; name another terminationMessagePath",
+        asked=ANY_POD,
     )
     yield _refused(
         host_paths.NODE_DISKS,
