@@ -55,8 +55,8 @@ def test_a_claim_counts_with_the_most_that_the_scheduler_may_take_of_a_pool(made
         assert found.get(pool, 0) == most
 
 
-def claim(*made: Object) -> Object:
-    spec: Any = {"devices": {"requests": [{"name": f"r{n}", **each} for n, each in enumerate(made)]}}
+def claim(*made: Object, **more: Any) -> Object:
+    spec: Any = {"devices": {"requests": [{"name": f"r{n}", **each} for n, each in enumerate(made)], **more}}
     metadata = {"name": "c", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
@@ -89,3 +89,37 @@ def test_a_claim_and_its_pod_are_refused_for_what_they_take_together(item: Objec
     refused = {result.rule for result in engine.judge(decode(wrap(item)), facts).having(Action.DENY)}
     assert refused == ({rule} if rule else set())
     assert engine.judge(decode(wrap(pod)), facts).allowed is not bool(rule)
+
+
+MIXED = policy_of("""
+apiVersion: slicewarden.dev/v1alpha1
+kind: GPUSharingPolicy
+metadata: {name: mixed}
+spec:
+  pools:
+  - {name: shared, sharing: time-slicing, trust: [trusted], deviceClasses: [gpu.example.com], assume: {memory: 80Gi}}
+  - {name: whole, sharing: none, trust: [trusted, untrusted], deviceClasses: [gpu.example.com], maxRequest: 2}
+""")
+APART = [{"distinctAttribute": "gpu.example.com/uuid"}]
+
+
+@pytest.mark.parametrize(("counts", "allowed"), [((2,), True), ((1, 1), True), ((2, 2), False), ((1, 1, 1), False)])
+def test_the_claims_of_a_pod_count_with_the_whole_cards_that_they_may_get(
+    counts: tuple[int, ...], allowed: bool
+) -> None:
+    """One class is in a shared pool and in another: a constraint makes no single slice of several whole cards."""
+    engine, claims = Engine(MIXED, walk()), []
+    for number, count in enumerate(counts):
+        item = claim({"exactly": of_class("gpu.example.com", count)}, constraints=APART)
+        item["metadata"] = {"name": f"c{number}", "namespace": "vision"}
+        claims.append(item)
+    assert all(engine.judge(decode(wrap(item)), Facts()).allowed for item in claims)
+    entries = [{"name": item["metadata"]["name"], "resourceClaimName": item["metadata"]["name"]} for item in claims]
+    container = {"name": "a", "image": "i", "resources": {"claims": [{"name": each["name"]} for each in entries]}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "vision"},
+        "spec": {"resourceClaims": entries, "containers": [container]},
+    }
+    assert engine.judge(decode(wrap(pod)), Facts.of(claims)).allowed is allowed

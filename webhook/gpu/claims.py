@@ -76,8 +76,9 @@ def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) 
 
     The scheduler takes one alternative of each request. So if several are for classes of one pool, the class of which
     most devices are requested counts for all of them. Requests of which a constraint puts each device on a different
-    card count as one in a shared pool: together they take one slice of a card. Requests with `adminAccess` are not
-    counted, because they take no device from others.
+    card count as one in a shared pool: together they take one slice of a card. If a pool that shares nothing offers
+    their class too, each counts, because the devices may be whole cards of that pool. Requests with `adminAccess` are
+    not counted, because they take no device from others.
     """
     requests = [*requests]
     pools, most = _pools_by_class(requests, policy), dict[tuple[object, tuple[str, ...]], tuple[int, str]]()
@@ -85,7 +86,7 @@ def counted(requests: Iterable[DeviceRequest | ClaimedRequest], policy: Policy) 
         name = request.device_class
         if request.admin or not pools[name]:
             continue
-        place, number = _place(request, shared=any(pool.shared for pool in pools[name]))
+        place, number = _place(request, shared=all(pool.shared for pool in pools[name]))
         key = place, tuple([pool.name for pool in pools[name]])
         if key not in most or most[key][0] < number:
             most[key] = number, name

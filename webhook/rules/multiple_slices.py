@@ -12,7 +12,8 @@ operator's own kinds it refuses only the pods, long after it has accepted the te
 
 A claim may also be for two slices, by two requests for a class that a shared pool offers, or by a count. The
 scheduler may take both from one card. With one constraint for all of them, by `distinctAttribute` on the cards' uuid,
-it takes them from several cards.
+it takes them from several cards. If a pool that shares nothing offers the class too, the claims of a pod count with
+each of their devices, whatever the constraint: the scheduler may take whole cards.
 
 A placeholder such as `$GPUS` or `{{ gpus }}` is text that nothing has filled in yet.
 
