@@ -195,7 +195,7 @@ def test_labels_and_schedulers_of_the_policy_are_in_the_conditions(sample_policy
         "!(request.userInfo.username in ['mine'] || request.userInfo.groups.exists(group, group in ['ours']))"
         in bindings
     )
-    for name in ("bindings", "statuses"):
+    for name in ("bindings", "statuses", "devices"):
         assert f"'{sample_policy.annotation}'" in expression(found[f"{name}.slicewarden.dev"])
     assert "request.namespace in ['gpu-operator']" in expression(found["configmaps.slicewarden.dev"])
 

@@ -268,12 +268,19 @@ object.?spec.?devicePlugin.?config.orValue({})
 
 
 def devices(policy: Policy) -> str:
-    """Return the expression that matches GPU claims, classes of pools or resources, and settings of NVIDIA's driver."""
+    """Return the expression that matches GPU claims, classes of pools or resources, and settings of NVIDIA's driver.
+
+    It matches each claim that asks for trust, too, because the annotation is judged whatever the claim is for.
+    """
     offered = [name for pool in policy.pools for name in pool.device_classes]
     classes = " || ".join(matching("name", (*policy.forms.device_classes, *offered)))
     of_pools = " || ".join(matching("name", offered))
     own = _CLASS_OF_POOLS.replace("OF_POOLS", of_pools) if offered else ""
-    return _DEVICES.replace("CLASSES", classes or "false").replace("OWN", own)
+    trusted = "\n|| ".join(
+        f"{text(policy.annotation)} in {filled(f'object.{place}.?annotations', '{}')}"
+        for place in ("?metadata", "?spec.?metadata")
+    )
+    return f"{trusted}\n|| {_DEVICES.replace('CLASSES', classes or 'false').replace('OWN', own)}"
 
 
 _CLASS_OF_POOLS = """\
