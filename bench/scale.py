@@ -4,6 +4,7 @@ An API server of our own lists and watches nodes and pods, made from those that 
 worker in a process of its own follows it as `serve --live` does. `bench/fleet.py` simulates the calls.
 """
 
+import itertools
 import json
 import math
 import queue
@@ -359,6 +360,7 @@ class Listed:
         self.text = json.dumps(item).replace(f'"{name}"', '"NAME"')
         self.count, self.within = count, within
         self.events: queue.Queue[bytes] = queue.Queue()
+        self.versions = itertools.count(1_000_000_000)
 
     def one(self, number: int, labels: dict[str, str] | None = None) -> str:
         """Return the JSON of one object."""
@@ -378,8 +380,9 @@ class Listed:
 
     def change(self, number: int, labels: dict[str, str] | None = None) -> None:
         """Send the change of an object through the watch. Without labels it is a heartbeat."""
-        text = f'{{"type":"MODIFIED","object":{self.one(number, labels)}}}\n'
-        self.events.put(text.encode())
+        item = json.loads(self.one(number, labels))
+        item["metadata"]["resourceVersion"] = str(next(self.versions))  # a worker reads each version once
+        self.events.put(json.dumps({"type": "MODIFIED", "object": item}).encode() + b"\n")
 
 
 def serve(size: int) -> None:

