@@ -34,6 +34,9 @@ def fits(value: Any, schema: Any) -> bool:
 def _fits(value: Any, schema: Any, root: Any) -> bool:
     if isinstance(schema, bool):
         return schema
+    most = schema.get("maxItems" if isinstance(value, list) else "maxProperties")
+    if isinstance(value, (list, dict)) and most is not None and len(value) > most:
+        return False  # before any of its entries is read
     return all(_holds(keyword, wanted, value, schema, root) for keyword, wanted in schema.items())
 
 
