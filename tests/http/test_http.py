@@ -268,6 +268,7 @@ def test_an_endless_request_is_not_read_to_its_end(plain: Open, begun: bytes) ->
         (b"GET /" + b"x" * 8000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"/" + b"x" * 8000 + b" 0"),
         (GET[:-2] + b"X: y\r\n" * 63 + b"\r\n", b"/x 0"),
         (POST + b"content-LENGTH: 2\r\n\r\n{}", b"/x 2"),
+        (POST + b"Content-Length: " + b"0" * 5_000 + b"2\r\n\r\n{}", b"/x 2"),
         (POST + b"Content_Length: 9\r\nContent-Length: 2\r\n\r\n{}", b"/x 2"),
     ],
 )

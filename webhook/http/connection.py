@@ -16,11 +16,10 @@ from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import HttpVersion11, StreamReader, web
-from aiohttp.hdrs import CONTENT_LENGTH
 from aiohttp.http import RawRequestMessage
 
 from webhook.http.limits import ServerLimits
-from webhook.http.messages import HttpRequest, Reply
+from webhook.http.messages import HttpRequest, Reply, length_in
 from webhook.http.queue import Exchange, RequestQueue
 
 BUFFERED = 64 * 1024
@@ -129,7 +128,7 @@ def _body_length(message: object) -> int:
 
     0 for an error, and for a body in chunks, because such a request is refused.
     """
-    return int(message.headers.get(CONTENT_LENGTH) or 0) if isinstance(message, RawRequestMessage) else 0
+    return length_in(message.headers) if isinstance(message, RawRequestMessage) else 0
 
 
 class Answer(web.StreamResponse):
