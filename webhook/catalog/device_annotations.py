@@ -22,6 +22,11 @@ DEVICE_ANNOTATIONS = (
     "devices.noderesource.dev",
     "cdi-devices.noderesource.dev",
     "mounts.noderesource.dev",
+    # containerd/nri plugins/network-device-injector: move an interface of the node into the pod
+    "network-devices.nri.io",
+    "network-devices.noderesource.dev",
+    "netdevice.noderesource.dev",
+    "netdevices.nri.containerd.io",
     # cri-o pkg/annotations
     "devices.crio.io",
     "io.kubernetes.cri-o.Devices",
@@ -101,6 +106,19 @@ _FOR_USERS_OF_CRI_O = (
 Each may be followed by a container's name (cri-o docs/crio.conf.5.md, pkg/annotations/v2).
 """
 
+_FOR_USERS_OF_GVISOR = (
+    "empty-dir.*",
+    "flag.qdisc*",  # the bandwidth of a pod
+    "internal.cpufeatures",
+    "internal.nvproxy",
+    "internal.seccomp.*",
+    "internal.tpuproxy",
+    "spec.mount.*",
+    "spec.rootfs.overlay",
+    "spec.rootfs.type",
+)
+"""The names after `dev.gvisor.` that name no file of the node, by runsc's source. GKE's own admission adds some."""
+
 RUNTIME_ANNOTATIONS = Names(
     (
         *(f"io.katacontainers.{name}" for name in _OF_KATA),
@@ -110,12 +128,12 @@ RUNTIME_ANNOTATIONS = Names(
         # runc libcontainer/specconv, crun src/libcrun/cgroup-systemd.c: properties of the container's unit of systemd,
         # such as its slice and its processes (CVE-2024-3154)
         "org.systemd.property.*",
-        # runsc/specutils/specutils.go: with `--allow-flag-override` a flag may be a file of the node (`debug-log`). The
-        # others are files of the node, and a cgroup in place of the pod's (runsc/container/container.go)
-        "dev.gvisor.flag.*",
-        "dev.gvisor.spec.cgroup-parent",
-        "dev.gvisor.spec.rootfs.source",
-        "dev.gvisor.tar.rootfs.upper*",
+        # runsc/specutils/specutils.go: with `--allow-flag-override` a flag may be a file of the node (`debug-log`).
+        # Others are files of the node, a cgroup in place of the pod's (runsc/container/container.go), and folders of
+        # the node in which runsc writes the container's memory or files (runsc/sandbox/sandbox.go, createSaveFiles)
+        "dev.gvisor.*",
+        # containerd internal/cri/config: chooses the runtime named `untrusted`, whatever the pod's runtime class
+        "io.kubernetes.cri.untrusted-workload",
         # oci-seccomp-bpf-hook: `of:FILE` is a file of the node, which the hook writes; CRI-O adds a container's name
         "io.containers.trace-syscall",
         "io.containers.trace-syscall/*",
@@ -134,7 +152,7 @@ RUNTIME_ANNOTATIONS = Names(
     ),
     other_than=(
         "run.oci.handler",  # the choice between crun's own ways to run WebAssembly and virtual machines
-        "dev.gvisor.flag.qdisc*",  # the bandwidth of a pod
+        *(f"dev.gvisor.{name}" for name in _FOR_USERS_OF_GVISOR),
         *(f"io.kubernetes.cri-o.{name}*" for name in _FOR_USERS_OF_CRI_O),
         "io.kubernetes.cri-o.Devices*",  # among DEVICE_ANNOTATIONS
     ),
@@ -146,8 +164,7 @@ these names count too.
 
 CRI-O passes them on where `allowed_annotations` has their prefix, and has no smaller choice than `run.oci.` as a whole
 (cri-o pkg/annotations/v2). It passes on all of Kata's. containerd passes on what matches `pod_annotations`, and
-kata-deploy writes `io.katacontainers.*` there. gVisor's guide for containerd writes `dev.gvisor.*` there. GKE's own
-admission adds `dev.gvisor.spec.mount.*` and `dev.gvisor.internal.*`, which name no files.
+kata-deploy writes `io.katacontainers.*` there. gVisor's guide for containerd writes `dev.gvisor.*` there.
 """
 
 

@@ -15,7 +15,8 @@ Whoever writes these becomes root on the node:
 - crun appends the output of hooks to the file of the node that `run.oci.hooks.stderr` names.
 - `org.systemd.property.` sets properties of the container's unit, such as its slice.
 - gVisor takes its flags from `dev.gvisor.flag.` if it has `--allow-flag-override`, and the root of a container, or
-  the cgroup of a pod, from `dev.gvisor.spec.` and `dev.gvisor.tar.`.
+  the cgroup of a pod, from `dev.gvisor.spec.` and `dev.gvisor.tar.`. It writes a container's memory or files into any
+  folder of the node that `dev.gvisor.internal.checkpoint.path` or `….fscheckpoint.path` names.
 - The hook that traces system calls writes the file of the node that `io.containers.trace-syscall` names.
 - CRI-O keeps its notes about a pod under `io.kubernetes.cri-o.`, and the pod's own annotations replace them. After a
   restart it mounts the folders of the node that `ShmPath` and `ResolvPath` name (cri-o server/sandbox_run_linux.go).
@@ -24,8 +25,8 @@ Whoever writes these becomes root on the node:
 
 They are refused in pods that request a GPU, and in pods that nothing keeps off GPU nodes (the policy's guard). CRI-O
 reads labels as it reads annotations, so labels with these names are refused too. `run.oci.handler` passes, and so do
-the size of Kata's virtual machine, gVisor's `dev.gvisor.spec.mount.`, and what CRI-O's guide lets users write, such as
-`io.kubernetes.cri-o.userns-mode`.
+the size of Kata's virtual machine, gVisor's `dev.gvisor.spec.mount.` and `dev.gvisor.internal.nvproxy`, and what
+CRI-O's guide lets users write, such as `io.kubernetes.cri-o.userns-mode`.
 
 Way out: remove the annotation, and request GPUs in `resources.limits`. CRI-O's annotation may name devices that lead
 to no GPU, such as /dev/fuse.
