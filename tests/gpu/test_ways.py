@@ -424,6 +424,27 @@ def test_no_read_only_mount_of_the_node_has_the_message_of_its_container(
     assert [each.value for each in review.exposure.message_paths] == ([place] if inside and path == "/etc" else [])
 
 
+def test_a_long_message_path_is_not_copied_for_each_mount(sample_policy: Policy, sample_facts: Facts) -> None:
+    """A path of 1.5 MB and 30,000 mounts took 1.1 s: each comparison made a text as long as the path."""
+
+    class Counted(str):
+        copies = 0
+
+        def __format__(self, specification: str) -> str:
+            Counted.copies += 1
+            return super().__format__(specification)
+
+    mounts = [{"name": "v", "mountPath": f"/b{number}", "readOnly": True} for number in range(500)]
+    container = {"name": "c", "volumeMounts": mounts, "terminationMessagePath": "/a"}
+    asked = pod(containers=[container], volumes=[{"name": "v", "hostPath": {"path": "/etc"}}])
+    with pytest.MonkeyPatch.context() as patch:
+        normal = host_paths.normal
+        patch.setattr(host_paths, "normal", lambda path: Counted(normal(path)) if path == "/a" else normal(path))
+        (review,) = pods_of(request_for(asked), asked, sample_policy, sample_facts)
+        assert review.exposure.message_paths == ()
+    assert 0 < Counted.copies < 10
+
+
 def test_a_mount_is_compared_by_how_it_begins() -> None:
     for folder in host_paths.MOUNT_PATHS:
         assert all(

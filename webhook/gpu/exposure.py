@@ -177,9 +177,9 @@ def _messages(container: Container, paths: Mapping[str, str], exposure: Exposure
         if name not in paths or access_of(mount) is Access.WRITE:
             continue
         if message is None:
-            message = host_paths.normal(text(container.spec, MESSAGE, container.path) or DEFAULT_MESSAGE)
+            message = f"{host_paths.normal(text(container.spec, MESSAGE, container.path) or DEFAULT_MESSAGE)}/"
         place = text(mount, "mountPath", at)
-        if host_paths.within(message, (host_paths.normal(place),)):
+        if message.startswith(f"{host_paths.normal(place)}/"):  # no copy of the message for each mount
             exposure.add("message_paths", Opening((*at, "mountPath"), paths[name], place, container))
 
 
