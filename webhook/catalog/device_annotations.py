@@ -132,8 +132,11 @@ RUNTIME_ANNOTATIONS = Names(
         # Others are files of the node, a cgroup in place of the pod's (runsc/container/container.go), and folders of
         # the node in which runsc writes the container's memory or files (runsc/sandbox/sandbox.go, createSaveFiles)
         "dev.gvisor.*",
-        # containerd internal/cri/config: chooses the runtime named `untrusted`, whatever the pod's runtime class
-        "io.kubernetes.cri.untrusted-workload",
+        # containerd's own notes about a pod. Runtimes read them under CRI-O too, where a pod may write them: Kata gives
+        # it the GPUs of the pod that `sandbox-name` and `sandbox-namespace` name (kata-containers
+        # src/runtime/pkg/containerd-shim-v2/device_cold_plug.go). `untrusted-workload` chooses the runtime `untrusted`,
+        # whatever the pod's runtime class (containerd internal/cri/config)
+        "io.kubernetes.cri.*",
         # oci-seccomp-bpf-hook: `of:FILE` is a file of the node, which the hook writes; CRI-O adds a container's name
         "io.containers.trace-syscall",
         "io.containers.trace-syscall/*",
@@ -153,6 +156,7 @@ RUNTIME_ANNOTATIONS = Names(
     other_than=(
         "run.oci.handler",  # the choice between crun's own ways to run WebAssembly and virtual machines
         *(f"dev.gvisor.{name}" for name in _FOR_USERS_OF_GVISOR),
+        "io.kubernetes.cri.rdt-class*",  # the class of cache and memory bandwidth
         *(f"io.kubernetes.cri-o.{name}*" for name in _FOR_USERS_OF_CRI_O),
         "io.kubernetes.cri-o.Devices*",  # among DEVICE_ANNOTATIONS
     ),

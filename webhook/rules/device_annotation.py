@@ -17,6 +17,8 @@ Whoever writes these becomes root on the node:
 - gVisor takes its flags from `dev.gvisor.flag.` if it has `--allow-flag-override`, and the root of a container, or
   the cgroup of a pod, from `dev.gvisor.spec.` and `dev.gvisor.tar.`. It writes a container's memory or files into any
   folder of the node that `dev.gvisor.internal.checkpoint.path` or `….fscheckpoint.path` names.
+- Kata Containers gives a pod the GPUs of the pod that `io.kubernetes.cri.sandbox-name` and `….sandbox-namespace` name.
+  These are containerd's own notes. CRI-O passes on those of a pod.
 - The hook that traces system calls writes the file of the node that `io.containers.trace-syscall` names.
 - CRI-O keeps its notes about a pod under `io.kubernetes.cri-o.`, and the pod's own annotations replace them. After a
   restart it mounts the folders of the node that `ShmPath` and `ResolvPath` name (cri-o server/sandbox_run_linux.go).
