@@ -119,6 +119,36 @@ def compared(evaluator: Evaluator, policy: Policy, facts: Facts, pods: st.Search
     return into
 
 
+def test_an_override_for_a_pool_eases_nothing_of_what_belongs_to_no_pool(evaluator: Evaluator) -> None:
+    """With one line for one pool, no policy was made but for new pods, and new pods without a GPU passed."""
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    override = Override(None, frozenset({"exclusive"}), {"*": Action.WARN})
+    plain, eased = (Comparison(evaluator, each, facts) for each in (policy, replace(policy, overrides=(override,))))
+    before, after = Compared(), Compared()
+    guard = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+
+    def pod(spec: dict[str, Any], container: dict[str, Any], **annotations: str) -> Any:
+        metadata = {"name": "x", "namespace": "visitors", "annotations": annotations}
+        spec = {"containers": [{"name": "c", "image": "x", **container}], **spec}
+        return request_for({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    asked = {
+        "privileged": pod(guard, {"securityContext": {"privileged": True}}),
+        "the node": pod({**guard, "volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, {}),
+        "a variable": pod({}, {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
+        "a toleration": pod({"tolerations": [{"operator": "Exists"}]}, {}),
+        "an annotation": pod({}, {}, **{"cdi.k8s.io/x": "nvidia.com/gpu=all"}),
+        "trust": pod({}, {}, **{"slicewarden.dev/trust": "trusted"}),
+    }
+    for rule in ("relabelled-node", "self-granted-trust"):
+        asked |= {f"{rule}/{file.stem}": request_for(fixture(file)[0].value) for file in files_of(rule)}
+    for name, request in asked.items():
+        plain.add(name, request, before)
+        eased.add(name, request, after)
+    assert sum(before.denied.values()) >= 12
+    assert (after.denied, after.missed, after.wrong) == (before.denied, before.missed, [])
+
+
 def test_a_pool_that_allows_host_ipc_allows_it_to_its_own_pods_only(evaluator: Evaluator) -> None:
     policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
     pools = tuple(replace(pool, host_ipc=pool.name == "shared") for pool in policy.pools)

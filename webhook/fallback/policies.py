@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from webhook.cel.clauses import Clause, RequestKind
+from webhook.cel.clauses import ANY_POD, Clause, RequestKind
 from webhook.cel.policies import covers, include
 from webhook.cel.write import all_of, any_of, array, negated, text
 from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, Webhook, webhooks
@@ -266,8 +266,9 @@ def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables
     """Write the condition under which the policy does not deny a rule's findings, as Review.action decides it.
 
     CEL has no clock, so an exemption with an end holds until the fallback is made again. It is not certain whether an
-    override for certain pools applies to a pod. So an override that eases a rule applies to every pod that may be in
-    these pools, and one that denies is ignored. `pools` is an expression for the pools that may be the pod's.
+    override for certain pools applies to a pod that asks for a GPU. So an override that eases a rule applies to every
+    such pod that may be in these pools, and one that denies is ignored. It applies to no other pod and to no other
+    object. `pools` is an expression for the pools that may be the pod's.
     """
     if policy.action(rule) is not Action.DENY:
         return "true"
@@ -285,9 +286,14 @@ def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables
 
 def _overrides(override: Override, asked: RequestKind, pools: str) -> str:
     scope = covers(override.scope) if override.scope is not None else "true"
-    if not override.pools or asked is not RequestKind.PODS:
+    if not override.pools:
         return scope
-    return all_of((scope, f"{pools}.exists(p, p in {array(sorted(override.pools))})"))
+    if asked not in ANY_POD:
+        return "false"  # only a pod belongs to a pool
+    asks = any_of(("size(variables.asked) > 0", "size(object.spec.?resourceClaims.orValue([])) > 0"))
+    if asked is not RequestKind.PODS:
+        return all_of((scope, asks))
+    return all_of((scope, asks, f"{pools}.exists(p, p in {array(sorted(override.pools))})"))
 
 
 def _exempts(exemption: Exemption, rule: str, asked: RequestKind) -> str:
