@@ -48,7 +48,7 @@ from webhook.serving.worker import SWITCH
 SIZES = (1_500, 15_000)
 """Nodes. Kubernetes supports 5,000 nodes and 150,000 pods (kubernetes.io, Considerations for large clusters)."""
 
-HOSTILE = 400
+HOSTILE = 700
 """MiB of a replica's limit that tenants' objects and peers may take (tests/faults/test_peers.py prints the most)."""
 
 PODS = 10

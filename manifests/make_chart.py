@@ -173,7 +173,9 @@ TEMPLATES = {
             **_pods(" " * 6),
             "replicas: 3": "replicas: {{ .Values.replicas }}",
             "resources:\n            requests: {cpu: 250m, memory: 192Mi}\n            limits: {memory: 1024Mi}"
-            "  # enough for 15,000 nodes (docs/evidence/scale.md)\n": ("resources: {{ toJson .Values.resources }}\n"),
+            "  # large clusters need more: 1408Mi for 15,000 nodes (docs/evidence/scale.md)\n": (
+                "resources: {{ toJson .Values.resources }}\n"
+            ),
             "secretName: slicewarden-serving": (
                 'secretName: {{ eq .Values.certificates "self" | ternary "slicewarden-serving" "slicewarden-tls" }}'
             ),

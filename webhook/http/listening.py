@@ -18,10 +18,11 @@ TICK = 0.25
 LEFT, LOOK_AGAIN = 0.01, 0.001
 """Seconds that a worker leaves connections to workers that have fewer, and seconds between checks meanwhile."""
 
-RECEIVED = 32 * 1024
+RECEIVED = 64 * 1024
 """Bytes that the kernel receives of a connection ahead of its worker, half of what it counts (man 7 socket).
 
-More at once makes TLS keep more for as long as the connection lasts: 0.7 MiB with the default of Linux.
+More at once makes TLS keep more for as long as the connection lasts: 0.7 MiB with the default of Linux. Less makes it
+keep more of bodies that come in several pieces.
 """
 
 AT_ONCE = 16
