@@ -141,6 +141,9 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         place = (*at, "volumes", index, "hostPath")
         source = section(volume, "hostPath", place[:-1])
         path = text(source, "path", place)
+        if len(path) > host_paths.LONGEST:  # it would be read again for each template that shares the volumes
+            longest = f"must have at most {host_paths.LONGEST} characters, because no node has a longer path"
+            raise Malformed((*place, "path"), longest)
         memory = host_paths.shares_memory(path)
         if not memory and not host_paths.leads_to_gpu(path):
             continue
