@@ -685,9 +685,10 @@ def test_a_text_within_a_file_begins_in_its_line(text: str) -> None:
         'a: "\n\ufeffb"',
         f"a: &a {['x'] * 1_000}\nb: {['y'] * 4_000}\nc: [{', '.join(['*a'] * 230)}]",
         '{"a": ' + "[" * 1_200 + "]" * 1_200 + "}",
+        '{"a": 1e999}kind: Pod\nb: c\n# %{',
         "a: " + "[" * 120 + "]" * 120,
     ],
-    ids=["colon", "mark", "aliases", "levels of JSON", "levels"],
+    ids=["colon", "mark", "aliases", "levels of JSON", "number", "levels"],
 )
 def test_what_only_this_reader_refuses_is_no_template(text: str, tmp_path: File) -> None:
     """kubectl creates the object of such a file, so it is an error, whatever a comment says."""

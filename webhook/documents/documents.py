@@ -330,8 +330,10 @@ def _json_documents(text: str, file: str, first_line: int = 1) -> Iterator[tuple
             raise Unreadable(before + error.lineno, f"not JSON: {error.msg}") from error
         except RecursionError as error:
             raise UnsupportedText(first_line, f"nested more than {MAX_DEPTH} deep{READ}") from error
-        except ValueError as error:
+        except _Constant as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
+        except ValueError as error:  # a number that Go keeps as text
+            raise UnsupportedText(first_line, f"not JSON: {error}{READ}") from error
         if _HALF.search(text, position, end) and not _is_text(value):
             # Go replaces it with another character.
             raise Unreadable(first_line, f"not JSON: half of a surrogate pair{READ}")
@@ -441,5 +443,9 @@ def _finite(text: str) -> float:
     return value
 
 
+class _Constant(ValueError):
+    """A word that only JavaScript has, such as NaN."""
+
+
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise _Constant(f"{name} is not JSON")
