@@ -63,7 +63,7 @@ class Review(Generic[S_co]):
         A NodeFeature acts on nodes, and so on tenants of other namespaces. An override for its namespace must name the
         rule.
         """
-        policy, far = self.policy, isinstance(self.subject, NodeFeature)
+        policy, only_named = self.policy, isinstance(self.subject, NodeFeature)
         for exemption in self.exemptions:
             if exemption.holds(rule, self.facts.today):
                 return Action.AUDIT, exemption.name
@@ -71,7 +71,7 @@ class Review(Generic[S_co]):
             action, scope = policy.overriding(override, rule), override.scope
             if action is None or not (scope is None or scope.covers(*self.origin)):
                 continue
-            if far and scope is not None and rule not in override.actions:
+            if only_named and scope is not None and rule not in override.actions:
                 continue
             if not override.pools or self.pool_name in override.pools:
                 return action, ""

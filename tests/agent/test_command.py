@@ -284,9 +284,8 @@ def test_the_largest_pods_leave_room_for_a_report_and_slow_readers(part: str, ca
             status = Path(f"/proc/{process.pid}/status").read_text("ascii")
     peak = int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))) / 1024
     print(f"{peak:.0f} MiB at most with {part}, and {OTHERS} for others")
-    (container,) = yaml.safe_load((ROOT / "manifests/components/agent/daemonset.yaml").read_text("utf-8"))["spec"][
-        "template"
-    ]["spec"]["containers"]
+    daemon_set = yaml.safe_load((ROOT / "manifests/components/agent/daemonset.yaml").read_text("utf-8"))
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     assert peak + OTHERS < int(container["resources"]["limits"]["memory"].removesuffix("Mi"))
 
 

@@ -1,4 +1,4 @@
-"""Every annotation that CRI-O's source names has been looked at: a new one in a newer CRI-O fails here until it was."""
+"""Every annotation that CRI-O's and gVisor's sources name has been reviewed: a new one of CRI-O's fails here first."""
 
 import json
 from typing import Any
@@ -67,7 +67,7 @@ GVISOR = {
         *("spec.mount.data.type", "spec.rootfs.overlay", "spec.rootfs.type"),
     ],
 }
-"""The names after `dev.gvisor.` in runsc's source at 3c5eee17d. A container's name in place of another remaps it."""
+"""The names after `dev.gvisor.` in runsc's source at 3c5eee17d, with examples for those that are prefixes."""
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in GVISOR.items() for name in names])

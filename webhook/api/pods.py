@@ -27,11 +27,10 @@ CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
 MESSAGE = "terminationMessagePath"
+"""The field of a container that names the file of its last message."""
 
 DEFAULT_MESSAGE = "/dev/termination-log"
 """The path of a container's termination message if the container names none (kubernetes pkg/apis/core/v1 defaults)."""
-
-"""The field of a container that names the file of its last message."""
 
 _TEXTS = frozenset((str,))
 

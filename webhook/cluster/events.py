@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from webhook.api import admission
+from webhook.api.fields import MAX_NAME
 from webhook.cluster import client
 from webhook.model import Object, Request, Verdict
 from webhook.telemetry.log import Log
@@ -86,7 +87,7 @@ def _controller(item: Object, namespace: str) -> Owner | None:
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, dict) and reference.get("controller") is True:
             words: list[Any] = [reference.get(key) for key in ("apiVersion", "kind", "name", "uid")]
-            if all(isinstance(word, str) and 0 < len(word) <= 253 for word in (namespace, *words)):
+            if all(isinstance(word, str) and 0 < len(word) <= MAX_NAME for word in (namespace, *words)):
                 version, kind, name, uid = words
                 return Owner(version, kind, namespace, name, uid)
     return None

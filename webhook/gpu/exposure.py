@@ -144,12 +144,12 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         if len(path) > host_paths.LONGEST:  # it would be read again for each template that shares the volumes
             longest = f"must have at most {host_paths.LONGEST} characters, because no node has a longer path"
             raise Malformed((*place, "path"), longest)
-        memory = host_paths.shares_memory(path)
-        if not memory and not host_paths.leads_to_gpu(path):
+        memory, leads = host_paths.shares_memory(path), host_paths.leads_to_gpu(path)
+        if not memory and not leads:
             continue
         accesses = _accesses(pod) if accesses is None else accesses
         name = text(volume, "name", place[:-1])
-        if host_paths.leads_to_gpu(path):
+        if leads:
             paths[name] = path
         access = accesses.get(name, Access.NOTHING)
         found = HostPath((*place, "path"), path, access, name)

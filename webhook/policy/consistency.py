@@ -129,7 +129,8 @@ class _Label:
 def _overlapping(selectors: Sequence[Selector]) -> Iterator[tuple[int, int]]:
     """Yield the places of each two selectors that one node could match: the earlier one, then the later one.
 
-    The selectors name labels without `Gt` and `Lt`. The cost grows with their size, and not with the number of pairs.
+    The selectors name labels without `Gt` and `Lt`. The cost grows with their size, and each pair costs one operation
+    on bits.
     """
     labels: defaultdict[str, _Label] = defaultdict(_Label)
     known = 0

@@ -57,7 +57,7 @@ def load_with_document(
     document = policies[0]
     wanted = schema(rules, frameworks=frameworks)
     fits = fast_schema.fits(document.value, wanted)
-    if not fits and explained is not None and not has_at_most(explained, document.value):
+    if not fits and explained is not None and not _has_at_most(explained, document.value):
         message = f"does not match the schema of a {KIND[1]}; `slicewarden policy lint FILE` says where"
         raise Unusable((Problem(document.file, document.line(), message),))
     wrong = [] if fits else problems(document, schema_errors(document.value, wanted))
@@ -75,7 +75,7 @@ def of_object(value: Object, rules: Iterable[str], *, frameworks: Iterable[str] 
     return load_with_document([of_no_file(value)], rules, "", frameworks=frameworks, explained=EXPLAINED)[0]
 
 
-def has_at_most(number: int, value: object) -> bool:
+def _has_at_most(number: int, value: object) -> bool:
     """Return whether a value has at most so many values within it."""
     left = [value]
     for _ in range(number + 1):

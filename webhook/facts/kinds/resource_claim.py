@@ -40,20 +40,19 @@ RESOURCES = (
     Resource(GROUP, "v1", "resourceclaims", CLAIM, namespaced=True),
     Resource(GROUP, "v1", "resourceclaimtemplates", TEMPLATE, namespaced=True),
 )
-FIELDS = tuple(
-    f"{devices}.{field}"
-    for devices in ("spec.devices", "spec.spec.devices")
-    for field in (
-        *("constraints[].distinctAttribute", "constraints[].requests"),
-        *(
-            f"{request}.{field}"
-            for request in ("requests[]", "requests[].exactly", "requests[].firstAvailable[]")
-            for field in (
-                *("name", "deviceClassName", "allocationMode", "adminAccess", "count"),
-                *("capacity.requests", "derivedAttributes[].name"),
-            )
-        ),
-    )
+_OF_A_REQUEST = (
+    *("name", "deviceClassName", "allocationMode", "adminAccess", "count", "capacity.requests"),
+    "derivedAttributes[].name",
+)
+_OF_DEVICES = (
+    *(f"requests[].{field}" for field in _OF_A_REQUEST),
+    *(f"requests[].exactly.{field}" for field in _OF_A_REQUEST),
+    *(f"requests[].firstAvailable[].{field}" for field in _OF_A_REQUEST),
+    *("constraints[].distinctAttribute", "constraints[].requests"),
+)
+FIELDS = (
+    *(f"spec.devices.{field}" for field in _OF_DEVICES),
+    *(f"spec.spec.devices.{field}" for field in _OF_DEVICES),  # of a template
 )
 TABLE = Table[tuple[str, str, str], tuple[ClaimedRequest, ...]]("claimed")
 REACH = Reach.EVERYWHERE
