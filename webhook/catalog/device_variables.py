@@ -84,6 +84,7 @@ LIMIT_VARIABLES = Names(
         "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING",
         # HAMi-core, vgpu-manager, gpu-manager, cGPU
         "CUDA_DISABLE_CONTROL",
+        "CUDA_REDIRECT",  # the library that HAMi-core loads in its own place (src/libvgpu.c)
         "DISABLE_VGPU_CONTROL",
         "CUDA_DEVICE_MEMORY_LIMIT*",
         "CUDA_DEVICE_MEMORY_SHARED_CACHE",
