@@ -30,6 +30,7 @@ BY_RBAC = replace(SAMPLE, grants=(replace(SAMPLE.grants[0], rbac=True), *SAMPLE.
 def said(facts: Facts) -> dict[str, Any]:
     """What facts say, as values that compare."""
     found = {each.name: getattr(facts, each.name) for each in fields(facts)}
+    found["only_nodes"] = None  # how a snapshot was made
     found["installations"] = [vars_of(each) for each in facts.installations]
     found["rights"] = [*map(rights.kept, facts.rights.objects)] if isinstance(facts.rights, GrantedRight) else None
     return found

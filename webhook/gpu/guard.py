@@ -38,13 +38,13 @@ def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = 
     The possible effects of a taint are those that pools tolerate, and those on known nodes. If a pool names no effect,
     every effect is possible.
     """
-    effect, taints = toleration.get("effect"), _taints(policy, facts)
+    effect, taints = toleration.get("effect"), _taints(policy, facts.of_nodes)
     effects = taints.get(key, frozenset()) if key is not None else frozenset().union(*taints.values())
     named = isinstance(effect, str) and effect  # the API server refuses an effect that is no string
     return not named or not effects or not effects.isdisjoint(("", effect))
 
 
-@lru_cache(maxsize=2)  # once per snapshot, which may have ten thousand nodes
+@lru_cache(maxsize=2)  # once per change of the nodes, of which there may be ten thousand
 def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
     """Return the effects of the taints that pools tolerate, by key. An empty effect stands for any."""
     found: dict[str, frozenset[str]] = {}

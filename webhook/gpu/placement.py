@@ -337,7 +337,7 @@ def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, 
     for pool in policy.pools:
         if pool is excluded or _closed(pool, pod, claimed, facts) or not _chosen(pod, pool) or _excludes(pod, pool):
             continue
-        on_nodes = _names_on_nodes(policy, facts).get(pool.name)
+        on_nodes = _names_on_nodes(policy, facts.of_nodes).get(pool.name)
         found |= dict.fromkeys(on_nodes or pool.resources.patterns)
     return tuple(found)
 
@@ -347,7 +347,7 @@ def _chosen(pod: Pod, pool: Pool) -> bool:
     return not pod.chosen_keys.isdisjoint(pool.nodes.values)
 
 
-@lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
+@lru_cache(maxsize=2)  # by the nodes, of which there are ten thousand
 def _names_on_nodes(policy: Policy, facts: Facts) -> Mapping[str, tuple[str, ...]]:
     """The resources of each pool's known nodes that the pool offers, by the pool's name."""
     found = {pool: {name for node in known_nodes(pool, facts) for name in node.resources} for pool in policy.pools}
@@ -366,7 +366,7 @@ def _makers(policy: Policy) -> frozenset[str]:
     return frozenset(map(vendor, patterns))
 
 
-@lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
+@lru_cache(maxsize=2)  # by the nodes, of which there are ten thousand
 def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return the exact names of the GPU resources that pools offer, and the names of the nodes' other resources."""
     had = {name for node in facts.nodes for name in node.resources}

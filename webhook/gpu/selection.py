@@ -127,7 +127,6 @@ class _Known(NamedTuple):
 
     labelled: Callable[[str], Mapping[str, Sequence[Node]]]
     nodes: Callable[[Pool], Nodes]
-    taken: Callable[[Pool], int]
     taints: Callable[[Pool], frozenset[str]]
     fitting: Callable[[Pool, Selection, frozenset[tuple[str, Amount]], frozenset[str]], bool]
 
@@ -137,7 +136,6 @@ def _known(facts: Facts) -> _Known:
     return _Known(
         lru_cache(maxsize=256)(partial(_labelled, facts)),
         lru_cache(maxsize=1024)(partial(_matching, facts)),
-        lru_cache(maxsize=64)(partial(_taken, facts)),
         lru_cache(maxsize=1024)(partial(_more_taints, facts)),
         lru_cache(maxsize=256)(partial(_any_fits, facts)),
     )
@@ -156,6 +154,11 @@ def _matching(facts: Facts, pool: Pool) -> Nodes:
     by_label = (_known(facts).labelled(key).get(value, ()) for key, value in pool.nodes.labels.items())
     nodes = min(by_label, key=len, default=facts.nodes)
     return tuple(node for node in nodes if pool.nodes.matches(node.labels))
+
+
+@lru_cache(maxsize=2)
+def _used(facts: Facts) -> Callable[[Pool], int]:
+    return lru_cache(maxsize=64)(partial(_taken, facts))
 
 
 @lru_cache(maxsize=2)
@@ -207,12 +210,12 @@ def _any_fits(
 
 def known_nodes(pool: Pool, facts: Facts) -> Nodes:
     """Return the nodes among the facts that a pool selects."""
-    return _known(facts).nodes(pool)
+    return _known(facts.of_nodes).nodes(pool)
 
 
 def taken(pool: Pool, facts: Facts) -> str:
     """Return a sentence if running pods use all GPUs or slices on a pool's known nodes; empty if one may be free."""
-    count, what = _known(facts).taken(pool), _UNITS.get(pool.sharing, "slice")
+    count, what = _used(facts)(pool), _UNITS.get(pool.sharing, "slice")
     if count == 1:
         return f"the only {what} of pool {pool.name} is in use now"
     return f"all {count} {what}s of pool {pool.name} are in use now" if count else ""
@@ -253,7 +256,7 @@ def repelling(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount]) -
     A toleration counts whatever its value. The API server may add tolerations of taints that are named after a
     requested resource.
     """
-    keys = _known(facts).taints(pool) if pool.has_nodes else frozenset[str]()
+    keys = _known(facts.of_nodes).taints(pool) if pool.has_nodes else frozenset[str]()
     if not keys:  # of nearly every pool
         return keys
     own = pod.tolerated_keys
@@ -295,4 +298,4 @@ def _fits(pod: Pod, pool: Pool, facts: Facts, asked: Mapping[str, Amount], repel
     selection = Selection.of(pod, pool)
     if (selection == ANY and not repelling) or not pool.has_nodes or sum(map(len, asked)) > MAX_LETTERS:
         return True
-    return _known(facts).fitting(pool, selection, frozenset(asked.items()), repelling)
+    return _known(facts.of_nodes).fitting(pool, selection, frozenset(asked.items()), repelling)

@@ -217,7 +217,7 @@ def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
 
     The pod need not fit on one of them now: the node that it waits for may not exist yet.
     """
-    known = _computed(facts).cards(pool)
+    known = _computed(facts.of_nodes).cards(pool)
     return known if selection == ANY or selection.costs_too_much(len(known)) else _among(selection, known)
 
 
@@ -244,7 +244,7 @@ def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selecti
 
     If no node has a card, the card that the policy assumes counts.
     """
-    return _computed(facts).smallest(pool, policy, wish, selection)
+    return _computed(facts.of_nodes if wish.claimed is None else facts).smallest(pool, policy, wish, selection)
 
 
 def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: Selection) -> Budget | None:

@@ -230,7 +230,7 @@ def _misspelt(review: PodReview) -> Iterator[Finding]:
     """Warn of names that resemble a GPU resource but are none. A name that a node has belongs to another device."""
     policy = review.policy
     strange = [resource for resource in review.extended_resources if resource.name not in policy.gpu_resources]
-    offered, others = names(policy, review.facts) if strange else ((), frozenset())
+    offered, others = names(policy, review.facts.of_nodes) if strange else ((), frozenset())
     for _, name, _, path in strange[:_NAMED]:
         if name not in others and (near := review.allowance.guesses.nearest(name, offered, _ALIKE)):
             message = (

@@ -59,7 +59,7 @@ def selected(pool: Pool) -> bool:
 
 def hindrances(pool: Pool, facts: Facts) -> tuple[Hindrance, ...]:
     """Return everything that contradicts the label on the known nodes of a pool, in the order of the nodes."""
-    return _judged(facts)(pool)
+    return _judged(facts.of_nodes)(pool)
 
 
 @lru_cache(maxsize=2)  # as for the budgets: a snapshot is dropped as a whole
