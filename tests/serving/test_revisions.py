@@ -533,6 +533,8 @@ def test_a_review_of_a_policy_may_have_so_many_bytes(replica: Replica) -> None:
     ("query", "age", "status"),
     [
         ("timeout=600s", 4, HTTPStatus.OK),
+        ("timeout=30s", 11, HTTPStatus.OK),
+        ("timeout=1000h", 30, HTTPStatus.GATEWAY_TIMEOUT),
         ("timeout=5s", 6, HTTPStatus.GATEWAY_TIMEOUT),
         ("", 11, HTTPStatus.GATEWAY_TIMEOUT),
         ("timeout=x", 0, HTTPStatus.BAD_REQUEST),

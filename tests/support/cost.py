@@ -1,7 +1,8 @@
-"""Counts the cost of work in function calls and not in seconds, so that it is the same on every machine."""
+"""Counts the cost of work in function calls and bytes and not in seconds, so that it is the same on every machine."""
 
 import gc
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -23,3 +24,15 @@ def calls(work: Callable[[], object]) -> int:
         sys.setprofile(None)
         gc.enable()
     return count
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Return the most bytes that some work has at once, next to those that were there before."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        work()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()

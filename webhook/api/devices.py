@@ -8,8 +8,8 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from webhook.api import quantity
-from webhook.api.fields import as_kind, as_map, entries, items, section, text, texts
-from webhook.model import Object, Path, Request, Requester, immutable
+from webhook.api.fields import MAX_NAME, as_kind, as_map, entries, items, section, text, texts
+from webhook.model import Malformed, Object, Path, Request, Requester, immutable
 
 CLASS, CLAIM, TEMPLATE = "DeviceClass", "ResourceClaim", "ResourceClaimTemplate"
 GROUP = "resource.k8s.io"
@@ -149,6 +149,8 @@ def device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
         path = (*base, "requests", index)
         asked = as_map(item, path)
         name = text(asked, "name", path)
+        if len(name) > MAX_NAME:  # each alternative has it in its own name
+            raise Malformed((*path, "name"), f"must have at most {MAX_NAME} characters, as every name")
         # Up to v1beta1 the fields of `exactly` were in the request itself.
         yield _device_request(asked, path, index, name, apart)
         yield _device_request(section(asked, "exactly", path), (*path, "exactly"), index, name, apart)

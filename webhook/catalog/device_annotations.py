@@ -56,40 +56,93 @@ adds_devices = re.compile(rf"(?:{_WHOLE})(?:/|\Z)|{'|'.join(map(re.escape, DOTTE
 """Match an annotation that makes a container runtime add devices. It runs for every annotation of every pod."""
 
 
-_OF_KATA = (
-    "config_path",
-    "config.runtime.sandbox_bind_mounts",
-    "pkg.oci.bundle_path",
+_FOR_USERS_OF_KATA = (
+    "asset_hash_type",
+    "config.agent.*",  # inside the virtual machine
+    "container.resource.*",
+    "enable_vcpus_pinning",
     *(
         f"config.hypervisor.{name}"
         for name in (
-            "ctlpath",
-            "entropy_source",
-            "file_mem_backend",
-            "firmware",
-            "firmware_volume",
-            "image",
-            "initrd",
-            "jailer_path",
-            "kernel",
-            "machine_accelerators",
-            "path",
-            "pflashes",
-            "prefetch_files.list",
-            "vhost_user_store_path",
-            "virtio_fs_daemon",
-            "virtio_fs_extra_args",
+            "asset_hash_type",
+            "blk_logical_sector_size",
+            "blk_physical_sector_size",
+            "block_device_aio",
+            "block_device_cache_direct",
+            "block_device_cache_noflush",
+            "block_device_cache_set",
+            "block_device_driver",
+            "block_device_num_queues",
+            "block_device_queue_size",
+            "cc_init_data",
+            "cold_plug_vfio",
+            "cpu_features",
+            "default_max_vcpus",
+            "default_memory",
+            "default_vcpus",
+            "disable_block_device_use",
+            "disable_image_nvdimm",
+            "disable_vhost_net",
+            "enable_guest_swap",
+            "enable_hugepages",
+            "enable_iommu",
+            "enable_iommu_platform",
+            "enable_iothreads",
+            "enable_mem_prealloc",
+            "enable_swap",
+            "enable_virtio_mem",
+            "firmware_hash",
+            "firmware_volume_hash",
+            "guest_hook_path",
+            "hot_plug_vfio",
+            "hotplug_vfio_on_root_bus",
+            "hugepage_type",
+            "hypervisor_hash",
+            "hypervisorctl_hash",
+            "image_hash",
+            "indep_iothreads",
+            "initrd_hash",
+            "jailer_hash",
+            "kernel_hash",
+            "kernel_params",
+            "kernel_verity_params",
+            "machine_type",
+            "memory_offset",
+            "memory_slots",
+            "msize_9p",
+            "network_queues",
+            "numa_mapping",
+            "path_hash",
+            "pcie_root_port",
+            "pcie_switch_port",
+            "reclaim_guest_freed_memory",
+            "rootless",
+            "rx_rate_limiter_max_rate",
+            "shared_fs",
+            "tx_rate_limiter_max_rate",
+            "use_legacy_serial",
+            "vhost_user_reconnect_timeout_sec",
+            "virtio_fs_cache",
+            "virtio_fs_cache_size",
+        )
+    ),
+    *(
+        f"config.runtime.{name}"
+        for name in (
+            "cc_init_data",
+            "create_container_timeout",
+            "disable_guest_empty_dir",
+            "disable_guest_seccomp",
+            "enable_vcpus_pinning",
+            "experimental_force_guest_pull",
+            "guest_selinux_label",
+            "internetworking_model",
+            "sandbox_cgroup_only",
+            "vfio_mode",
         )
     ),
 )
-"""Annotations of Kata Containers that name files and programs of the node, or arguments of one.
-
-Kata before 4.0 takes the path of its configuration from the pod (kata-containers src/runtime/pkg/containerd-shim-v2
-create.go), and before 3.31 `virtio_fs_extra_args`, by default: with `-o source=/` the pod has the node's files
-(CVE-2026-44210). Before 4.0 its runtime in Rust puts the folders of the node that `sandbox_bind_mounts` names into the
-virtual machine, whatever its configuration allows (src/libs/kata-types/src/annotations/mod.rs). Its configuration has
-to allow the others (docs/how-to/how-to-set-sandbox-config-kata.md).
-"""
+"""The names after `io.katacontainers.` that change only the virtual machine of a pod, and name no file of the node."""
 
 _FOR_USERS_OF_CRI_O = (
     "DisableFIPS",
@@ -121,7 +174,22 @@ _FOR_USERS_OF_GVISOR = (
 
 RUNTIME_ANNOTATIONS = Names(
     (
-        *(f"io.katacontainers.{name}" for name in _OF_KATA),
+        # Kata Containers' own settings, among them files, programs and folders of the node, the node's network for the
+        # virtual machine, and GPUs of a cloud's machine that nobody requested (`default_gpus`). Before 4.0 it takes the
+        # path of its configuration from the pod (kata-containers src/runtime/pkg/containerd-shim-v2 create.go), and
+        # before 3.31 `virtio_fs_extra_args`, by default: with `-o source=/` the pod has the node's files
+        # (CVE-2026-44210). Before 4.0 its runtime in Rust puts the folders of the node that `sandbox_bind_mounts` names
+        # into the virtual machine, whatever its configuration allows (src/libs/kata-types/src/annotations/mod.rs). Its
+        # configuration has to allow the others (docs/how-to/how-to-set-sandbox-config-kata.md)
+        "io.katacontainers.*",
+        # Notes of the kubelet and of dockershim, which Kata reads as it reads containerd's (src/libs/kata-types)
+        "io.kubernetes.container.*",
+        "io.kubernetes.docker.*",
+        "io.kubernetes.sandbox.*",
+        # containerd's shim, which serves all pods of one group (cmd/containerd-shim-runc-v2/manager)
+        "io.containerd.*",
+        "microsoft.com/hostprocess-container",  # containerd's note that a container is a process of its Windows node
+        "krun.gpu_flags",  # crun src/libcrun/handlers/krun.c: a GPU of the node for a virtual machine
         # crun.1.md, src/libcrun/container.c: `run.oci.hooks.stderr` is a file of the node, to which crun appends
         "run.oci.*",
         "org.criu.*",
@@ -154,6 +222,7 @@ RUNTIME_ANNOTATIONS = Names(
         "link-logs.crio.io*",
     ),
     other_than=(
+        *(f"io.katacontainers.{name}" for name in _FOR_USERS_OF_KATA),
         "run.oci.handler",  # the choice between crun's own ways to run WebAssembly and virtual machines
         *(f"dev.gvisor.{name}" for name in _FOR_USERS_OF_GVISOR),
         "io.kubernetes.cri.rdt-class*",  # the class of cache and memory bandwidth

@@ -2,13 +2,17 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from webhook.allowance import Allowance
+from webhook.api.fields import MAX_NAME
 from webhook.model import Object, Path, Result
 
-Mark = tuple[str, Path, str]
-"""Identifies a fault: the rule, a place that does not depend on list indices, and one part of the finding."""
+Mark = tuple[str, tuple[Hashable, ...], Hashable]
+"""Identifies a fault: the rule, a place that does not depend on list indices, and one part of the finding.
+
+Its long texts are replaced by their hashes (see `_short`).
+"""
 
 
 def added(
@@ -19,15 +23,16 @@ def added(
     Raises TooLate.
     """
     known = defaultdict[Mark, int](int)
+    values: dict[int, Hashable] = {}
     for result in old_results:
         allowance.look()
-        for mark in _marks(result, old):
+        for mark in _marks(result, old, values):
             known[mark] += 1
     fresh = []
     for result in results:
         allowance.look()
         new = False
-        for mark in _marks(result, item):
+        for mark in _marks(result, item, values):
             known[mark] -= 1  # each old fault excuses only one new result
             new = new or known[mark] < 0
         if new:
@@ -35,12 +40,18 @@ def added(
     return fresh
 
 
-def _marks(result: Result, item: Object) -> list[Mark]:
-    """Return one mark for each part of a result. Without parts, the message with the value at the path is the part."""
+def _marks(result: Result, item: Object, values: dict[int, Hashable]) -> list[Mark]:
+    """Return one mark for each part of a result. Without parts, the message with the value at the path is the part.
+
+    `values` has the texts of values that were written before, by their identity: many results may have one place.
+    """
     finding = result.finding
     place, value = _at(item, finding.path)
-    parts = finding.parts or (f"{finding.message}\n{_text(value)}",)
-    return [(result.rule, place, part) for part in parts]
+    if finding.parts:
+        return [(result.rule, place, _short(part)) for part in finding.parts]
+    if id(value) not in values:
+        values[id(value)] = _short(_text(value))
+    return [(result.rule, place, (finding.message, values[id(value)]))]
 
 
 def _text(value: object) -> str:
@@ -54,16 +65,25 @@ def _text(value: object) -> str:
 _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
-def _at(item: Object, path: Path) -> tuple[Path, object]:
+def _short(text: str) -> Hashable:
+    """Return a value that is equal for equal texts. A long text is compared by its length and its hash.
+
+    A text keeps its hash, so a name that many results have is read once. Nobody can make two texts with one hash,
+    because each process has a secret key for it.
+    """
+    return text if len(text) <= MAX_NAME else (len(text), hash(text))
+
+
+def _at(item: Object, path: Path) -> tuple[tuple[Hashable, ...], object]:
     """Return the value at a path, and the path with the names or texts of list items instead of their indices."""
-    place: list[str | int] = []
+    place: list[Hashable] = []
     there: object = item
     for key in path:
         if isinstance(there, list) and isinstance(key, int) and key < len(there):
             there = there[key]
             name = there.get("name") if isinstance(there, dict) else there
-            place.append(name if isinstance(name, str) else key)
+            place.append(_short(name) if isinstance(name, str) else key)
         else:
             there = there.get(key) if isinstance(there, dict) else None
-            place.append(key)
+            place.append(_short(key) if isinstance(key, str) else key)
     return tuple(place), there

@@ -166,7 +166,7 @@ class PodReview(Review[Pod]):
             return False
         return not any(exemption.until is None for exemption in self.exemptions)
 
-    @property
+    @shared
     def agents_way(self) -> str:
         """The sentence that tells the author of a DaemonSet how to get an exemption; empty for other objects.
 

@@ -9,9 +9,11 @@ counted, and `NVIDIA_VISIBLE_DEVICES=void` does not stop them.
 Container runtimes run as root and read annotations too, some of them only where CRI-O or containerd passes them on.
 Whoever writes these becomes root on the node:
 
-- Kata Containers before 4.0 reads its configuration, with the programs to start, from the file of the node that
-  `io.katacontainers.config_path` names, and puts the folders that `sandbox_bind_mounts` names into the virtual machine.
-  Before 3.31 it also takes `virtio_fs_extra_args` by default, with which a pod gets the node's root (CVE-2026-44210).
+- Kata Containers takes files, programs and folders of its node from `io.katacontainers.`, and GPUs of a cloud's machine
+  that nobody requested from `default_gpus`. Before 4.0 it reads its configuration, with the programs to start, from the
+  file of the node that `config_path` names, and puts the folders that `sandbox_bind_mounts` names into the virtual
+  machine. Before 3.31 it also takes `virtio_fs_extra_args` by default, with which a pod gets the node's root
+  (CVE-2026-44210).
 - crun appends the output of hooks to the file of the node that `run.oci.hooks.stderr` names.
 - `org.systemd.property.` sets properties of the container's unit, such as its slice.
 - gVisor takes its flags from `dev.gvisor.flag.` if it has `--allow-flag-override`, and the root of a container, or

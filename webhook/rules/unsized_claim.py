@@ -1,4 +1,4 @@
-"""A claim for a shared GPU does not say how much memory it takes, takes none, or takes too much.
+"""A claim for a shared GPU does not say how much memory it takes, takes less than 1Mi, or takes too much.
 
 If a driver lets several claims share a device, the scheduler subtracts each claim's request from the device's capacity
 (`capacity.requests`, resource/v1). There is no other limit: a claim for 0 fits on a full card, and any number of such
@@ -7,8 +7,8 @@ claims fit. A claim without a request takes the driver's default, which is 0 in 
 only keeps the books: no driver enforces the memory.
 
 A pool says under `maxMemory` how much one claim may take. There every claim has to say how much it takes. In other
-shared pools a request of 0 is refused. So is a claim without a request, if a ResourceSlice among the facts shows that
-the default is 0.
+shared pools a request of less than 1Mi is refused. So is a claim without a request, if a ResourceSlice among the facts
+shows that the default is 0.
 
 Way out: request memory, as in `capacity: {requests: {memory: 4Gi}}`, within what the message names. On Kubernetes 1.34
 and 1.35 an administrator must first switch on the feature gate `DRAConsumableCapacity`: without it the API server
@@ -30,6 +30,9 @@ from webhook.review import Review
 from webhook.text.words import shown
 
 SINCE = "0.1"
+
+LEAST = 2**20
+"""The fewest bytes that a claim may take of a shared GPU: 1Mi."""
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
@@ -62,9 +65,10 @@ def _judged(request: DeviceRequest, pool: Pool, facts: Facts) -> Finding | None:
         amount = quantity.parse(written)
     except ValueError:
         return Finding(path, f"{shown(written)} is not a quantity of memory; request{within or ' one such as 4Gi'}")
-    if amount <= 0 and (pool.shared or most):
+    if amount < LEAST and (pool.shared or most):
         return Finding(
-            path, f"{shown(written)} takes nothing, so any number of claims share one GPU; request{within or ' more'}"
+            path,
+            f"{shown(written)} is less than 1Mi, so any number of claims share one GPU; request{within or ' more'}",
         )
     if pool.max_memory is not None and amount > pool.max_memory * 2**20:
         return Finding(path, f"{shown(written)} is more than pool {pool.name} gives to one claim; request{within}")
@@ -102,7 +106,7 @@ def _faulty(pool: Pool) -> str:
     said = "one.?capacity.?requests.orValue({})"
     names = f"{said}.filter(k, k == '{MEMORY}' || k.endsWith('/{MEMORY}'))"
     amount = f"quantity({said}[k])"
-    wrong = [f"{amount}.compareTo(quantity('0')) <= 0"]
+    wrong = [f"{amount}.compareTo(quantity('1Mi')) < 0"]
     if pool.max_memory is not None:
         wrong.append(f"{amount}.compareTo(quantity('{pool.max_memory}Mi')) > 0")
     unsaid = f"size({names}) == 0" if pool.max_memory is not None else "false"

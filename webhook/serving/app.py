@@ -41,6 +41,9 @@ MAX_LOGGED = 253
 PATIENCE = 10.0
 """Seconds that an API server waits if the registration sets no timeout (admissionregistration/v1 types.go)."""
 
+LONGEST_PATIENCE = 30.0
+"""Maximum seconds that an API server waits (admissionregistration/v1 types.go). No other caller may set more."""
+
 MOST_POLICY = 512 << 10
 """Maximum bytes of a policy's review. The controller checks every policy, also one that skips this check."""
 
@@ -291,7 +294,7 @@ def _patience(query: str) -> float:
     for part in query.split("&"):
         key, _, value = part.partition("=")
         if key == "timeout":
-            return duration.seconds(value) * (1 - MARGIN)
+            return min(duration.seconds(value), LONGEST_PATIENCE) * (1 - MARGIN)
     return PATIENCE * (1 - MARGIN)
 
 

@@ -9,7 +9,7 @@ from json.encoder import encode_basestring_ascii
 def shown(value: object, *, quotes: bool = True) -> str:
     """Write a tenant's value for a message: one line of printable ASCII, at most 80 characters."""
     if isinstance(value, str):
-        text = encode_basestring_ascii(value)
+        text = encode_basestring_ascii(value[:81])  # one character more than is shown, so that a longer text is cut
         if not quotes:
             text = text[1:-1]
     elif isinstance(value, (dict, list)):  # which may be nested without limit
