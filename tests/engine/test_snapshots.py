@@ -32,7 +32,7 @@ PODS = {
 
 @pytest.mark.parametrize("name", PODS)
 def test_a_change_of_another_object_has_no_node_looked_at_again(sample_policy: Policy, name: str) -> None:
-    """Any tenant may change a claim, or the labels of a workload's pods, ten times a second."""
+    """Any tenant may change a claim ten times a second."""
     costs = [_after_a_change(nodes, sample_policy, PODS[name]) for nodes in (_nodes(10), _nodes(100))]
     assert costs[0] == costs[1]
 
@@ -48,7 +48,7 @@ def _nodes(times: int) -> Facts:
 
 
 def _after_a_change(nodes: Facts, policy: Policy, item: dict[str, Any]) -> int:
-    """Return the calls of a review after a change of a namespace, which another review of the same comes before."""
+    """Return the calls of a review after a change of a namespace. The same pod was reviewed before it."""
     engine, request = Engine(policy, walk()), request_for(item)
     spaces = [each.value for each in load_facts([str(FACTS)]) if each.value["kind"] == "Namespace"]
     before, after = (joined([Facts.of(spaces), nodes]) for _ in range(2))

@@ -15,7 +15,7 @@ PAGE = (FOLDER / "checklists.md").read_text("utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text("utf-8")
 LISTS = {
     "contract": ("## The contract with the API server", 114),
-    "threat": ("## Threats", 103),
+    "threat": ("## Threats", 106),
     "object": ("## The policy as an object", 34),
 }
 ROW = re.compile(r"^\| (\d+)(?:-(\d+))? \| (.+) \| (.+) \|$", re.MULTILINE)

@@ -106,7 +106,7 @@ def _faulty(pool: Pool) -> str:
     said = "one.?capacity.?requests.orValue({})"
     names = f"{said}.filter(k, k == '{MEMORY}' || k.endsWith('/{MEMORY}'))"
     amount = f"quantity({said}[k])"
-    wrong = [f"{amount}.compareTo(quantity('1Mi')) < 0"]
+    wrong = [f"{amount}.compareTo(quantity('{LEAST}')) < 0"]
     if pool.max_memory is not None:
         wrong.append(f"{amount}.compareTo(quantity('{pool.max_memory}Mi')) > 0")
     unsaid = f"size({names}) == 0" if pool.max_memory is not None else "false"

@@ -5,18 +5,21 @@ import re
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii
 
+LONGEST = 80
+"""Maximum characters of a tenant's value in a message."""
+
 
 def shown(value: object, *, quotes: bool = True) -> str:
-    """Write a tenant's value for a message: one line of printable ASCII, at most 80 characters."""
+    """Write a tenant's value for a message: one line of printable ASCII, at most LONGEST characters."""
     if isinstance(value, str):
-        text = encode_basestring_ascii(value[:81])  # one character more than is shown, so that a longer text is cut
+        text = encode_basestring_ascii(value[: LONGEST + 1])  # a tenant may write megabytes
         if not quotes:
             text = text[1:-1]
     elif isinstance(value, (dict, list)):  # which may be nested without limit
         return "a map" if isinstance(value, dict) else "a list"
     else:
         text = _JSON.encode(value)
-    text = text if len(text) <= 80 else text[:77] + "..."
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
     return quelled(text) if "##" in text else text
 
 
