@@ -1,6 +1,7 @@
 """The cost of the first review after a change in the cluster."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.strategies import request_for
 from webhook.cli.inputs import load_facts
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, joined
+from webhook.gpu.selection import known_nodes
 from webhook.policy.model import Policy
 from webhook.rules import walk
 
@@ -35,6 +37,19 @@ def test_a_change_of_another_object_has_no_node_looked_at_again(sample_policy: P
     """Any tenant may change a claim ten times a second."""
     costs = [_after_a_change(nodes, sample_policy, PODS[name]) for nodes in (_nodes(10), _nodes(100))]
     assert costs[0] == costs[1]
+
+
+def test_a_snapshot_with_other_nodes_has_only_those(sample_policy: Policy) -> None:
+    """The agent's test of a card that changes failed while a copy kept the snapshot of the nodes before."""
+    both = joined([Facts.of([{"kind": "Namespace", "metadata": {"name": "a"}}]), _nodes(1)])
+    assert both.of_nodes is not both
+    assert [*both.named.values()] == [*both.nodes]
+    fewer = replace(both, nodes=both.nodes[1:])
+    assert fewer.of_nodes is fewer
+    assert [*fewer.named.values()] == [*fewer.nodes]
+    shared = next(pool for pool in sample_policy.pools if pool.shared)
+    assert known_nodes(shared, both)
+    assert known_nodes(shared, replace(both, nodes=())) == ()
 
 
 def _nodes(times: int) -> Facts:

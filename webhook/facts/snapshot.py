@@ -48,7 +48,13 @@ def _mapping() -> Any:
 
 def _values(gather: Callable[[Mapping[Any, Any]], Any] = lambda table: tuple(table.values())) -> Any:
     """Make a field that has only the values of a table."""
-    return field(default=(), metadata={"gather": gather, "join": lambda parts: tuple(chain.from_iterable(parts))})
+    return field(default=(), metadata={"gather": gather, "join": _chained})
+
+
+def _chained(parts: Iterable[tuple[V, ...]]) -> tuple[V, ...]:
+    """Join tuples. If only one has values, it is returned as it is."""
+    having = [part for part in parts if part]
+    return having[0] if len(having) == 1 else tuple(chain.from_iterable(having))
 
 
 @immutable
@@ -87,12 +93,13 @@ class Facts:
         Results that depend only on nodes are cached by it: there are ten thousand nodes, and any tenant may change a
         claim ten times a second.
         """
-        return self.only_nodes or self
+        only = self.only_nodes
+        return only if only and only.nodes is self.nodes else self
 
     @cached_property
     def named(self) -> Mapping[str, Node]:
         """The nodes, by their names."""
-        return self.only_nodes.named if self.only_nodes else {node.name: node for node in self.nodes}
+        return {node.name: node for node in self.nodes} if self.of_nodes is self else self.of_nodes.named
 
     @cached_property
     def queues(self) -> Queues:
