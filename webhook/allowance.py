@@ -6,7 +6,7 @@ they are made. The work must stay linear: no rule may do more for an entry becau
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -41,6 +41,9 @@ CLAIMED = 4
 
 LETTERS = 4
 """Characters of a framework's settings per unit; they are parsed."""
+
+READ = 200
+"""Characters per unit of a text that is read again for each pod template. Rules read some about twenty times."""
 
 FINDING = 20
 """Units per finding: its message is written, compared with those of the old object, and sent."""
@@ -169,7 +172,7 @@ def _held(item: Object) -> Iterator[tuple[str, int, int]]:
 _HOLDERS = frozenset((dict, list))
 
 
-def weight(item: Object, most: int = sys.maxsize) -> int:
+def weight(item: Object | Sequence[Any], most: int = sys.maxsize) -> int:
     """Return the cost of an object, or of a part of one, in units. The walk ends once it is more than `most`."""
     total = 0
     pending: list[tuple[int, Any]] = [(1, item)]
@@ -183,6 +186,22 @@ def weight(item: Object, most: int = sys.maxsize) -> int:
                     pending.append((PRICES.get(key, 1), value))
         else:
             pending += [(1, value) for value in holder if type(value) in _HOLDERS and value]
+    return total
+
+
+def characters(item: Object | Sequence[Any]) -> int:
+    """Return the number of characters in all keys and texts of a part of an object."""
+    total = 0
+    pending: list[Any] = [item]
+    for holder in pending:
+        if type(holder) is dict:
+            total += sum(map(len, holder))
+            holder = holder.values()
+        for value in holder:
+            if type(value) is str:
+                total += len(value)
+            elif type(value) in _HOLDERS:
+                pending.append(value)
     return total
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from webhook.allowance import TEMPLATE, Allowance, TooLarge, weight
+from webhook.allowance import READ, TEMPLATE, Allowance, TooLarge, characters, weight
 from webhook.api.fields import as_kind, as_map, group_kind, section
 from webhook.api.lenient import mapping, string
 from webhook.api.pods import POD, Container, Elsewhere, Pod, pod_of
@@ -54,14 +54,16 @@ def shared_cost(item: Object, template: Template) -> int:
     at = keys(template.at)
     places = (*template.metadata, template.defaults or "", *(part.place for part in (*template.parts, *template.own)))
     outside = [(keys(place), place) for place in places if place[:1] == "/"]
-    return sum(
-        weight({key: part for key, part in value.items() if at[: len(path)] != path or key != at[len(path)]})
-        if isinstance(value, dict)
-        else len(value)
-        for path, place in outside
-        for _, value in found(item, (), place)
-        if isinstance(value, (dict, list))
-    )
+    total = 0
+    for path, place in outside:
+        for _, value in found(item, (), place):
+            if isinstance(value, dict):
+                value = {key: part for key, part in value.items() if at[: len(path)] != path or key != at[len(path)]}
+            if isinstance(value, (dict, list)):
+                total += weight(value) + characters(value) // READ
+            elif isinstance(value, str):
+                total += len(value) // READ
+    return total
 
 
 def search(item: Object, template: Template) -> list[Found]:
