@@ -153,7 +153,9 @@ MODES = st.fixed_dictionaries(
 
 
 @given(
-    st.lists(st.sampled_from((*host_paths.OPENED_PATHS, "/dev/net/tun", "/var/log", "/srv", "/dev")), max_size=3),
+    st.lists(
+        st.sampled_from((*host_paths.OPENED_PATHS, "/dev/net/tun", "/var/log", "/srv/models", "/dev")), max_size=3
+    ),
     st.lists(st.lists(MODES, min_size=3, max_size=3), min_size=1, max_size=3),
 )
 def test_a_pod_gets_no_mount_that_harms(paths: list[str], mounts: list[list[Object]]) -> None:
@@ -235,7 +237,25 @@ def test_data_of_the_node_may_be_written(place: str, names_: list[str]) -> None:
     path = host_paths.normal("/".join((place.rstrip("*"), *names_)))
     kept = host_paths.above((*host_paths.KEPT_PATHS, *host_paths.HOST_PATHS))
     below = host_paths.begins((*host_paths.KEPT_PATHS, *host_paths.HOST_PATHS))
-    assert host_paths.leads_to_gpu(path) is (path in kept or f"{path}/".startswith(below))
+    runtimes = {*path.split("/")} & {*host_paths.RUNTIMES} and not path.startswith(host_paths.LOGS)
+    assert host_paths.leads_to_gpu(path) is (path in kept or f"{path}/".startswith(below) or bool(runtimes))
+
+
+@given(
+    place=st.sampled_from(host_paths.DATA_PATHS),
+    names_=st.lists(FILE_NAMES, max_size=2),
+    access=st.sampled_from(Access),
+)
+@pytest.mark.parametrize("name", host_paths.RUNTIMES)
+def test_a_folder_of_a_runtime_on_a_larger_disk_leads_to_the_node(
+    name: str, place: str, names_: list[str], access: Access
+) -> None:
+    """Administrators and clouds move the kubelet's folder to a disk of its own, such as /data/kubelet."""
+    base = place.rstrip("*")
+    for path in ("/".join((base, name, *names_)), "/".join((base, *names_, name))):
+        logs = host_paths.within(host_paths.normal(path), (host_paths.LOGS,))
+        assert host_paths.leads_to_gpu(path, access) or logs
+    assert not host_paths.leads_to_gpu(f"/data/{name}-images") or name == ".ssh"
 
 
 @given(folder=st.sampled_from(SYSTEM), name=FILE_NAMES)

@@ -45,6 +45,8 @@ DEVICE_VARIABLES = {
         DeviceVariable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
         # Ascend/ascend-docker-runtime, in mind-cluster component/ascend-docker-runtime/runtime/process
         DeviceVariable("ASCEND_VISIBLE_DEVICES", "Ascend's NPUs", frozenset(("", VOID))),
+        # Alibaba's cGPU, by its documents (lvmxh/cgpu): the cards of a container. No value is known to be harmless.
+        DeviceVariable("ALIYUN_COM_GPU_VISIBLE_DEVICES", "Alibaba's shared GPUs", _EMPTY),
         # By the documents of Moore Threads (torch_musa); its toolkit is not public, so no value is known to be harmless
         DeviceVariable("MTHREADS_VISIBLE_DEVICES", "Moore Threads' GPUs", _EMPTY),
         # An image with this and without NVIDIA_REQUIRE_CUDA counts as a legacy image, which sees all GPUs.
@@ -82,7 +84,7 @@ LIMIT_VARIABLES = Names(
         "CUDA_MPS_LOG_DIRECTORY",
         "CUDA_MPS_CLIENT_PRIORITY",
         "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING",
-        # HAMi-core, vgpu-manager, gpu-manager, cGPU
+        # HAMi-core, vgpu-manager (library/src/loader.c), gpu-manager, cGPU
         "CUDA_DISABLE_CONTROL",
         "CUDA_REDIRECT",  # the library that HAMi-core loads in its own place (src/libvgpu.c)
         "DISABLE_VGPU_CONTROL",
@@ -94,6 +96,20 @@ LIMIT_VARIABLES = Names(
         "CUDA_TASK_PRIORITY",
         "GPU_CORE_UTILIZATION_POLICY",
         "ACTIVE_OOM_KILLER",
+        "CUDA_CORE_LIMIT*",
+        "CUDA_CORE_SOFT_LIMIT*",
+        "CUDA_MEM_OVERSOLD*",
+        "CUDA_MEM_RATIO*",
+        "CUDA_MEM_UVA_ADVISE",
+        "CUDA_SM_*",
+        "EXTERNAL_SM_WATCHER_ENABLED",
+        "MANAGER_CLIENT_REGISTER_UUID",
+        "MANAGER_COMPATIBILITY_MODE",
+        "MANAGER_VISIBLE_DEVICE*",
+        "VGPU_CONTAINER_NAME",
+        "VGPU_POD_*",
+        "VMEMORY_NODE_ENABLED",
+        "ALIYUN_COM_GPU_MEM_*",  # the memory of a container and of the card
         "CGPU_DISABLE",
         "NVSHARE_*",
     )

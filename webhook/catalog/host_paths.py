@@ -77,6 +77,17 @@ HOST_PATHS = (
     "/mnt/stateful_partition",  # Container-Optimized OS's /home and /var (cloud.google.com, disks-and-filesystem)
     "/mnt/k8s-disks/0",  # the kubelet's and containerd's folders (awslabs/amazon-eks-ami setup-local-disks, raid0)
     "/mnt/aks",  # the same on AKS with a temporary disk
+    "/mnt/.ephemeral",  # the same on Bottlerocket with disks of its own (bottlerocket-core-kit sources/api/apiclient)
+    "/local/mnt/.ephemeral",
+    "/mnt/paas",  # the same on Huawei Cloud's CCE (its user manual, data disk space allocation)
+    "/mnt/vda1",  # the same on minikube's machines, and their keys (kubernetes/minikube deploy/iso, minikube-automount)
+    "/mnt/sda1",
+    "/var/data/kubelet",  # the same on IBM Cloud (IBM/ibm-vpc-block-csi-driver deploy/kubernetes)
+    "/var/data/cripersistentstorage",
+    "/var/data/criorootstorage",
+    "/var/lib/container",  # the same on Alibaba Cloud's ACK
+    "/var/vcap",  # the same on Tanzu's nodes by BOSH, and its jobs
+    "/srv/magnum",  # OpenStack's Magnum: its agent's key for root (openstack/magnum start-container-agent.sh)
     "/mnt/containerd",
     "/mnt/docker",
     "/mnt/kubelet",
@@ -168,6 +179,27 @@ HOST_PATHS = (
     "/var/spool/cron",
 )
 """Paths on a node that lead to a GPU. Every folder above one leads there too, and everything below it."""
+
+RUNTIMES = (
+    ".kube",
+    ".ssh",
+    "buildkit",
+    "containerd",
+    "cri-o",
+    "crio",
+    "docker",
+    "etcd",
+    "k0s",
+    "k3s",
+    "kubelet",
+    "microk8s",
+    "rancher",
+    "rke2",
+)
+"""Names of folders that lead to a GPU wherever they are: administrators move those of the kubelet to larger disks."""
+
+LOGS = "/var/log"
+"""Where programs of these names have only logs."""
 
 DATA_PATHS = (
     # Where file-hierarchy(7) and hier(7) put data that belongs to no program of the system
@@ -395,7 +427,7 @@ GPUDirect-TCPX mounts both (container-engine-accelerators gpudirect-tcpx). Below
 are mounted, which `readOnly` alone leaves writable (KEP-3857).
 """
 
-RECURSIVE_IF_POSSIBLE_PATHS = ("/srv", "/var/log")
+RECURSIVE_IF_POSSIBLE_PATHS = ("/var/log",)
 """Folders that lead to no GPU where their read-only mounts have `recursiveReadOnly: IfPossible`, or `Enabled`.
 
 On some nodes a folder below is a mount of its own, such as /var/log/pods (awslabs/amazon-eks-ami setup-local-disks,
@@ -520,7 +552,11 @@ def may_be_made(path: str, kind: str) -> bool:
 
 
 def _of_host(path: str) -> bool:
-    return path in ABOVE or f"{path}/".startswith(_BELOW)
+    return path in ABOVE or f"{path}/".startswith(_BELOW) or _of_runtime(path)
+
+
+def _of_runtime(path: str) -> bool:
+    return not _RUNTIMES.isdisjoint(path.split("/")) and not within(path, (LOGS,))
 
 
 def _kept(path: str) -> bool:
@@ -556,6 +592,7 @@ def above(places: Iterable[str]) -> frozenset[str]:
 
 
 _BELOW, _DATA, _KEPT = map(begins, (HOST_PATHS, DATA_PATHS, KEPT_PATHS))
+_RUNTIMES = frozenset(RUNTIMES)
 _READ_ONLY = begins(READ_ONLY_PATHS)
 _MOUNTED_READ_ONLY, _RECURSIVE_READ_ONLY = map(begins, (MOUNTED_READ_ONLY_PATHS, RECURSIVE_READ_ONLY_PATHS))
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]

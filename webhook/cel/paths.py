@@ -85,11 +85,13 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
         for places in (host_paths.HOST_PATHS, host_paths.DATA_PATHS, host_paths.KEPT_PATHS)
         for starred in [[re.escape(each[:-1]) for each in places if each.endswith("*")]]
     )
+    named = f"{steps_}.exists(s, {one_of('s', host_paths.RUNTIMES)})"
+    runtimes = f"({named} && !{within(joined(steps_), (host_paths.LOGS,))})"
     return (
         f"[{depths}.filter(depth, size({steps_}) >= depth)"
         f".map(depth, {table_}[?{joined(f'{steps_}.slice(0, depth)')}].orValue('')).join('')]"
         f".map(found, found.contains('{BELOW}') ? ({harmless} ? '{HARMLESS}' : found)"
-        f" : {above} ? found + '{ABOVE}' : {below} ? found + '{BELOW}'"
+        f" : {above} ? found + '{ABOVE}' : {below} || {runtimes} ? found + '{BELOW}'"
         f" : {above_kept} ? found + '{KEPT}'"
         f" : found + '{READABLE}' + (found.contains('{DATA}') || {data} ? '{DATA}' : '')"
         f" + (found.contains('{KEPT}') || {kept} ? '{KEPT}' : ''))[0]"

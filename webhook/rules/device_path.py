@@ -11,7 +11,7 @@ mount.
 Slicewarden makes some mounts harmless when a pod is created. Folders of other devices (/dev/infiniband, /dev/net and
 /dev/bus/usb) and /usr/share/zoneinfo get `readOnly: true`: devices stay usable in a read-only mount. Whoever could
 write there, and has CAP_MKNOD, could put a GPU in place of a device that a plugin gives out later. Read-only mounts of
-/var/log and /srv get `recursiveReadOnly: IfPossible`, because a folder below may be a mount of its own. A mount with
+/var/log get `recursiveReadOnly: IfPossible`, because a folder below may be a mount of its own. A mount with
 a `mountPropagation` cannot have it, and is refused. Kubernetes 1.30 removes the field again, unless its feature gate
 `RecursiveReadOnlyMounts` is on. So there such mounts are refused until an administrator lists /var/log under
 `gpus.hostPaths`.
