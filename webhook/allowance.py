@@ -48,6 +48,9 @@ READ = 200
 FINDING = 20
 """Units per finding: its message is written, compared with those of the old object, and sent."""
 
+WRITTEN = 2_000
+"""Characters of a message and its parts per unit."""
+
 Late = Callable[[], bool]
 """Returns whether the time for a review is over."""
 
@@ -198,7 +201,7 @@ def characters(item: Object | Sequence[Any]) -> int:
             total += sum(map(len, holder))
             holder = holder.values()
         for value in holder:
-            if type(value) is str:
+            if isinstance(value, str):
                 total += len(value)
             elif type(value) in _HOLDERS:
                 pending.append(value)

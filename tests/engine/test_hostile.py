@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cost import calls
+from tests.support.cost import calls, peak
 from tests.support.objects import affinity, config_map, expression, pod
 from webhook.api import admission
 from webhook.api.jsonpatch import MAX_OPERATIONS
@@ -303,3 +303,22 @@ def test_a_policy_is_refused_by_work_that_is_linear_in_its_size(spec: Callable[[
     assert 1 <= refused(spec(125)) <= MOST + 1
     once, twice = (calls(lambda size=size: refused(spec(size))) for size in (125, 250))  # type: ignore[misc]
     assert twice < 2.5 * once
+
+
+def test_findings_keep_no_copies_of_a_long_text(engine: Engine, sample_facts: Facts) -> None:
+    """Each template of a Workflow has its selector. A part of a finding names the whole value."""
+
+    def needed(templates: int) -> int:
+        step = {"container": {"image": "i", "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}}
+        spec = {"nodeSelector": {"nvidia.com/gpu.replicas": "a" * LONG}, "templates": [step] * templates}
+        metadata = {"name": "w", "namespace": "vision"}
+        item = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
+        request = admission.decode(admission.wrap(item))
+        results = engine.validate(request, sample_facts).results
+        assert sum(each.rule == "unsteered-pod" for each in results) == templates
+        return peak(lambda: engine.validate(request, sample_facts))
+
+    assert needed(60) - needed(10) < LONG
+
+
+LONG = 300_000

@@ -13,6 +13,7 @@ from tests.support import fixtures
 from tests.support.conditions import receivers, request_of
 from tests.support.later import may_see, updates
 from tests.support.strategies import put
+from tests.support.texts import Meter, Text
 from webhook.allowance import Allowance
 from webhook.api import admission
 from webhook.engine.engine import CREATE, UPDATE, Engine
@@ -390,26 +391,15 @@ def test_a_fault_that_a_pod_with_a_claim_had_next_to_gpus_is_excused(known: str 
     assert update(Engine(policy, walk()), facts, "", "Pod", old, new).allowed
 
 
-class Counted(str):
-    """A text that counts how often it is compared."""
-
-    __slots__ = ()
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Counted.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
 def test_a_long_name_is_not_compared_for_each_finding() -> None:
     """Each of thousands of findings in a container with a name of 1 MB would compare it with the name before."""
-    old, new = ({"spec": {"containers": [{"name": Counted("a" * 1_000), "env": [{}] * 100}]}} for _ in range(2))
+    meter = Meter()
+    old, new = (
+        {"spec": {"containers": [{"name": Text("a" * 1_000, meter, "name"), "env": [{}] * 100}]}} for _ in range(2)
+    )
     places: list[Place] = [("spec", "containers", 0, "env", number) for number in range(100)]
     found = [Result("visible-devices", Action.DENY, Finding(place, "no")) for place in places]
-    Counted.compared = 0
     assert added(found, new, found, old, Allowance()) == []
-    assert not Counted.compared
+    assert meter.count == 2 * 1_000  # each was hashed once
     other = {"spec": {"containers": [{"name": "b" * 1_000, "env": [{}] * 100}]}}
     assert added(found, other, found, old, Allowance()) == found

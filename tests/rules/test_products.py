@@ -131,15 +131,17 @@ def products(engine: Engine, facts: Facts, request: Request, item: Any, seen: se
 
 
 def forms(request: Request, item: dict[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Yield an object as it is, and a pod as a DaemonSet too: messages about these name the service account."""
+    """Yield an object as it is, and a pod as other kinds too.
+
+    Messages about a DaemonSet name its service account. Each template of a Workflow gets its spec's fields.
+    """
     yield (request.group, request.kind), item
     if item.get("kind") == "Pod":
-        template = {**item, "spec": {"serviceAccountName": "agent", **(item.get("spec") or {})}}
-        metadata = {"name": "agents", "namespace": (item.get("metadata") or {}).get("namespace", "vision")}
-        yield (
-            ("apps", "DaemonSet"),
-            {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": template}},
-        )
+        name, spec = {"name": "a", "namespace": request.namespace}, item.get("spec") or {}
+        template = {**item, "spec": {"serviceAccountName": "agent", **spec}}
+        yield ("apps", "DaemonSet"), {"kind": "DaemonSet", "metadata": name, "spec": {"template": template}}
+        spec = {**spec, "podMetadata": item.get("metadata") or {}, "templates": [{"container": {}}]}
+        yield ("argoproj.io", "Workflow"), {"kind": "Workflow", "metadata": name, "spec": spec}
 
 
 @pytest.mark.parametrize("fixtures", [1, pytest.param(None, marks=pytest.mark.thorough)], ids=["first", "every"])

@@ -5,8 +5,9 @@ from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, get_args
 
-from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, no_deadline
+from webhook.allowance import FINDING, WRITTEN, Allowance, Late, TooLarge, TooLate, no_deadline
 from webhook.api import jsonpatch
+from webhook.api.fields import MAX_NAME
 from webhook.api.objects import Counted, Subject, count, judged, subjects
 from webhook.api.pods import POD, Pod
 from webhook.engine import ratcheting
@@ -16,7 +17,7 @@ from webhook.model import Action, Finding, Fix, Malformed, Mode, Object, Request
 from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.rules import Rule, asked, review_of
-from webhook.text.words import line
+from webhook.text.words import MOST, line
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
@@ -270,7 +271,9 @@ class Engine:
                     raise TooLate
                 findings: list[Finding] = []
                 for finding in rule.check(review):
-                    allowance.spend("findings", 1, FINDING + len(finding.parts))
+                    written = len(finding.message) + sum(map(len, finding.parts))
+                    allowance.spend("findings", 1, FINDING + len(finding.parts) + written // WRITTEN)
+                    finding = _kept(finding) if written > MAX_NAME else finding
                     if finding.fixes and rule not in self._menders(review):
                         # `/mutate` would not apply this fix, but `/validate` would rely on it.
                         raise TypeError("a fix from a rule without MENDS, or for a pod that cannot see a GPU")
@@ -316,6 +319,11 @@ def _is_first(request: Request) -> bool:
 def _without_claims(pod: Object) -> Object:
     """Return a pod without its claims."""
     return {**pod, "spec": {key: value for key, value in pod["spec"].items() if key != "resourceClaims"}}
+
+
+def _kept(finding: Finding) -> Finding:
+    """Return a finding without its long texts. Thousands of findings may have a copy each of one text of a tenant."""
+    return finding._replace(message=finding.message[: MOST + 1], parts=tuple(map(ratcheting.short, finding.parts)))
 
 
 def _located(finding: Finding, pod: Pod) -> Finding:

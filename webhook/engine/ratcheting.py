@@ -11,7 +11,7 @@ from webhook.model import Object, Path, Result
 Mark = tuple[str, tuple[Hashable, ...], Hashable]
 """Identifies a fault: the rule, a place that does not depend on list indices, and one part of the finding.
 
-Its long texts are replaced by their hashes (see `_short`).
+Its long texts are replaced by their hashes (see `short`).
 """
 
 
@@ -48,9 +48,9 @@ def _marks(result: Result, item: Object, values: dict[int, Hashable]) -> list[Ma
     finding = result.finding
     place, value = _at(item, finding.path)
     if finding.parts:
-        return [(result.rule, place, _short(part)) for part in finding.parts]
+        return [(result.rule, place, part) for part in finding.parts]
     if id(value) not in values:
-        values[id(value)] = _short(_text(value))
+        values[id(value)] = short(_text(value))
     return [(result.rule, place, (finding.message, values[id(value)]))]
 
 
@@ -65,13 +65,13 @@ def _text(value: object) -> str:
 _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
-def _short(text: str) -> Hashable:
-    """Return a value that is equal for equal texts. A long text is compared by its length and its hash.
+def short(text: str) -> str:
+    """Return a short text that is equal for equal texts. It names the length and the hash of a long one.
 
     A text keeps its hash, so a name that many results have is read once. Nobody can make two texts with one hash,
     because each process has a secret key for it.
     """
-    return text if len(text) <= MAX_NAME else (len(text), hash(text))
+    return text if len(text) <= MAX_NAME else f"{len(text)} {hash(text)}"
 
 
 def _at(item: Object, path: Path) -> tuple[tuple[Hashable, ...], object]:
@@ -82,8 +82,8 @@ def _at(item: Object, path: Path) -> tuple[tuple[Hashable, ...], object]:
         if isinstance(there, list) and isinstance(key, int) and key < len(there):
             there = there[key]
             name = there.get("name") if isinstance(there, dict) else there
-            place.append(_short(name) if isinstance(name, str) else key)
+            place.append(short(name) if isinstance(name, str) else key)
         else:
             there = there.get(key) if isinstance(there, dict) else None
-            place.append(_short(key) if isinstance(key, str) else key)
+            place.append(short(key) if isinstance(key, str) else key)
     return tuple(place), there

@@ -8,6 +8,9 @@ from json.encoder import encode_basestring_ascii
 LONGEST = 80
 """Maximum characters of a tenant's value in a message."""
 
+MOST = 1000
+"""Maximum characters of a message."""
+
 
 def shown(value: object, *, quotes: bool = True) -> str:
     """Write a tenant's value for a message: one line of printable ASCII, at most LONGEST characters."""
@@ -72,10 +75,11 @@ def one_line(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return a message as one line of at most 1,000 characters (see `one_line`)."""
+    """Return a message as one line of at most MOST characters (see `one_line`). No others are read."""
+    text = text[: MOST + 1]
     if not text.isprintable() or "##" in text or "::" in text:  # few of the thousands that a review may have
         text = one_line(text)
-    return text if len(text) <= 1000 else text[:997] + "..."
+    return text if len(text) <= MOST else text[: MOST - 3] + "..."
 
 
 def sha256(text: str) -> str:
