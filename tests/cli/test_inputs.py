@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests import ROOT
 from tests.support.policies import OPTIONS
@@ -334,6 +335,61 @@ def test_a_device_file_is_refused_and_not_read() -> None:
 
 
 # A cluster
+
+
+LAB = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "lab", "labels": {"slicewarden.dev/trust": "trusted"}},
+}
+LIST = {"apiVersion": "v1", "kind": "List"}
+WIDGET = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "lab"}}
+WIDGETS = {
+    "itself": {**WIDGET, "items": [LAB]},
+    "in a List": {**LIST, "items": [{**WIDGET, "items": [LAB]}]},
+    "in a typed list": {"apiVersion": "example.com/v1", "kind": "WidgetList", "items": [{**WIDGET, "items": [LAB]}]},
+    "with a List": {**LIST, "items": [{**WIDGET, "items": [{**LIST, "items": [LAB]}]}]},
+    "of a kind List": {**LIST, "items": [{**WIDGET, "kind": "List", "items": [LAB]}]},
+}
+LISTS = {
+    "a List": {**LIST, "items": [LAB]},
+    "as kubectl prints it": {**LIST, "metadata": {"resourceVersion": ""}, "items": [LAB]},
+    "a List with a name": {**LIST, "metadata": {"name": "mine"}, "items": [LAB]},
+    "a typed list": {"apiVersion": "v1", "kind": "NamespaceList", "metadata": {"resourceVersion": "7"}, "items": [LAB]},
+    "a List of Lists": {**LIST, "items": [{**LIST, "items": [LAB]}]},
+    "next to odd items": {**LIST, "items": [LAB, {**WIDGET, "items": ["x"]}, {**WIDGET, "items": {}}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [*((value, 1) for value in WIDGETS.values()), *((value, 0) for value in LISTS.values())],
+    ids=[*WIDGETS, *LISTS],
+)
+def test_items_of_a_custom_object_are_no_facts(value: Any, status: int, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "plain"}}
+    (tmp_path / "dump.json").write_text("\n".join(json.dumps({**LIST, "items": [each]}) for each in (node, value)))
+    (tmp_path / "dump.yaml").write_text("\n---\n".join(map(json.dumps, (node, value))))
+    command = ["check", str(tmp_path / "pod.yaml"), *OPTIONS]
+    assert cli.main([*command, "--facts", str(tmp_path / "dump.yaml")]) == status
+    assert cli.main([*command, "--facts", str(tmp_path / "dump.json")]) == status
+
+
+@pytest.mark.parametrize("value", WIDGETS.values(), ids=WIDGETS)
+def test_items_of_a_custom_object_are_judged_but_are_no_facts_for_others(
+    value: Any, check: Any, tmp_path: Path
+) -> None:
+    nested = json.loads(
+        json.dumps(value).replace(json.dumps(LAB), f"{json.dumps(LAB)}, {json.dumps(yaml.safe_load(GOOD))}")
+    )
+    (tmp_path / "dump.json").write_text(json.dumps(nested))
+    (tmp_path / "pod.yaml").write_text(POD.format(name="other", count=1).replace("namespace: vision", "namespace: lab"))
+    _, report = check("dump.json", "pod.yaml")
+    allowed = {each["name"]: each["allowed"] for each in report["results"]}
+    assert allowed.keys() == {"lab", "good", "other"}
+    assert allowed["good"]
+    assert not allowed["other"]
 
 
 @pytest.mark.parametrize(

@@ -152,13 +152,24 @@ def _version(known: Iterable[Object]) -> str:
     return newest[0] if newest else ""
 
 
-def load_objects(path: str) -> list[files.Item]:
-    """Read the objects of a file or folder. Raises Unusable if any cannot be read."""
+def load_objects(path: str, opens: Callable[[Object], bool] = files.is_list) -> list[files.Item]:
+    """Read the objects of a file or folder, with the items of objects that `opens`.
+
+    Raises Unusable if any cannot be read.
+    """
     documents, unreadable = files.load([path])
-    items, unusable = files.items(documents)
+    items, unusable = files.items(documents, opens)
     if unreadable or unusable:
         raise Unusable((*unreadable, *unusable))
     return items
+
+
+def load_known(path: str) -> list[files.Item]:
+    """Read the objects of a dump of a cluster, as `load_objects` does.
+
+    The items of an object that a tenant may have written are none of the cluster's objects.
+    """
+    return load_objects(path, files.is_list_of_cluster)
 
 
 def load_facts(paths: Iterable[str]) -> list[files.Item]:
@@ -173,7 +184,7 @@ def _with_facts(paths: Iterable[str]) -> list[files.Item]:
     """Read all objects of some paths. Raises Unusable, also for a path without facts."""
     read = list[files.Item]()
     for path in paths:
-        items = load_objects(path)
+        items = load_known(path)
         if not any(map(_is_fact, items)):
             raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
         read += items

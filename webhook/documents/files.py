@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path as FilePath
 from typing import IO, Any, TypeGuard
@@ -25,7 +25,8 @@ class Item:
     """One Kubernetes object: a document, or the item at `base` of a List in it.
 
     If another object would create the object, the document has only the part `under` a path, at `base`. A rendered
-    object has the `root` that it was rendered from, such as a kustomization's folder.
+    object has the `root` that it was rendered from, such as a kustomization's folder. It is `inside` if it may be
+    only a part of another object of a cluster (see `is_list_of_cluster`), and so proves nothing about the cluster.
     """
 
     document: Document
@@ -33,6 +34,7 @@ class Item:
     value: Object
     under: Path = ()
     root: str = ""
+    inside: bool = False
 
     @property
     def source(self) -> str:
@@ -290,8 +292,27 @@ def is_typed(value: Any) -> bool:
     )
 
 
-def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
-    """Return the Kubernetes objects of documents. A List, which is any object with items, is replaced by them.
+def is_list(value: Object) -> bool:
+    """Return whether kubectl takes an object for a List: if it has items.
+
+    The name of the kind does not decide (apimachinery unstructured/helpers.go, unstructuredJSONScheme, and IsList).
+    """
+    return isinstance(value.get("items"), list)
+
+
+def is_list_of_cluster(value: Object) -> bool:
+    """Return whether an object with items is a List of objects of the cluster, and not one object of its own.
+
+    Custom objects may have items too, which their authors choose. Every object of a cluster has a name, and no List
+    that kubectl prints has one. A `v1` List may be named by hand, because the API server stores none.
+    """
+    metadata = value.get("metadata")
+    named = isinstance(metadata, dict) and bool(metadata.get("name"))
+    return is_list(value) and (not named or (value.get("apiVersion"), value.get("kind")) == ("v1", "List"))
+
+
+def items(documents: Iterable[Document], opens: Callable[[Object], bool] = is_list) -> tuple[list[Item], list[Problem]]:
+    """Return the Kubernetes objects of documents. A List, which is any object that `opens`, is replaced by its items.
 
     A document with neither apiVersion nor kind is another file, such as a chart's values, and is skipped. So is
     Chart.yaml.
@@ -302,7 +323,7 @@ def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
         left = [Item(document, (), document.value)]
         while left:
             item = left.pop()
-            found = _inside(item)
+            found = _inside(item, opens)
             if isinstance(found, Problem):
                 problems.append(found)
             elif found is None:
@@ -312,11 +333,8 @@ def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
     return opened, problems
 
 
-def _inside(item: Item) -> list[Item] | Problem | None:
-    """Return the items of a List, nothing for a value that is no object, None for a single object, or the problem.
-
-    The name of the kind does not decide (apimachinery unstructured/helpers.go, unstructuredJSONScheme, and IsList).
-    """
+def _inside(item: Item, opens: Callable[[Object], bool]) -> list[Item] | Problem | None:
+    """Return the items of a List, nothing for a value that is no object, None for a single object, or the problem."""
     value, file = item.value, item.document.file
     if not _is_object(value):
         if item.base:
@@ -326,14 +344,14 @@ def _inside(item: Item) -> list[Item] | Problem | None:
         return []
     if not item.base and _of_chart(FilePath(file).name, value):
         return []
-    listed = value.get("items")
-    for key in ("kind",) if isinstance(listed, list) else ("apiVersion", "kind"):
+    opened = opens(value)
+    for key in ("kind",) if opened else ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
             text = "must be a string" if key in value else "is missing"
             return Problem(file, item.line((key,)), f"{key} {text}")
-    if isinstance(listed, list):
-        return [_listed(item, index) for index in range(len(listed))]
-    if "items" in value and not item.base:
+    if opened:
+        return [_listed(item, index) for index in range(len(value["items"]))]
+    if "items" in value and not item.base and opens({**value, "items": []}):
         return Problem(file, item.line(("items",)), "items must be a list")
     return None
 
@@ -345,7 +363,8 @@ def _listed(item: Item, index: int) -> Item:
     if not item.base and implied and isinstance(value, dict) and not (value.get("kind") or value.get("apiVersion")):
         value = {**value, "apiVersion": parent.get("apiVersion"), "kind": implied}
     document = item.document if item.base else item.document.item(index)
-    return Item(document, (*item.base, "items", index), value)
+    inside = item.inside or not is_list_of_cluster(parent)
+    return Item(document, (*item.base, "items", index), value, inside=inside)
 
 
 def _of_chart(name: str, value: Object) -> bool:

@@ -20,13 +20,14 @@ from webhook.policytests.policy_tests import Case, CaseResult, Suite, SuiteRun
 
 
 class Loaders(NamedTuple):
-    """Functions that load an engine from the path of a policy, and objects from the path of a file.
+    """Functions that load an engine from the path of a policy, and objects or facts from the path of a file.
 
-    Both raise Unusable.
+    All raise Unusable.
     """
 
     engine: Callable[[str], Engine]
     objects: Callable[[str], list[Item]]
+    facts: Callable[[str], list[Item]]
 
 
 def run(
@@ -64,7 +65,7 @@ def _suite(
             return
         engine = loaders.engine(policy or _beside(suite, suite.policy, ("spec", "policy")))
         files = (_beside(suite, path, ("spec", "facts", index)) for index, path in enumerate(suite.facts))
-        known = [item.value for file in files for item in loaders.objects(file)]
+        known = [item.value for file in files for item in loaders.facts(file)]
     except Unusable as error:
         yield error
         return

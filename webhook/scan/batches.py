@@ -418,7 +418,7 @@ def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> Non
     """Add objects to the contents: in packs, and those that are facts."""
     items = list[Item]()
     for item in found:
-        if (kind := group_kind(item.value)) in KINDS:
+        if not item.inside and (kind := group_kind(item.value)) in KINDS:
             (contents.claimed if kind in _OF_NODES else contents.facts).append(_fact(item.value))
         items.append(item)
         if len(items) == FILES:

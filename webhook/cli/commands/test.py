@@ -136,7 +136,7 @@ def _run(
     place: str,
 ) -> SuiteRun:
     """Run the cases of tests. Raises Unusable, at the place where they are from, if none has the name."""
-    loaders = suites.Loaders(loaded, cache(inputs.load_objects))
+    loaders = suites.Loaders(loaded, cache(inputs.load_objects), cache(inputs.load_known))
     result = suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
     if not result.outcomes and not result.problems:
         raise Unusable((Problem(place, 0, f"no case with {named} in its name"),))
