@@ -1,5 +1,6 @@
 """A made policy is built on nothing that a tenant may write: whatever the role `edit` creates stays in comments."""
 
+import json
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,8 @@ from webhook import rules
 from webhook.api import admission
 from webhook.catalog.platforms import NETWORK_PLUGINS, NetworkPlugin
 from webhook.cli import inputs
+from webhook.documents import files
+from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
@@ -29,12 +32,14 @@ CLUSTERS = {
 }
 PLUGINS = {plugin.namespace: plugin for plugin in NETWORK_PLUGINS}
 SPACES = (
-    *("evil", "gpu-operator-team", "kube-system-team", "nvidia-device-plugins", "karpenter", "openshift-gpus"),
+    *("evil", "gpu-operator-team", "kube-system-team", "nvidia-device-plugins", "openshift-gpus"),
+    *("karpenter", "node-feature-discovery", "gpu-operator", "nvidia-gpu-operator"),
     *PLUGINS,
 )
 RESERVED = {("openshift", "openshift-gpus"), ("aks", "calico-system")}
 """What is no tenant's: OpenShift refuses users a project whose name begins so, and AKS makes its own namespace for
 Calico (see catalog/platforms.py)."""
+LABEL_OF_TRUST = "slicewarden.dev/trust"
 LEVEL = "pod-security.kubernetes.io/enforce"
 """The label of a namespace that lets its pods do more (k8s.io/pod-security-admission api)."""
 PRESENT = {"nvidia.com/gpu.present": "true", "no": "such-node"}
@@ -48,12 +53,22 @@ def cluster(name: str) -> list[Object]:
 def made(name: str, space: str, *more: Object, **options: Any) -> starter.Starter:
     """The policy of a cluster in which a namespace and some objects are there besides."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": {LEVEL: "privileged"}}}
-    return starter.make(reduced.reduced([*cluster(name), namespace, *more], SAMPLE), "dump.json", **options)
+    return starter.make(reduced.reduced([*cluster(name), *dumped([namespace, *more])], SAMPLE), "dump.json", **options)
 
 
 @cache
-def without(name: str, space: str) -> Policy:
-    return made(name, space).policy
+def without(name: str) -> Policy:
+    """The policy of a cluster in which the tenant has no namespace."""
+    return starter.make(reduced.reduced(cluster(name), SAMPLE), "dump.json").policy
+
+
+def dumped(items: list[Object]) -> list[Object]:
+    """Objects as the commands read them from a dump by kubectl."""
+    documents, problems = read(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "dump.json")
+    found, unusable = files.items(documents, files.is_list_of_cluster)
+    assert not problems
+    assert not unusable
+    return [dict(item.value) for item in found]
 
 
 # Objects of a tenant
@@ -145,6 +160,30 @@ OTHERS = (
 )
 
 
+def of_the_cluster(name: str, space: str) -> tuple[Object, ...]:
+    """Objects that no tenant may create, but that a tenant may write into one of its own."""
+    return (
+        operator(namespace=space),
+        operator("GPUCluster", namespace=space),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": {LABEL_OF_TRUST: "trusted"}}},
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "any"}, "spec": {}},
+        workload("Pod", "m", "kube-system", containers=[{"name": "m", "command": ["nfd-master"]}]),
+        *(item for item in cluster(name) if item["kind"] == "Node"),
+    )
+
+
+@st.composite
+def custom(draw: st.DrawFn, name: str, space: str) -> Object:
+    """A custom object with items at its root, which may be anything: objects of the cluster, or none at all."""
+    hostile = st.sampled_from(of_the_cluster(name, space))
+    nested = hostile.map(lambda item: {"apiVersion": "v1", "kind": "List", "items": [item]})
+    wrapped = hostile.map(lambda item: {"apiVersion": "v1", "kind": "List", "metadata": {"name": "x"}, "items": [item]})
+    kind = draw(st.sampled_from(("Widget", "WidgetList", "List", "PodList")))
+    items: Any = draw(st.lists(hostile | nested | wrapped, max_size=3) | st.just({}) | st.just(["x", {"kind": 1}]))
+    made_by = {"name": draw(st.sampled_from(("w", "list"))), "namespace": space}
+    return {"apiVersion": "example.com/v1", "kind": kind, "metadata": made_by, "items": items}
+
+
 @st.composite
 def tenants_object(draw: st.DrawFn, name: str, space: str) -> Object:
     """Any object that the role `edit` may create in a namespace, or a custom one with the kind of a cluster's."""
@@ -230,12 +269,13 @@ def network_plugin(name: str, space: str) -> Object:
 def attacks(draw: st.DrawFn) -> tuple[str, str, list[Object]]:
     """A cluster, a tenant's namespace in it, and objects there. No tenant has a namespace that a platform reserves."""
     name = draw(st.sampled_from(sorted(CLUSTERS)))
-    space = draw(st.sampled_from([each for each in SPACES if (name, each) not in RESERVED]))
+    own = {item["metadata"]["name"] for item in cluster(name) if item["kind"] == "Namespace"}
+    space = draw(st.sampled_from([each for each in SPACES if (name, each) not in RESERVED and each not in own]))
     plugins = [network_plugin(PLUGINS[space].daemon_set, space)] if space in PLUGINS else []
     tried = st.sampled_from([*TRIED.values(), *plugins]).map(
         lambda item: {**item, "metadata": {**item["metadata"], "namespace": space}}
     )
-    return name, space, draw(st.lists(tried | tenants_object(name, space), min_size=1, max_size=6))
+    return name, space, draw(st.lists(tried | custom(name, space) | tenants_object(name, space), max_size=6))
 
 
 def forbidden(space: str, account: str) -> Object:
@@ -263,7 +303,7 @@ def accounts(items: list[Object]) -> set[str]:
 def test_nothing_that_a_tenant_may_create_is_in_the_made_policy(attack: tuple[str, str, list[Object]]) -> None:
     name, space, items = attack
     policy = made(name, space, *items).policy
-    assert policy.written == without(name, space).written
+    assert policy.written == without(name).written
     assert space not in left_alone(policy)
     facts = Facts.of([*cluster(name), *items])
     for account in accounts(items):
@@ -278,7 +318,7 @@ def test_nothing_that_a_tenant_may_create_is_in_the_made_policy(attack: tuple[st
 def test_the_same_objects_count_where_no_tenant_may_write(item: Object) -> None:
     name = "operator-time-slicing"
     doubted, believed = made(name, "evil", item), made(name, "evil", item, no_tenants=["evil"])
-    assert doubted.policy.written == without(name, "evil").written != believed.policy.written
+    assert doubted.policy.written == without(name).written != believed.policy.written
     assert any("--no-tenants evil" in note for note in doubted.notes)
     assert not any("--no-tenants evil" in note for note in believed.notes)
     assert "evil" in doubted.text
@@ -287,7 +327,7 @@ def test_the_same_objects_count_where_no_tenant_may_write(item: Object) -> None:
 def test_a_pod_on_a_shared_card_earns_its_namespace_no_trust() -> None:
     pod = workload("Pod", "p", "evil", nodeName="t4-1", containers=[{"resources": {"limits": {"nvidia.com/gpu": 1}}}])
     own = made("operator-time-slicing", "evil", pod)
-    assert own.policy.written == without("operator-time-slicing", "evil").written
+    assert own.policy.written == without("operator-time-slicing").written
     assert any("no label trusts them: evil, notebooks;" in note for note in own.notes)
 
 
@@ -323,7 +363,7 @@ def operator(kind: str = "ClusterPolicy", **status: str) -> Object:
         ([space("gpu-operator"), space("nvidia-gpu-operator")], set()),  # a name alone is no evidence
         ([space("gpu-operator"), operator(namespace="gpus"), space("gpus")], {"gpus"}),
         ([operator("GPUCluster", namespace="gpus")], {"gpus"}),
-        ([space("nvidia-gpu-operator"), operator()], {"nvidia-gpu-operator"}),
+        ([space("nvidia-gpu-operator"), operator()], set()),  # the operator has not said where it runs
         ([space("a", **{LEVEL: "privileged"}), space("b", **{LEVEL: "baseline"})], set()),
     ],
 )
@@ -336,6 +376,47 @@ def test_namespaces_without_tenants_are_known_by_objects_of_the_cluster(items: l
 def test_an_option_names_only_namespaces_that_exist() -> None:
     with pytest.raises(Unusable, match="there is no namespace montoring"):
         made("operator-time-slicing", "evil", no_tenants=["montoring"])
+
+
+def without_status(name: str) -> list[Object]:
+    """The objects of a cluster whose GPU Operator has not said where it runs."""
+    return [
+        {key: value for key, value in item.items() if key != "status" or item["kind"] == "Node"}
+        for item in cluster(name)
+    ]
+
+
+LABELLED = "system:serviceaccount:{0}:{0}"
+
+
+@pytest.mark.parametrize(
+    ("name", "usual", "accounts"),
+    [
+        ("aks", "node-feature-discovery", {LABELLED.format("node-feature-discovery")}),
+        ("homelab", "node-feature-discovery", {LABELLED.format("node-feature-discovery")}),
+        ("karpenter", "karpenter", {LABELLED.format("karpenter")}),
+        ("operator-mig", "nvidia-gpu-operator", {"system:serviceaccount:nvidia-gpu-operator:gpu-operator"}),
+    ],
+)
+def test_the_name_of_a_namespace_counts_only_where_no_tenant_may_write(
+    name: str, usual: str, accounts: set[str]
+) -> None:
+    base = [*without_status(name)]
+    plain, doubted, believed = (
+        starter.make(reduced.reduced([*base, *more], SAMPLE), "dump.json", no_tenants=no_tenants)
+        for more, no_tenants in (((), ()), ((space(usual),), ()), ((space(usual),), (usual,)))
+    )
+    assert doubted.policy.written == plain.policy.written
+    assert any(f"--no-tenants {usual}" in note for note in doubted.notes)
+    assert all(account in doubted.text and account not in plain.text for account in accounts)
+    assert accounts <= believed.policy.node_labellers.users
+    assert not any(f"--no-tenants {usual}" in note for note in believed.notes)
+
+
+def test_karpenters_own_namespace_replaces_kube_system_only_where_no_tenant_may_write() -> None:
+    kept = "system:serviceaccount:kube-system:karpenter"
+    assert kept in made("karpenter", "karpenter").policy.node_labellers.users
+    assert kept not in made("karpenter", "karpenter", no_tenants=["karpenter"]).policy.node_labellers.users
 
 
 # Names that YAML takes for something else

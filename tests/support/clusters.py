@@ -104,6 +104,7 @@ def large(gpu_nodes: int = 40, other_nodes: int = 60, pods: int = 1500, seed: in
             "driver": {"licensingConfig": {"secretName": SECRET}},
             "mig": {"strategy": "mixed"},
         },
+        "status": {"state": "ready", "namespace": "gpu-operator"},
     }
     kinds = ["t4"] * (gpu_nodes * 2 // 5) + ["a100"] * (gpu_nodes * 2 // 5)
     kinds += ["h100"] * (gpu_nodes - len(kinds)) + [""] * other_nodes

@@ -1,7 +1,7 @@
 """Reads from facts which GPUs a cluster has, how nodes offer them, and which labels distinguish the nodes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,32 +138,37 @@ class NodeGroup:
 # Nodes
 
 
-def gpu_nodes(objects: Iterable[Object]) -> list[GPUNode]:
-    """Return the nodes with NVIDIA GPUs, according to their resources or labels, sorted by name."""
+def gpu_nodes(objects: Iterable[Object], kept: Collection[str] = ()) -> list[GPUNode]:
+    """Return the nodes with NVIDIA GPUs, according to their resources or labels, sorted by name.
+
+    See `operators` for `kept`.
+    """
     objects = list(objects)
     facts = Facts.of(objects)
     taints = {name: frozenset(_taints(item)) for name, item in _nodes(objects)}
-    places = homes(objects)
+    places = homes(objects, kept)
     found = [read(node, facts, places, taints.get(node.name, frozenset())) for node in facts.nodes if _has_gpus(node)]
     return sorted(found, key=lambda each: each.node.name)
 
 
-def homes(objects: Iterable[Object]) -> list[str]:
-    """Return the namespaces of the GPU Operator, and those of DaemonSets with a device plugin and its ConfigMap."""
+def homes(objects: Iterable[Object], kept: Collection[str] = ()) -> list[str]:
+    """Return the namespaces of the GPU Operator, and those of DaemonSets with a device plugin and its ConfigMap.
+
+    See `operators` for `kept`.
+    """
     objects = list(objects)
     plugins = {each.namespace for each in Facts.of(objects).installations if each.namespace}
-    return sorted(plugins.union(operators(objects)))
+    return sorted(plugins.union(operators(objects, kept)))
 
 
-def operators(objects: Iterable[Object]) -> Iterator[str]:
+def operators(objects: Iterable[Object], kept: Collection[str] = ()) -> Iterator[str]:
     """Yield the namespaces in which the GPU Operator runs according to its own status.
 
     It writes its namespace into the status of its ClusterPolicy or GPUCluster, which are cluster-scoped objects
-    (gpu-operator api/nvidia/v1/clusterpolicy_types.go, api/nvidia/v1alpha1). If a file has no status, the namespaces in
-    NVIDIA's installation guides are used, where they exist.
+    (gpu-operator api/nvidia/v1/clusterpolicy_types.go, api/nvidia/v1alpha1). If an object has no status, the namespaces
+    in NVIDIA's installation guides are used if they are among `kept`, the namespaces whose names count.
     """
-    objects = list(objects)
-    usual = [name for name in _USUAL if name in Facts.of(objects).namespaces]
+    usual = [name for name in _USUAL if name in kept]
     for item in objects:
         if group_kind(item) in (CLUSTER_POLICY, GPU_CLUSTER):
             said = string(mapping(item.get("status")).get("namespace"))

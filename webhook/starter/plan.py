@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import NamedTuple
@@ -64,16 +64,21 @@ def doubts_of(objects: Sequence[Object], plan: StarterPlan) -> Doubts:
     here = {holder.namespace for holder in facts.holders if holder.node in shared}
     return Doubts(
         sharing=tuple(sorted(name for name in here if facts.namespaces.get(name, {}).get(TRUST_LABEL) != TRUSTED)),
-        homes=tuple(sorted({*inventory.homes(objects)} - {*plan.homes})),
-        labellers=tuple(sorted({*_masters(objects)} - {*plan.labellers})),
+        homes=tuple(sorted({*inventory.homes(objects, facts.namespaces)} - {*plan.homes})),
+        labellers=tuple(sorted({*_masters(objects), *_usual(objects, facts.namespaces)} - {*plan.labellers})),
     )
 
 
-def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, by_product: bool) -> StarterPlan:
-    """Plan a policy of this name from the firm objects of facts. With `by_product` each product gets a pool."""
+def plan_of(
+    objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, kept: Collection[str] = (), *, by_product: bool
+) -> StarterPlan:
+    """Plan a policy of this name from the firm objects of facts. With `by_product` each product gets a pool.
+
+    In the namespaces `kept` no tenant may write. The names of all others prove nothing: tenants may have made them.
+    """
     guard = _guard(nodes)
     groups = inventory.groups(nodes, guard.key if guard else "", by_product=by_product)
-    homes = inventory.homes(objects)
+    homes = inventory.homes(objects, kept)
     namespaces = {name_of(o): o for o in objects if group_kind(o)[1] == "Namespace"}
     return StarterPlan(
         name=name,
@@ -88,7 +93,7 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
         homes=tuple(homes),
         systems=tuple(inventory.systems(objects)),
         config_maps=tuple(_config_maps(objects, homes)),
-        labellers=tuple(_labellers(objects, namespaces, homes)),
+        labellers=tuple(_labellers(objects, kept, homes)),
         administrators=("system:masters", *(("system:cluster-admins",) if "openshift-config" in namespaces else ())),
         evicting=_evicting(Facts.of(objects)),
     )
@@ -147,25 +152,38 @@ def _config_maps(objects: Iterable[Object], homes: Sequence[str]) -> list[tuple[
     return sorted(place for place in named if place in facts.config_maps)
 
 
-def _labellers(objects: Sequence[Object], namespaces: Mapping[str, Object], homes: Sequence[str]) -> list[str]:
+def _labellers(objects: Sequence[Object], kept: Collection[str], homes: Sequence[str]) -> list[str]:
     """Return the accounts that write labels of nodes: the GPU Operator's, NFD's, Karpenter's, and OpenShift's.
 
     OpenShift's controllers copy the labels of a machine to its node (openshift/machine-api-operator pkg/controller/
     nodelink; the account is in install/0000_30_machine-api-operator_09_rbac.yaml). Their account counts where a
-    MachineSet is in their own namespace.
+    MachineSet is in their own namespace. Karpenter's guide installs it in `kube-system`.
     """
-    found = set(_masters(objects))
-    for place in inventory.operators(objects):
-        found |= {_user(place, "gpu-operator"), _user(place, "node-feature-discovery")}
-    if "node-feature-discovery" in namespaces:
-        found.add(_user("node-feature-discovery", "node-feature-discovery"))
+    found = {*_masters(objects), *_usual(objects, kept)}
     if not found:
-        found |= {_user(place, "node-feature-discovery") for place in homes}
-    if any(group_kind(item) == _NODE_POOL or _is_karpenters(item) for item in objects):
-        found.add(_user("karpenter" if "karpenter" in namespaces else "kube-system", "karpenter"))
+        found |= {_user(place, _NFD) for place in homes}
+    if _KARPENTER not in kept and _has_karpenter(objects):
+        found.add(_user("kube-system", _KARPENTER))
     if any(group_kind(item) == _MACHINE_SET and namespace_of(item) == _MACHINE_API for item in objects):
         found.add(_user(_MACHINE_API, "machine-api-controllers"))
     return sorted(found)
+
+
+def _usual(objects: Sequence[Object], kept: Collection[str]) -> Iterator[str]:
+    """Yield the accounts that label nodes if the namespaces `kept` have in them what their names say."""
+    for place in inventory.operators(objects, kept):
+        yield from (_user(place, "gpu-operator"), _user(place, _NFD))
+    if _NFD in kept:
+        yield _user(_NFD, _NFD)
+    if _KARPENTER in kept and _has_karpenter(objects):
+        yield _user(_KARPENTER, _KARPENTER)
+
+
+_NFD, _KARPENTER = "node-feature-discovery", "karpenter"
+
+
+def _has_karpenter(objects: Iterable[Object]) -> bool:
+    return any(group_kind(item) == _NODE_POOL or _is_karpenters(item) for item in objects)
 
 
 _NODE_POOL, _MACHINE_SET = ("karpenter.sh", "NodePool"), ("machine.openshift.io", "MachineSet")

@@ -60,15 +60,16 @@ def make(
     """
     objects = list(objects)
     firm, doubtful = evidence.sources(objects, no_tenants)
-    nodes, facts = inventory.gpu_nodes(firm), Facts.of(objects)
-    coming = scaled.to_come(Facts.of(firm), accelerators, nodes, inventory.homes(firm), by_product=by_product)
+    nodes, facts = inventory.gpu_nodes(firm, no_tenants), Facts.of(objects)
+    homes = inventory.homes(firm, no_tenants)
+    coming = scaled.to_come(Facts.of(firm), accelerators, nodes, homes, by_product=by_product)
     nodes.extend(coming.nodes)
     missing = sorted({*no_tenants} - facts.namespaces.keys())
     if coming.notes and not nodes:
         raise Unusable(tuple(Problem(source, 0, note) for note in coming.notes))
     if wrong := f"there is no namespace {listed(missing, 3)}" if missing else "" if nodes else _nothing(objects):
         raise Unusable((Problem(source, 0, wrong),))
-    plan = plan_of(firm, nodes, name, by_product=by_product)
+    plan = plan_of(firm, nodes, name, no_tenants, by_product=by_product)
     engine = Engine(_load(text_of(plan)), rules.walk())
     agents, odd = agents_of(firm, engine, Facts.of(firm))
     seeming, others = agents_of(doubtful, engine, facts)
