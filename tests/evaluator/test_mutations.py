@@ -181,3 +181,19 @@ def test_caps_are_written_where_all_cards_of_a_pool_are_of_one_size(evaluator: E
     created()
     print(f"\n{both.alike} whole")
     assert both.alike > 10
+
+
+def test_deadlines_are_written_in_pools_that_need_node_affinity_too(evaluator: Evaluator) -> None:
+    sample = policy_of(ROOT / "policies" / "sample.yaml")
+    policy = replace(sample, pools=tuple(replace(pool, max_active_deadline=3600) for pool in sample.pools))
+    assert any(pool.nodes.expressions for pool in policy.pools)
+    both = Both(evaluator, policy, replace(facts_of(FACTS), nodes=()))
+
+    @trying(PODS)
+    @given(generated.pods(policy, both.facts))
+    def created(pod: Any) -> None:
+        both.add(request_for(pod))
+
+    created()
+    print(f"\n{both.alike} whole")
+    assert both.alike > 10

@@ -56,6 +56,15 @@ def test_it_is_asked_about_new_pods_that_the_registration_sends() -> None:
     assert binding["spec"]["policyName"] == made["metadata"]["name"]
 
 
+def test_a_pod_is_steered_last_because_no_pool_is_chosen_for_one_with_node_affinity() -> None:
+    limited = replace(SAMPLE, pools=tuple(replace(pool, max_active_deadline=3600) for pool in SAMPLE.pools))
+    *_, deadline, steering = (
+        each["jsonPatch"]["expression"] for each in mutating(limited, rules.walk(), Facts())[0]["spec"]["mutations"]
+    )
+    assert "activeDeadlineSeconds" in deadline
+    assert "nodeAffinity" in steering
+
+
 def test_caps_follow_the_cards_that_are_known_if_they_have_one_size() -> None:
     assert "Tesla-T4, 15360 MiB in 4 slices" in cappings(SAMPLE, Facts())["shared"].words
     one = Facts(nodes=(card("a", 24576, 2), card("b", 24576, 2)))

@@ -167,7 +167,6 @@ def test_overrides_count_in_their_order() -> None:
     assert expression == "(!(variables.space in ['strict']) && variables.space in ['soft'])"
     pools = replace(SAMPLE, exemptions=(), overrides=(here("soft", Action.WARN, "shared"),))
     assert "variables.willing.exists(p, p in ['shared'])" in eased(pools, "chosen-node")
-    assert "size(variables.asked) > 0" in eased(pools, "chosen-node")
     labels = replace(pools, overrides=(Override(None, frozenset({"shared"}), {"relabelled-node": Action.WARN}),))
     assert eased(labels, "relabelled-node", RequestKind.NODE_FEATURES) == ""
     unsure = replace(SAMPLE, exemptions=(), overrides=(here("strict", Action.DENY, "shared"),))

@@ -1,6 +1,6 @@
 """Writes CEL expressions for a policy's conditions on namespaces, accounts, users, labels and resources."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from webhook.api.pods import KUBELETS, MIRROR
 from webhook.api.selectors import Requirement, Selector
@@ -35,6 +35,29 @@ def is_gpu(name: str, gpus: GPUResources) -> str:
     listed = all_of((offered(name, gpus.named), negated(implicit)))
     nvidias = all_of((matches(name, (gpu_requests.NVIDIA_RESOURCES,)), negated(others)))
     return any_of((listed, nvidias))
+
+
+ASKS = "size(variables.asked) > 0"
+"""Whether a pod requests a GPU as a resource."""
+
+CLAIMS = "size(object.spec.?resourceClaims.orValue([])) > 0"
+"""Whether a pod names a claim."""
+
+
+def claims(policy: Policy) -> str:
+    """Return the CEL expression that is true if a pod's claims may be for devices of pools, as in PodReview.claims.
+
+    Where no pool has device classes, or `gpus.claims` covers the pod, its claims bring it into no pool.
+    """
+    if not policy.has_device_pools:
+        return "false"
+    return all_of((CLAIMS, negated(any_of(map(covers, policy.forms.claims)))))
+
+
+def asks_of(pools: Iterable[Pool], policy: Policy) -> str:
+    """Return the CEL expression that is true if a pod asks for what may bring it into one of some pools."""
+    by_claim = policy.has_device_pools and any(pool.offers_classes for pool in pools)
+    return any_of((ASKS, "variables.claims" if by_claim else "false"))
 
 
 def holds(labels: str, requirement: Requirement) -> str:

@@ -13,7 +13,7 @@ from webhook.api.pods import MIRROR
 from webhook.api.selectors import Requirement
 from webhook.catalog.device_variables import CLOSED, CLOSED_WITHOUT_GPU, IMEX, NONE, VISIBLE, VOID
 from webhook.cel.clauses import RequestKind
-from webhook.cel.policies import holds
+from webhook.cel.policies import ASKS, CLAIMS, holds
 from webhook.cel.write import all_of, any_of, array, negated, one_of, strings, text
 from webhook.engine.registration import LABELS, MADE_FROM, NAME, webhooks
 from webhook.facts.snapshot import Facts
@@ -78,11 +78,11 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
     variables_of = [_variables(container, easing, capped, policy) for container in ("init", "main")]
     if any(variables_of):
         writes.append(" + ".join((*_records(easing, capped), *filter(None, variables_of))))
-    if easing.get(STEERING, "true") != "true":
-        chosen = "".join(f"variables.chosen == {text(p.name)} ? ({_steering(p)}) : " for p in policy.pools)
-        writes.append(f"{easing[STEERING]} ? {DONE} : {chosen}{DONE}")
     if easing.get(ENDING, "true") != "true" and (ending := "".join(map(_deadline, policy.pools))):
         writes.append(f"{easing[ENDING]} ? {DONE} : {ending}{DONE}")
+    if easing.get(STEERING, "true") != "true":  # last: no pool is chosen for a pod that has node affinity
+        chosen = "".join(f"variables.chosen == {text(p.name)} ? ({_steering(p)}) : " for p in policy.pools)
+        writes.append(f"{easing[STEERING]} ? {DONE} : {chosen}{DONE}")
     if not writes:
         return []
     hook = next(each for each in webhooks(policy) if each.name == SOURCES[RequestKind.PODS].webhook)
@@ -196,10 +196,7 @@ def _chosen(policy: Policy) -> str:
     }
     clash = any_of(all_of((f"p == {text(name)}", each)) for name, each in clashes.items())
     open_ = f"variables.right.filter(p, {negated(clash)})"
-    plain = (
-        "size(variables.asked) > 0 && size(object.spec.?resourceClaims.orValue([])) == 0"
-        f" && !object.spec.?affinity.?nodeAffinity.?{REQUIRED}.hasValue()"
-    )
+    plain = f"{ASKS} && !({CLAIMS}) && !object.spec.?affinity.?nodeAffinity.?{REQUIRED}.hasValue()"
     return f"{plain} ? [{open_}].map(some, size(some) > 0 ? some[0] : '')[0] : ''"
 
 

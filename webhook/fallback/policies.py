@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from webhook.cel.clauses import ANY_POD, Clause, RequestKind
-from webhook.cel.policies import covers, include
+from webhook.cel.policies import asks_of, covers, include
 from webhook.cel.write import all_of, any_of, array, negated, text
 from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, Webhook, webhooks
 from webhook.fallback import variables
@@ -279,21 +279,20 @@ def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables
             continue
         if asked is RequestKind.NODE_FEATURES and override.scope is not None and rule not in override.actions:
             continue  # it acts on others' nodes too
-        here = _overrides(override, asked, pools)
+        here = _overrides(override, asked, policy, pools)
         result = all_of((negated(here), result)) if action is Action.DENY else any_of((here, result))
     return any_of((*(_exempts(each, rule, asked) for each in policy.exemptions), result))
 
 
-def _overrides(override: Override, asked: RequestKind, pools: str) -> str:
+def _overrides(override: Override, asked: RequestKind, policy: Policy, pools: str) -> str:
     scope = covers(override.scope) if override.scope is not None else "true"
     if not override.pools:
         return scope
     if asked not in ANY_POD:
         return "false"  # only a pod belongs to a pool
-    asks = any_of(("size(variables.asked) > 0", "size(object.spec.?resourceClaims.orValue([])) > 0"))
     if asked is not RequestKind.PODS:
-        return all_of((scope, asks))
-    return all_of((scope, asks, f"{pools}.exists(p, p in {array(sorted(override.pools))})"))
+        return all_of((scope, asks_of((pool for pool in policy.pools if pool.name in override.pools), policy)))
+    return all_of((scope, f"{pools}.exists(p, p in {array(sorted(override.pools))})"))
 
 
 def _exempts(exemption: Exemption, rule: str, asked: RequestKind) -> str:

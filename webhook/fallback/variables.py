@@ -6,10 +6,22 @@ that it chose is in these lists, so the pod is allowed here too.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.cel.clauses import RequestKind
-from webhook.cel.policies import SELECTION, covers, include, is_gpu, offered, restricted, tolerated
+from webhook.cel.policies import (
+    ASKS,
+    SELECTION,
+    asks_of,
+    claims,
+    covers,
+    include,
+    is_gpu,
+    offered,
+    restricted,
+    tolerated,
+)
 from webhook.cel.write import NO_TEXTS, all_of, any_of, array, filled, named, negated, one_of, text
 from webhook.facts import rights
 from webhook.fallback import params
@@ -30,9 +42,9 @@ def of(asked: RequestKind, policy: Policy, *, reads: bool = False) -> tuple[Vari
 def _of(asked: RequestKind, policy: Policy, reads: bool) -> tuple[Variable, ...]:
     match asked:
         case RequestKind.PODS:
-            return (*_pod(), *_new_pod(policy), *_placed(policy, reads))
+            return (*_pod(policy), *_new_pod(policy), *_placed(policy, reads))
         case RequestKind.UPDATES | RequestKind.STATUSES:
-            return (*_pod(), *_changed_pod(policy))
+            return (*_pod(policy), *_changed_pod(policy))
         case RequestKind.NAMESPACES | RequestKind.NODES:
             return tuple(_labels(asked))
         case RequestKind.DEVICES:
@@ -52,12 +64,14 @@ def _namespace() -> Iterator[Variable]:
     yield "account", "''"
 
 
-def _pod() -> Iterator[Variable]:
+def _pod(policy: Policy) -> Iterator[Variable]:
     yield "labels", "namespaceObject.?metadata.?labels.orValue({})"
     yield "account", "[object.spec.?serviceAccountName.orValue('')].map(a, a == '' ? 'default' : a)[0]"
     yield "init", "object.spec.?initContainers.orValue([])"
     yield "main", "object.spec.containers"
     yield "everyone", "variables.init + variables.main + object.spec.?ephemeralContainers.orValue([])"
+    if policy.has_device_pools:
+        yield "claims", claims(policy)
 
 
 def _new_pod(policy: Policy) -> Iterator[Variable]:
@@ -122,7 +136,7 @@ def _exposed(policy: Policy, pod: str = "object", containers: str = "variables.e
     runtime = named("name", policy.forms.runtime_classes)
     return any_of(
         (
-            "size(variables.asked) > 0",
+            ASKS,
             f"[{pod}.spec.?runtimeClassName.orValue('')].exists(name, {runtime})",
             f"{containers}.exists(c, c.?env.orValue([]).exists(e, e.name in {array(DEVICE_VARIABLES)}))",
             all_of((_waits(pod), _unguarded(policy, pod))),
@@ -177,7 +191,7 @@ def _placed(policy: Policy, reads: bool) -> Iterator[Variable]:
         ),
     )
     yield "trusted", f"variables.wanted == '{TRUSTED}' && size(variables.granted) > 0"
-    yield "willing", _those(policy, _willing)
+    yield "willing", _those(policy, partial(_willing, policy))
     yield "shared", " + ".join((NO_TEXTS, array(pool.name for pool in policy.pools if pool.shared)))
     small = [f"(p == {text(p.name)} && variables.count > {p.max_request})" for p in policy.pools if p.max_request]
     fitting = f"variables.willing.filter(p, !{any_of(small)})" if small else "variables.willing"
@@ -186,7 +200,7 @@ def _placed(policy: Policy, reads: bool) -> Iterator[Variable]:
     right = "variables.fitting.filter(p, (p in variables.shared) == (variables.trusted && variables.count == 1))"
     right = f"[{right}].map(some, size(some) > 0 ? some : variables.fitting)[0]"
     # A pod's claims may be for more GPUs. They are not known here, so any pool may be the right one.
-    yield "right", f"size(object.spec.?resourceClaims.orValue([])) > 0 ? variables.willing : {right}"
+    yield "right", f"variables.claims ? variables.willing : {right}" if policy.has_device_pools else right
     yield from SELECTION
     yield "held", _those(policy, _held)
     right = "(size(variables.right) > 0 ? variables.right : variables.willing)"
@@ -221,13 +235,16 @@ def _held_by_account(grant: Grant) -> str:
     return "variables.right_held" if grant.rbac else "true"
 
 
-def _willing(pool: Pool) -> str:
-    """Whether a pool takes the pod, regardless of the number of GPUs, as in placement._refusal."""
+def _willing(policy: Policy, pool: Pool) -> str:
+    """Whether a pool takes the pod, regardless of the number of GPUs, as in placement._refusal.
+
+    No pool takes a pod that asks for nothing. A pool takes a pod with only claims if they may be for its devices.
+    """
     trusted = f"(variables.trusted && {text(pool.name)} in variables.granted)"
     levels = {TRUSTED: trusted, UNTRUSTED: f"!{trusted}"}
     level = any_of(levels[each] for each in pool.trust) if len(pool.trust) == 1 else "true"
     offers = f"variables.asked.all(n, {offered('n', pool.resources)})"
-    return all_of((offers, covers(pool.tenants) if pool.tenants else "true", level))
+    return all_of((asks_of([pool], policy), offers, covers(pool.tenants) if pool.tenants else "true", level))
 
 
 def _held(pool: Pool) -> str:

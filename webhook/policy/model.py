@@ -247,6 +247,11 @@ class Pool:
         return bool(self.nodes.requirements)
 
     @property
+    def offers_classes(self) -> bool:
+        """Whether the pool offers the implicit name of some device class, so that a claim may bring a pod into it."""
+        return any(each.startswith(gpu_requests.IMPLICIT) for each in self.resources.patterns)
+
+    @property
     def shared(self) -> bool:
         """Whether several pods share one card without isolation from each other."""
         return self.sharing in SHARED

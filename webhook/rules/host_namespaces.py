@@ -112,23 +112,22 @@ def _may_reach(review: PodReview) -> bool:
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for the namespaces of pods that certainly may see a GPU. Weaker for the shared memory.
 
-    If a pool allows `hostIPC`, an update of a pod with claims may have it. A path of the shared memory then passes if
-    the policy lists it, even only for reading, and each folder above the shared memory passes.
+    If a pool of device classes allows `hostIPC`, an update of a pod with claims may have it. Where a pool allows it, a
+    path of the shared memory passes if the policy lists it, even only for reading, and each folder above the shared
+    memory passes.
     """
     pools = [pool for pool in policy.pools if pool.host_ipc]
     if not pools:
         yield _clause(_IPC, ANY_POD)
         return
     own = any_of(all_of((f"{text(pool.name)} in variables.willing", *_restricted(pool))) for pool in pools)
-    yield _clause(f"({_IPC} && !({any_of((_ASKS, _CLAIMS))} && {own}))", (RequestKind.PODS,))
-    # An update opens the way to a GPU only for a pod that requests none, and no pool allows anything to such a pod.
-    yield _clause(f"({_IPC} && !({_CLAIMS}))", CHANGES)
+    yield _clause(f"({_IPC} && !({own}))", (RequestKind.PODS,))
+    # An update opens the way to a GPU only for a pod that requests none. Claims may bring such a pod into a pool.
+    yield _clause(f"({_IPC} && !({policies.asks_of(pools, policy)}))", CHANGES)
     yield from _memory(policy)
 
 
 _IPC = "object.spec.?hostIPC.orValue(false)"
-_CLAIMS = "size(object.spec.?resourceClaims.orValue([])) > 0"
-_ASKS = "size(variables.asked) > 0"
 
 
 def _clause(ipc: str, asked: tuple[RequestKind, ...]) -> Clause:
@@ -155,12 +154,12 @@ def _memory(policy: Policy) -> Iterator[Clause]:
         "object.spec.?volumes.orValue([]).exists(v, has(v.hostPath) && v.hostPath.path.contains('shm')"
         f" && [{joined(steps('v.hostPath.path'))}].exists(path, {path}))"
     )
-    own, others = (
-        any_of(all_of(_restricted(each)) for each in policy.pools if each.has_nodes and each.host_ipc is allows)
-        for allows in (True, False)
+    own = (
+        all_of((*([policies.asks_of([each], policy)] if each.host_ipc else []), *_restricted(each)))
+        for each in policy.pools
+        if each.has_nodes
     )
-    excluded_ = all_of(policies.excluded(each) for each in policy.pools if each.host_ipc)
-    away = any_of((others, excluded_, all_of((any_of((_ASKS, _CLAIMS)), own))))
+    away = any_of((*own, all_of(policies.excluded(each) for each in policy.pools if each.host_ipc)))
     for asked, variables in (((RequestKind.PODS,), ()), (CHANGES, policies.SELECTION)):
         yield Clause(
             f"!variables.exposed || !variables.whole || !{mounts} || {away}",

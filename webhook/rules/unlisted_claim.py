@@ -21,7 +21,7 @@ from webhook.api.devices import source
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Pod
 from webhook.cel.clauses import Clause
-from webhook.cel.policies import covers
+from webhook.cel.policies import CLAIMS, covers
 from webhook.cel.write import any_of
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims
@@ -141,10 +141,7 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: the fallback applies only if no pool has device classes."""
     if policy.has_device_pools:
         return  # what a claim may hold is judged where it is written, and for which account with facts
-    some = (
-        "size(object.spec.?resourceClaims.orValue([])) > 0"
-        " || variables.containers.exists(c, size(c.?resources.?claims.orValue([])) > 0)"
-    )
+    some = f"{CLAIMS} || variables.containers.exists(c, size(c.?resources.?claims.orValue([])) > 0)"
     yield Clause(
         f"!({some}) || {any_of(map(covers, policy.forms.claims))}",
         "gpus.claims does not list the pod's namespace, so it may not use ResourceClaims; for a GPU, request a "
