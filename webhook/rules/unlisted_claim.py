@@ -138,7 +138,10 @@ def _claims(review: PodReview) -> Iterator[ClaimEntry]:
 
 
 def fallback(policy: Policy) -> Iterator[Clause]:
-    """Weaker: the fallback applies only if no pool has device classes."""
+    """Weaker: the fallback applies only if no pool has device classes.
+
+    It reads no claims, so it also denies a pod for a claim that the webhook knows to be for other devices.
+    """
     if policy.has_device_pools:
         return  # what a claim may hold is judged where it is written, and for which account with facts
     some = f"{CLAIMS} || variables.containers.exists(c, size(c.?resources.?claims.orValue([])) > 0)"
