@@ -39,6 +39,7 @@ NAMES = (
     "PARTITIONS",
     "MEMORIES",
     "COUNTS",
+    "MANUFACTURERS",
     "INSTANCE_TYPES",
     "SCALING",
     "GROUPS",

@@ -20,7 +20,7 @@ from tests.support.policies import POLICY, policy_of
 from tests.support.strategies import TRUST, containers, pods, request_for, workload
 from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
-from webhook.catalog import device_annotations, device_variables, gpu_requests, host_paths, names
+from webhook.catalog import device_annotations, device_variables, gpu_requests, host_paths, names, node_labels
 from webhook.catalog.host_paths import Access
 from webhook.cel.policies import offered
 from webhook.cli.inputs import cautious
@@ -699,10 +699,12 @@ def test_on_a_node_without_gpus_a_node_may_be_named(
     plain = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
     counted = Node("counted", {}, {"nvidia.com/gpu": 1})
     tainted = Node("tainted", {}, {}, {"slicewarden.dev/pool": frozenset({"NoSchedule"})})
-    facts = replace(sample_facts, nodes=(*sample_facts.nodes, plain, counted, tainted))
+    other = Node("other", {"karpenter.k8s.aws/instance-gpu-manufacturer": "amd"})
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, plain, counted, tainted, other))
     judging = Engine(replace(sample_policy, guard=guard), walk())
     for node, allowed in {
         "cpu-1": True,
+        "other": True,
         "cpu-2": False,
         "t4-shared": False,
         "counted": False,
@@ -714,6 +716,24 @@ def test_on_a_node_without_gpus_a_node_may_be_named(
         )
         assert judging.judge(request, facts).allowed is allowed, node
         assert judging.judge(request_for(workload("Deployment", pod(nodeName=node, **spec))), facts).allowed is allowed
+
+
+JOINED = (
+    *(label.replace("*", "a") for label in node_labels.GPU_NODE_LABELS),
+    *node_labels.MANUFACTURERS,
+)
+
+
+@pytest.mark.parametrize("label", JOINED)
+def test_a_node_that_has_just_joined_counts_as_one_with_gpus(
+    sample_policy: Policy, sample_facts: Facts, label: str
+) -> None:
+    """It has the label of its cloud or of an operator, but no taint, and it offers nothing yet."""
+    joined = Node("joined", {label: "nvidia"})
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, joined))
+    judging = Engine(replace(sample_policy, guard=Guard("slicewarden.dev/pool")), walk())
+    helper: Object = {**HELPER}
+    assert not judging.judge(request_for(pod(nodeName="joined", **helper)), facts).allowed
 
 
 def test_under_the_guard_of_every_pod_each_container_gets_void(sample_policy: Policy, sample_facts: Facts) -> None:

@@ -67,6 +67,13 @@ INSTANCE_TYPES = (
 )
 """Labels with a cloud's name for the machine, which has one kind of card."""
 
+MANUFACTURERS = (
+    "karpenter.k8s.aws/instance-gpu-manufacturer",  # Karpenter: aws/karpenter-provider-aws pkg/apis/v1/labels.go
+    # EKS Auto Mode: docs.aws.amazon.com/eks/latest/userguide/create-node-pool.html
+    "eks.amazonaws.com/instance-gpu-manufacturer",
+)
+"""Labels with the maker of a node's cards: `nvidia` for NVIDIA's."""
+
 NAMING = (*PRODUCTS, *INSTANCE_TYPES, "karpenter.k8s.aws/instance-family")
 """Labels whose value names a node's card, or a machine or a family of machines with one kind of card."""
 

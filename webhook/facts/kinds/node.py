@@ -8,14 +8,11 @@ from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.api.taints import taints_of
 from webhook.catalog.names import Names
+from webhook.catalog.node_labels import GPU_NODE_LABELS, MANUFACTURERS
 from webhook.facts import parts
 from webhook.facts.kind import Fact, Part, Reach, Table
-from webhook.facts.parts import VENDOR
 from webhook.model import Object
 from webhook.policy.model import Policy
-
-PRESENT = f"{VENDOR}gpu.present"
-"""The GPU Operator's label on nodes with a GPU (gpu-operator controllers/state_manager.go)."""
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 """The label by which a node chooses its key in a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
@@ -38,8 +35,13 @@ class Node:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether the node has GPUs, by its labels or its resources."""
-        return PRESENT in self.labels or f"{VENDOR}gpu.product" in self.labels or bool(self.resources)
+        """Whether the node has GPUs, by its labels or its resources.
+
+        A node that has just joined has only the labels of its cloud, of its autoscaler or of an operator.
+        """
+        return bool(self.resources or GPU_NODE_LABELS.among(self.labels)) or any(
+            self.labels.get(maker) == "nvidia" for maker in MANUFACTURERS
+        )
 
 
 RESOURCES = (Resource("", "v1", "nodes", "Node"),)
