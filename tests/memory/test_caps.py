@@ -33,6 +33,7 @@ from webhook.memory.budget import (
     wish,
 )
 from webhook.memory.command_line import PROGRAMS
+from webhook.memory.frameworks import jax
 from webhook.memory.frameworks.pytorch import parse, version
 from webhook.memory.steps import WRITES, Cap, Step, StepKind, Torch, describe, natural, noted
 from webhook.model import Action
@@ -231,7 +232,14 @@ DEFEATED: list[tuple[str, str, str, bool]] = [
     ("jax", "XLA_FLAGS", "--xla_gpu_command_buffer_update_mode=ALWAYS_UPDATE", False),
     ("jax", "XLA_FLAGS", f"--{SEPARATE}=false --xla_gpu_autotune_level=0", False),
     ("jax", "XLA_FLAGS", f'--{SEPARATE}="0"', False),
-    ("jax", "XLA_FLAGS", " ", False),
+    ("jax", "XLA_FLAGS", "", False),
+    ("jax", "XLA_FLAGS", " ", True),  # the name of a file
+    ("jax", "XLA_FLAGS", "\x0b--a", True),  # the same: XLA takes no other blanks than four
+    ("jax", "XLA_FLAGS", f'--xla_dump_to="/tmp"--{SEPARATE}=true', True),
+    ("jax", "XLA_FLAGS", f"--xla_dump_to='/tmp'--{SEPARATE}", True),
+    ("jax", "XLA_FLAGS", f'--xla_dump_to="/a --{SEPARATE} b" --a', False),
+    ("jax", "XLA_FLAGS", f"--xla_dump_to=/tmp'--{SEPARATE}'", False),
+    ("jax", "XLA_FLAGS", f"--{SEPARATE}=0 x --{SEPARATE}", False),  # XLA stops at the word without a hyphen
     ("jax", "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB", "8192", True),
     ("jax", "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB", "00", False),
     ("jax", "PJRT_NAMES_AND_LIBRARY_PATHS", "mine:/plugin.json", True),
@@ -254,6 +262,16 @@ DEFEATED: list[tuple[str, str, str, bool]] = [
     ("tensorflow", "TF_GPU_ALLOCATOR", "cuda_malloc", True),
     ("tensorflow", "TF_GPU_ALLOCATOR", "memory_guard", False),
 ]
+
+
+FLAGS = st.lists(
+    st.sampled_from(("--", "-", "a", "a_b", "=", '"', "'", "\\", " ", "\t", "\n", "\x0b", "é", f"--{SEPARATE}=1", "0"))
+).map("".join)
+
+
+@given(FLAGS)
+def test_flags_of_xla_are_split_as_xla_splits_them(text: str) -> None:
+    assert [*jax.split_flags(text)] == grammars.xla_flags(text)
 
 
 @pytest.mark.parametrize(("framework", "name", "value", "taken"), DEFEATED)

@@ -157,3 +157,29 @@ def paddle(env: Env) -> int | None:
 def tensorflow_grows(env: Env) -> bool:
     """Return whether TensorFlow takes memory only when it needs it."""
     return env.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
+
+
+def xla_flags(text: str) -> list[str]:
+    """Return the words that XLA reads from XLA_FLAGS, one character after the other."""
+    left, words = list(text), list[str]()
+    while True:
+        while left and left[0] in " \t\r\n":
+            left.pop(0)
+        if not left or left[0] != "-":
+            return words
+        word = ""
+        while left and left[0].isascii() and (left[0].isalnum() or left[0] in "-_"):
+            word += left.pop(0)
+        quote = left[1] if left[:1] == ["="] and len(left) > 1 and left[1] in ("'", '"') else ""
+        if quote:
+            word += left.pop(0)
+            left.pop(0)
+            while left and left[0] != quote:
+                if quote == '"' and left[0] == "\\" and len(left) > 1:
+                    left.pop(0)
+                word += left.pop(0)
+            del left[:1]
+        else:
+            while left and left[0] not in " \t\r\n":
+                word += left.pop(0)
+        words.append(word)

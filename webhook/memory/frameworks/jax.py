@@ -1,5 +1,6 @@
 """JAX: one of two variables sets the fraction of the card that its BFC allocator takes; it fails if both are set."""
 
+import re
 from collections.abc import Iterator
 
 from webhook.memory.steps import Cap, Environment, Step, StepKind, Words, not_known, stricter_fraction, unknown
@@ -88,12 +89,39 @@ def _create_options(value: str) -> str:
     return ""
 
 
+_BLANKS = " \t\r\n"
+
+_FLAG = re.compile(
+    r"""[ \t\r\n]*+(?P<name>-[-\w]*+)"""
+    r"""(?:="(?P<double>(?:[^"\\]|\\.?)*+)"?|='(?P<single>[^']*+)'?|(?P<plain>[^ \t\r\n]*+))""",
+    re.ASCII | re.DOTALL,
+)
+"""A flag and the blanks before it. It ends where its quoted value ends, even if no blank follows."""
+
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def split_flags(flags: str) -> Iterator[str]:
+    """Yield flags without quotes, as XLA reads them (xla/parse_flags_from_env.cc, ParseArgvFromString).
+
+    A word without a hyphen ends the flags. A value is quoted only if it begins with a quote. A backslash is literal,
+    except between double quotes.
+    """
+    at = 0
+    while flag := _FLAG.match(flags, at):
+        if flag["plain"] is not None:
+            yield flag["name"] + flag["plain"]
+        else:
+            quoted = flag["single"] if flag["double"] is None else _ESCAPED.sub(r"\1", flag["double"])
+            yield f"{flag['name']}={quoted}"
+        at = flag.end()
+
+
 def _xla_flags(value: str) -> str:
     """Read XLA's flags: with a hyphen first they are flags, else the name of a file (xla/parse_flags_from_env.cc)."""
-    flags = value.strip()
-    if not flags.startswith("-"):
-        return _FLAGS_FILE if flags else ""
-    for flag in flags.replace('"', "").replace("'", "").split():
+    if not value.lstrip(_BLANKS).startswith("-"):
+        return _FLAGS_FILE if value else ""
+    for flag in split_flags(value):
         name, _, chosen = flag.lstrip("-").partition("=")
         harmless, effect = _FLAGS.get(name, ((), ""))
         if effect and word(chosen) not in harmless:
