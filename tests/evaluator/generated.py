@@ -81,6 +81,9 @@ PLACES = (
     "/etc/ld.so.preload",
     "/etc",
     "/etc/./ld.so.conf.d/a",
+    "/mps/nvidia.com/gpu/pipe",
+    "/usr//local/vgpu",
+    "/usr/local",
     "/data",
     "/nvidia-container/data",
 )

@@ -397,6 +397,13 @@ PIECES = st.sampled_from(
         "etc",
         "/ld.so.preload",
         "ld.so.conf.d",
+        "/mps",
+        "/tmp",  # noqa: S108 - a path in containers
+        "/vgpulock",
+        ".vmem_node",
+        "/usr/local",
+        "/vgpu",
+        "/vgpu-manager",
         "/var",
         "/run",
         "\n",
@@ -422,9 +429,25 @@ def test_no_place_among_others_is_lost(
     found = {each.name for each in (*review.exposure.device_mounts, *review.exposure.limit_mounts)}
     for each in (*mounts, *devices, *([] if message is None else [message])):
         place = host_paths.normal(each)
-        limit = place == "/etc" or host_paths.within(place, host_paths.LIMIT_MOUNTS)
+        limit = place == "/etc" or host_paths.within(place, (*host_paths.LIMIT_MOUNTS, *host_paths.PLUGIN_MOUNTS))
         asks = each in (*mounts, *devices) and host_paths.asks_for_device(place)
         assert (each in found) is (limit or asks)
+
+
+@given(
+    place=st.sampled_from((*host_paths.LIMIT_MOUNTS, *host_paths.PLUGIN_MOUNTS)),
+    below=st.sampled_from(("", "/", "/a", "/./a/../b")),
+)
+def test_each_place_of_a_limit_is_found_at_and_below_it(
+    sample_policy: Policy, sample_facts: Facts, place: str, below: str
+) -> None:
+    """The folder above it is found only where that is a place too."""
+    above = host_paths.normal(f"{place}/..")
+    mounts = [{"name": "v", "mountPath": each} for each in (place + below, above or "/")]
+    asked = pod(containers=[{"name": "c", "volumeMounts": mounts}])
+    (review,) = pods_of(request_for(asked), asked, sample_policy, sample_facts)
+    expected = [place + below, *([above] if above == "/etc" else [])]
+    assert [each.name for each in review.exposure.limit_mounts] == expected
 
 
 STEPS = st.lists(st.sampled_from(("a", "b", ".", "..", "")), min_size=1, max_size=4).map("/".join)
@@ -897,6 +920,8 @@ MOUNTS = st.lists(
                     "/run/nvidia-container-devicesall",
                     "/etc/ld.so.preload",
                     "/etc",
+                    "/mps/nvidia.com/gpu/pipe",
+                    "/usr/local/vgpu",
                 )
             ),
         }

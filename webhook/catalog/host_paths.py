@@ -11,6 +11,32 @@ from string import ascii_letters
 LIMIT_MOUNTS = ("/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.cache")
 """Files that name libraries to the dynamic linker. A mount over `/etc` replaces them all."""
 
+PLUGIN_MOUNTS = (
+    # MPS: k8s-device-plugin cmd/mps-control-daemon/mps/root.go, PipeDir; k8s-dra-driver-gpu cmd/*/sharing.go
+    "/mps",
+    "/tmp/nvidia-mps",  # noqa: S108 - a path in containers
+    # HAMi-core: HAMi pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go; volcano-vgpu-device-plugin
+    # pkg/plugin/vgpu/plugin.go
+    "/usr/local/vgpu",
+    "/tmp/vgpu",  # noqa: S108 - a path in containers
+    "/tmp/vgpulock",  # noqa: S108 - a path in containers
+    # vgpu-manager pkg/deviceplugin/vgpu/vnum_plugin.go
+    "/etc/vgpu-manager",
+    "/tmp/.vgpu_lock",  # noqa: S108 - a path in containers
+    "/tmp/.vmem_node",  # noqa: S108 - a path in containers
+    "/etc/vcuda",  # gpu-manager: tkestack/vcuda-controller include/hijack.h, VCUDA_CONFIG_PATH
+)
+"""Paths in a container where device plugins mount a daemon's socket, or a library with its limits.
+
+The kubelet adds the pod's own mounts after these (kubernetes pkg/kubelet/kubelet_pods.go, GenerateRunContainerOptions),
+and a runtime keeps the order of mounts that lie equally deep (containerd internal/cri/opts orderedMounts). So a pod's
+mount at the same path hides the plugin's. A mount over a folder above, such as `/usr/local`, comes first and hides
+nothing.
+"""
+
+LIMIT_PARTS = ("ld.so", "mps", "vgpu", "vcuda", "vmem")
+"""Each path of LIMIT_MOUNTS and PLUGIN_MOUNTS has one of these texts in it, however it is written."""
+
 
 MOUNT_PATHS = ("/var/run/nvidia-container-devices",)
 """The prefix of a mount path that requests a device.
@@ -489,6 +515,11 @@ DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
 def asks_for_device(path: str) -> bool:
     """Return whether a mount's path in normal form begins like a folder in which each mount requests a device."""
     return path.startswith(DEVICE_MOUNTS)
+
+
+def over_plugin(path: str) -> bool:
+    """Return whether a mount's path hides what a device plugin mounts to limit a container."""
+    return within(normal(path), PLUGIN_MOUNTS)
 
 
 def shares_memory(path: str) -> bool:

@@ -109,16 +109,16 @@ def leads_to_gpu(letters_: str) -> str:
     return all_of((leads, *(f"!{letters_}.contains('{each}')" for each in (HARMLESS, ALLOWED))))
 
 
-def mounts(container: str, part: str, predicate: str, *, message: bool) -> str:
+def mounts(container: str, parts: Iterable[str], predicate: str, *, message: bool) -> str:
     """Return the CEL expression that is true if `predicate` is true for a mount or a device of a container.
 
     The predicate reads the path as `m`. With `message`, the path of the container's termination message is tried too.
-    All paths for which the predicate is true contain the text `part`, so most others are excluded quickly. A path with
-    `..` never counts.
+    All paths for which the predicate is true contain one of the texts `parts`, so most others are excluded quickly. A
+    path with `..` never counts.
     """
 
     def exists(listed: str, place: str) -> str:
-        likely = f"{place}.contains({text(part)}) && !{place}.contains('..')"
+        likely = f"{any_of(f'{place}.contains({text(part)})' for part in parts)} && !{place}.contains('..')"
         return f"{listed}.exists(v, {likely} && [{place}].exists(m, {predicate}))"
 
     return any_of(

@@ -309,6 +309,9 @@ def _environment(container: Container, exposure: Exposure) -> None:
                 exposure.add("variables_from", Opening(place, prefix, None, container))
 
 
+_LIMITS = (*host_paths.LIMIT_MOUNTS, *host_paths.PLUGIN_MOUNTS)
+
+
 def _mounts(container: Container, exposure: Exposure) -> None:
     if not _some_may_lead(container):
         return
@@ -319,7 +322,7 @@ def _mounts(container: Container, exposure: Exposure) -> None:
         # The toolkit reads only mounts of /dev/null (internal/config/image/cuda_image.go), so no message.
         if host_paths.asks_for_device(normal) and at[-1] != MESSAGE:
             exposure.add("device_mounts", Opening(at, place, place, container))
-        elif normal == "/etc" or host_paths.within(normal, host_paths.LIMIT_MOUNTS):
+        elif normal == "/etc" or host_paths.within(normal, _LIMITS):
             exposure.add("limit_mounts", Opening(at, place, place, container))
 
 
@@ -341,8 +344,8 @@ def _may_lead(places: str) -> bool:
     """Whether some of these places, one a line, may lead somewhere, as they are written."""
     return (
         "nvidia-container" in places
-        or "ld.so" in places
         or ".." in places
+        or any(part in places for part in host_paths.LIMIT_PARTS)
         or ("etc" in places and _ETC.search(places) is not None)
     )
 

@@ -36,7 +36,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 def fallback(_: Policy) -> Iterator[Clause]:
     """Weaker: the fallback lets a mount pass if its path has `..` in it."""
     device = begins(joined(steps("m")), DEVICE_MOUNTS)
-    one = mounts("c", "nvidia-container", device, message=False)
+    one = mounts("c", ("nvidia-container",), device, message=False)
     yield Clause(
         f"!variables.added.exists(c, {one})",
         "a mount requests GPUs past the device plugin; remove it, and request GPUs in resources.limits",

@@ -3,7 +3,8 @@
 MPS limits the clients of its server, and CUDA_MPS_PIPE_DIRECTORY can lead a client elsewhere. HAMi-core, vgpu-manager
 and cGPU are libraries that load before the program. They read from the environment their limits, and whether to enforce
 them; a pod's own variable overrides the device plugin's (HAMi#1678). LD_PRELOAD, LD_AUDIT and /etc/ld.so.preload load a
-library before theirs. A mount in its place, or a termination message there, hides the device plugin's own file.
+library before theirs. A mount in its place, or a termination message there, hides the device plugin's own file. The
+same is true of the paths where device plugins mount the library, its limits, or the pipe of an MPS server.
 
 In a pool that shares nothing a container harms only itself, and is not judged. Time-slicing sets no limit by a
 library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc), so LD_PRELOAD and LD_AUDIT only warn
@@ -63,13 +64,15 @@ def check(review: PodReview) -> Iterator[Finding]:
         else:
             yield Finding(path, f"{name} can lift a limit that protects everyone in pool {pool}; {_WAY}")
     for path, _, value, container in mounts:
-        if container is not None and container.path in review.sharing_containers:
-            harm = (
-                f"lift a limit that protects everyone in pool {pool}"
-                if limited
-                else f"load a library before those that limit the GPUs of pool {pool}"
-            )
-            yield Finding(path, f"a mount at {shown(value)} can {harm}; {_WAY}", advice=not limited)
+        if container is None or container.path not in review.sharing_containers:
+            continue
+        if limited:
+            harm = f"lift a limit that protects everyone in pool {pool}"
+        elif host_paths.over_plugin(str(value)):
+            continue  # no plugin limits the pool, so its mount hides nothing
+        else:
+            harm = f"load a library before those that limit the GPUs of pool {pool}"
+        yield Finding(path, f"a mount at {shown(value)} can {harm}; {_WAY}", advice=not limited)
 
 
 def _limited_by_library(pool: Pool, policy: Policy) -> bool:
@@ -88,8 +91,9 @@ def fallback(policy: Policy) -> Iterator[Clause]:
     strict = [pool.name for pool in policy.pools if pool.shared and pool.sharing != "time-slicing"]
     shared = [pool.name for pool in policy.pools if pool.shared]
     limited = [pool.name for pool in policy.pools if pool.shared and _limited_by_library(pool, policy)]
-    place = f"path == '/etc' || {within('path', host_paths.LIMIT_MOUNTS)}"
-    mounted = mounts("c", "etc", f"[{joined(steps('m'))}].exists(path, {place})", message=True)
+    place = f"path == '/etc' || {within('path', (*host_paths.LIMIT_MOUNTS, *host_paths.PLUGIN_MOUNTS))}"
+    replaced = f"[{joined(steps('m'))}].exists(path, {place})"
+    mounted = mounts("c", ("etc", *host_paths.LIMIT_PARTS), replaced, message=True)
     hard = [name for name in LIMIT_VARIABLES if name not in LINKER]
     for pools, lifts in (
         (shared, f"variables.names[i].exists(n, {matches('n', hard)})"),
