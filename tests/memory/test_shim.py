@@ -2,12 +2,15 @@
 
 import copy
 import json
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cost import calls
@@ -291,6 +294,20 @@ DEFEATS: dict[str, Item] = {
     "a shell after others": {"command": ["bash", "-lec", "cd /app && A=b /usr/bin/python3.12 -I x.py"]},
     "a shell with args": {"command": ["sh", "-c"], "args": ["if true; then exec timeout 60 'python' \"-I\" x.py; fi"]},
     "a shell in a shell": {"command": ["sh", "-c", "bash -c 'python -E x.py'"]},
+    "env with another path": {"command": ["env", "PYTHONPATH=/x", "python", "x.py"]},
+    "env with no path": {"command": ["env", "PYTHONPATH=", "python", "x.py"]},
+    "env with another path first": {"command": ["env", "PYTHONPATH=/x:/slicewarden", "python", "x.py"]},
+    "env -i with another path": {"command": ["env", "-i", "PYTHONPATH=/x", "python", "x.py"]},
+    "env -u with another path": {"command": ["env", "-u", "PYTHONPATH", "PYTHONPATH=/x", "python", "x.py"]},
+    "env -S with another path": {"command": ["env", "-S", "PYTHONPATH=/x python x.py"]},
+    "env with what only a shell replaces": {"command": ["env", "PYTHONPATH=$PYTHONPATH:/x", "python", "x.py"]},
+    "env -i with a folder that looks like a path": {
+        "command": ["env", "-iC", "PYTHONPATH=/slicewarden", "python", "x"]
+    },
+    "a shell with another path": {"command": ["sh", "-c", "A=b PYTHONPATH='/x' exec python x.py"]},
+    "a shell without the container's path": {
+        "command": ["env", "-i", "sh", "-c", "PYTHONPATH=$PYTHONPATH:/x python x"]
+    },
     "another home": {"env": [{"name": "PYTHONHOME", "value": "/x"}]},
 }
 
@@ -317,6 +334,12 @@ def test_what_keeps_python_from_reading_it_is_warned_of_or_refused(name: str) ->
         ["timeout", "60", "python", "x.py", "-I"],
         ["env", "-u", "HOME", "python", "x.py"],
         ["env", "-i", "PYTHONPATH=/slicewarden", "python", "x.py"],
+        ["env", "PYTHONPATH=/x", "env", "PYTHONPATH=/slicewarden:/x", "python", "x.py"],
+        ["env", "PYTHONPATH=$(PYTHONPATH):/x", "python", "x.py"],
+        ["env", "PYTHONPATH=/x", "train"],
+        ["sh", "-c", "PYTHONPATH=/app:$PYTHONPATH python x.py"],
+        ["sh", "-c", 'PYTHONPATH="${PYTHONPATH}:/app" exec python x.py'],
+        ["sh", "-c", "MY_PYTHONPATH=/x python x.py"],
         ["sh", "-c", "echo 'python -I'; python x.py -I"],
         ["sh", "-c", "echo python -I"],
         ["sh", "-c", "python -I helper.py; exec python train.py"],
@@ -330,6 +353,47 @@ def test_other_words_are_no_defeat(command: list[str]) -> None:
     verdict = judged(mutated(pod({"command": command}, python_path=""), STRICT), STRICT)
     assert verdict.allowed
     assert not [result for result in verdict.results if "shim" in result.text]
+
+
+ASSIGNED = st.lists(
+    st.sampled_from(("PYTHONPATH=/x", "PYTHONPATH=", f"PYTHONPATH={FOLDER}", f"PYTHONPATH={FOLDER}:/x", "A=b")),
+    max_size=3,
+)
+CALLS = st.lists(
+    st.tuples(st.lists(st.sampled_from(("-i", "-uPYTHONPATH", "-uHOME")), max_size=2), ASSIGNED).map(
+        lambda call: ["env", *call[0], *call[1]]
+    ),
+    max_size=2,
+)
+
+
+@settings(max_examples=60)
+@given(started=CALLS, own=ASSIGNED | st.just(["PYTHONPATH=$PYTHONPATH:/y"]), shell=st.booleans())
+def test_what_clears_the_path_is_found_as_programs_clear_it(
+    started: list[list[str]], own: list[str], shell: bool
+) -> None:
+    """The oracle is what `env` and a shell do."""
+
+    def command(program: str) -> list[str]:
+        last = ["sh", "-c", " ".join([*own, program])] if shell else program.split()
+        return [*(word for call in started for word in call), *last]
+
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{FOLDER}:/app"}
+    real = command(f"{shutil.which('printenv')} PYTHONPATH")
+    printed = subprocess.run(real, env=environment, capture_output=True, text=True, check=False).stdout
+    assert (flags.unread(command("python")) == "") is (printed.strip().partition(":")[0] == FOLDER)
+
+
+@pytest.mark.parametrize("container", [each for each, _ in UNKNOWN if each])
+def test_a_path_that_is_not_known_is_warned_of_or_refused(container: Item) -> None:
+    """It is no defeat where the image's path is not known either: no container would get the shim there."""
+    for policy, path, actions in (
+        (INJECT, {"python_path": ""}, [Action.WARN]),
+        (STRICT, {"python_path": ""}, [Action.DENY]),
+        (STRICT, {}, []),
+    ):
+        verdict = judged(mutated(pod(container, **path), policy), policy)
+        assert [each.action for each in verdict.results if "gets no memory shim" in each.text] == actions
 
 
 def test_an_update_names_no_other_home_of_python() -> None:

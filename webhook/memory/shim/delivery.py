@@ -17,7 +17,7 @@ from webhook.memory import frameworks
 from webhook.memory.budget import Budget, InvalidAnnotation
 from webhook.memory.shim import flags
 from webhook.memory.steps import fraction, natural
-from webhook.model import Finding, Fix
+from webhook.model import Finding, Fix, Path
 from webhook.policy.model import Policy
 from webhook.text.words import sha256, shown
 
@@ -29,8 +29,7 @@ IMAGE_PATH = "slicewarden.dev/python-path"
 """The annotation that names the PYTHONPATH that the pod's images set; empty where they set none."""
 
 VOLUME = "slicewarden-memory-shim"
-FOLDER = "/slicewarden"
-"""A folder in the container that no image and no other volume uses."""
+FOLDER = flags.FOLDER
 FILE = "sitecustomize.py"
 NAMES = (FILE, "usercustomize.py")
 """Python runs the file by its second name where another sitecustomize is found first."""
@@ -126,12 +125,15 @@ def deliver(
     """
     own = env.get(PYTHONPATH)
     if own is not None and own.value is None:
-        return Delivery(given=False, note=f"{PYTHONPATH} is not known before the pod runs")
+        cause = f"{PYTHONPATH} is not known before the pod runs"
+        return Delivery(given=False, findings=_opted_out(own.path, cause, "set a value", known, strict), note=cause)
     if own is None:
         if runs:
             return Delivery(given=False, note="it was created without")
         if any(PYTHONPATH.startswith(prefix) for prefix in container.env_from):
-            return Delivery(given=False, note=f"envFrom may set {PYTHONPATH}; set it under env")
+            path, cause, way = (*container.path, "envFrom"), f"envFrom may set {PYTHONPATH}", "set it under env"
+            findings = _opted_out(path, cause, way, known, strict)
+            return Delivery(given=False, findings=findings, note=f"{cause}; {way}")
         if known.path is None:
             why = known.why or f"its image's {PYTHONPATH} is not known"
             return Delivery(given=False, note=f"{why}; say {IMAGE_PATH}")
@@ -173,9 +175,17 @@ def deliver(
         message = f"{PYTHONHOME} may name a Python that does not read the memory shim; remove it"
         refused.append(Finding(env[PYTHONHOME].path, message, advice=not strict))
     elif unread:
-        message = f"{unread} reads no memory shim, so there is no cap; remove the flag"
+        message = f"{unread} reads no memory shim, so there is no cap; remove {unread.rpartition(' ')[2]}"
         refused.append(Finding((*container.path, "command"), message, advice=not strict, parts=(message,)))
     return Delivery(given=True, findings=tuple(refused), unread=unread)
+
+
+def _opted_out(path: Path, cause: str, way: str, known: ImageSetting, strict: bool) -> tuple[Finding, ...]:
+    """Flag a container that would get the shim if the pod set PYTHONPATH to a value; nothing for unknown images."""
+    if known.path is None:
+        return ()
+    message = f"{cause}, so the container gets no memory shim; {way}"
+    return (Finding(path, message, advice=not strict, parts=(message,)),)
 
 
 def _within(value: str, budget: Budget, name: str) -> bool:

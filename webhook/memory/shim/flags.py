@@ -46,6 +46,18 @@ _WRAPPERS: Mapping[str, _Wrapper] = {
 }
 """Sources: the manual pages of coreutils, util-linux, bash and numactl, and the READMEs of tini and the others."""
 
+FOLDER = "/slicewarden"
+"""The shim's folder in a container, the first one of its PYTHONPATH. No image and no other volume uses it."""
+
+_OWN = "PYTHONPATH="
+"""The beginning of an assignment of PYTHONPATH."""
+
+_CONTAINERS_PATH = re.compile(r"\$\(PYTHONPATH\)")
+"""What the kubelet replaces by the container's PYTHONPATH (kubernetes third_party/forked/golang/expansion)."""
+
+_SHELLS_PATH = re.compile(r"\$(?:PYTHONPATH\b|\{PYTHONPATH\b|\(PYTHONPATH\))")
+"""The same, or what a shell replaces by it. `env -S` replaces only what has braces."""
+
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 _KEYWORDS = frozenset({"!", "{", "do", "else", "elif", "if", "then", "until", "while"})
 """The words of a shell after which a command follows."""
@@ -62,43 +74,49 @@ _NESTED = 4
 def unread(words: Sequence[str]) -> str:
     """Return the flag that prevents the Python of a command from reading the shim, such as `python -I`; else empty.
 
-    These are Python's flags -I, -E and -S, and `env -i` or `env -u PYTHONPATH` before it. If a script starts several
-    commands of Python and one of them reads the shim, the others count as its helpers.
+    These are Python's flags -I, -E and -S, and before it `env -i`, `env -u PYTHONPATH`, or an assignment that takes the
+    shim's folder out of PYTHONPATH. If a script starts several commands of Python and one of them reads the shim, the
+    others count as its helpers.
     """
-    found = [_of_python(command) for command in _commands(words, _NESTED)]
+    found = [_of_python(cleared, command) for cleared, command in _commands(words, _NESTED, "")]
     return found[0] if found and all(found) else ""
 
 
-def _commands(words: Sequence[str], nested: int) -> Iterator[Sequence[str]]:
-    """Yield the commands of Python that a command starts, with the word `env -i` first if `env` clears PYTHONPATH."""
-    cleared: list[str] = []
-    at = 0
+def _commands(words: Sequence[str], nested: int, cleared: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the commands of Python that a command starts, each with the words that clear PYTHONPATH for it, or empty.
+
+    `cleared` are those words for the whole command.
+    """
+    before, at = cleared, 0  # a shell expands all words first
     while at < len(words):
         name = words[at].rpartition("/")[2]
         if name.startswith("python"):
-            yield [*cleared, *words[at:]]
+            yield cleared, words[at:]
             return
         wrapper = _WRAPPERS.get(name)
         if wrapper is None:
-            script = inline_script(words[at:]) if nested else ""
-            for command in _split(script):
-                for each in _commands(command, nested - 1):
-                    yield [*cleared, *each]
+            for command in _split(inline_script(words[at:]) if nested else ""):
+                yield from _commands(command, nested - 1, cleared)
             return
         options = at + 1
         at = _after(words, options, wrapper)
         if name == "env":
-            cleared = cleared or _clears(words[options:at])
+            cleared = _clears(words[options:at]) or cleared
             packed = _packed(words[options:at])
             if packed and nested:
                 inner = next(iter(_split(packed)), [])
-                for each in _commands(["env", *inner, *words[at:]], nested - 1):
-                    yield [*cleared, *each]
+                yield from _commands(["env", *inner, *words[at:]], nested - 1, cleared)
                 return
+            while at < len(words) and _ASSIGNMENT.fullmatch(words[at]):
+                if words[at].startswith(_OWN):
+                    kept = _keeps(words[at].removeprefix(_OWN), expanded=nested < _NESTED and not before)
+                    cleared = "" if kept else f"python after {_OWN}"
+                at += 1
+        at += wrapper.arguments
 
 
 def _after(words: Sequence[str], at: int, wrapper: _Wrapper) -> int:
-    """Return the index of the command that a wrapper starts."""
+    """Return the index of the first word after the options of a wrapper."""
     while at < len(words) and words[at].startswith("-"):
         word = words[at]
         at += 1
@@ -107,52 +125,72 @@ def _after(words: Sequence[str], at: int, wrapper: _Wrapper) -> int:
         if word.startswith("--"):
             at += word in wrapper.names
         else:
-            before = [*takewhile(lambda letter: letter not in wrapper.letters, word[1:])]
-            at += len(before) == len(word) - 2  # the option with a value is the last letter
-    if wrapper is _WRAPPERS["env"]:
-        while at < len(words) and _ASSIGNMENT.fullmatch(words[at]):
-            at += 1
-    return at + wrapper.arguments
+            at += len(_short(word, wrapper)[1]) == 1  # the option with a value is the last letter
+    return at
 
 
-def _clears(options: Sequence[str]) -> list[str]:
-    """Return the words that clear PYTHONPATH among the options of `env`, unless it is set again."""
-    if any(word.startswith("PYTHONPATH=") for word in options):
-        return []
+def _short(word: str, wrapper: _Wrapper) -> tuple[str, str]:
+    """Split short options in one word: those without a value, and the one with a value with what follows it."""
+    plain = "".join(takewhile(lambda letter: letter not in wrapper.letters, word[1:]))
+    return plain, word[1 + len(plain) :]
+
+
+def _clears(options: Sequence[str]) -> str:
+    """Return the words that clear PYTHONPATH among the options of `env`; empty if there are none."""
     for word, after in pairwise([*options, ""]):
-        if word in ("-", "-i", "--ignore-environment"):
-            return [f"env {word}"]
-        if word in ("--unset=PYTHONPATH", "-uPYTHONPATH") or (word in ("-u", "--unset") and after == "PYTHONPATH"):
-            return ["env --unset=PYTHONPATH"]
-    return []
+        plain, valued = ("", "") if word.startswith("--") else _short(word, _WRAPPERS["env"])
+        if "i" in plain or word in ("-", "--ignore-environment"):
+            return f"env {word}"
+        unset = valued[1:] or after if valued.startswith("u") else after if word == "--unset" else ""
+        if unset == "PYTHONPATH" or word == "--unset=PYTHONPATH":
+            return "env --unset=PYTHONPATH"
+    return ""
+
+
+def _keeps(value: str, *, expanded: bool) -> bool:
+    """Return whether a PYTHONPATH has the shim's folder first, or has the container's own PYTHONPATH in it.
+
+    `expanded` is whether a shell expands the value and knows that PYTHONPATH.
+    """
+    own = _SHELLS_PATH if expanded else _CONTAINERS_PATH
+    return value.partition(":")[0] == FOLDER or own.search(value) is not None
 
 
 def _packed(options: Sequence[str]) -> str:
     """Return the command line that `env -S` takes as one word."""
     for word, after in pairwise([*options, ""]):
-        if word in ("-S", "--split-string", "-vS"):
+        if word == "--split-string":
             return after
-        if word.startswith(("-S", "--split-string=")):
-            return word.removeprefix("--split-string=").removeprefix("-S")
+        if word.startswith("--"):
+            if word.startswith("--split-string="):
+                return word.removeprefix("--split-string=")
+        elif (valued := _short(word, _WRAPPERS["env"])[1]).startswith("S"):
+            return valued[1:] or after
     return ""
 
 
 def _split(script: str) -> Iterator[list[str]]:
-    """Yield the commands of a script, as words without quotes. A shell's expansions are left as they are."""
+    """Yield the commands of a script, as words without quotes. A shell's expansions are left as they are.
+
+    An assignment before a command is left out, except one of PYTHONPATH: it becomes a word of `env`.
+    """
     words: list[str] = []
     for token in _TOKEN.finditer(script):
         if token["end"]:
             yield words
             words = []
-        elif words or not (token[0] in _KEYWORDS or _ASSIGNMENT.fullmatch(token[0])):
+            continue
+        if not words and token[0].startswith(_OWN):
+            words.append("env")
+        if words or not (token[0] in _KEYWORDS or _ASSIGNMENT.fullmatch(token[0])):
             words.append(_QUOTED.sub(lambda match: match[1] or match[2] or match[3] or "", token[0]))
     yield words
 
 
-def _of_python(words: Sequence[str]) -> str:
-    """Return the flags of a Python command with which it ignores PYTHONPATH or sitecustomize."""
-    if words[0].startswith("env "):
-        return words[0]
+def _of_python(cleared: str, words: Sequence[str]) -> str:
+    """Return what clears PYTHONPATH for a Python command, or its flags that ignore PYTHONPATH or sitecustomize."""
+    if cleared:
+        return cleared
     value = False  # whether the word is the value of -W or -X
     for word in words[1:]:
         if value:
