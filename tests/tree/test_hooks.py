@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 
 from tests import ROOT
 from tests.support import layouts
+from tests.support.command_lines import pages
 from tests.support.command_lines import read as read_command
 from webhook.cli import main as cli
+from webhook.cli.root import root
 from webhook.documents import documents
 
 SCHEMAS = ROOT / "tests/schemas"
@@ -85,7 +88,7 @@ def test_every_hook_runs_a_command_there_is() -> None:
     hooks = read(ROOT / ".pre-commit-hooks.yaml")
     assert [each["id"] for each in hooks] == ["slicewarden-check", "slicewarden-test", "slicewarden-policy-lint"]
     for each in hooks:
-        words = each["entry"].split()
+        words = [*each["entry"].split(), *each.get("args", ())]
         read_command(*words[1:])
         assert each["language"] == "python"
 
@@ -110,7 +113,57 @@ def test_the_hook_judges_files_of_any_name(
     pod = (ROOT / "tests/fixtures/multiple-slices/deny-one-in-each-of-two-containers.yaml").read_text()
     for name, text in {"pod.txt": pod, **files}.items():
         (tmp_path / name).write_text(text)
-    assert cli.main([*hook["entry"].split()[1:], changed]) == status
+    assert cli.main([*hook["entry"].split()[1:], *hook["args"], changed]) == status
+
+
+def spelled() -> list[str]:
+    """Each option of `check` as a file may be named, and the two words that are none."""
+    context = root.make_context("slicewarden", ["check"], resilient_parsing=True)
+    command = root.get_command(context, "check")
+    assert command is not None
+    names = [name for each in command.params for name in (*each.opts, *each.secondary_opts) if name.startswith("-")]
+    return ["-", "--", "-h", "--help", *names, *(f"{name}=p" for name in names), *(f"{name}p" for name in names)]
+
+
+@pytest.mark.parametrize("args", [[], ["--facts", "facts.yaml"], ["--facts", "facts.yaml", "--"]])
+def test_no_file_of_a_commit_is_an_option_of_the_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
+    hook, *_ = read(ROOT / ".pre-commit-hooks.yaml")
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "webhook/sample/facts.yaml", "facts.yaml")
+    text = (ROOT / "tests/fixtures/multiple-slices/deny-one-in-each-of-two-containers.yaml").read_text()
+    words = [*hook["entry"].split()[1:], *(args or hook["args"])]
+    for name in spelled():
+        Path(name).write_text(text)
+        status = cli.main([*words, name])
+        out, err = capsys.readouterr()
+        refused = name in ("-", *words) or "--" not in words
+        assert status == (2 if refused else 1), name
+        assert (f'error: the file "{name}" would be taken for' in err) is refused
+        assert (f"  {name}:" in out) is not refused
+        Path(name).unlink()
+    Path("pod.yaml").write_text(text)
+    assert cli.main([*words, "pod.yaml"]) == 1
+
+
+def test_no_command_takes_a_file_for_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = [
+        each.command_path.split()[1:]
+        for each in pages()
+        if any(isinstance(one, click.Argument) and isinstance(one.type, click.Path) for one in each.command.params)
+    ]
+    assert len(commands) > 10
+    for words in commands:
+        Path("--help").touch()
+        assert cli.main([*words, "--help"]) == 2, words
+        assert 'write "./--help", or remove the file' in capsys.readouterr().err
+        Path("--help").unlink()
+        assert cli.main([*words, "--help"]) == 0, words
 
 
 # What the action runs

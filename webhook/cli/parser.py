@@ -1,11 +1,13 @@
 """Commands and groups whose help ends with examples, exit statuses, files and environment variables."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 from webhook.text.spelling import hint
+from webhook.text.words import shown
 
 JUDGED = {
     "0": "nothing was denied",
@@ -93,7 +95,12 @@ class Command(click.Command):
         self.page = page
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments, and store their order in the context under TYPED."""
+        """Read the arguments, and store their order in the context under TYPED.
+
+        Raises UsageError for a file whose name would be taken for an option.
+        """
+        if not ctx.resilient_parsing and any(_names_files(each) for each in self.params):
+            _refuse_mistaken(args, ctx)
         _, _, order = self.make_parser(ctx).parse_args(args=[*args])
         ctx.meta[TYPED] = [parameter.name for parameter in order]
         return super().parse_args(ctx, args)
@@ -111,6 +118,24 @@ class Command(click.Command):
         return self.page._replace(
             files={**self.page.files, **settings}, environment={**environment, **self.page.environment}
         )
+
+
+def _names_files(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Argument) and isinstance(parameter.type, click.Path)
+
+
+def _refuse_mistaken(args: Sequence[str], ctx: click.Context) -> None:
+    """Raise UsageError for a word that begins with `-` and names a file, as `*` in a shell and pre-commit write it.
+
+    Options end at `--`. A `-` after it is still standard input.
+    """
+    end = next((index for index, word in enumerate(args) if word == "--" and not os.path.lexists(word)), len(args))
+    for index, word in enumerate(args):
+        if word.startswith("-") and (index < end or word == "-") and os.path.lexists(word):
+            taken = "standard input" if word == "-" else "an option"
+            name = f"./{word}"
+            text = f"the file {shown(word)} would be taken for {taken}: write {shown(name)}, or remove the file"
+            raise click.UsageError(text, ctx)
 
 
 class CommandGroup(click.Group):
