@@ -369,6 +369,16 @@ DOOR = (
 )
 
 
+DOORS = (
+    DOOR,
+    f"a: 1\n---\n{DOOR}",
+    f"kind: List\nitems:\n- {DOOR.strip().replace(chr(10), chr(10) + '  ')}\n",
+    f"a: 1\n---\nitems:\n- {DOOR.strip().replace(chr(10), chr(10) + '  ')}\nkind: Doors\n",
+)
+"""Texts of which kubectl creates the pod."""
+
+
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     "fields",
     [
@@ -380,9 +390,23 @@ DOOR = (
         "helmCharts: [{name: web, repo: https://charts.example, additionalValuesFiles: [deploy/door.yaml]}]\n",
     ],
 )
-def test_a_kustomization_hides_no_object_that_it_does_not_make(check: Check, fields: str) -> None:
-    report = check({"kustomization.yaml": fields, "deploy/door.yaml": DOOR})
+def test_a_kustomization_hides_no_object_that_it_does_not_make(check: Check, fields: str, door: str) -> None:
+    report = check({"kustomization.yaml": fields, "deploy/door.yaml": door})
     assert [one.verdict.allowed for one in report.judged if one.name == "door"] == [False]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("between", ["", "a: 1\n---\n"])
+def test_an_object_below_a_kustomization_is_judged(check: Check, door: str, between: str) -> None:
+    files = {"pod.yaml": POD, "kustomization.yaml": f"resources: [pod.yaml]\n---\n{between}{door}"}
+    report = check(files)
+    assert [one.verdict.allowed for one in report.judged if one.name == "door"] == [False]
+
+
+def test_values_with_a_list_of_items_are_no_objects(check: Check) -> None:
+    fields = "helmCharts: [{name: web, repo: https://charts.example, valuesFile: deploy/some.yaml}]\n"
+    report = check({"kustomization.yaml": fields, "deploy/some.yaml": "items: [{name: a}]\n"})
+    assert ([*report.judged], [*report.problems]) == ([], [])
 
 
 def test_a_folder_is_no_option_of_the_program(check: Check, program: Program) -> None:

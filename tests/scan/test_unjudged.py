@@ -223,3 +223,14 @@ def test_an_object_that_a_config_map_holds_as_a_text_is_seen(sample_policy: Poli
     (place,) = within_texts(Item(document, (), document.value), sample_policy.gpu_resources)
     assert (place.line, place.name, place.path) == (10, "lab/t", "data[job.yaml]")
     assert place.use == "holds MPIJob nccl, which requests nvidia.com/gpu"
+
+
+@pytest.mark.parametrize("version", ["", "    apiVersion: v1\n"])
+def test_each_object_of_a_list_that_a_config_map_holds_is_seen(sample_policy: Policy, version: str) -> None:
+    one = "    - {apiVersion: batch.example/v1, kind: Thing, metadata: {name: NAME}, spec: {nvidia.com/gpu: 1}}\n"
+    items = "".join(one.replace("NAME", name) for name in "ab")
+    text = f"{HEAD.replace('Trainer', 'ConfigMap')}data:\n  list: |\n{version}    kind: List\n    items:\n{items}"
+    ((document,), _) = read(text, "a.yaml")
+    found = [*within_texts(Item(document, (), document.value), sample_policy.gpu_resources)]
+    assert [each.use for each in found] == [f"holds Thing {name}, which requests nvidia.com/gpu" for name in "ab"]
+    assert [each.line for each in found] == [text.count("\n") - 1, text.count("\n")]

@@ -152,11 +152,18 @@ def hidden(paths: Iterable[str]) -> Iterator[str]:
 
 def _has_object(name: str) -> bool:
     """Return whether kubectl finds an object in a file, or may find one in a part that we cannot read."""
-    return may_hold_objects(name) and any(isinstance(one, Problem) or _is_created(one.value) for one in read(name))
+    return may_hold_objects(name) and any(isinstance(one, Problem) or is_created(one.value) for one in read(name))
 
 
-def _is_created(value: Any) -> bool:
-    return is_typed(value) or (isinstance(value, dict) and isinstance(value.get("items"), list))
+def is_created(value: Any) -> bool:
+    """Return whether kubectl would create something from a document: it has a kind, and an apiVersion or items.
+
+    A List needs no apiVersion (see `items`).
+    """
+    if not (isinstance(value, dict) and isinstance(value.get("kind"), str) and value["kind"]):
+        return False
+    version = value.get("apiVersion")
+    return isinstance(value.get("items"), list) or (isinstance(version, str) and version != "")
 
 
 def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
@@ -283,13 +290,6 @@ def _limited(file: IO[bytes]) -> bytes:
     if len(data) > MAX_FILE:
         raise Unfit(f"larger than {MAX_FILE // 2**20} MiB, the maximum size of a file; split it")
     return data
-
-
-def is_typed(value: Any) -> bool:
-    """Return whether a value has an apiVersion and a kind, as every Kubernetes object has."""
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key), str) and value[key] for key in ("apiVersion", "kind")
-    )
 
 
 def is_list(value: Object) -> bool:

@@ -156,7 +156,7 @@ def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
 def _has_more(name: str, tree: Tree) -> bool:
     """Whether a kustomization has an object in a further document, which kustomize does not read."""
     try:
-        return any(files.is_typed(each.value) for each in tree.documents(name)[1:])
+        return any(files.is_created(each.value) for each in tree.documents(name)[1:])
     except Unseen:
         return True
 
@@ -164,7 +164,7 @@ def _has_more(name: str, tree: Tree) -> bool:
 def holds_objects(name: str, tree: Tree) -> bool:
     """Whether a file holds a Kubernetes object, or might."""
     try:
-        return files.may_hold_objects(name) and any(files.is_typed(each.value) for each in tree.documents(name))
+        return files.may_hold_objects(name) and any(files.is_created(each.value) for each in tree.documents(name))
     except Unseen:
         return True
 

@@ -467,7 +467,7 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
             objects += 1
             yield item
         opened, unusable = files.items([document])
-        if not (given or opened or files.is_typed(document.value)):
+        if not (given or opened or files.is_created(document.value)):
             values_use_gpu = values_use_gpu or (reading.gpus is not None and uses_gpu(document.value, reading.gpus))
             untyped += unusable
             continue
@@ -478,7 +478,7 @@ def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Proble
             if opened
         )
         faults += len(unusable)
-        objects += bool(opened) or files.is_typed(document.value)
+        objects += bool(opened) or files.is_created(document.value)
         yield from (_placed(item, reading.namespace) for item in opened)
     usual = files.is_read(Path(name))  # others are given by name to be skipped if they have no object
     if broken and (objects or faults or (usual and files.may_hold_objects(name))):

@@ -9,7 +9,7 @@ from webhook.api.lenient import mapping, string
 from webhook.catalog.device_variables import NONE, VISIBLE, VOID
 from webhook.catalog.gpu_requests import OTHER_CLASSES
 from webhook.documents.documents import read
-from webhook.documents.files import Item
+from webhook.documents.files import Item, items
 from webhook.model import Object, Path, dotted
 from webhook.policy.resources import GPUResources
 from webhook.scan.values import MAKES
@@ -101,11 +101,9 @@ def within_texts(item: Item, gpus: GPUResources) -> Iterator[UnjudgedPlace]:
         if not (isinstance(text, str) and _KIND.search(text) and may_have_places(text, gpus)):
             continue
         for document in read(text, item.document.file)[0]:
-            value = mapping(document.value)
-            inner = Item(document, (), value)
-            if all(isinstance(value.get(each), str) for each in ("apiVersion", "kind")):
+            for inner in items([document])[0]:
                 for place in [each for each in places(inner, gpus) if each.use][:1]:
-                    title = shown(f"{value['kind']} {place.name}".strip(), quotes=False)
+                    title = shown(f"{inner.value['kind']} {place.name}".strip(), quotes=False)
                     use = f"holds {title}, which {place.use}"
                     line = item.line(("data", key), place.line)
                     yield place._replace(line=line, name=_name(item.value), path=dotted(("data", key)), use=use)
