@@ -142,6 +142,7 @@ PIECES = (
     *(
         "'",
         '"',
+        *("\\'",) * 3,
         "\\",
         "\\u006b",
         "\\x6b",
@@ -182,6 +183,8 @@ PIECES = (
         "\U0001f600",
     ),
 )
+HINTS = ("",) * 4 + ("\n---\nhint: '%{ x }'\n", "\n---\nhint: '{{ x }}'\n", ",%{ x }\n---\n")
+"""The ends of files that look like templates."""
 BYTES = (b"\xff", b"\xc3", b"\xe2\x80", b"\0", b"\xff\xfe", b"\xed\xa0\x80")
 
 
@@ -263,7 +266,7 @@ class Files:
             parts = random.choices(self._yaml, k=random.choice((1, 1, 2, 3)))
             text = "".join(random.choice(MARKERS) + part for part in parts)
             text = text.removeprefix("---\n") if random.random() < 0.7 else text
-        text = random.choice(BEFORE) + text
+        text = random.choice(BEFORE) + text + random.choice(HINTS)
         text = text.removesuffix("\n") if random.random() < 0.1 else text
         for _ in range(random.choice((0, 0, 0, 1, 1, 2))):
             at = random.randrange(len(text) + 1)

@@ -169,6 +169,34 @@ def test_a_template_among_manifests_is_an_error_with_two_ways_out(check: Check) 
         assert [each for each in report.problems if each.file == name] == []
 
 
+HINTS = ("%{ x }", "${x}", "{{ x }}", "{% x %}")
+
+
+@pytest.mark.parametrize("hint", HINTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {b: \"it\\'s\", c: 'HINT'}}\n",
+        f"[],HINT\n---\n{POD}",
+        f"[]\n[],HINT\n---\n{POD}",
+        f"- a\n...\nHINT\n---\n{POD}",
+    ],
+)
+@pytest.mark.parametrize("name", ["a.yaml", "a.json", "templates/a.yaml"])
+def test_a_file_that_only_kubectl_reads_is_no_template(check: Check, name: str, text: str, hint: str) -> None:
+    assert [each.file for each in check({name: text.replace("HINT", hint)}).problems] == [name]
+
+
+@pytest.mark.parametrize("text", ["%{ if x }\nkind: Pod\n%{ endif }\n", "kind: Pod\n${x}\n", '{"kind": %{ x }}\n'])
+def test_what_terraform_fills_in_is_a_template(check: Check, text: str) -> None:
+    report = check({"a.yaml": text, "pod.yaml": POD})
+    assert (report.problems, [*report.notes]) == ((), ["1 file looks like a template, not rendered: a.yaml"])
+
+
+def test_what_a_comment_says_makes_no_template(check: Check) -> None:
+    assert len(check({"a.yaml": "# %{ x }\nkind: Pod\na: [\n"}).problems) == 1
+
+
 @pytest.mark.parametrize("text", ["a: [\n", "mankind: [\n", '{"a": \n', "Café\n".encode("latin-1")])
 def test_a_broken_file_without_any_kind_is_no_manifest_unless_it_is_named(check: Check, text: str | bytes) -> None:
     report = check({"a.yaml": text, "pod.yaml": POD})

@@ -159,7 +159,8 @@ def stream(text: str, file: str, skips: Skips = unskipped, *, first_line: int = 
                 end = _REST.match(text, end).end()  # type: ignore[union-attr]
                 # One value may be followed by YAML. A text that does not begin with JSON may be YAML in flow style.
                 if count > 1 or not (_NEXT.match(text, end) if count else not file.lower().endswith(".json")):
-                    raise Unreadable(error.line, f"{error}{_as_yaml(text, end)}") from error
+                    start = end if _OBJECT.match(text) else 0  # for kubectl, JSON begins with a brace only
+                    raise Unreadable(error.line, f"{error}{_as_yaml(text, start)}") from error
         for line, chunk in _chunks(text, end, first_line):
             one = _document(chunk, line, file, count, skips)
             if one is not None:
@@ -182,6 +183,8 @@ _LOOKED_AT = 4096
 """Bytes in which kubectl looks for the opening brace of JSON."""
 
 _BRACE = re.compile(rf"[{_BLANK}\n]*[{{[]")
+
+_OBJECT = re.compile(rf"[{_BLANK}\n]*{{")
 
 
 def _begins_as_json(text: str) -> bool:
@@ -220,11 +223,14 @@ def _as_yaml(text: str, start: int) -> str:
         return READ
     try:
         found = (_document(chunk, line, "", 0, unskipped) for line, chunk in _chunks(text, start))
-        first = next((each for each in found if each is not None), None)
+        return READ if any(map(_is_read, found)) else ""
     except Unreadable:
         return ""
-    partly = isinstance(first, Problem) and first.message.endswith((READ, READ_BEFORE))
-    return READ if partly or isinstance(first, Document) else ""
+
+
+def _is_read(part: Document | Problem | None) -> bool:
+    """Whether kubectl may read a part of a text, or the beginning of it."""
+    return isinstance(part, Document) or (isinstance(part, Problem) and part.message.endswith((READ, READ_BEFORE)))
 
 
 def _parsed(chunk: str, first_line: int, repeats: list[Repeat] | None = None) -> tuple[Any, Mark]:

@@ -192,7 +192,7 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     except UnicodeDecodeError as error:
         yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
         return
-    hint = TEMPLATE if _is_templated(text) else TERRAFORM if _TERRAFORM.search(text) else ""
+    hint = TEMPLATE if _occurs(_TEMPLATED, text) else TERRAFORM if _occurs(_TERRAFORM, text) else ""
     some = name != "-"
     for one in stream(text, name, skips):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
@@ -228,19 +228,20 @@ TERRAFORM = "; it looks like a template of Terraform's: check what it renders"
 _TERRAFORM = re.compile(r"%\{|^[ \t]*\$\{[^{}\n]*\}[ \t]*$", re.MULTILINE)
 
 _TEMPLATED = re.compile(r"\{\{|\{%")
+"""Actions of Go's and Jinja's templates."""
 
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#.*", re.MULTILINE)
 
 
-def _is_templated(text: str) -> bool:
-    """Return whether a text has actions of Go's or Jinja's templates outside of comments."""
-    return bool(_TEMPLATED.search(text) and _TEMPLATED.search(_COMMENT.sub("", text)))
+def _occurs(pattern: re.Pattern[str], text: str) -> bool:
+    """Return whether a pattern occurs in a text outside of comments."""
+    return bool(pattern.search(text) and pattern.search(_COMMENT.sub("", text)))
 
 
 def is_template(name: str) -> bool:
     """Return whether a file is readable and has template actions."""
     try:
-        return _is_templated(contents(name).decode("utf-8", "replace"))
+        return _occurs(_TEMPLATED, contents(name).decode("utf-8", "replace"))
     except (OSError, Unfit):
         return False
 

@@ -20,6 +20,12 @@ TOO_DEEP = "exceeded maximum nesting depth"
 """The error of libyaml 0.2.6 and newer for a text that is nested a thousand deep. It reads ahead of the composer."""
 
 
+_NO_ESCAPE = "found unknown escape character"
+
+ODD_APOSTROPHE = "an apostrophe within double quotes has a backslash, which it does not need"
+"""libyaml refuses this escape; go-yaml knows it (scannerc.go, yaml_parser_scan_flow_scalar)."""
+
+
 def parse(
     text: str,
     *,
@@ -90,6 +96,8 @@ def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) 
             and text[mark.index : mark.index + 1] in (",", "[", "]")
         ):
             return UnsupportedText(line, ODD_TAGS)
+        if mark and error.problem == _NO_ESCAPE and text[mark.index : mark.index + 2] == "\\'":
+            return UnsupportedText(line, ODD_APOSTROPHE)
         if error.problem == "found unexpected ':'":
             return UnsupportedText(line, ODD_COLON)
         if error.problem == TOO_DEEP:
