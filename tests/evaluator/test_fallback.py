@@ -21,6 +21,7 @@ from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
 from tests.support.records import trying
 from webhook.api import admission
+from webhook.catalog import host_paths
 from webhook.catalog.names import Names
 from webhook.cel.clauses import Clause
 from webhook.engine.engine import Engine
@@ -209,19 +210,26 @@ def test_a_pod_with_a_number_of_slices_that_is_only_recorded_keeps_to_the_other_
         assert {"lifted-limit", "long-stay", "other-scheduler", "uncapped-memory"} <= found.rules, (level, number)
 
 
+PRELOAD = "/etc/ld.so.preload"
+
+
 @pytest.mark.parametrize(
-    ("change", "gpus", "denied"),
+    ("change", "gpus", "path", "action"),
     [
-        ({}, {}, False),
-        ({"sharing": "mps"}, {}, True),
-        ({"scheduler": "gangs"}, {}, True),
-        ({"resources": ["nvidia.com/gpu", "volcano.sh/vgpu-number"]}, {}, True),
-        ({"resources": ["nvidia.com/gpu", "nvidia.com/gpum*"]}, {}, True),
-        ({}, {"otherDevices": ["nvidia.com/gpumem*"]}, True),
+        ({}, {}, PRELOAD, Action.WARN),
+        ({"sharing": "mps"}, {}, PRELOAD, Action.DENY),
+        ({"scheduler": "gangs"}, {}, PRELOAD, Action.DENY),
+        ({"resources": ["nvidia.com/gpu", "volcano.sh/vgpu-number"]}, {}, PRELOAD, Action.DENY),
+        ({"resources": ["nvidia.com/gpu", "nvidia.com/gpum*"]}, {}, PRELOAD, Action.DENY),
+        ({}, {"otherDevices": ["nvidia.com/gpumem*"]}, PRELOAD, Action.DENY),
+        ({}, {}, "/mps/nvidia.com/gpu/pipe", None),
+        *(({"sharing": "mps"}, {}, f"{place}/a", Action.DENY) for place in host_paths.PLUGIN_MOUNTS),
+        ({"sharing": "mps"}, {}, "/usr/local", None),
+        ({"sharing": "mps"}, {}, "/tmp", None),  # noqa: S108 - a path in a container
     ],
 )
-def test_a_mount_over_the_linkers_files_is_denied_where_a_library_may_set_limits(
-    evaluator: Evaluator, change: dict[str, Any], gpus: dict[str, Any], denied: bool
+def test_a_mount_over_what_sets_limits_is_denied_where_a_library_or_a_daemon_may_set_some(
+    evaluator: Evaluator, change: dict[str, Any], gpus: dict[str, Any], path: str, action: Action | None
 ) -> None:
     document = yaml.safe_load((ROOT / "policies" / "sample.yaml").read_text("utf-8"))
     shared = next(pool for pool in document["spec"]["pools"] if pool["name"] == "shared")
@@ -240,7 +248,7 @@ def test_a_mount_over_the_linkers_files_is_denied_where_a_library_may_set_limits
             "containers": [
                 {
                     "name": "c",
-                    "volumeMounts": [{"name": "etc", "mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload"}],
+                    "volumeMounts": [{"name": "etc", "mountPath": path, "subPath": "x"}],
                     "resources": {"limits": {"nvidia.com/gpu": "1"}},
                 },
             ],
@@ -249,7 +257,7 @@ def test_a_mount_over_the_linkers_files_is_denied_where_a_library_may_set_limits
     found = evaluator.judge(evaluator.compiled(fallback(policy, walk())), request_for(pod), facts).rules
     verdict = Engine(policy, walk()).judge(admission.decode(admission.wrap(pod)), facts)
     actions = {each.action for each in verdict.results if each.rule == LIFTED}
-    assert ((LIFTED in found), actions) == (denied, {Action.DENY if denied else Action.WARN})
+    assert ((LIFTED in found), actions) == (action is Action.DENY, {action} - {None})
 
 
 LIFTED = "lifted-limit"
