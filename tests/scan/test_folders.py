@@ -274,6 +274,31 @@ def test_the_outermost_chart_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert chart_of("templates/x.yaml") == ""
 
 
+def test_only_files_below_the_templates_of_the_innermost_chart_are_templates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helm reads the others as plain files, and creates those below `crds`."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "a/charts/templates", "a/crds/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "Chart.yaml").write_text("name: x\n")
+    others = ("crds/templates/x", "charts/s/crds/templates/x", "charts/templates/crds/x", "crds/b/templates/x")
+    assert {chart_of(f"a/{name}.yaml") for name in (*others, "files/templates/x", "charts/templates/x")} == {""}
+    templates = ("templates/x", "templates/crds/x", "charts/templates/templates/x", "charts/s/charts/t/templates/x")
+    assert {chart_of(f"a/{name}.yaml") for name in templates} == {"a"}
+
+
+def test_a_pod_below_the_crds_of_a_subchart_is_judged_next_to_rendered_templates(
+    check: Check, helm: Callable[[str], None], tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir()
+    helm(f"printf '# Source: a/templates/pod.yaml\\n%s' '{POD}'")
+    door = POD.replace("name: p,", "name: door, annotations: {a: '{{ x }}'},")
+    files = {"a/Chart.yaml": "name: a\n", "a/templates/pod.yaml": POD, "a/charts/s/Chart.yaml": "name: s\n"}
+    report = check({**files, "a/charts/s/crds/templates/door.yaml": door})
+    assert sorted(one.file for one in report.judged) == ["a/charts/s/crds/templates/door.yaml", "a/templates/pod.yaml"]
+
+
 # Rendered charts
 
 

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cache
 from pathlib import PurePath
@@ -87,14 +87,27 @@ _NAMED = 3
 
 def chart_of(name: str) -> str:
     """Return the folder of the outermost chart that has a file among its templates, or an empty string."""
-    if "templates" not in name and "charts" not in name:
+    if "templates" not in name:
         return ""
     parts = PurePath(name).parts
     for index, part in enumerate(parts[:-1]):
         folder = os.path.join(*parts[:index]) if index else "."  # noqa: PTH118
-        if part in ("templates", "charts") and _is_chart(os.path.abspath(folder)):  # noqa: PTH100
-            return folder if "templates" in parts[index:-1] else ""
+        if part in ("templates", "charts", "crds") and _is_chart(os.path.abspath(folder)):  # noqa: PTH100
+            kind = _folder_of(parts[index:])
+            if kind in ("templates", "crds"):
+                return folder if kind == "templates" else ""
     return ""
+
+
+def _folder_of(parts: Sequence[str]) -> str:
+    """Return the first folder of a path below a chart, or below the innermost of its subcharts.
+
+    Helm reads templates only from `templates` there (helm pkg/chart/v2/loader/load.go, LoadFiles).
+    """
+    start = 0
+    while len(parts) - start > 2 and parts[start] == "charts":
+        start += 2
+    return parts[start] if len(parts) - start > 1 else ""
 
 
 def left_out(made: Rendering) -> list[str]:
@@ -116,7 +129,7 @@ def _templates(chart: str) -> Iterator[str]:
     """Yield the files among the templates of a chart and of its subcharts from which Helm may make an object."""
     for at, inner, names in os.walk(chart):
         inner.sort()
-        if "templates" in PurePath(os.path.relpath(at, chart)).parts:
+        if _folder_of((*PurePath(os.path.relpath(at, chart)).parts, "")) == "templates":
             for name in sorted(names):
                 if not name.startswith((".", "_")) and name != "NOTES.txt":
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
