@@ -1023,6 +1023,34 @@ def test_no_comment_below_crds_hides_a_file(check: Check, program: Program, path
     assert {"door.yaml", "chart/files/door.yaml"} <= {*files}
 
 
+@pytest.mark.parametrize("path", ["templates/other.yaml", "crds/other.yaml"])
+def test_no_comment_below_crds_stands_for_another_file(check: Check, program: Program, path: str) -> None:
+    """Helm leaves this file out, and a file below `crds` says that it is from there."""
+    program(printing(f"web/{path}"), "helm")
+    report = check({**ARCHIVE, f"chart/{path}": DOOR.replace("door", "other")})
+    assert judged(report) == ["chart lab chart", f"chart/{path} lab", "chart/templates/pod.yaml lab chart"]
+
+
+def test_no_comment_below_crds_completes_a_template(check: Check, program: Program) -> None:
+    program(printing("web/templates/other.yaml"), "helm")
+    report = check({**ARCHIVE, "chart/templates/other.yaml": f"{{{{ if .Values.x }}}}\n{DOOR}{{{{ end }}}}\n"})
+    assert any(note.startswith("1 template makes no pod or claim") for note in report.notes)
+
+
+def test_a_file_below_crds_next_to_an_archive_is_judged_once(check: Check, program: Program) -> None:
+    indented = "\n" + "".join(f"  {line}\n" for line in DOOR.splitlines())
+    program(printing("web/crds/door.yaml").replace(DOOR, indented), "helm")
+    report = check({**ARCHIVE, "chart/crds/door.yaml": indented})
+    places = judged(report)
+    assert report.problems == ()
+    assert places == ["chart/crds/door.yaml lab chart", "chart/templates/pod.yaml lab chart"]
+
+
+def test_a_template_that_makes_another_text_each_time_is_judged(check: Check, program: Program) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n# %s\n%s' $$ '{POD}'", "helm")
+    assert "chart/templates/pod.yaml lab chart" in judged(check(ARCHIVE))
+
+
 def test_helm_gets_what_a_chart_leaves_out(check: Check, program: Program) -> None:
     program(f"[ -e chart/.helmignore ] && printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
     assert judged(check(CHART)) == ["chart/templates/pod.yaml lab chart"]
@@ -1685,6 +1713,48 @@ def test_what_is_no_chart_of_a_helmfile_is_noted(check: Check, files: dict[str, 
     report = check({**files, "helmfile.yaml": "releases: [{name: one, chart: ./web.tgz}]\n", "pod.yaml": POD})
     assert report.unfollowed == 1
     assert any("release one of helmfile.yaml (its chart is packed" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("url", ["https://git.example/own", "https://git.example/other"])
+@pytest.mark.parametrize(("chart", "words"), [("./ch/web.tgz", "its chart is packed"), ("./gone", "elsewhere")])
+def test_a_packed_chart_of_a_release_is_noted(check: Check, url: str, chart: str, words: str) -> None:
+    source = {
+        "apiVersion": f"{GIT_VERSION}",
+        "kind": "GitRepository",
+        "metadata": {"name": "own"},
+        "spec": {"url": url},
+    }
+    one = deploying_by("release", "chart.spec.chart", chart)
+    report = check({"one.yaml": one, "source.yaml": json.dumps(source), "ch/web.tgz": "x", "pod.yaml": POD})
+    assert report.unfollowed == (words != "elsewhere")
+    assert any("HelmRelease" in note and words in note for note in report.notes)
+
+
+@pytest.mark.parametrize(("url", "rendered"), [("own", True), ("other", False)])
+def test_a_chart_folder_of_a_release_is_no_packed_one(
+    check: Check, program: Program, url: str, *, rendered: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    (Path(".git") / "config").write_text('[remote "origin"]\n\turl = https://git.example/own\n')
+    spec = {"url": f"https://git.example/{url}"}
+    source = {"apiVersion": GIT_VERSION, "kind": "GitRepository", "metadata": {"name": "own"}, "spec": spec}
+    report = check({**WEB, "one.yaml": deploying_by("release", "interval", "1m"), "source.yaml": json.dumps(source)})
+    assert report.unfollowed == 0
+    assert any("its source is elsewhere" in note for note in report.notes) != rendered
+
+
+GIT_VERSION = "source.toolkit.fluxcd.io/v1"
+
+
+@pytest.mark.parametrize("script", ["exit 1", f"printf '%s' '{POD}'"])
+@pytest.mark.parametrize("over", ["", "argo"])
+def test_the_name_of_a_folder_may_be_any_bytes(check: Check, program: Program, script: str, over: str) -> None:
+    program(script)
+    folder = os.fsdecode(b"web/\xff")
+    files = {f"{folder}/kustomization.yaml": "resources: [pod.yaml]\n", f"{folder}/pod.yaml": POD}
+    one = {"one.yaml": deploying_by("argo", "source.directory", {"recurse": True})} if over else {}
+    report = check({**files, **one}, options=Options(cached=False))
+    assert report.judged or report.problems
 
 
 def test_files_that_many_applications_apply_are_counted(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -2838,6 +2908,21 @@ def test_a_folder_above_is_no_other_folder(check: Check, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path / "here")
     report = check({}, "../a")
     assert not any("name them as patches" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(("resources", "noted"), [("[cm.yaml]", True), ("[cm.yaml, door.yaml]", False)])
+def test_a_whole_object_that_only_patches_for_argo_cd_is_noted(check: Check, resources: str, *, noted: bool) -> None:
+    """Its folder is the one that the Application deploys, so the file would belong to that."""
+    patches = [{"path": "door.yaml", "target": {"kind": "ConfigMap"}}]
+    files = {
+        "one.yaml": deploying_by("argo", "source.kustomize", {"patches": patches}),
+        "web/kustomization.yaml": f"resources: {resources}\n",
+        "web/cm.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: lab}\n",
+        "web/door.yaml": DOOR,
+    }
+    report = check(files)
+    assert any("as they are written" in note and "web/door.yaml" in note for note in report.notes) == noted
+    assert (report.count(allowed=False) == 1) != noted
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,16 @@ SHAPES: dict[str, Callable[[str], Files]] = {
     "plain file of a chart": lambda n: {"Chart.yaml": CHART, "templates/pod.yaml": pod(n)},
     "other files of a chart": lambda n: {"Chart.yaml": CHART, "files/pod.yaml": pod(n)},
     "crds of a chart": lambda n: {"Chart.yaml": CHART, "crds/pod.yaml": pod(n)},
+    "crds of a subchart": lambda n: {
+        "Chart.yaml": CHART,
+        "charts/s/Chart.yaml": CHART,
+        "charts/s/crds/templates/pod.yaml": pod(n, more=", annotations: {a: '{{ x }}'}"),
+    },
+    "subchart with the name of a folder": lambda n: {
+        "Chart.yaml": CHART,
+        "charts/templates/Chart.yaml": CHART,
+        "charts/templates/crds/pod.yaml": pod(n, more=", annotations: {a: '{{ x }}'}"),
+    },
     "partial of a chart": lambda n: {"Chart.yaml": CHART, "templates/_pod.yaml": pod(n)},
     "ignored by Helm": lambda n: {"Chart.yaml": CHART, ".helmignore": "pod.yaml\n", "templates/pod.yaml": pod(n)},
     "condition": lambda n: {
@@ -151,6 +161,12 @@ SHAPES: dict[str, Callable[[str], Files]] = {
     "Argo CD changes": lambda n: {
         "pods/pod.yaml": pod(n),
         "app.yaml": argo("FOLDER/pods", PATCHED),
+    },
+    "Argo CD names a whole patch": lambda n: {
+        "pods/map.yaml": MAP,
+        "pods/pod.yaml": pod(n),
+        "pods/kustomization.yaml": "resources: [map.yaml]\n",
+        "app.yaml": argo("FOLDER/pods", ", kustomize: {patches: [{path: pod.yaml, target: {kind: ConfigMap}}]}"),
     },
     "Argo CD applies files": lambda n: {
         "pods/pod.yaml": pod(n),

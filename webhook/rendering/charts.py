@@ -5,9 +5,10 @@ import os
 import re
 import shlex
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path as FilePath
 from threading import Lock
 from typing import Any, NamedTuple
@@ -99,7 +100,8 @@ _NO_SCHEMAS = "--skip-schema-validation"
 _CRDS = "--include-crds"
 """Helm installs every object below `crds`, of any kind (helm pkg/action/install.go, installCRDs).
 
-Only those in archives need the option: all others are files that are judged as they are.
+Only those in archives need the option: all others are files that are judged as they are. Helm prints such a file
+verbatim, with any lines that look like its own, so templates are rendered without them.
 """
 
 
@@ -356,7 +358,17 @@ def _pulled(chart: Remote) -> bytes:
         return FilePath(found[0]).read_bytes()
 
 
-def template(tree: Tree, release: Release, downloads: Downloads, *, version: str, cached: bool) -> bytes:
+class Manifests(NamedTuple):
+    """What helm prints for a release: the manifests of its templates, and the output with the files below `crds` too.
+
+    The second is empty if no archive may have such files. For a chart from elsewhere it is the only one.
+    """
+
+    templates: bytes
+    whole: bytes = b""
+
+
+def template(tree: Tree, release: Release, downloads: Downloads, *, version: str, cached: bool) -> Manifests:
     """Return the manifests of a release. Raises Failed and Unseen."""
     helm = programs.helm()
     if not helm:
@@ -372,9 +384,15 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
         staged = {f"chart/{path}": data for path, data in _staged(tree, release.chart).items()}
     if release.defaults:
         staged["chart/values.yaml"] = release.defaults
-    if release.crds and any(path.endswith(".tgz") for path in staged):
-        options.append(_CRDS)
     options += release.settings
+    run = partial(_printed, helm, release, staged, cached=cached)
+    remote, packed = isinstance(release.chart, Remote), any(path.endswith(".tgz") for path in staged)
+    whole = run([*options, _CRDS]) if release.crds and packed else b""
+    return Manifests(b"" if remote and whole else run(options), whole)
+
+
+def _printed(helm: str, release: Release, staged: Mapping[str, bytes], options: list[str], *, cached: bool) -> bytes:
+    """Return what helm prints for a release with some options. Raises Failed."""
     parts = [programs.identity(helm), release.name, *options]
     pairs = (part for path, data in sorted(staged.items()) for part in (path.encode("utf-8", "surrogateescape"), data))
     key = results_cache.key([*(part.encode("utf-8", "replace") for part in parts), b"", *release.values, b"", *pairs])
@@ -384,7 +402,7 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
         write(FilePath(folder), staged)
         for index, text in enumerate(release.values):
             FilePath(folder, f"values-{index}.yaml").write_bytes(text)
-            options += ["--values", f"values-{index}.yaml"]
+            options = [*options, "--values", f"values-{index}.yaml"]
         chart = "chart.tgz" if isinstance(release.chart, Remote) else "chart"
         data = programs.output([helm, "template", *options, "--", release.name, chart], folder)
     if cached:
@@ -457,12 +475,10 @@ class Templated(Item):
         return self.document.file, self.line(path, text_line)
 
 
-def items(tree: Tree, data: bytes, release: Release) -> tuple[list[Item], list[str]]:
+def items(tree: Tree, made: Manifests, release: Release) -> tuple[list[Item], list[str]]:
     """Return the objects in the output of helm, and the reasons why some of it cannot be read."""
     found, wrong = list[Item](), list[str]()
-    for chunk in re.split(r"^---[ \t]*\n", data.decode("utf-8", "replace"), flags=re.MULTILINE):
-        source = re.search(r"^# Source: ([^\n]*)$", chunk, re.MULTILINE)
-        file = _file(tree, release, source[1] if source else "")
+    for chunk, file in (*_of_templates(tree, made, release), *_of_crds(tree, made, release)):
         both = list(stream(chunk, file))  # of repeated keys the last counts
         documents = [each for each in both if isinstance(each, Document)]
         problems = [each for each in both if isinstance(each, Problem)]
@@ -477,12 +493,52 @@ def items(tree: Tree, data: bytes, release: Release) -> tuple[list[Item], list[s
     return found, wrong
 
 
-def _file(tree: Tree, release: Release, source: str) -> str:
-    """Return the file of a template in the repository, by the path in helm's output; else the chart's folder.
+def _chunks(data: bytes) -> list[str]:
+    return re.split(r"^---[ \t]*\n", data.decode("utf-8", "replace"), flags=re.MULTILINE)
 
-    Helm prints files below `crds` as they are, so a comment there may name any path. Only those of files that helm
-    prints itself count.
+
+def _of_templates(tree: Tree, made: Manifests, release: Release) -> Iterator[tuple[str, str]]:
+    """Yield the manifests of templates with their files. Helm itself writes the first comment of each."""
+    for chunk in _chunks(made.templates):
+        source = re.search(r"^# Source: ([^\n]*)$", chunk, re.MULTILINE)
+        yield chunk, _file(tree, release, source[1] if source else "")
+
+
+def _of_crds(tree: Tree, made: Manifests, release: Release) -> Iterator[tuple[str, str]]:
+    """Yield the parts of the output that no template makes, with their files.
+
+    No comment says which file one is from. It is a file of the repository if all parts of that file are there. A
+    template that makes another text each time may be among the rest, which the chart's folder stands for.
     """
+    if isinstance(release.chart, Remote):
+        yield from ((chunk, release.chart.words) for chunk in _chunks(made.whole))
+        return
+    left = _counted(made.whole) - _counted(made.templates)
+    for path, data in sorted(_staged(tree, release.chart).items()) if left else ():
+        own = _counted(data)
+        if _BELOW_CRDS.match(path) and own <= left:
+            left -= own
+            file = _file(tree, release, f"/{path}")
+            yield from ((chunk, file) for chunk in own)
+    yield from ((chunk, release.chart) for chunk in left)
+
+
+_BELOW_CRDS = re.compile(r"(?:charts/[^/]+/)*crds/")
+
+_SOURCE_AND_BLANKS = re.compile(r"\A(?:# Source: [^\n]*(?:\n|\Z))?(?:[ \t\r]*\n)*")
+
+
+def _counted(data: bytes) -> Counter[str]:
+    """Count the parts of helm's output or of a file, each without the comment that names its file.
+
+    The space before the first line of text belongs to that line.
+    """
+    bare = (_SOURCE_AND_BLANKS.sub("", chunk).rstrip() for chunk in _chunks(data))
+    return Counter(filter(None, bare))
+
+
+def _file(tree: Tree, release: Release, source: str) -> str:
+    """Return the file of a template in the repository, by the path in helm's output; else the chart's folder."""
     if isinstance(release.chart, Remote):
         return release.chart.words
     folder, below = release.chart, source.partition("/")[2]

@@ -123,6 +123,20 @@ def judged_by(job: Job, tree: Tree) -> Iterator[str]:
             yield os.path.normpath(name)
 
 
+def patches_over(job: Job, tree: Tree) -> Iterator[str]:
+    """Yield the files of whole objects that an object of Argo CD names as patches, and its folder does not use.
+
+    They are judged too, because somebody may apply them.
+    """
+    if job.over is None:
+        return
+    first = {job.over.document.file, *(each.layers[0].document.file for each in job.found.objects)}
+    layers = (layer for each in job.found.objects for layer in each.layers[1:] if not layer.text)
+    for file in {layer.document.file for layer in layers} - first:
+        if any(is_whole(each.value) for each in tree.documents(file)):
+            yield os.path.normpath(file)
+
+
 def before(job: Job) -> Iterator[Item]:
     """Yield the objects of other folders that a root changes or deletes, in their state before that.
 

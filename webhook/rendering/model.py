@@ -65,6 +65,7 @@ class Rendering:
     Helm may leave out a file of a chart, which then is none of `files`. `installed` are objects whose charts were all
     rendered, by their identity. `unfollowed` are objects that deploy others than those that were made.
     `before` are the objects that a root changes or deletes though another folder has them, as they were before.
+    `patches` are the files of whole objects that serve an object of Argo CD only as patches.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -75,6 +76,7 @@ class Rendering:
     unfollowed: list[str] = field(default_factory=list)
     before: list[Item] = field(default_factory=list)
     installed: set[tuple[str, int, str]] = field(default_factory=set)
+    patches: set[str] = field(default_factory=set)
 
 
 def identity(item: Item) -> tuple[str, int, str]:

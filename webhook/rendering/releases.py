@@ -130,10 +130,14 @@ class Releases:
     def _chart_of_flux(
         self, root: str, place: str | Remote | None, chart: Mapping[str, Any], namespace: str, sources: FluxSources
     ) -> str | Remote:
-        """Return the chart of a HelmRelease in a namespace; empty if another repository has it, which a note says."""
+        """Return the chart of a HelmRelease in a namespace; empty, with a note, if no folder here is it."""
         if isinstance(place, Remote):
             return self._vendored(place) or place
-        where = os.path.normpath(os.path.join(self._prefix, (place or "").lstrip("/")))
+        path = string(chart.get("chart")) if place is None else place
+        where = os.path.normpath(os.path.join(self._prefix, path.lstrip("/")))
+        if os.path.isfile(where) or (place and os.path.lexists(where) and not charts.is_chart(where)):
+            self._note(root, _NO_FOLDER)
+            return ""
         if place is None or not charts.is_chart(where):
             self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
             return ""
@@ -182,7 +186,7 @@ class Releases:
             self._note(root, unfollowed.reason(each, deployer_fields.HELMFILE_RELEASE))
             where = os.path.normpath(os.path.join(folder, chart))
             if chart.startswith(".") and os.path.lexists(where) and not charts.is_chart(where):
-                self._note(root, "its chart is packed, or no chart")
+                self._note(root, _NO_FOLDER)
                 continue
             place: str | Remote = where
             if not charts.is_chart(where) or self._lost(where):
@@ -212,6 +216,8 @@ class Releases:
             return True
         return False
 
+
+_NO_FOLDER = "its chart is packed, or no chart"
 
 _PATTERN = re.compile(r"[*?\[]")
 """A sign by which the path of a values file of Helmfile stands for several (path/filepath, Glob)."""

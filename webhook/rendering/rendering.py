@@ -139,6 +139,7 @@ class _Run:
         outputs, remade = list[Output](), set[str]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
             self._result.files.update(matching.judged_by(job, self._tree))
+            self._result.patches.update(matching.patches_over(job, self._tree))
             self._result.before.extend(matching.before(job))
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
@@ -317,7 +318,7 @@ class _Run:
         for reason, roots in failures.items():
             self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
 
-    def _template(self, release: Release) -> bytes | str:
+    def _template(self, release: Release) -> charts.Manifests | str:
         with self._lock:
             self._given_values += sum(map(len, release.values))
             if self._given_values > MAX_MADE:
@@ -325,12 +326,13 @@ class _Run:
         try:
             if isinstance(release.chart, str) and charts.missing(self._tree, release.chart):
                 return _NOT_VENDORED
-            data = charts.template(
+            made = charts.template(
                 self._tree, release, self._downloads, version=self._options.version, cached=self._options.cached
             )
         except (programs.Failed, Unseen, OSError) as error:
             return str(error)
-        return self._within(data)
+        within = self._within(b"".join(made))
+        return within if isinstance(within, str) else made
 
     # The work
 

@@ -271,7 +271,9 @@ def read(
     within = set(map(path, made.files))
     known = set(map(os.path.normpath, names))
     before = [item for item in made.before if os.path.normpath(item.document.file) in known]
-    patched = patches.own | {os.path.normpath(name) for name in names if path(name) in within} & patches.whole
+    patched = (
+        patches.own | made.patches | {os.path.normpath(name) for name in names if path(name) in within} & patches.whole
+    )
     unlike = [name for name in names if os.path.normpath(name) in patched]
     names = [name for name in names if name == "-" or not (path(name) in within or _is_rendered(name, made))]
     # Standard input is open only in this process.
