@@ -271,9 +271,11 @@ class Engine:
                     raise TooLate
                 findings: list[Finding] = []
                 for finding in rule.check(review):
-                    written = len(finding.message) + sum(map(len, finding.parts))
-                    allowance.spend("findings", 1, FINDING + len(finding.parts) + written // WRITTEN)
-                    finding = _kept(finding) if written > MAX_NAME else finding
+                    named = len("".join(finding.parts))
+                    written = (len(finding.message) + named) // WRITTEN
+                    allowance.spend("findings", 1, FINDING + len(finding.parts) + written)
+                    if written or named > MAX_NAME * len(finding.parts):
+                        finding = _kept(finding)
                     if finding.fixes and rule not in self._menders(review):
                         # `/mutate` would not apply this fix, but `/validate` would rely on it.
                         raise TypeError("a fix from a rule without MENDS, or for a pod that cannot see a GPU")

@@ -37,11 +37,11 @@ class Node:
     def has_gpus(self) -> bool:
         """Whether the node has GPUs, by its labels or its resources.
 
-        A node that has just joined has only the labels of its cloud, of its autoscaler or of an operator.
+        A node that has just joined has only the labels of its cloud, of its autoscaler or of an operator. The value
+        `false` says that it has none.
         """
-        return bool(self.resources or GPU_NODE_LABELS.among(self.labels)) or any(
-            self.labels.get(maker) == "nvidia" for maker in MANUFACTURERS
-        )
+        labelled = any(self.labels[label] != "false" for label in GPU_NODE_LABELS.among(self.labels))
+        return bool(self.resources) or labelled or any(self.labels.get(maker) == "nvidia" for maker in MANUFACTURERS)
 
 
 RESOURCES = (Resource("", "v1", "nodes", "Node"),)
