@@ -254,6 +254,33 @@ def test_objects_within_an_object_are_too_large_as_others_are(
         assert engine.validate(updated(item, stored), sample_facts).allowed
 
 
+WRAPPED = {
+    "as an object": lambda inner: workload(
+        "workload.codeflare.dev/v1beta2", "AppWrapper", {"components": [{"template": inner}]}
+    ),
+    "as a text": lambda inner: workload(
+        "argoproj.io/v1alpha1",
+        "Workflow",
+        {"templates": [{"name": "a", "resource": {"action": "create", "manifest": json.dumps(inner)}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+@pytest.mark.parametrize("shared", [{}, {"podMetadata": {"labels": {f"l{n}": "x" for n in range(1_000)}}}])
+def test_each_template_of_an_object_within_an_object_is_paid(
+    engine: Engine, sample_facts: Facts, wrap: Callable[[Object], Object], shared: Object
+) -> None:
+    """20,000 templates without a word in them, or 400 that share 40,000 labels, were judged for seconds."""
+
+    def steps(number: int) -> Object:
+        return wrap(workload("argoproj.io/v1alpha1", "Workflow", {**shared, "templates": [{"container": {}}] * number}))
+
+    few, many = (engine.validate(created(steps(number)), sample_facts).malformed for number in (3, 1_000))
+    assert few is None
+    assert isinstance(many, TooLarge)
+
+
 def test_a_stored_object_that_is_too_large_may_not_change_otherwise(engine: Engine, sample_facts: Facts) -> None:
     stored = TOO_LARGE["initContainers"]
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}

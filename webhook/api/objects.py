@@ -9,11 +9,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-from webhook.allowance import PRICES, TEMPLATE, Allowance
+from webhook.allowance import PRICES, Allowance
 from webhook.api.devices import DEVICES, DeviceClaim, device_claim
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import CONTAINER_LISTS, POD, REQUIRED_AFFINITY, Pod, Update, pod_of
-from webhook.api.templates import Found, pods, search, shared_cost
+from webhook.api.templates import Found, paid, pods, search
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
 from webhook.model import Object, Path, Request, Requester, immutable
@@ -168,11 +168,7 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
         return Counted(item)
     bound = at_most(item, request.size) if kind == POD and request.size is not None else None
     allowance.count(partial(judged, request, item, workloads), bound)
-    templates: list[Found] = []
-    for template in workloads[kind].templates if kind in workloads else ():
-        there = search(item, template)
-        allowance.spend("pod templates", len(there), TEMPLATE + (shared_cost(item, template) if there else 0))
-        templates += there
+    templates = paid(item, workloads[kind].templates, allowance) if kind in workloads else ()
     return Counted(item, tuple(templates))
 
 

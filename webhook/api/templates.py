@@ -71,6 +71,16 @@ def search(item: Object, template: Template) -> list[Found]:
     return [(template, path, value) for path, value in found(item, (), template.at)]
 
 
+def paid(item: Object, rows: Iterable[Template], allowance: Allowance) -> list[Found]:
+    """Find the pod templates of an object, and pay for each, at every depth. Raises TooLarge and TooLate."""
+    templates: list[Found] = []
+    for row in rows:
+        there = search(item, row)
+        allowance.spend("pod templates", len(there), TEMPLATE + (shared_cost(item, row) if there else 0))
+        templates += there
+    return templates
+
+
 def pods(
     request: Request,
     item: Object,
@@ -169,7 +179,7 @@ def _object(
         yield replace(pod, whole=item, kind=request.kind)
     elif (group, kind) in workloads:
         allowance.spend("pod templates", 1, TEMPLATE)
-        templates = (each for template in workloads[group, kind].templates for each in search(inner, template))
+        templates = paid(inner, workloads[group, kind].templates, allowance)
         for pod in pods(asked, inner, templates, workloads, allowance, depth - 1):
             yield replace(pod, whole=item, kind=request.kind)
 

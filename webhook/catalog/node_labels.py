@@ -191,6 +191,8 @@ GPU_NODE_LABELS = Names(
         GKE_ACCELERATOR,  # GKE: cloud.google.com/kubernetes-engine/docs/how-to/gpus
         "cloud.google.com/gke-gpu*",  # GKE: the pages of STRATEGIES and PARTITIONS
         "feature.node.kubernetes.io/pci-10de.present",  # Node Feature Discovery, by NVIDIA's number as a vendor
+        "feature.node.kubernetes.io/pci-0300_10de.present",  # by class: gpu-operator controllers/state_manager.go
+        "feature.node.kubernetes.io/pci-0302_10de.present",  # the same: gpu-operator controllers/state_manager.go
         "k8s.amazonaws.com/accelerator",  # people: kubernetes/autoscaler .../cloudprovider/aws/README.md
         "kubernetes.azure.com/accelerator",  # AKS: learn.microsoft.com/en-us/azure/aks/use-labels
     )
