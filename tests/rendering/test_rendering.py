@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cost import calls
 from webhook.cli import main as cli
 from webhook.documents import documents, files, gitignore
 from webhook.engine.engine import Engine
@@ -2998,3 +2999,24 @@ def test_more_roots_of_a_base_read_it_no_more_often(check: Check, monkeypatch: p
         assert any("base/broken.yaml:" in note for note in report.notes)
         times.append(read[name])
     assert times[0] == times[1] > 0
+
+
+def test_each_file_below_crds_costs_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pull request may add thousands of them next to a packed chart."""
+    monkeypatch.chdir(tmp_path)
+
+    def cost(number: int) -> int:
+        folder = Path(f"web-{number}")
+        (folder / "crds").mkdir(parents=True)
+        (folder / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n", "utf-8")
+        texts = [f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a{each}}}\n" for each in range(number)]
+        for index, text in enumerate(texts):
+            (folder / "crds" / f"{index}.yaml").write_text(text, "utf-8")
+        release = charts.Release(str(folder), "root")
+        made, here = charts.Manifests(b"", "---\n".join(["", *texts]).encode()), tree.Tree(str(tmp_path))
+        charts._staged(here, str(folder))  # files are read once
+        assert len(list(charts._of_crds(here, made, release))) == number
+        return calls(lambda: list(charts._of_crds(here, made, release)))
+
+    few, some, many = map(cost, (100, 200, 400))
+    assert many - some < 2.2 * (some - few)

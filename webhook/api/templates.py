@@ -72,7 +72,7 @@ def search(item: Object, template: Template) -> list[Found]:
 
 
 def paid(item: Object, rows: Iterable[Template], allowance: Allowance) -> list[Found]:
-    """Find the pod templates of an object, and pay for each, at every depth. Raises TooLarge and TooLate."""
+    """Find the pod templates of one object, and pay for each. Raises TooLarge and TooLate."""
     templates: list[Found] = []
     for row in rows:
         there = search(item, row)

@@ -163,7 +163,7 @@ def is_created(value: Any) -> bool:
     if not (isinstance(value, dict) and isinstance(value.get("kind"), str) and value["kind"]):
         return False
     version = value.get("apiVersion")
-    return isinstance(value.get("items"), list) or (isinstance(version, str) and version != "")
+    return is_list(value) or (isinstance(version, str) and version != "")
 
 
 def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:

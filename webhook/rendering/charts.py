@@ -515,12 +515,12 @@ def _of_crds(tree: Tree, made: Manifests, release: Release) -> Iterator[tuple[st
         return
     left = _counted(made.whole) - _counted(made.templates)
     for path, data in sorted(_staged(tree, release.chart).items()) if left else ():
-        own = _counted(data)
-        if _BELOW_CRDS.match(path) and own <= left:
-            left -= own
+        own = _counted(data) if _BELOW_CRDS.match(path) else Counter()
+        if own and all(left[part] >= times for part, times in own.items()):
+            left.subtract(own)
             file = _file(tree, release, f"/{path}")
             yield from ((chunk, file) for chunk in own)
-    yield from ((chunk, release.chart) for chunk in left)
+    yield from ((chunk, release.chart) for chunk in +left)
 
 
 _BELOW_CRDS = re.compile(r"(?:charts/[^/]+/)*crds/")
