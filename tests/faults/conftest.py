@@ -38,7 +38,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 Under = Callable[..., AbstractContextManager[Load]]
 """Loads replicas while a fault lasts: `under(fault, *replicas, failed=0)`, at most so many reviews of which fail.
 
-A review fails, too, if it is not answered within the API server's own deadline (`load.DEADLINE`).
+A review fails, too, if it is not answered within an API server's longest deadline (`load.DEADLINE`).
 """
 
 
@@ -53,6 +53,8 @@ def under(secret: Secret, pytestconfig: pytest.Config) -> Under:
             loading.go_on()
         kinds = sorted({f"{loading.failures.count(each)} {each}" for each in loading.failures})
         numbers = (len(loading.asked), len(loading.failures), loading.shed)
+        if loading.unsent:
+            loading.remarks.append(f"{loading.unsent} not sent")
         before, during = loading.before, loading.during
         times = (before.p99, during.p99, before.slowest, during.slowest)
         row = (

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 from bench import payloads, tables
 from tests.faults.replicas import Replica, Secret, until
 
-DEADLINE = 10.0
-"""Seconds after which a caller has given up."""
+DEADLINE = 30.0
+"""Seconds after which a caller has given up: the longest timeout of a registration (admissionregistration/v1)."""
+
+WAITING = 32
+"""Reviews that may wait for an answer. One that is due then is not sent, as on a machine that is too busy for them."""
 
 QUIET = 1.5
 """Seconds of load before a fault, against which it is measured."""
@@ -71,7 +74,7 @@ class _Kept:
 
 @dataclass
 class Load:
-    """Reviews at a fixed rate, whatever becomes of them; each counts from when it was due.
+    """Reviews at a fixed rate, as long as not too many wait for an answer; each counts from when it was due.
 
     New connections go to the replicas in `endpoints`, in turn, as a Service's do; old ones stay where they are. With
     `fresh`, each review has a connection of its own. As the API server does, it asks again after a 429, and does not
@@ -85,6 +88,7 @@ class Load:
     connections: int = CONNECTIONS
     asked: list[Asked] = field(default_factory=list)
     shed: int = 0
+    unsent: int = 0
     handshakes: int = 0
     remarks: list[str] = field(default_factory=list)
     """What else there is to say of the fault."""
@@ -160,6 +164,9 @@ class Load:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             if self._end.is_set():
                 break
+            if len(tasks) >= WAITING:
+                self.unsent += 1
+                continue
             task = asyncio.create_task(self._ask(number, due))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -183,7 +190,7 @@ class Load:
         path, body = REVIEWS[kind]
         uid = b"%08d" % number + UID[8:]
         body = body.replace(UID, uid)
-        head = f"POST {path}?timeout=10s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = f"POST {path}?timeout={DEADLINE:.0f}s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += f"Content-Length: {len(body)}\r\nConnection: {'close' if self.fresh else 'keep-alive'}\r\n\r\n"
         while True:
             connection = await self._connection()

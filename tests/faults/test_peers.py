@@ -222,14 +222,13 @@ def test_a_tenant_sends_the_largest_reviews_without_pause(under: Under, secret: 
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as elsewhere,
         under("8 connections that send reviews of up to 7 MiB without pause", webhook) as load,
     ):
-        sending = elsewhere.submit(without_pause, webhook.port, secret.authority, bodies, 8, 14.0)
+        sending = elsewhere.submit(without_pause, webhook.port, secret.authority, bodies, 8, 12)
         load.go_on(3)
         load.begun = len(load.asked)
-        load.go_on(9)
         large_ones = sending.result()
         statuses = Counter(each.status for each in large_ones)
         load.remarks.append(", ".join(f"{number} × {status}" for status, number in sorted(statuses.items())))
-    assert {200, 400} <= set(statuses) <= {200, 400, 422, 429, 504}, statuses
+    assert {200, 400} <= set(statuses) <= {0, 200, 400, 408, 422, 429, 504}, statuses
     judged = [each for each in large_ones if each.status == 200]
     met = [(one, each) for one in load.asked for each in judged if each.start < one.due < each.end]
     before = sum(one.due + one.took < each.end for one, each in met)
@@ -257,14 +256,14 @@ def wide(containers: int, variables: int) -> bytes:
     return json.dumps(review).encode("ascii")
 
 
-def without_pause(port: int, authority: Path, bodies: list[bytes], number: int, seconds: float) -> list[Sent]:
-    """Send one review after the other on so many connections at once, for so long."""
+def without_pause(port: int, authority: Path, bodies: list[bytes], number: int, times: int) -> list[Sent]:
+    """Send so many reviews one after the other, on so many connections at once."""
     os.nice(19)
-    end = time.monotonic() + seconds
 
     def sending(first: int) -> list[Sent]:
         done: list[Sent] = []
-        while (start := time.monotonic()) < end:
+        while len(done) < times:
+            start = time.monotonic()
             status = sent(port, authority, bodies[(first + len(done)) % len(bodies)])
             done.append(Sent(status, start, time.monotonic()))
         return done
@@ -295,7 +294,8 @@ def sent(port: int, authority: Path, body: bytes) -> int:
         with contextlib.suppress(OSError):  # it may be answered before its end
             peer.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         with contextlib.suppress(OSError):
-            return int(peer.recv(1 << 16).split(b" ", 2)[1])
+            if answer := peer.recv(1 << 16):
+                return int(answer.split(b" ", 2)[1])
     return 0
 
 
