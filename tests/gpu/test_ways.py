@@ -759,6 +759,23 @@ def test_a_node_that_has_just_joined_counts_as_one_with_gpus(
     assert not judging.judge(request_for(pod(nodeName="joined", **helper)), facts).allowed
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"nvidia.com/gpu.present": "false"},
+        {"nvidia.com/gpu.count": "0"},
+        {"nvidia.com/ofed-driver-upgrade-state": "upgrade-done"},  # a node with NVIDIA's network cards
+    ],
+)
+def test_a_node_whose_labels_say_that_it_has_no_gpu_counts_as_one_without(
+    sample_policy: Policy, sample_facts: Facts, labels: dict[str, str]
+) -> None:
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, Node("plain", labels)))
+    judging = Engine(replace(sample_policy, guard=Guard("slicewarden.dev/pool")), walk())
+    helper: Object = {**HELPER}
+    assert judging.judge(request_for(pod(nodeName="plain", **helper)), facts).allowed
+
+
 def test_under_the_guard_of_every_pod_each_container_gets_void(sample_policy: Policy, sample_facts: Facts) -> None:
     engine = Engine(replace(sample_policy, guard=Guard()), walk())
     many = pod(initContainers=[{"name": "a"}, {"name": "b", "restartPolicy": "Always"}])

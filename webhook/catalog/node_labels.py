@@ -195,6 +195,12 @@ GPU_NODE_LABELS = Names(
         "feature.node.kubernetes.io/pci-0302_10de.present",  # the same: gpu-operator controllers/state_manager.go
         "k8s.amazonaws.com/accelerator",  # people: kubernetes/autoscaler .../cloudprovider/aws/README.md
         "kubernetes.azure.com/accelerator",  # AKS: learn.microsoft.com/en-us/azure/aks/use-labels
-    )
+    ),
+    other_than=(
+        "nvidia.com/ofed-driver-upgrade*",  # network cards: NVIDIA/k8s-operator-libs pkg/upgrade/consts.go
+    ),
 )
 """Labels of nodes with GPUs, with which agents of these nodes select them."""
+
+NO_GPUS = frozenset(("false", "0"))
+"""Values by which such a label, as `nvidia.com/gpu.count` or `nvidia.com/gpu.present`, says that there is no GPU."""

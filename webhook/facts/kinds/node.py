@@ -8,7 +8,7 @@ from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.api.taints import taints_of
 from webhook.catalog.names import Names
-from webhook.catalog.node_labels import GPU_NODE_LABELS, MANUFACTURERS
+from webhook.catalog.node_labels import GPU_NODE_LABELS, MANUFACTURERS, NO_GPUS
 from webhook.facts import parts
 from webhook.facts.kind import Fact, Part, Reach, Table
 from webhook.model import Object
@@ -37,10 +37,9 @@ class Node:
     def has_gpus(self) -> bool:
         """Whether the node has GPUs, by its labels or its resources.
 
-        A node that has just joined has only the labels of its cloud, of its autoscaler or of an operator. The value
-        `false` says that it has none.
+        A node that has just joined has only the labels of its cloud, of its autoscaler or of an operator.
         """
-        labelled = any(self.labels[label] != "false" for label in GPU_NODE_LABELS.among(self.labels))
+        labelled = any(self.labels[label] not in NO_GPUS for label in GPU_NODE_LABELS.among(self.labels))
         return bool(self.resources) or labelled or any(self.labels.get(maker) == "nvidia" for maker in MANUFACTURERS)
 
 
