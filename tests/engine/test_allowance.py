@@ -138,6 +138,15 @@ def test_entries_that_templates_share_count_for_every_template(engine: Engine, s
     assert "600 entries in pod templates" in str(verdict.malformed)
 
 
+def test_a_field_that_no_pod_has_is_not_added_to_every_pod(engine: Engine, sample_facts: Facts) -> None:
+    """Kubeflow Pipelines writes a whole pipeline into the arguments of a Workflow."""
+    item = workflow(100, 10)
+    item["spec"]["arguments"] = {"parameters": [{"name": "components", "value": "x" * 600_000}]}
+    verdict = engine.judge(created(item), sample_facts)
+    assert verdict.malformed is None
+    assert verdict.results == engine.judge(created(workflow(100, 10)), sample_facts).results
+
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SHORT = {f"{number:x}": 0 for number in range(4_000)}
 DENSE = {

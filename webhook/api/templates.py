@@ -58,7 +58,9 @@ def shared_cost(item: Object, template: Template) -> int:
     for path, place in outside:
         for _, value in found(item, (), place):
             if isinstance(value, dict):
-                value = {key: part for key, part in value.items() if at[: len(path)] != path or key != at[len(path)]}
+                own = {at[len(path)]} if at[: len(path)] == path else set[str]()
+                own |= template.others if place == template.defaults else frozenset()
+                value = {key: part for key, part in value.items() if key not in own}
             if isinstance(value, (dict, list)):
                 total += weight(value) + characters(value) // READ
             elif isinstance(value, str):
@@ -321,9 +323,9 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     joined = _Joined()
     spec_path = (*path, *keys(template.spec or ""))
     if template.defaults is not None:
-        joined.fill(spec_path, template.defaults, find, ())
+        joined.fill(spec_path, template.defaults, find, template.others)
     if template.spec is not None:
-        both = [field.into[0] for field in template.parts] if template.defaults is not None else ()
+        both = {field.into[0] for field in template.parts} if template.defaults is not None else frozenset[str]()
         joined.fill(spec_path, template.spec, find, both)
     for field in template.parts:
         joined.add(spec_path, field, find)

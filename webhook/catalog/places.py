@@ -39,7 +39,8 @@ class Template(NamedTuple):
     A place is a path of keys joined by dots; a dot within a key has a backslash before it. `at` starts at the object
     and may match several templates. All other places start at the template, or at the object if they begin with a
     slash; an empty one is the template itself. Later maps of `metadata` override earlier ones, and `spec` overrides
-    `defaults`; None if there is no PodSpec. `annotations` are places of annotations outside such metadata.
+    `defaults`, whose fields in `others` are none of a PodSpec; None if there is no PodSpec. `annotations` are places of
+    annotations outside such metadata.
     `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
     are fields of one more container. A `partial` template does not include its pods' trust, which is written elsewhere.
     One that is `metadata_only` has nothing but metadata, and the rest of the pod is written elsewhere.
@@ -49,6 +50,7 @@ class Template(NamedTuple):
     metadata: tuple[str, ...] = ("metadata",)
     spec: str | None = "spec"
     defaults: str | None = None
+    others: frozenset[str] = frozenset()
     containers: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     own: tuple[Part, ...] = ()

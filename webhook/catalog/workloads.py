@@ -35,6 +35,26 @@ _JOB_SET = "spec.replicatedJobs.[].template.spec.template"
 # Fields of an Argo template that hold containers, in addition to `initContainers`, which a PodSpec has too.
 _ARGO = ("container", "script", "containerSet.containers.[]", "sidecars.[]")
 
+# Fields of a WorkflowSpec that are none of its pods' PodSpec (workflow_types.go), and lists that only a PodSpec has.
+_ARGO_OTHERS = frozenset(
+    (
+        *("archiveLogs", "arguments", "artifactGC", "artifactRepositoryRef", "entrypoint", "executor", "hooks"),
+        *(
+            "metrics",
+            "onExit",
+            "parallelism",
+            "podDisruptionBudget",
+            "podGC",
+            "podMetadata",
+            "podSpecPatch",
+            "retryStrategy",
+        ),
+        *("shutdown", "suspend", "synchronization", "templateDefaults", "templates", "ttlStrategy", "volumeClaimGC"),
+        *("volumeClaimTemplates", "workflowMetadata", "workflowTemplateRef"),
+        *("containers", "ephemeralContainers", "initContainers"),
+    )
+)
+
 # Fields of a KServe predictor that hold one container each: `model`, and the older name of each framework.
 _KSERVE = (
     *("model", "sklearn", "xgboost", "tensorflow", "pytorch", "triton", "onnx"),
@@ -66,6 +86,7 @@ def _argo_workflow(kind: str, spec: str, *, stored: str = "", cluster_scoped: bo
             (f"/{spec}.podMetadata", "metadata"),
             "",
             defaults=f"/{spec}",
+            others=_ARGO_OTHERS,
             containers=_ARGO,
             parts=(Part("volumes", ("volumes",)),),
         )

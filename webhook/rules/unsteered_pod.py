@@ -26,6 +26,7 @@ from typing import Any
 from webhook.api.pods import REQUIRED_AFFINITY, Pod
 from webhook.api.quantity import Amount
 from webhook.api.selectors import Requirement
+from webhook.catalog.gpu_requests import ALL_CARDS
 from webhook.catalog.names import Names
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.policies import include
@@ -179,7 +180,7 @@ def _what_to_ask(review: PodReview, asked: Mapping[str, Amount]) -> str:
     if not offered:
         return "ask an administrator for a pool or a grant of trust"
     names = Names(offered)
-    kept = [name for name in asked if name in names]
+    kept = [name for name in asked if name in names and name not in ALL_CARDS]
     others = [name for name in asked if name not in names]
     if kept and unoffered(others, review.policy) == others:
         return f"remove {'it' if len(others) == 1 else 'them'}, and keep {listed(kept, _NAMED)}"
