@@ -265,6 +265,8 @@ PLACEMENT_ANNOTATIONS = Names(
         "4pd.io/*",
         "ALIYUN_COM_GPU_*",  # gpushare-scheduler-extender pkg/utils/const.go
         "scheduler.framework.gpushare.allocation",
+        "elasticgpu.io/assumed",  # elastic-gpu-agent pkg/plugins/gpushare.go: a container's card, by its number
+        "elasticgpu.io/container-*",
         "nvidia.com/pre-allocated",  # vgpu-manager pkg/util/consts.go
         "nvidia.com/real-allocated",
         "nvidia.com/predicate-*",

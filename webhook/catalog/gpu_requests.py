@@ -39,6 +39,7 @@ RESOURCES = (
     "aliyun.com/gpu*",
     "microsoft.com/directx",  # cards of any vendor on Windows: aarnaud/k8s-directx-device-plugin README.md
     "nvshare.com/gpu",
+    "elasticgpu.io/*",  # elastic-ai/elastic-gpu-agent pkg/common
     "tencent.com/vcuda-*",
     "volcano.sh/gpu*",
     "volcano.sh/vgpu*",

@@ -113,6 +113,8 @@ HOST_PATHS = (
     "/var/data/criorootstorage",
     "/var/lib/container",  # the same on Alibaba Cloud's ACK
     "/var/vcap",  # the same on Tanzu's nodes by BOSH, and its jobs
+    "/srv/kubernetes",  # kops: the kubelet's key (kubernetes/kops nodeup/pkg/model/context.go, PathSrvKubernetes)
+    "/srv/pillar",  # Salt: secrets of nodes (docs.saltproject.io, pillar_roots)
     "/srv/magnum",  # OpenStack's Magnum: its agent's key for root (openstack/magnum start-container-agent.sh)
     "/mnt/containerd",
     "/mnt/docker",
@@ -282,9 +284,7 @@ unless it is here, or the policy names it (`gpus.hostPaths`). The home folders h
 """
 
 KEPT_PATHS = (
-    "/srv/kubernetes",  # keys of a control plane, and states that Salt applies as root (file_roots, pillar_roots)
-    "/srv/pillar",
-    "/srv/salt",
+    "/srv/salt",  # states that Salt applies as root (docs.saltproject.io, file_roots)
     "/srv/spm",
     "/tmp/dracut*",  # noqa: S108 - the files from which an initial RAM disk is made
     "/tmp/mkinitramfs*",  # noqa: S108 - the same
