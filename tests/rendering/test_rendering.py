@@ -1052,6 +1052,28 @@ def test_a_template_that_makes_another_text_each_time_is_judged(check: Check, pr
     assert "chart/templates/pod.yaml lab chart" in judged(check(ARCHIVE))
 
 
+def test_no_value_of_a_release_stands_for_a_file_of_another_chart(check: Check, program: Program) -> None:
+    """What helm made of one is not taken for what it makes of the other."""
+    program(f"[ ! -e values-0.yaml ] || printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    own = {name.removeprefix("chart/"): text for name, text in CHART.items() if "ignore" not in name}
+    files = {f"{folder}/{name}": text for folder in ("app/c", "k/charts/c") for name, text in own.items()}
+    files |= {"k/charts/c/A: true": "", "k/kustomization.yaml": "helmCharts: [{name: c, releaseName: r}]\n"}
+    files |= {"app/a": "", "app/b": "chart/A: true"}
+    files["app/helmfile.yaml"] = "releases: [{name: r, chart: ./c, values: [a, b]}]\n"
+    assert "app/c/templates/pod.yaml lab release r of app/helmfile.yaml" in judged(check(files, options=Options()))
+
+
+_PARTS = st.lists(st.sampled_from([b"", b"a", b"\0" * 8]), max_size=3)
+_GROUPS = st.lists(_PARTS, max_size=3)
+
+
+@given(_GROUPS, _GROUPS)
+def test_only_the_same_parts_in_the_same_groups_have_the_same_key(
+    one: list[list[bytes]], other: list[list[bytes]]
+) -> None:
+    assert (results_cache.key(*one) == results_cache.key(*other)) == (one == other)
+
+
 def test_helm_gets_what_a_chart_leaves_out(check: Check, program: Program) -> None:
     program(f"[ -e chart/.helmignore ] && printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
     assert judged(check(CHART)) == ["chart/templates/pod.yaml lab chart"]

@@ -78,9 +78,10 @@ def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> b
         command = (*command, _ANYWHERE)
     try:
         staged, target = _staged(job, tree, fetch=fetch)
-        pairs = [part for path, data in sorted(staged.items()) for part in (os.fsencode(path), data)]
         key = results_cache.key(
-            [programs.identity(command[0]).encode(), *map(str.encode, command[1:]), os.fsencode(target), *pairs]
+            [programs.identity(command[0]).encode(), *map(str.encode, command[1:])],
+            [os.fsencode(target)],
+            results_cache.pairs(staged),
         )
         cached = options.cached and not fetch  # the content of an address may change
         if cached and (data := results_cache.get(key)) is not None:

@@ -393,9 +393,8 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
 
 def _printed(helm: str, release: Release, staged: Mapping[str, bytes], options: list[str], *, cached: bool) -> bytes:
     """Return what helm prints for a release with some options. Raises Failed."""
-    parts = [programs.identity(helm), release.name, *options]
-    pairs = (part for path, data in sorted(staged.items()) for part in (path.encode("utf-8", "surrogateescape"), data))
-    key = results_cache.key([*(part.encode("utf-8", "replace") for part in parts), b"", *release.values, b"", *pairs])
+    words = [part.encode("utf-8", "surrogatepass") for part in (programs.identity(helm), release.name, *options)]
+    key = results_cache.key(words, release.values, results_cache.pairs(staged))
     if cached and (data := results_cache.get(key)) is not None:
         return data
     with tempfile.TemporaryDirectory() as folder:

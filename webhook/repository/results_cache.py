@@ -5,7 +5,7 @@ import os
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from webhook.documents.files import MAX_FILE
@@ -20,13 +20,23 @@ def folder() -> Path:
     return Path(above if Path(above).is_absolute() else Path.home() / ".cache") / "slicewarden" / "render"
 
 
-def key(parts: Iterable[bytes]) -> str:
-    """Return the name of a cache entry: a hash of its parts and their lengths. Different lists have different names."""
+def key(*groups: Sequence[bytes]) -> str:
+    """Return the name of a cache entry: a hash of its groups of parts. Other groups, or other parts, have another name.
+
+    The number of a group's parts and the length of each part are hashed too, so that no part can stand for a boundary.
+    """
     hashed = hashlib.sha256()
-    for part in parts:
-        hashed.update(len(part).to_bytes(8, "big"))
-        hashed.update(part)
+    for group in groups:
+        hashed.update(len(group).to_bytes(8, "big"))
+        for part in group:
+            hashed.update(len(part).to_bytes(8, "big"))
+            hashed.update(part)
     return hashed.hexdigest()
+
+
+def pairs(contents: Mapping[str, bytes]) -> list[bytes]:
+    """Return files as a group of a key: their paths, in order, each with the contents."""
+    return [part for path, data in sorted(contents.items()) for part in (os.fsencode(path), data)]
 
 
 def get(name: str) -> bytes | None:
