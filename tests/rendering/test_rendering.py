@@ -784,28 +784,89 @@ def test_a_dependency_with_an_odd_pattern_is_not_rendered(check: Check, patterns
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "noted"),
+    ("name", "given"),
     [
-        ("web/templates/more/.pod.yaml", "{{ .Values }}", True),
-        ("web/templates/more/.gitkeep", "kind: Pod", True),
-        ("web/templates/more/.gitkeep", "\n", False),
-        ("web/templates/more/.x/_helpers.tpl", "{{ define `a` }}", True),
-        ("web/templates/.pod.yaml", "{{ .Values }}", False),
-        ("web/templates/.x/pod.yaml", "{{ .Values }}", False),
-        ("web/charts/lib/templates/.pod.yaml", "{{ .Values }}", True),
-        ("web/charts/.lib/templates/pod.yaml", "{{ .Values }}", False),
-        ("web/crds/.pod.yaml", "kind: Pod", True),
-        ("web/.github/pod.yaml", "kind: Pod", False),
+        ("web/templates/more/.pod.yaml", True),
+        ("web/templates/more/.gitkeep", True),
+        ("web/templates/more/.x/_helpers.tpl", True),
+        ("web/templates/.pod.yaml", False),
+        ("web/templates/.x/pod.yaml", False),
+        ("web/charts/lib/templates/.pod.yaml", True),
+        ("web/charts/.lib/templates/pod.yaml", False),
+        ("web/crds/.pod.yaml", True),
+        ("web/crds/.git/pod.yaml", False),
+        ("web/.github/pod.yaml", False),
     ],
 )
-def test_hidden_files_that_helm_reads_itself_are_noted(
-    check: Check, program: Program, name: str, text: str, noted: bool
+def test_helm_gets_the_hidden_files_that_it_reads_itself(
+    check: Check, program: Program, name: str, given: bool
 ) -> None:
     program(f"printf '%s' '{POD}'", "helm")
-    files = {**WEB, name: text, "one.yaml": deploying_by("release", "interval", "1m")}
+    files = {**WEB, name: "{{ .Values }}\n", "one.yaml": deploying_by("release", "interval", "1m")}
     report = check(files, options=Options(cached=False))
-    assert report.unfollowed == noted
-    assert any(f"(the hidden file {name})" in note for note in report.notes) == noted
+    assert report.unfollowed == 0
+    assert not any("hidden" in note for note in report.notes)
+    assert (name.removeprefix("web/") in charts._staged(tree.Tree(str(Path.cwd())), "web")) == given
+
+
+def test_a_hidden_file_of_a_chart_is_no_way_to_another_one(check: Check) -> None:
+    check({"web/Chart.yaml": "name: web\n", "web/templates/more/a.yaml": "", ".secret": "x", "seen": "x"})
+    link = Path("web/templates/more/.link.yaml")
+    link.symlink_to("../../../seen")
+    assert "templates/more/.link.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")
+    link.unlink()
+    link.symlink_to("../../../.secret")
+    with pytest.raises(tree.Unseen, match="leads out of the repository, or into a hidden folder"):
+        charts._staged(tree.Tree(str(Path.cwd())), "web")
+
+
+def test_a_folder_of_a_chart_counts_under_each_of_its_names(check: Check) -> None:
+    check({"web/Chart.yaml": "name: web\n", "web/templates/a.yaml": "", "web/files/.pod.tpl": POD, "web/files/b": "x"})
+    for name in ("templates/sub", "crds", "0", "z"):
+        Path("web", name).symlink_to("../files" if "/" in name else "files")
+    hidden = {"templates/sub/.pod.tpl", "crds/.pod.tpl"}
+    seen = {f"{folder}/b" for folder in ("files", "templates/sub", "crds", "0", "z")}
+    own = {"Chart.yaml", "templates/a.yaml"}
+    assert {*charts._staged(tree.Tree(str(Path.cwd())), "web")} == own | seen | hidden
+
+
+@pytest.mark.parametrize(
+    ("link", "target"), [("web/sub", "."), ("web/templates/sub", ".."), ("web/a/b", "../templates")]
+)
+def test_a_chart_with_a_link_to_a_folder_around_it_is_not_rendered(check: Check, link: str, target: str) -> None:
+    """Helm would never end."""
+    check({"web/Chart.yaml": "name: web\n", "web/templates/pod.yaml": POD, "web/a/x": ""})
+    Path("web/templates/back").symlink_to("../a")
+    assert "templates/back/x" in charts._staged(tree.Tree(str(Path.cwd())), "web")
+    Path(link).symlink_to(target)
+    with pytest.raises(tree.Unseen, match="leads to a folder around it"):
+        charts._staged(tree.Tree(str(Path.cwd())), "web")
+
+
+@pytest.mark.parametrize(("deep", "refused"), [(3, False), (30, True)])
+def test_links_of_a_chart_lead_to_so_many_files_at_most(check: Check, deep: int, refused: bool) -> None:
+    """Each folder has two links to the next one."""
+    check({"web/Chart.yaml": "name: web\n", **{f"web/d{each}/x": "" for each in range(deep + 1)}})
+    for each in range(deep):
+        for name in ("a", "b"):
+            Path(f"web/d{each}/{name}").symlink_to(f"../d{each + 1}")
+    here = tree.Tree(str(Path.cwd()))
+    if refused:
+        with pytest.raises(tree.Unseen, match="links lead to more than 10,000 files below web"):
+            charts._staged(here, "web")
+    else:
+        assert len(charts._staged(here, "web")) == 1 + sum(2 ** (each + 1) - 1 for each in range(deep + 1))
+
+
+def test_links_of_a_chart_lead_to_so_many_bytes_at_most(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "MOST_BYTES", 250)
+    check({"web/Chart.yaml": "name: web\n", "web/files/a": "x" * 100, "web/b": "x" * 500})
+    for name in ("c", "d"):
+        Path("web", name).symlink_to("files")
+    assert "d/a" in charts._staged(tree.Tree(str(Path.cwd())), "web")
+    Path("web/e").symlink_to("files")
+    with pytest.raises(tree.Unseen, match="links lead to more than 0 MiB below web"):
+        charts._staged(tree.Tree(str(Path.cwd())), "web")
 
 
 def test_a_dependency_is_what_its_chart_is_called(check: Check) -> None:
@@ -1024,12 +1085,12 @@ def test_no_comment_below_crds_hides_a_file(check: Check, program: Program, path
     assert {"door.yaml", "chart/files/door.yaml"} <= {*files}
 
 
-@pytest.mark.parametrize("path", ["templates/other.yaml", "crds/other.yaml"])
-def test_no_comment_below_crds_stands_for_another_file(check: Check, program: Program, path: str) -> None:
+@pytest.mark.parametrize(("path", "root"), [("templates/other.yaml", ""), ("crds/other.yaml", " chart")])
+def test_no_comment_below_crds_stands_for_another_file(check: Check, program: Program, path: str, root: str) -> None:
     """Helm leaves this file out, and a file below `crds` says that it is from there."""
     program(printing(f"web/{path}"), "helm")
     report = check({**ARCHIVE, f"chart/{path}": DOOR.replace("door", "other")})
-    assert judged(report) == ["chart lab chart", f"chart/{path} lab", "chart/templates/pod.yaml lab chart"]
+    assert judged(report) == ["chart lab chart", f"chart/{path} lab{root}", "chart/templates/pod.yaml lab chart"]
 
 
 def test_no_comment_below_crds_completes_a_template(check: Check, program: Program) -> None:
@@ -1050,6 +1111,77 @@ def test_a_file_below_crds_next_to_an_archive_is_judged_once(check: Check, progr
 def test_a_template_that_makes_another_text_each_time_is_judged(check: Check, program: Program) -> None:
     program(f"printf '# Source: web/templates/pod.yaml\n# %s\n%s' $$ '{POD}'", "helm")
     assert "chart/templates/pod.yaml lab chart" in judged(check(ARCHIVE))
+
+
+@pytest.mark.parametrize("path", ["chart/crds/door.yaml", "chart/crds/in/door.YML", "chart/crds/.door.json"])
+def test_a_file_below_crds_is_judged_in_the_namespace_of_its_release(check: Check, program: Program, path: str) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    releases = "releases: [{name: r, namespace: one, chart: ../chart}, {name: s, namespace: two, chart: ../chart}]\n"
+    placeless = DOOR.replace(", namespace: lab", "")
+    files = {**CHART, path: f"# Source: web/x\n\n{placeless}---\n{DOOR}", "apps/helmfile.yaml": releases}
+    for names in ((), ("apps",)):
+        report = check(files, *names)
+        doors = [(one.namespace, one.line) for one in report.judged if one.file == path]
+        assert sorted(doors) == [("lab", 8), ("one", 3), ("two", 3)]
+        assert all(one.root for one in report.judged)
+        assert report.problems == ()
+
+
+@pytest.mark.parametrize(("namespaces", "all_judged"), [(1, True), (3, False)])
+def test_a_file_below_crds_counts_once_for_each_namespace(
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch, namespaces: int, all_judged: bool
+) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    monkeypatch.setattr(rendering, "MAX_MADE", 9 * 150 + 1500)
+    each = ", ".join(f"{{name: r{number}, namespace: n{number % namespaces}, chart: ../chart}}" for number in range(9))
+    door = DOOR.replace(", namespace: lab", "").replace("image: i", "image: " + "i" * 400)
+    report = check({**CHART, "chart/crds/door.yaml": door, "apps/helmfile.yaml": f"releases: [{each}]\n"}, "apps")
+    assert (report.unfollowed == 0) == all_judged
+    assert any("charts make more than" in note for note in report.notes) != all_judged
+    assert "n0" in {one.namespace for one in report.judged if one.file == "chart/crds/door.yaml"}
+
+
+@pytest.mark.parametrize(
+    "path", ["chart/crds/door.txt", "chart/charts/.s/crds/door.yaml", "chart/files/crds/door.yaml"]
+)
+def test_helm_creates_no_other_file_next_to_its_templates(check: Check, program: Program, path: str) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    report = check({**CHART, path: DOOR, "apps/helmfile.yaml": "releases: [{name: r, chart: ../chart}]\n"}, "apps")
+    assert judged(report) == ["chart/templates/pod.yaml lab release r of apps/helmfile.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("kind: [\n", 1), ("kind: Pod\n", 0), ("resources: [a.yaml]\n", 0), ("", 0)]
+)
+def test_a_file_below_crds_that_cannot_be_read_is_a_problem(
+    check: Check, program: Program, text: str, count: int
+) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    files = {**CHART, "chart/crds/door.yaml": text, "apps/helmfile.yaml": "releases: [{name: r, chart: ../chart}]\n"}
+    problems = check(files, "apps").problems
+    assert len(problems) == count
+    assert all("chart/crds/door.yaml:" in each.message for each in problems)
+
+
+def test_of_a_definition_below_crds_only_the_kind_is_read(check: Check, program: Program) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    check({**CHART, "chart/crds/a.yaml": f"{DEFINITION}spec: {{names: {{kind: A}}}}\n"})
+    here = tree.Tree(str(Path.cwd()))
+    for places, read in ((True, {"apiVersion", "kind"}), (False, {"apiVersion", "kind", "metadata", "spec"})):
+        one = charts.Release("chart", "chart", places=places)
+        made = charts.template(here, one, charts.Downloads(), version="", cached=False)
+        (item,) = [each for each in charts.items(here, made, one)[0] if isinstance(each, charts.Verbatim)]
+        assert item.value.keys() == read, "kustomize may change it"
+
+
+DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a.example.com}\n"
+
+
+def test_an_object_of_flux_below_crds_outside_of_the_paths_is_noted(check: Check, program: Program) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    one = {"chart/crds/one.yaml": deploying_by("flux", "prune", True)}
+    report = check({**CHART, **one, "apps/helmfile.yaml": "releases: [{name: r, chart: ../chart}]\n"}, "apps")
+    assert report.unfollowed == 1
 
 
 def test_no_value_of_a_release_stands_for_a_file_of_another_chart(check: Check, program: Program) -> None:
@@ -3032,13 +3164,15 @@ def test_each_file_below_crds_costs_the_same(tmp_path: Path, monkeypatch: pytest
         (folder / "crds").mkdir(parents=True)
         (folder / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n", "utf-8")
         texts = [f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a{each}}}\n" for each in range(number)]
-        for index, text in enumerate(texts):
-            (folder / "crds" / f"{index}.yaml").write_text(text, "utf-8")
-        release = charts.Release(str(folder), "root")
-        made, here = charts.Manifests(b"", "---\n".join(["", *texts]).encode()), tree.Tree(str(tmp_path))
-        charts._staged(here, str(folder))  # files are read once
-        assert len(list(charts._of_crds(here, made, release))) == number
-        return calls(lambda: list(charts._of_crds(here, made, release)))
+        verbatim = {f"crds/{index}.yaml": text.encode() for index, text in enumerate(texts)}
+        for path, data in verbatim.items():
+            (folder / path).write_bytes(data)
+        release, here = charts.Release(str(folder), "root"), tree.Tree(str(tmp_path))
+        made = charts.Manifests(b"", "---\n".join(["", *texts]).encode(), verbatim)
+        charts._read.cache_clear()
+        assert len(charts.items(here, made, release)[0]) == number
+        charts._read.cache_clear()
+        return calls(lambda: charts.items(here, made, release))
 
     few, some, many = map(cost, (100, 200, 400))
     assert many - some < 2.2 * (some - few)

@@ -179,6 +179,11 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     except Unfit as error:
         yield Problem(name, 0, str(error))
         return
+    yield from parsed(data, name, skips)
+
+
+def parsed(data: bytes, name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
+    """Read the documents in the contents of a file, as `read` does."""
     if name == "-" and not data.strip():  # probably the program before the pipe failed
         yield Problem(name, 0, "standard input is empty")
         return

@@ -11,16 +11,17 @@ from concurrent.futures import Future
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, string
 from webhook.documents import files
-from webhook.documents.documents import Document, Source, stream
+from webhook.documents.documents import Document, Source, stream, unskipped
 from webhook.documents.files import Item
 from webhook.documents.gitignore import Matcher
 from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
-from webhook.model import Path, Problem, immutable
+from webhook.model import Object, Path, Problem, immutable
 from webhook.rendering.model import CHART
 from webhook.repository import programs, results_cache
 from webhook.repository.tree import Tree, Unseen, matcher
@@ -100,9 +101,66 @@ _NO_SCHEMAS = "--skip-schema-validation"
 _CRDS = "--include-crds"
 """Helm installs every object below `crds`, of any kind (helm pkg/action/install.go, installCRDs).
 
-Only those in archives need the option: all others are files that are judged as they are. Helm prints such a file
-verbatim, with any lines that look like its own, so templates are rendered without them.
+Only those in archives need the option: all others are read from the files. Helm prints such a file verbatim, with any
+lines that look like its own, so templates are rendered without them.
 """
+
+
+def _walked(tree: Tree, folder: str) -> Iterator[tuple[str, bool]]:
+    """Yield the paths of a chart's files, as Helm finds them, and whether a link leads to their folder once more.
+
+    Helm follows links (helm internal/sympath/walk.go), so a folder may occur under several paths. Hidden folders that
+    Helm does not search for objects are yielded like files. Raises Unseen for a link out of the repository, to a hidden
+    file or to a folder around it, and if links lead to too many files.
+    """
+    left, seen, repeats = list[tuple[str, tuple[str, ...]]](), set[str](), 0
+    left.append(("", (os.path.realpath(folder),)))
+    while left:
+        below, reals = left.pop()
+        try:
+            with os.scandir(os.path.join(folder, below)) as entries:
+                found = sorted(entries, key=lambda each: each.name)
+        except OSError as error:
+            raise Unseen(f"{os.path.join(folder, below)}: {error.strerror}") from error
+        again = reals[-1] in seen
+        seen.add(reals[-1])
+        repeats += 1 + len(found) if again else 0
+        if repeats > MOST_FILES:
+            raise Unseen(f"links lead to more than {MOST_FILES:,} files below {folder}")
+        for entry in found:
+            path = os.path.join(below, entry.name)
+            if entry.name == ".git":
+                continue
+            if not _is_loaded(path):
+                yield path, again
+                continue
+            name = os.path.join(folder, path)
+            tree.checked(name, hidden=_is_hidden(path) and not entry.is_symlink())
+            if not os.path.isdir(name):
+                yield path, again
+                continue
+            real = os.path.realpath(name) if entry.is_symlink() else os.path.join(reals[-1], entry.name)
+            if real in reals:
+                raise Unseen(f"{name} leads to a folder around it")
+            left.append((path, (*reals, real)))
+
+
+def _is_hidden(path: str) -> bool:
+    return "/." in f"/{path}"
+
+
+def _is_loaded(path: str) -> bool:
+    """Whether a file or folder of a chart is read: if it is not hidden, or if Helm may make objects from it.
+
+    Helm leaves out only `templates/.NAME` by itself. Sources: helm pkg/ignore/rules.go (AddDefaults) and
+    pkg/chart/v2/loader/load.go (LoadFiles).
+    """
+    above, name = os.path.split(path)
+    return not _is_hidden(above if name == ".helmignore" else path) or bool(_SEARCHED.match(path))
+
+
+_SEARCHED = re.compile(r"(?:charts/[^._/][^/]*/)*crds/|(?:charts/[^._/][^/]*/)+templates/|templates/(?!\.)")
+"""The start of a path from which Helm may make an object, though a part of the path is hidden."""
 
 
 def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
@@ -111,21 +169,13 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
     Helm follows links, and a template may write any file of its chart into an object (`.Files.Get`). So links that lead
     out of the repository are refused. Raises Unseen.
     """
-    found, seen = dict[str, bytes](), set[str]()
-    for at, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(at)
-        if real in seen:
-            folders[:] = []
-            continue
-        seen.add(real)
-        for each in (*folders, *names):
-            if not each.startswith("."):
-                tree.checked(os.path.join(at, each))
-        folders[:] = [each for each in folders if not each.startswith(".")]
-        for name in names:
-            path = os.path.join(at, name)
-            if name == ".helmignore" or not name.startswith("."):
-                found[os.path.relpath(path, folder)] = tree.data(path)
+    found, repeated = dict[str, bytes](), 0
+    for path, again in _walked(tree, folder):
+        if _is_loaded(path):
+            found[path] = tree.data(os.path.join(folder, path), hidden=_is_hidden(path))
+            repeated += len(found[path]) if again else 0
+            if repeated > MOST_BYTES:
+                raise Unseen(f"links lead to more than {MOST_BYTES // 2**20} MiB below {folder}")
     if depth < _DEEPEST:
         own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
         enough, has, urls = len(own) >= len(_dependencies(tree, folder)), {*own.values()}, dict[str, str]()
@@ -147,7 +197,10 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
 
 
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20
-"""Maximum of a chart with its dependencies, each of which counts as often as a chart names it."""
+"""Maximum of a chart with its dependencies, each of which counts as often as a chart names it.
+
+So much may links repeat too.
+"""
 
 
 def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
@@ -172,42 +225,27 @@ _READ = re.compile(r"(?:charts/[^/]+/)*(?:Chart\.|values\.|requirements\.|\.helm
 
 
 def unread(tree: Tree, folder: str) -> str:
-    """Return a hidden file that Helm reads as a part of a chart, or that a template may read as `.Files`.
-
-    It is empty if there is none.
-    """
+    """Return a hidden file of a chart that is left out, though a template may read it as `.Files`; empty if none is."""
     try:
-        reads = any(b"Files" in data for name, data in _staged(tree, folder).items() if "templates/" in name)
-        inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder)]
+        if not any(b"Files" in data for name, data in _staged(tree, folder).items() if "templates/" in name):
+            return ""
+        tops = filter(is_chart, sorted(folders(tree, folder)))
+        paths = ((top, path) for top in tops for path, _ in _walked(tree, top))
+        left = (
+            os.path.join(*both) for both in paths if not _is_loaded(both[1]) and _OWN.isdisjoint(both[1].split("/"))
+        )
+        return next(filter(None, map(_first, left)), "")
     except Unseen:
         return ""
-    for top in (folder, *map(os.path.normpath, inner)):
-        for at, folders, names in os.walk(top):
-            folders[:] = sorted({*folders} - (_OWN if at == top else set()))
-            for name in sorted(names):
-                path = os.path.normpath(os.path.join(at, name))
-                below = os.path.relpath(path, top)
-                hidden = "/." in f"/{below}"
-                if hidden and (_is_template(path, below) or (reads and _OWN.isdisjoint(below.split("/")))):
-                    return path
-    return ""
 
 
-def _is_template(path: str, below: str) -> bool:
-    """Whether Helm reads a hidden file, by its path below its chart: it leaves out only `templates/.NAME`.
+def _first(name: str) -> str:
+    """Return a file, or the first one below a folder; empty if the folder has none."""
+    if not os.path.isdir(name):
+        return name
+    below = (os.path.join(at, min(names)) for at, _, names in os.walk(name) if names)
+    return next(below, "")
 
-    Source: helm pkg/ignore/rules.go (AddDefaults) and pkg/chart/v2/loader/load.go (LoadFiles).
-    """
-    if not _HIDDEN.match(below):
-        return False
-    try:
-        return bool(files.contents(path).strip())
-    except (OSError, files.Unfit):
-        return True
-
-
-_HIDDEN = re.compile(r"(?:charts/[^._/][^/]*/)*crds/|(?:charts/[^._/][^/]*/)+templates/|templates/(?!\.)")
-"""The start of the path of a file from which Helm may make an object, though a part of the path is hidden."""
 
 _OWN = frozenset(
     (
@@ -359,13 +397,15 @@ def _pulled(chart: Remote) -> bytes:
 
 
 class Manifests(NamedTuple):
-    """What helm prints for a release: the manifests of its templates, and the output with the files below `crds` too.
+    """The manifests of a release: those of its templates, and those below `crds`, which Helm creates as they are.
 
-    The second is empty if no archive may have such files. For a chart from elsewhere it is the only one.
+    `whole` is the output with the files below `crds` too. It is empty if no archive may have such files. For a chart
+    from elsewhere it is the only one. `verbatim` are the files below `crds` by their paths in the chart.
     """
 
     templates: bytes
     whole: bytes = b""
+    verbatim: Mapping[str, bytes] = MappingProxyType({})
 
 
 def template(tree: Tree, release: Release, downloads: Downloads, *, version: str, cached: bool) -> Manifests:
@@ -388,7 +428,9 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     run = partial(_printed, helm, release, staged, cached=cached)
     remote, packed = isinstance(release.chart, Remote), any(path.endswith(".tgz") for path in staged)
     whole = run([*options, _CRDS]) if release.crds and packed else b""
-    return Manifests(b"" if remote and whole else run(options), whole)
+    own = {path.removeprefix("chart/"): data for path, data in staged.items()} if release.crds and not remote else {}
+    verbatim = {path: data for path, data in sorted(own.items()) if _BELOW_CRDS.fullmatch(path)}
+    return Manifests(b"" if remote and whole else run(options), whole, verbatim)
 
 
 def _printed(helm: str, release: Release, staged: Mapping[str, bytes], options: list[str], *, cached: bool) -> bytes:
@@ -474,22 +516,61 @@ class Templated(Item):
         return self.document.file, self.line(path, text_line)
 
 
+@immutable
+class Verbatim(Templated):
+    """An object below `crds`, which Helm creates as it stands in the file."""
+
+    def line(self, path: Path = (), text_line: int = 0) -> int:
+        """Return the line of a place in the object."""
+        return self.document.line((*self.base, *path), text_line)
+
+
 def items(tree: Tree, made: Manifests, release: Release) -> tuple[list[Item], list[str]]:
-    """Return the objects in the output of helm, and the reasons why some of it cannot be read."""
+    """Return the objects that Helm creates, and the reasons why some of its output cannot be read."""
     found, wrong = list[Item](), list[str]()
-    for chunk, file in (*_of_templates(tree, made, release), *_of_crds(tree, made, release)):
+    for chunk, file in (*_of_templates(tree, made, release), *_of_archives(made, release)):
         both = list(stream(chunk, file))  # of repeated keys the last counts
         documents = [each for each in both if isinstance(each, Document)]
         problems = [each for each in both if isinstance(each, Problem)]
         opened, unusable = files.items(documents)
         wrong += [each.message for each in (*problems, *unusable)]
         for item in opened:
-            document, value = Document(file, item.document.index, None, 0, Source("", 0)), item.value
-            own = mapping(value.get("metadata")).get("namespace")
-            if release.places and release.namespace and is_namespaced(value) and not own:
-                value = placed(value, release.namespace)
-            found.append(Templated(document, (), value, root=release.root))
+            document = Document(file, item.document.index, None, 0, Source("", 0))
+            found.append(Templated(document, (), _placed(item.value, release), root=release.root))
+    for path, data in made.verbatim.items():
+        objects, faults = _read(data, _file(tree, release, f"/{path}"), whole=not release.places)
+        wrong += faults
+        found += (
+            Verbatim(each.document, each.base, _placed(each.value, release), root=release.root, inside=each.inside)
+            for each in objects
+        )
     return found, wrong
+
+
+def _placed(value: Object, release: Release) -> Object:
+    """Return an object in the namespace that Helm gives to one without."""
+    own = mapping(value.get("metadata")).get("namespace")
+    if own or not (release.places and release.namespace and is_namespaced(value)):
+        return value
+    return placed(value, release.namespace)
+
+
+@lru_cache(256)
+def _read(data: bytes, file: str, *, whole: bool) -> tuple[list[Item], list[str]]:
+    """Return the objects in a file below `crds`, once for all releases, and the reasons why some cannot be read.
+
+    A file without any object may be another one, such as a kustomization. Unless they are read as a `whole`, which
+    only kustomize changes, definitions of kinds have only their kind.
+    """
+    both = [*files.parsed(data, file, unskipped if whole else _is_definition)]
+    opened, unusable = files.items(each for each in both if isinstance(each, Document))
+    broken = [each for each in both if isinstance(each, Problem)]
+    wrong = [*broken, *unusable] if opened or (broken and files.may_hold_objects(file)) else []
+    return opened, [f"{each.file}:{each.line}: {each.message}" for each in wrong]
+
+
+def _is_definition(api_version: str, kind: str, _: str) -> bool:
+    return kind == "CustomResourceDefinition" and api_version.startswith("apiextensions.k8s.io/")
 
 
 def _chunks(data: bytes) -> list[str]:
@@ -503,26 +584,23 @@ def _of_templates(tree: Tree, made: Manifests, release: Release) -> Iterator[tup
         yield chunk, _file(tree, release, source[1] if source else "")
 
 
-def _of_crds(tree: Tree, made: Manifests, release: Release) -> Iterator[tuple[str, str]]:
-    """Yield the parts of the output that no template makes, with their files.
+def _of_archives(made: Manifests, release: Release) -> Iterator[tuple[str, str]]:
+    """Yield the parts of the output that neither a template nor a file of the repository makes.
 
-    No comment says which file one is from. It is a file of the repository if all parts of that file are there. A
-    template that makes another text each time may be among the rest, which the chart's folder stands for.
+    No comment says which file one is from, so the chart's folder stands for them. A template that makes another text
+    each time may be among them.
     """
     if isinstance(release.chart, Remote):
         yield from ((chunk, release.chart.words) for chunk in _chunks(made.whole))
         return
-    left = _counted(made.whole) - _counted(made.templates)
-    for path, data in sorted(_staged(tree, release.chart).items()) if left else ():
-        own = _counted(data) if _BELOW_CRDS.match(path) else Counter()
-        if own and all(left[part] >= times for part, times in own.items()):
-            left.subtract(own)
-            file = _file(tree, release, f"/{path}")
-            yield from ((chunk, file) for chunk in own)
+    left = _counted(made.whole) - _counted(made.templates) if made.whole else Counter[str]()
+    for data in made.verbatim.values() if left else ():
+        left.subtract(_counted(b"# Source: \n" + data.removeprefix(b"\xef\xbb\xbf")))
     yield from ((chunk, release.chart) for chunk in +left)
 
 
-_BELOW_CRDS = re.compile(r"(?:charts/[^/]+/)*crds/")
+_BELOW_CRDS = re.compile(r"(?:charts/[^._/][^/]*/)*crds/[\s\S]*\.(?i:ya?ml|json)")
+"""A file that Helm creates as it is (helm pkg/chart/v2/chart.go, CRDObjects)."""
 
 _SOURCE_AND_BLANKS = re.compile(r"\A(?:# Source: [^\n]*(?:\n|\Z))?(?:[ \t\r]*\n)*")
 

@@ -36,7 +36,7 @@ def left_out(tree: Tree, names: Iterable[str], more: str) -> str:
     known = dict[str, list[IgnorePattern]]()
     for name in names:
         try:
-            path, above = tree.checked(name).split("/"), os.path.dirname(name)
+            path, above = tree.checked(name, hidden=True).split("/"), os.path.dirname(name)
             if above not in known:
                 known[above] = [*_read("\n".join(_DEFAULTS.split()), ()), *_above(tree, name, path), *_read(more, ())]
             tree.look(sum(len(each.steps) + len(each.folder) for each in known[above]) * len(path))

@@ -17,7 +17,7 @@ from webhook.kustomize.followed import ChartEntry
 from webhook.model import Problem
 from webhook.rendering import charts, deploying, matching, variables
 from webhook.rendering.building import Job, build
-from webhook.rendering.charts import Release, Remote
+from webhook.rendering.charts import Release, Remote, Verbatim
 from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.model import (
     Options,
@@ -88,6 +88,7 @@ class _Run:
         self._lock, self._made, self._given_values, self._filled = Lock(), 0, 0, 0
         gone = (name for name in changed if not os.path.lexists(name))
         self._gone = {str(folder) for name in gone for folder in PurePath(name).parents}
+        self._verbatim = set[tuple[str, int, str]]()
         self._compared = dict[int, bool]()
         self._read = set[str]()  # the names of ConfigMaps and sources that have changed
 
@@ -134,7 +135,7 @@ class _Run:
 
         def work(job: Job) -> bytes | str | None:
             made = build(job, command, self._tree, self._options)
-            return self._within(made) if isinstance(made, bytes) else made
+            return (self._beyond(len(made)) or made) if isinstance(made, bytes) else made
 
         outputs, remade = list[Output](), set[str]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
@@ -294,9 +295,9 @@ class _Run:
                 wanted.append((release, item))
         self._used |= {release.chart for release, _ in wanted if isinstance(release.chart, str)}
         failures = dict[str, list[str]]()
-        for (release, item), data in zip(
-            wanted, self._each(wanted, lambda each: self._template(each[0]), "helm"), strict=True
-        ):
+        made = self._each(wanted, lambda each: self._template(each[0]), "helm")
+        for (release, item), output in zip(wanted, made, strict=True):
+            data = output if isinstance(output, str) else self._items(release, output)
             if isinstance(data, str) and release.chart in self._given:
                 self._result.problems.append(Problem(str(release.chart), 0, f"the chart is not rendered: {data}"))
                 continue
@@ -307,7 +308,7 @@ class _Run:
                 continue
             if isinstance(release.chart, str) and (name := charts.unread(self._tree, release.chart)):
                 self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
-            items, wrong = charts.items(self._tree, data, release)
+            items, wrong = data
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
             if isinstance(release.chart, str):
                 self._result.charts.add(release.chart)
@@ -331,17 +332,41 @@ class _Run:
             )
         except (programs.Failed, Unseen, OSError) as error:
             return str(error)
-        within = self._within(b"".join(made))
-        return within if isinstance(within, str) else made
+        return self._beyond(len(made.templates) + len(made.whole)) or made
+
+    def _items(self, release: Release, made: charts.Manifests) -> tuple[list[Item], list[str]] | str:
+        """Return the objects of a release and the problems with its manifests, or the reason why there are none."""
+        items, wrong = charts.items(self._tree, made, release)
+        try:
+            return self._once(items, release), wrong
+        except Unseen as error:
+            return str(error)
 
     # The work
 
-    def _within(self, data: bytes) -> bytes | str:
-        """Return what a program made, or a reason if all programs together made too much."""
+    def _beyond(self, size: int) -> str:
+        """Count what was made, and return the reason if all of it together is too much."""
         with self._lock:
-            self._made += len(data)
+            self._made += size
             within = self._made <= MAX_MADE
-        return data if within else f"kustomizations and charts make more than {MAX_MADE // 2**20} MiB"
+        return "" if within else f"kustomizations and charts make more than {MAX_MADE // 2**20} MiB"
+
+    def _once(self, items: Iterable[Item], release: Release) -> list[Item]:
+        """Return the objects of a release without those below `crds` that another one creates in the same way.
+
+        Raises Unseen if there are too many. A kustomization may change those of its charts, which are all returned.
+        """
+        found = list[Item]()
+        for item in items:
+            if isinstance(item, Verbatim) and release.places:
+                same = identity(item)
+                if same in self._verbatim:
+                    continue
+                self._verbatim.add(same)
+                if reason := self._beyond(len(same[-1])):
+                    raise Unseen(reason)
+            found.append(item)
+        return found
 
     def _each(self, jobs: Sequence[Any], work: Callable[[Any], Any], what: str) -> Iterator[Any]:
         """Run all jobs, with one thread for each core. Each thread waits for a program."""

@@ -64,13 +64,13 @@ class Tree:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.read: dict[str, bytes] = {}
+        self.read: dict[tuple[str, bool], bytes] = {}
         self.followed = 0
         self._bytes = 0
         self._documents: dict[str, list[Document] | Unseen] = {}
         self._firsts: dict[str, Document | Problem | None] = {}
         self._matching: dict[tuple[str, bool], list[str]] = {}
-        self._folders: dict[str, str | None] = {}
+        self._folders: dict[tuple[str, bool], str | None] = {}
         self._hidden: dict[tuple[str, bool], str] = {}
         self._plain: dict[tuple[str, bool], list[str]] = {}
         self._jsonnet: dict[tuple[str, bool], str] = {}
@@ -87,42 +87,45 @@ class Tree:
         finally:
             self._noted = before
 
-    def checked(self, name: str) -> str:
-        """Return the name of a readable file or folder, relative to the root. Raises Unseen."""
+    def checked(self, name: str, *, hidden: bool = False) -> str:
+        """Return the name of a readable file or folder, relative to the root. Raises Unseen.
+
+        With `hidden`, it may be a hidden one, but none of Git's own.
+        """
         if "\0" in name:
             raise Unseen(f"{shown(name)} is no path", outside=True)
         above, own = os.path.split(name)
-        folder = self._folder(above)
+        folder = self._folder(above, hidden=hidden)
         if own in ("", ".", "..") or os.path.islink(name):
             real = os.path.relpath(os.path.realpath(name), self.root)
         else:
             real = own
-        if folder is None or _is_hidden(real):
+        if folder is None or _is_refused(real, hidden=hidden):
             raise Unseen(f"{name} leads out of the repository, or into a hidden folder", outside=True)
         return os.path.normpath(os.path.join(folder, own))
 
-    def _folder(self, name: str) -> str | None:
-        """Return the real path of a folder from the root; None if it is outside or hidden."""
-        if name not in self._folders:
+    def _folder(self, name: str, *, hidden: bool) -> str | None:
+        """Return the real path of a folder from the root; None if it is refused."""
+        if (name, hidden) not in self._folders:
             real = os.path.relpath(os.path.realpath(name), self.root)
-            self._folders[name] = None if _is_hidden(real) else real
-        return self._folders[name]
+            self._folders[name, hidden] = None if _is_refused(real, hidden=hidden) else real
+        return self._folders[name, hidden]
 
-    def data(self, name: str) -> bytes:
-        """Return the contents of a file. Raises Unseen."""
+    def data(self, name: str, *, hidden: bool = False) -> bytes:
+        """Return the contents of a file; with `hidden`, also of a hidden one. Raises Unseen."""
         name = os.path.normpath(name)
         self._noted.add(name)
-        if name not in self.read:
-            self.checked(name)
+        if (name, hidden) not in self.read:
+            self.checked(name, hidden=hidden)
             try:
-                self.read[name] = files.contents(name)
+                self.read[name, hidden] = files.contents(name)
             except (OSError, files.Unfit) as error:
                 absent = isinstance(error, FileNotFoundError)
                 raise Unseen(f"{name} {'does not exist' if absent else error}", absent=absent) from error
-            self._bytes += len(self.read[name])
+            self._bytes += len(self.read[name, hidden])
             if self._bytes > MAX_READ:
                 raise Unseen(f"more than {MAX_READ // 2**20} MiB are read")
-        return self.read[name]
+        return self.read[name, hidden]
 
     def documents(self, name: str) -> list[Document]:
         """Return the documents of a file. Raises Unseen."""
@@ -290,9 +293,12 @@ _SKIPPED = b"+argocd:skip-file-rendering"
 """The text in a file that Argo CD leaves out."""
 
 
-def _is_hidden(path: str) -> bool:
-    """Whether a path from the root leads out of it, or into a hidden folder."""
-    return any(part.startswith(".") and part not in _SEEN for part in path.split("/"))
+def _is_refused(path: str, *, hidden: bool) -> bool:
+    """Whether a path from the root leads out of it, or into a hidden folder; with `hidden`, into one of Git's own."""
+    parts = path.split("/")
+    if hidden:
+        return not {"..", ".git"}.isdisjoint(parts)
+    return any(part.startswith(".") and part not in _SEEN for part in parts)
 
 
 def matcher(pattern: str) -> Matcher:
