@@ -670,12 +670,25 @@ def test_a_kustomization_in_a_hidden_folder_is_noted(check: Check, folder: str, 
     assert any(f"(the hidden file {folder}/kustomization.yaml)" in note for note in report.notes) == noted
 
 
-def test_hidden_files_that_a_template_may_read_are_noted(check: Check, program: Program) -> None:
+def test_helm_gets_hidden_files_that_a_template_may_read(
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is left out is noted: a link, or one of too many."""
     program(f"printf '%s' '{POD}'", "helm")
-    reading = {"web/templates/a.yaml": '{{ .Files.Get ".x/pod.txt" }}', "web/.gitignore": "x"}
-    assert check({**WEB, **reading, "one.yaml": deploying_by("release", "interval", "1m")}).unfollowed == 0
-    report = check({"web/.x/pod.txt": "x"}, options=Options(cached=False))
-    assert any("(the hidden file web/.x/pod.txt)" in note for note in report.notes)
+    reading = {"web/templates/a.yaml": '{{ .Files.Get ".x/pod.txt" }}', "web/.gitignore": "x", "web/.x/pod.txt": "x"}
+    report = check({**WEB, **reading, "one.yaml": deploying_by("release", "interval", "1m")})
+    assert report.unfollowed == 0
+    assert not any("hidden" in note for note in report.notes)
+    assert {".gitignore", ".x/pod.txt"} <= {*charts._staged(tree.Tree(str(Path.cwd())), "web")}
+    link = Path("web/.x/link")
+    link.symlink_to("pod.txt")
+    report = check({}, options=Options(cached=False))
+    assert any("(the hidden file web/.x/link)" in note for note in report.notes)
+    link.unlink()
+    for name, most in (("MOST_HIDDEN", 1), ("MOST_HIDDEN_BYTES", 1)):
+        monkeypatch.setattr(charts, name, most)
+        report = check({}, options=Options(cached=False))
+        assert any("(the hidden file web/.x/pod.txt)" in note for note in report.notes)
 
 
 def test_a_template_is_read_once_for_all_the_objects_that_it_makes(
@@ -792,10 +805,10 @@ def test_a_dependency_with_an_odd_pattern_is_not_rendered(check: Check, patterns
         ("web/templates/.pod.yaml", False),
         ("web/templates/.x/pod.yaml", False),
         ("web/charts/lib/templates/.pod.yaml", True),
-        ("web/charts/.lib/templates/pod.yaml", False),
+        ("web/charts/.lib/templates/pod.yaml", True),  # Helm leaves it out
         ("web/crds/.pod.yaml", True),
         ("web/crds/.git/pod.yaml", False),
-        ("web/.github/pod.yaml", False),
+        ("web/.github/pod.yaml", True),
     ],
 )
 def test_helm_gets_the_hidden_files_that_it_reads_itself(
@@ -824,10 +837,10 @@ def test_a_folder_of_a_chart_counts_under_each_of_its_names(check: Check) -> Non
     check({"web/Chart.yaml": "name: web\n", "web/templates/a.yaml": "", "web/files/.pod.tpl": POD, "web/files/b": "x"})
     for name in ("templates/sub", "crds", "0", "z"):
         Path("web", name).symlink_to("../files" if "/" in name else "files")
-    hidden = {"templates/sub/.pod.tpl", "crds/.pod.tpl"}
-    seen = {f"{folder}/b" for folder in ("files", "templates/sub", "crds", "0", "z")}
+    folders = ("files", "templates/sub", "crds", "0", "z")
+    seen = {f"{folder}/{name}" for folder in folders for name in ("b", ".pod.tpl")}
     own = {"Chart.yaml", "templates/a.yaml"}
-    assert {*charts._staged(tree.Tree(str(Path.cwd())), "web")} == own | seen | hidden
+    assert {*charts._staged(tree.Tree(str(Path.cwd())), "web")} == own | seen
 
 
 @pytest.mark.parametrize(

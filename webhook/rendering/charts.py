@@ -176,6 +176,7 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
             repeated += len(found[path]) if again else 0
             if repeated > MOST_BYTES:
                 raise Unseen(f"links lead to more than {MOST_BYTES // 2**20} MiB below {folder}")
+    found |= _hidden(tree, folder)[0]
     if depth < _DEEPEST:
         own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
         enough, has, urls = len(own) >= len(_dependencies(tree, folder)), {*own.values()}, dict[str, str]()
@@ -214,7 +215,7 @@ def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
     except Unseen:
         return []
     reads = any(b"Files" in data or name.endswith(".tgz") for name, data in found.items())
-    names = (name for name in found if reads or _READ.fullmatch(name))
+    names = (name for name in found if (reads and not _is_hidden(name)) or _READ.fullmatch(name))
     own = [path for name in sorted(names) if os.path.lexists(path := os.path.normpath(os.path.join(folder, name)))]
     charts = (path for each in inner if depth < _DEEPEST and is_chart(path := os.path.normpath(each)))
     return [*own, *(name for path in charts for name in needed(tree, path, depth + 1))]
@@ -229,32 +230,44 @@ def unread(tree: Tree, folder: str) -> str:
     try:
         if not any(b"Files" in data for name, data in _staged(tree, folder).items() if "templates/" in name):
             return ""
-        tops = filter(is_chart, sorted(folders(tree, folder)))
-        paths = ((top, path) for top in tops for path, _ in _walked(tree, top))
-        left = (
-            os.path.join(*both) for both in paths if not _is_loaded(both[1]) and _OWN.isdisjoint(both[1].split("/"))
-        )
-        return next(filter(None, map(_first, left)), "")
+        return next(filter(None, (_hidden(tree, top)[1] for top in sorted(folders(tree, folder)) if is_chart(top))), "")
     except Unseen:
         return ""
 
 
-def _first(name: str) -> str:
-    """Return a file, or the first one below a folder; empty if the folder has none."""
-    if not os.path.isdir(name):
-        return name
-    below = (os.path.join(at, min(names)) for at, _, names in os.walk(name) if names)
-    return next(below, "")
+def _hidden(tree: Tree, folder: str) -> tuple[dict[str, bytes], str]:
+    """Return the hidden files of a chart from which Helm makes no object itself, and the first one that is left out.
+
+    Links are left out, and files beyond MOST_HIDDEN, as a program's environment has them. Raises Unseen.
+    """
+    found, out, size = dict[str, bytes](), list[str](), 0
+    tops = (path for path, _ in _walked(tree, folder) if not _is_loaded(path))
+    for name in (each for top in tops for each in _below(os.path.join(folder, top))):
+        try:
+            size += os.lstat(name).st_size
+            if os.path.islink(name) or len(found) == MOST_HIDDEN or size > MOST_HIDDEN_BYTES:
+                raise Unseen(name)
+            found[os.path.relpath(name, folder)] = tree.data(name, hidden=True)
+        except (OSError, Unseen):
+            out.append(name)
+            if len(found) == MOST_HIDDEN or size > MOST_HIDDEN_BYTES:
+                break
+    return found, next(iter(out), "")
 
 
-_OWN = frozenset(
-    (
-        *(".git", ".github", ".gitlab", ".hg", ".svn", ".bzr", ".idea", ".vscode", ".project", ".DS_Store", ".keep"),
-        *(".gitignore", ".gitattributes", ".gitkeep", ".helmignore", ".editorconfig", ".pre-commit-config.yaml"),
-        *(".prettierrc", ".prettierignore", ".yamllint", ".yamllint.yaml"),
-    )
-)
-"""Hidden files and folders of programs other than Helm."""
+def _below(name: str) -> Iterator[str]:
+    """Yield a file or a link, or the files and links below a folder."""
+    if os.path.islink(name) or not os.path.isdir(name):
+        yield name
+        return
+    for at, inner, names in os.walk(name):
+        inner.sort()
+        links = [each for each in inner if os.path.islink(os.path.join(at, each))]
+        yield from (os.path.join(at, each) for each in sorted((*names, *links)))
+
+
+MOST_HIDDEN, MOST_HIDDEN_BYTES = 1_000, 8 * 2**20
+"""Maximum of a chart's hidden files that helm gets, and of their bytes together."""
 
 _DEEPEST = 5
 """Maximum length of a chain of charts in which each depends on the next by a path."""
