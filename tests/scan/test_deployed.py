@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.scan import batches
@@ -60,6 +61,29 @@ def conditional(name: str) -> str:
 def encrypted(name: str) -> str:
     text = pod(name).replace("image: i", "image: 'ENC[AES256_GCM,data:x,type:str]'")
     return text.replace("hostPID: true", "hostPID: 'ENC[AES256_GCM,data:x,type:bool]'") + "sops: {version: 3.9.0}\n"
+
+
+def in_json(text: str) -> str:
+    return json.dumps(read(text, "")[0][0].value)
+
+
+def listed(kind: str, text: str) -> str:
+    return f'{{"apiVersion": "apps/v1", "kind": "{kind}", "items": [{in_json(text)}]}}'
+
+
+SEES = "securityContext: {privileged: true}, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]"
+
+
+def workflow(name: str) -> str:
+    head = f"apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {{name: {name}, namespace: lab}}\n"
+    return f"{head}spec: {{entrypoint: m, templates: [{{name: m, container: {{image: i, {SEES}}}}}]}}\n"
+
+
+def model(name: str) -> str:
+    head = (
+        f"apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {{name: {name}, namespace: lab}}\n"
+    )
+    return f"{head}spec: {{predictor: {{model: {{modelFormat: {{name: x}}, {SEES}}}}}}}\n"
 
 
 Files = dict[str, str]
@@ -114,6 +138,28 @@ SHAPES: dict[str, Callable[[str], Files]] = {
         "map.yaml": MAP,
         "in/pod.yaml": pod(n),
     },
+    "typed list as a patch": lambda n: {
+        "kustomization.yaml": "resources: [map.yaml]\npatches: [{path: pods.json, target: {kind: ConfigMap}}]\n",
+        "map.yaml": MAP,
+        "pods.json": listed("PodList", pod(n)),
+    },
+    "typed list as a patch of another folder": lambda n: {
+        "k/kustomization.yaml": "resources: [map.yaml]\npatches: [{path: ../pods.json, target: {kind: ConfigMap}}]\n",
+        "k/map.yaml": MAP,
+        "pods.json": listed("DoorList", pod(n)),
+    },
+    "workflow as a patch": lambda n: {
+        "kustomization.yaml": "resources: [map.yaml]\npatches: [{path: flow.yaml, target: {kind: ConfigMap}}]\n",
+        "map.yaml": MAP,
+        "flow.yaml": workflow(n),
+    },
+    "model as a patch": lambda n: {
+        "kustomization.yaml": "resources: [map.yaml]\npatches: [{path: model.yaml, target: {kind: ConfigMap}}]\n",
+        "map.yaml": MAP,
+        "model.yaml": model(n),
+    },
+    "items of a kustomization": lambda n: {"kustomization.yaml": f"{KUSTOMIZATION}items:\n- {in_json(pod(n))}\n"},
+    "items of a component": lambda n: {"kustomization.yaml": f"{COMPONENT}items:\n- {in_json(pod(n))}\n"},
     "local": lambda n: {
         "kustomization.yaml": "resources: [pod.yaml]\n",
         "pod.yaml": pod(n, more=", annotations: {config.kubernetes.io/local-config: 'true'}"),

@@ -116,6 +116,63 @@ def test_templates_that_make_no_pod_are_named(tmp_path: Path, monkeypatch: pytes
     assert left_out(rendering) == [f"c/templates/{name}" for name in names]
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "containers",
+        '"container\\u0073"',
+        '"\\x63ontainers"',
+        "? containers\n ",
+        "!!binary Y29udGFpbmVycw==",
+        "*key ",
+    ],
+)
+@pytest.mark.parametrize("start", ["", "{{ if .Values.x }}\n"])
+def test_no_spelling_hides_the_containers_of_a_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, start: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c/templates").mkdir(parents=True)
+    text = f"{start}kind: &key containers\nspec:\n  {key}:\n  - {{name: c, image: i, args: ['{{{{ 1 }}}}']}}\n"
+    (tmp_path / "c/templates/a.yaml").write_text(text + ("{{ end }}\n" if start else ""))
+    assert left_out(Rendering(charts={"c"})) == ["c/templates/a.yaml"]
+
+
+FLOW = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: f, annotations: {a: "{{ x }}"}}
+spec: {templates: [{name: t, container: {image: i}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "noted"),
+    [
+        ("_pod.yaml", POD + "    image: '{{ x }}'\n", True),
+        ("_flow.json", FLOW, True),
+        ("flow.yaml", FLOW, True),
+        ("_pod.tpl", POD + "    args: ['{{ x }}']\n", False),
+        ("_pod.yaml", "{{ define `pod` }}\n" + POD + "{{ end }}\n", False),
+        ("_map.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {a: '{{ x }}'}\n", False),
+        ("map.yaml", 'a: "\\u0041"\nb: "x \\\n  y"\nc: {{ toYaml .Values.c }}\nlabels: {{ x }}: y\n', False),
+        (".pod.yaml", POD + "    args: ['{{ x }}']\n", False),
+        ("NOTES.txt", "containers: {{ x }}\n", False),
+    ],
+)
+def test_what_kubectl_creates_of_a_template_is_named_if_helm_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, noted: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c/templates").mkdir(parents=True)
+    (tmp_path / "c/templates" / name).write_text(text)
+    assert left_out(Rendering(charts={"c"})) == ([f"c/templates/{name}"] if noted else [])
+    if not name.startswith(("_", ".", "NOTES")):
+        (document,) = read(FLOW, f"c/templates/{name}")[0]
+        made = Rendering(outputs=[Output("c", [Item(document, (), document.value)])], charts={"c"})
+        assert left_out(made) == []
+
+
 def test_a_manifest_is_not_hidden_by_a_chart_beside_it(check: Check) -> None:
     report = check({"a/Chart.yaml": "name: a\n", "a/templates/pod.yaml": POD})
     assert [judged.file for judged in report.judged] == ["a/templates/pod.yaml"]

@@ -18,7 +18,7 @@ from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Problem
 from webhook.rendering import deploying
 from webhook.rendering.building import COPY, OVER, Job
-from webhook.rendering.model import is_whole
+from webhook.rendering.created import SHARING, creates, is_created
 from webhook.rendering.repositories import GIT, SOURCES
 from webhook.rendering.variables import MAX_FILLED, substituted
 from webhook.repository.tree import Tree, Unseen
@@ -72,9 +72,9 @@ def is_guessed(item: Item, job: Job) -> bool:
     made = {key: value.get(key) for key in ("apiVersion", "kind")}
     kind = group_kind(substituted(made, job.variables.known, strict=job.variables.strict))
     if kind == CONFIG_MAP:
-        return _SHARES in json.dumps(value)
+        return SHARING in json.dumps(value)
     deploys = kind in (deploying.FLUX, deploying.RELEASE, deploying.APPLICATION, deploying.SET, GIT, _CHART)
-    return deploys or judges(*kind) or is_whole(value) or job.variables.guesses([*made.values()])
+    return deploys or judges(*kind) or is_created(value) or job.variables.guesses([*made.values()])
 
 
 def unsure_keys(item: Item, job: Job) -> frozenset[str]:
@@ -88,9 +88,6 @@ def unsure_keys(item: Item, job: Job) -> frozenset[str]:
 
 
 _CHART = (SOURCES, "HelmChart")
-
-_SHARES = "sharing"
-"""A part of the text of each sharing configuration."""
 
 
 def _is_disabled(value: Object, job: Job) -> bool:
@@ -133,7 +130,7 @@ def patches_over(job: Job, tree: Tree) -> Iterator[str]:
     first = {job.over.document.file, *(each.layers[0].document.file for each in job.found.objects)}
     layers = (layer for each in job.found.objects for layer in each.layers[1:] if not layer.text)
     for file in {layer.document.file for layer in layers} - first:
-        if any(is_whole(each.value) for each in tree.documents(file)):
+        if creates(tree.documents(file)):
             yield os.path.normpath(file)
 
 
@@ -163,14 +160,15 @@ def is_below(name: str, folders: set[str]) -> bool:
 
 
 def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
-    """Whether a file lies below one of some folders, or is no whole object."""
-    return is_below(name, folders) or not any(is_whole(each.value) for each in tree.documents(name))
+    """Whether a file lies below one of some folders, or kubectl creates nothing from it."""
+    return is_below(name, folders) or not creates(tree.documents(name))
 
 
 def _has_more(name: str, tree: Tree) -> bool:
-    """Whether a kustomization has an object in a further document, which kustomize does not read."""
+    """Whether kubectl finds objects in a kustomization: items, or those of documents that kustomize does not read."""
     try:
-        return any(files.is_created(each.value) for each in tree.documents(name)[1:])
+        first, *others = (each.value for each in tree.documents(name))
+        return (isinstance(first, dict) and files.is_list(first)) or any(map(files.is_created, others))
     except Unseen:
         return True
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from webhook.api.lenient import mapping, mappings, string
 from webhook.documents import files
 from webhook.documents.files import Item
 from webhook.model import Problem, immutable
@@ -23,15 +22,14 @@ HELMFILES = ("helmfile.yaml", "helmfile.yml")
 """The files that list releases of charts; so do those in a folder helmfile.d (helmfile.readthedocs.io)."""
 
 _MARKS = re.compile(
-    rb"toolkit\.fluxcd\.io|fluxcd\.controlplane\.io|argoproj\.io/v1alpha1"
-    rb"|\\[xuU\s\x80-\xff]|!!?binary|!!\w{0,6}%|!<|^%"  # what may hide them: escapes, and tags for base64
-    rb"|apiVersion[\"']?\s*:\s*\"[^\"\\]*\\",
+    rb"toolkit\.fluxcd\.io|fluxcd\.controlplane\.io|argoproj\.io\\?/v1alpha1"
+    rb"|\\[xuU\s\x80-\xff]|!!?binary|!!\w{0,6}%|!<|^%",  # what may hide them: escapes, and tags for base64
     re.MULTILINE,
 )
 """A part of each file with an object of Flux or Argo CD that deploys others.
 
-A text may be broken after a backslash. A tag may have escapes, be written in full, or begin with a handle of a
-directive (yaml.org/spec/1.1).
+A text may be broken after a backslash, and have one before a slash. A tag may have escapes, be written in full, or
+begin with a handle of a directive (yaml.org/spec/1.1).
 """
 
 
@@ -95,29 +93,6 @@ def deployers(names: Iterable[str]) -> list[str]:
         if _MARKS.search(data):
             found.append(name)
     return found
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value may be a whole object with pods or claims, and not a patch: whether its containers have images.
-
-    Deployments and the like have a selector too (k8s.io/api apps/v1).
-    """
-    own = mapping(value)
-    if string(own.get("apiVersion")).startswith("apps/") and not mapping(own.get("spec")).get("selector"):
-        return False
-    left = [each for key, each in own.items() if key not in ("metadata", "status")]
-    while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            containers = mappings(each.get("containers"))
-            if containers and all("image" in one for one in containers):
-                return True
-            if mapping(each.get("devices")).get("requests"):
-                return True
-            left += each.values()
-        elif isinstance(each, list):
-            left += each
-    return False
 
 
 def is_root(name: str) -> bool:

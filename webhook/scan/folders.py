@@ -14,7 +14,7 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import CHART, HELMFILES, Rendering, is_whole
+from webhook.rendering.model import CHART, HELMFILES, Rendering
 from webhook.text.words import listed, several, shown
 
 
@@ -113,25 +113,37 @@ def _folder_of(parts: Sequence[str]) -> str:
 def left_out(made: Rendering) -> list[str]:
     """Return the templates of rendered charts that name more containers or devices than they make in any release.
 
-    A manifest that is no template is judged as it is.
+    So are those of which Helm makes nothing, and kubectl would create something that is judged: partials, too. A
+    manifest that is no template is judged as it is.
     """
-    most = Counter[str]()
+    most, known = Counter[str](), set[str]()
     for output in made.outputs:
         counted = Counter[str]()
         for item in output.items:
-            counted[os.path.normpath(item.document.file)] += _parts(item.value)
+            known.add(name := os.path.normpath(item.document.file))
+            counted[name] += _parts(item.value)
         most |= counted
-    names = [name for chart in sorted(made.charts) for name in _templates(chart) if _named_parts(name) > most[name]]
-    return [name for name in names if not name.lower().endswith(files.SUFFIXES) or files.is_template(name)]
+    names = (name for chart in sorted(made.charts) for name in _templates(chart))
+    return [name for name in names if _is_left_out(name, most[name], made=name in known)]
+
+
+def _is_left_out(name: str, count: int, *, made: bool) -> bool:
+    """Whether a template names more containers or devices than a count, or kubectl would create what Helm does not."""
+    is_manifest, base = name.lower().endswith(files.SUFFIXES), os.path.basename(name)  # noqa: PTH119
+    if is_manifest and not files.is_template(name):
+        return False
+    if not base.startswith("_") and base != "NOTES.txt" and _named_parts(name) > count:
+        return True
+    return is_manifest and not made and _creates(name)
 
 
 def _templates(chart: str) -> Iterator[str]:
-    """Yield the files among the templates of a chart and of its subcharts from which Helm may make an object."""
+    """Yield the files among the templates of a chart and of its subcharts that are not hidden."""
     for at, inner, names in os.walk(chart):
         inner.sort()
         if _folder_of((*PurePath(os.path.relpath(at, chart)).parts, "")) == "templates":
             for name in sorted(names):
-                if not name.startswith((".", "_")) and name != "NOTES.txt":
+                if not name.startswith("."):
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
 
 
@@ -145,7 +157,14 @@ def _named_parts(name: str) -> int:
 _LISTED = ("containers", "deviceClassName")
 """A key of each pod, and one of each request of a claim."""
 
-_PARTS = re.compile(rb"""\b(?:%b)["']?[ \t]*:""" % "|".join(_LISTED).encode())
+_PARTS = re.compile(
+    rb"""\b(?:%b)["']?[ \t]*:"""
+    rb"""|"(?:[^"\\\n]|\\[^xuU\n])*+\\[xuU](?:[^"\\\n]|\\.)*+"[ \t]*+:"""
+    rb"""|(?:^[ \t]*+(?:-[ \t]++)*+|[,{\[][ \t]*+)"""
+    rb"""(?:\?\s|!\S{1,80}+[ \t]++[\w+/=]{1,99}+[ \t]*+:|\*[^\s:,\]}]{1,80}+[ \t]*+:)""" % "|".join(_LISTED).encode(),
+    re.MULTILINE,
+)
+"""Such a key; also a key that may hide one: with an escape or a tag, behind a question mark, or an alias."""
 
 
 def _parts(value: Any) -> int:
@@ -227,13 +246,15 @@ def patches(names: Iterable[str]) -> Patches:
                 file = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
                 is_own = os.path.normpath(os.path.dirname(file)) == os.path.normpath(folder)  # noqa: PTH120
                 (within if is_own else others).add(file)
-    whole = {file for file in others - within if _is_whole(file)}
-    own = frozenset(file for file in within if _is_whole(file))
+    whole = {file for file in others - within if _creates(file)}
+    own = frozenset(file for file in within if _creates(file))
     return Patches(frozenset(within | others - whole), frozenset(whole), own)
 
 
-def _is_whole(file: str) -> bool:
-    return any(isinstance(each, Document) and is_whole(each.value) for each in files.read(file))
+def _creates(file: str) -> bool:
+    from webhook.rendering.created import creates  # which runs without roots do not need
+
+    return creates(each for each in files.read(file) if isinstance(each, Document))
 
 
 def _named(kustomization: Any) -> Iterator[str]:
