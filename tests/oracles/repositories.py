@@ -352,7 +352,7 @@ class Repositories:
 
     def _flux(self, number: int, folders: Sequence[str]) -> Map:
         random = self._random
-        odd = ("/apps", "apps/", "./apps/../infra", ".", "./missing", "apps/*")
+        odd = ("/apps", "../apps", "./apps/../../infra", ".", "./missing", "apps/*")
         path = random.choice(odd) if self._chance(0.2) else random.choice(("./", "")) + random.choice(folders)
         spec: Map = {}
         fields: dict[str, Callable[[], Any]] = {
@@ -360,7 +360,7 @@ class Repositories:
             "namePrefix": lambda: "flux-",
             "nameSuffix": lambda: "-f",
             "patches": self._patches,
-            "components": lambda: [os.path.relpath("components/c", path) if self._chance(0.8) else "missing"],
+            "components": lambda: [os.path.relpath("/components/c", f"/{path}") if self._chance(0.8) else "missing"],
             "images": self._images,
             "postBuild": self._post_build,
             "commonMetadata": lambda: {"labels": {"app": "common"}},

@@ -404,6 +404,14 @@ def test_an_object_below_a_kustomization_is_judged(check: Check, door: str, betw
     assert [one.verdict.allowed for one in report.judged if one.name == "door"] == [False]
 
 
+@pytest.mark.parametrize("kind", ["v1beta1\nkind: Kustomization", "v1alpha1\nkind: Component"])
+def test_items_of_a_kustomization_are_judged(check: Check, kind: str) -> None:
+    """kubectl takes the file for a List."""
+    items = f"items:\n- {DOOR.strip().replace(chr(10), chr(10) + '  ')}\n"
+    report = check({"k/kustomization.yaml": f"apiVersion: kustomize.config.k8s.io/{kind}\n{items}"})
+    assert [(one.file, one.verdict.allowed) for one in report.judged] == [("k/kustomization.yaml", False)]
+
+
 def test_values_with_a_list_of_items_are_no_objects(check: Check) -> None:
     fields = "helmCharts: [{name: web, repo: https://charts.example, valuesFile: deploy/some.yaml}]\n"
     report = check({"kustomization.yaml": fields, "deploy/some.yaml": "items: [{name: a}]\n"})
@@ -802,8 +810,8 @@ def test_a_dependency_with_an_odd_pattern_is_not_rendered(check: Check, patterns
         ("web/templates/more/.pod.yaml", True),
         ("web/templates/more/.gitkeep", True),
         ("web/templates/more/.x/_helpers.tpl", True),
-        ("web/templates/.pod.yaml", False),
-        ("web/templates/.x/pod.yaml", False),
+        ("web/templates/.pod.yaml", True),  # Helm leaves it out
+        ("web/templates/.x/pod.yaml", True),
         ("web/charts/lib/templates/.pod.yaml", True),
         ("web/charts/.lib/templates/pod.yaml", True),  # Helm leaves it out
         ("web/crds/.pod.yaml", True),
@@ -1443,6 +1451,79 @@ def test_no_kustomization_of_another_folder_hides_what_flux_deploys(check: Check
     assert {one.namespace for one in check({**files, **other, **own}).judged} == {"two", "three"}
 
 
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("../app", "app"),
+        ("../../x/../app", "app"),
+        ("../REPOSITORY/app", "REPOSITORY/app"),
+        ("app/../../REPOSITORY/app", "REPOSITORY/app"),
+        ("link/../app", "app"),
+        ("app/..", "."),
+    ],
+)
+def test_no_path_of_flux_leads_out_of_its_source(check: Check, tmp_path: Path, path: str, folder: str) -> None:
+    """The folder of the repository has a name here, and another one or none where Flux unpacks it."""
+    own = tmp_path.name
+    (tmp_path / "link").symlink_to(f"{own}/app")
+    pods = {"app/pod.yaml": POD, f"{own}/app/pod.yaml": POD.replace("made", "inner"), "pod.yaml": POD}
+    made = {name.replace("pod.yaml", "kustomization.yaml"): "resources: [pod.yaml]\n" for name in pods}
+    report = check({**pods, **made, "clusters/ks.yaml": flux("team", path.replace("REPOSITORY", own), "one")})
+    where = os.path.normpath(f"{folder.replace('REPOSITORY', own)}/pod.yaml")
+    assert [one.file for one in report.judged if one.root.startswith("Kustomization")] == [where]
+    assert report.unfollowed == 0
+
+
+@given(st.lists(st.sampled_from(["..", ".", "", "a", "a..", "...", "b"]), max_size=8).map("/".join))
+def test_a_path_that_flux_joins_is_below_the_root(path: str) -> None:
+    joined = deploying.flux_joined("root", path)
+    assert joined == "root" or joined.startswith("root/")
+    if ".." not in path.split("/"):
+        assert joined == os.path.normpath(f"root/{path}")
+
+
+@pytest.mark.parametrize("chart", ["../REPOSITORY/web", "/REPOSITORY/web", "web/../../REPOSITORY/web"])
+def test_no_chart_of_flux_is_outside_its_source(check: Check, program: Program, tmp_path: Path, chart: str) -> None:
+    program(f"printf '%s' '---\n# Source: web/templates/pod.yaml\n{POD}'", "helm")
+    own = tmp_path.name
+    inner = {f"{own}/{name}": text for name, text in {**WEB, "web/templates/pod.yaml": POD}.items()}
+    one = deploying_by("release", "chart.spec.chart", chart.replace("REPOSITORY", own))
+    report = check({**WEB, "web/templates/pod.yaml": POD, **inner, "deploy/one.yaml": one})
+    made = {one.file for one in report.judged if one.root == "HelmRelease team"}
+    assert made == {f"{own}/web/templates/pod.yaml"}
+
+
+@pytest.mark.parametrize("path", ["/app", "../REPOSITORY/app", "../app", "app/../../REPOSITORY/app"])
+def test_a_path_that_argo_cd_refuses_hides_nothing(check: Check, tmp_path: Path, path: str) -> None:
+    undo = {"patches": [{"target": {"kind": "Pod"}, "patch": "[{op: remove, path: /spec/containers/0/env}]"}]}
+    one = json.loads(deploying_by("argo", "source.kustomize", undo))
+    one["spec"]["source"]["path"] = path.replace("REPOSITORY", tmp_path.name)
+    app = {"app/kustomization.yaml": "resources: [pod.yaml]\n", "app/pod.yaml": DOOR}
+    report = check({**app, "deploy/one.yaml": json.dumps(one)})
+    assert [(each.root, each.verdict.allowed) for each in report.judged] == [("app", False)]
+    assert any("Argo CD refuses its path" in note for note in report.notes)
+    one["spec"]["source"]["path"] = "deploy/../app"
+    report = check({**app, "deploy/one.yaml": json.dumps(one)})
+    assert [(each.root, each.verdict.allowed) for each in report.judged] == [("Application team", True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "noted"),
+    [
+        ("../values.yaml", 0),
+        ("/values.yaml", 0),
+        ("../../REPOSITORY/values.yaml", 1),
+        ("/../REPOSITORY/values.yaml", 1),
+    ],
+)
+def test_values_files_that_argo_cd_refuses_are_noted(
+    check: Check, program: Program, tmp_path: Path, name: str, noted: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one = deploying_by("argo", "source.helm.valueFiles", [name.replace("REPOSITORY", tmp_path.name)])
+    assert check({**WEB, "values.yaml": "a: 1\n", "one.yaml": one}).unfollowed == noted
+
+
 def test_transformers_of_a_folder_apply_after_the_namespace_of_flux(check: Check) -> None:
     """Flux writes its namespace into the folder's kustomization, and transformers come last there."""
     turned = """\
@@ -1552,6 +1633,7 @@ def test_no_field_by_which_something_else_is_deployed_is_ignored(
         '&a "argoproj.io/\\\n    v1alpha1"',
         '!!str "argo\\\r\n    proj.io/v1alpha1"',
         '"argoproj.io\\x2fv1alpha1"',
+        '&a "argoproj.io\\/v1alpha1"',
     ],
 )
 def test_an_object_that_deploys_is_found_in_each_spelling(check: Check, version: str) -> None:
@@ -2847,6 +2929,7 @@ def test_a_variable_of_flux_fills_in_a_key(check: Check) -> None:
         (["web/prod.yaml", "web/values.yaml"], {"a": 1, "b": {"c": 1, "d": 3}}),
         (["web/prod.yaml"], {"a": None, "b": {"d": 2}}),
         (["gone.yaml"], {}),
+        (["../web/prod.yaml", "/../gone/../../web/values.yaml"], {"a": 1, "b": {"c": 1, "d": 3}}),
     ],
 )
 def test_the_values_files_of_a_release_take_the_place_of_the_charts_own(

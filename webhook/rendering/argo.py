@@ -96,6 +96,14 @@ def _image(text: str) -> Mapping[str, Any] | None:
     return {"name": name, "newName": where, "newTag": tag}
 
 
+def leads_out(path: str) -> bool:
+    """Whether a path from the top of a repository leads out of it; Argo CD refuses such a path, whatever is there.
+
+    Source: argo-cd util/app/path/path.go (Path), util/io/path/resolved.go (ResolveValueFilePathOrUrl).
+    """
+    return os.path.normpath(path).split("/")[0] == ".."
+
+
 def installs(tree: Tree, folder: str, source: Mapping[str, Any]) -> bool:
     """Whether Argo CD installs a folder as a chart. A kustomization there wins, if the source does not say which.
 
@@ -333,16 +341,14 @@ def values(
         if not isinstance(each, str):
             continue
         start, _, rest = each.partition("/")
-        path = os.path.join(prefix, rest) if start in references else ""
-        if not path and each.startswith("/"):
-            path = os.path.normpath(f"{prefix}/{each}")
-        elif not path and string(source.get("path")):
-            path = os.path.normpath(os.path.join(prefix, string(source.get("path")), each))
-        if not path or _ELSEWHERE.search(rest if start in references else each):
+        path = rest if start in references else each.lstrip("/")
+        if start not in references and not each.startswith("/"):
+            path = os.path.join(string(source.get("path")), each) if source.get("path") else ""
+        if not path or leads_out(path) or _ELSEWHERE.search(rest if start in references else each):
             hidden = True
             continue
         try:
-            found.append(tree.data(path))
+            found.append(tree.data(os.path.join(prefix, path)))
         except Unseen as error:
             hidden = hidden or not (error.absent and helm.get("ignoreMissingValueFiles"))
     if helm.get("valuesObject") is not None:

@@ -65,7 +65,7 @@ MOST_CHARTS = 10
 
 
 def charts_of(value: Object, sources: FluxSources) -> list[tuple[str | Remote | None, Mapping[str, Any]]]:
-    """Return the charts that a HelmRelease may install: their paths in this repository, or their registries.
+    """Return the charts that a HelmRelease may install: their paths from the top of this repository, or registries.
 
     It is None if it is in another Git repository. The address of the registry is empty if no file has it. Each comes
     with the spec of its HelmChart, which is empty if an OCIRepository has the chart.
@@ -88,10 +88,22 @@ def _of_registry(name: str, spec: Mapping[str, Any]) -> Remote:
     return Remote("" if url else name, url, version)
 
 
+def flux_joined(root: str, path: str) -> str:
+    """Return the normal path that Flux makes of the root of a source and a path in an object of Flux.
+
+    The path never leads out of the source: a `..` at its root has no effect, and an absolute path begins there. A `..`
+    after the name of a link leads to the folder with the link, because Flux fetches no links. Sources:
+    cyphar/filepath-securejoin join.go (SecureJoinVFS), as called by kustomize-controller
+    internal/controller/kustomization_controller.go (reconcile) and source-controller
+    internal/helm/chart/builder_local.go; fluxcd/pkg artifact/storage/archive.go.
+    """
+    return os.path.normpath(os.path.join(root, os.path.normpath(f"/{path}").lstrip("/")))
+
+
 def _chart(spec: Mapping[str, Any], own: str, sources: FluxSources) -> str | Remote | None:
     reference, name = mapping(spec.get("sourceRef")), string(spec.get("chart"))
     if reference.get("kind") in ("GitRepository", "Bucket"):
-        return None if sources.is_elsewhere(reference, own) else name
+        return None if sources.is_elsewhere(reference, own) else flux_joined("", name)
     return Remote(name, sources.url(reference, own), string(spec.get("version")))
 
 
@@ -110,7 +122,7 @@ def default_values(spec: Mapping[str, Any], tree: Tree, prefix: str) -> tuple[by
     """
     merged, hidden = dict[str, Any](), False
     for each in sequence(spec.get("valuesFiles")):
-        name = os.path.normpath(os.path.join(prefix, string(each).lstrip("/")))
+        name = flux_joined(prefix, string(each))
         try:
             text, documents = tree.data(name).decode("utf-8", "replace"), tree.documents(name)
             hidden = hidden or _has_more(text)

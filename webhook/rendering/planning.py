@@ -392,12 +392,13 @@ class Planner:
     def _of_flux(self, item: Item, plan: Plan) -> Job | None:
         spec, own = mapping(item.value.get("spec")), string(mapping(item.value.get("metadata")).get("namespace"))
         source, root = mapping(spec.get("sourceRef")), deploying.title(item.value)
-        path = self._folder(string(spec.get("path")))
+        where = deploying.flux_joined(self._prefix, string(spec.get("path")))
+        path = self._folder(where)
         if source.get("kind") == "OCIRepository" or self.sources.is_elsewhere(source, own):
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
             return None
         if not path:
-            self._without(string(spec.get("path")), root, plan)
+            self._without(where, root, plan)
             return None
         if (kind := string(source.get("kind")) or GIT[1]) != GIT[1]:
             plan.hidden.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
@@ -426,21 +427,17 @@ class Planner:
             self._reordered[key] = following.is_reordered(self._tree, over)
         return self._reordered[key]
 
-    def _folder(self, path: str) -> str:
+    def _folder(self, folder: str) -> str:
         """Return a folder of the repository; empty if it is none, or has a placeholder."""
-        folder = self._named(path)
         try:
             self._tree.checked(folder)
         except Unseen:
             return ""
         return folder if os.path.isdir(folder) and "{{" not in folder else ""
 
-    def _named(self, path: str) -> str:
-        return os.path.normpath(os.path.join(self._prefix, path.lstrip("/") or "."))
-
-    def _without(self, path: str, root: str, plan: Plan) -> None:
+    def _without(self, folder: str, root: str, plan: Plan) -> None:
         """Note an object whose folder is not read: it is in another repository, or hidden in this one."""
-        if "\0" not in path and os.path.isdir(self._named(path)):
+        if "\0" not in folder and os.path.isdir(folder):
             plan.hidden.append(f"{root} (its path leads into a hidden folder, or out of the repository)")
         else:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
@@ -474,15 +471,18 @@ class Planner:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
         for source in sources:
             where: str | Remote
-            url = string(source.get("repoURL"))
+            url, path = string(source.get("repoURL")), string(source.get("path"))
             if source.get("ref") and self._is_namesake(url):
                 plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
             if chart := string(source.get("chart")):
                 where = Remote(chart, _address(url), string(source.get("targetRevision")))
             elif "path" not in source:
                 continue
-            elif not (where := self._folder(string(source.get("path")))):
-                self._without(string(source.get("path")), root, plan)
+            elif argo.leads_out(path) or path.startswith("/"):
+                plan.hidden.append(f"{root} (Argo CD refuses its path {shown(path)})")
+                continue
+            elif not (where := self._folder(folder := os.path.normpath(os.path.join(self._prefix, path)))):
+                self._without(folder, root, plan)
                 continue
             if isinstance(where, str) and not source.get("ref") and self._is_namesake(url):
                 plan.hidden.append(f"{root} ({repositories.instead_of(url)})")

@@ -133,15 +133,14 @@ class Releases:
         """Return the chart of a HelmRelease in a namespace; empty, with a note, if no folder here is it."""
         if isinstance(place, Remote):
             return self._vendored(place) or place
-        path = string(chart.get("chart")) if place is None else place
-        where = os.path.normpath(os.path.join(self._prefix, path.lstrip("/")))
+        where = deploying.flux_joined(self._prefix, string(chart.get("chart")) if place is None else place)
         if os.path.isfile(where) or (place and os.path.lexists(where) and not charts.is_chart(where)):
             self._note(root, _NO_FOLDER)
             return ""
         if place is None or not charts.is_chart(where):
             self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
             return ""
-        paths = (os.path.join(self._prefix, string(each).lstrip("/")) for each in sequence(chart.get("valuesFiles")))
+        paths = (deploying.flux_joined(self._prefix, string(each)) for each in sequence(chart.get("valuesFiles")))
         names = [*charts.needed(self._tree, where), *filter(os.path.isfile, paths)]
         reference = mapping(chart.get("sourceRef"))
         if (kind := string(reference.get("kind"))) != GIT[1]:
