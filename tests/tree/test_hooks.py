@@ -107,13 +107,41 @@ def test_the_hook_judges_files_of_any_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str], changed: str, status: int
 ) -> None:
     hook, *_ = read(ROOT / ".pre-commit-hooks.yaml")
-    assert (hook["types"], "types_or" in hook) == (["text"], False)
+    assert (hook["types"], hook["types_or"]) == ([], ["text", "symlink"])
     (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
     pod = (ROOT / "tests/fixtures/multiple-slices/deny-one-in-each-of-two-containers.yaml").read_text()
     for name, text in {"pod.txt": pod, **files}.items():
         (tmp_path / name).write_text(text)
     assert cli.main([*hook["entry"].split()[1:], *hook["args"], changed]) == status
+
+
+@pytest.mark.parametrize(
+    ("files", "target", "status"),
+    [
+        ({"logo.png": "POD"}, "../logo.png", 1),
+        ({"logo.png": "\0PNG"}, "../logo.png", 0),
+        ({"apps/pod.yaml": "POD"}, "../apps", 1),
+        ({"kustomization.yaml": "resources: [deploy/link.yaml]\n", "apps/pod.yaml": "POD"}, "../apps/pod.yaml", 1),
+        ({"../outside/pod.yaml": "POD"}, "../../outside", 0),
+        ({"pod.yaml": "POD"}, "..", 1),
+        ({}, "gone.yaml", 0),
+        ({}, "link.yaml", 0),
+    ],
+)
+def test_the_hook_follows_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str], target: str, status: int
+) -> None:
+    """kubectl reads what a link leads to. No commit has a folder outside of the repository."""
+    hook, *_ = read(ROOT / ".pre-commit-hooks.yaml")
+    pod = (ROOT / "tests/fixtures/multiple-slices/deny-one-in-each-of-two-containers.yaml").read_text()
+    for name, text in {".git/config": "", "deploy/README.md": "", **files}.items():
+        path = tmp_path / "repository" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("POD", pod))
+    (tmp_path / "repository/deploy/link.yaml").symlink_to(target)
+    monkeypatch.chdir(tmp_path / "repository")
+    assert cli.main([*hook["entry"].split()[1:], *hook["args"], "deploy/link.yaml"]) == status
 
 
 def spelled() -> list[str]:

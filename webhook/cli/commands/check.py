@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from os.path import realpath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -151,7 +152,7 @@ def command(
     known, unknown = inputs.known(facts, target, [engine.policy])
     with inputs.rendering(known, fetch=fetch, cached=not no_cache, touched=touched) as options_of_roots:
         objects = batches.read(
-            paths,
+            [path for path in paths if not (touched and _leads_away(path))],
             namespace,
             workloads=engine.policy.workloads,
             gpus=engine.policy.gpu_resources,
@@ -248,6 +249,16 @@ def _nothing(charts: int) -> str:
     if charts:
         return f"nothing but {several(charts, 'chart')} that helm has not rendered; --allow-empty accepts that"
     return f"{batches.NO_OBJECT}; --allow-empty accepts that"
+
+
+def _leads_away(path: str) -> bool:
+    """Whether a path is a link to a folder outside of its repository, of whose files no commit has any."""
+    link = Path(path)
+    if not (link.is_symlink() and link.is_dir()):
+        return False
+    from webhook.repository.tree import root_of  # which few runs need
+
+    return not link.resolve().is_relative_to(root_of(str(link.parent)))
 
 
 def _with_way(problem: Problem) -> Problem:
