@@ -1,0 +1,141 @@
+"""What Helm and kustomize make of a repository, next to what `slicewarden check` finds and notes there."""
+
+import gzip
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.oracles.charts import Asked, Repository
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.rendering import gaps, rendering
+from webhook.rendering.model import Options
+from webhook.scan import batches, folders
+from webhook.scan.results import Report
+from webhook.text.words import shown
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+class Comparison(NamedTuple):
+    """The refused pods that programs make, those of them that `check` finds, and those about which it says nothing."""
+
+    made: frozenset[str]
+    found: frozenset[str]
+    lost: frozenset[str]
+    lines: Sequence[str]
+
+
+NOTING = (batches, folders, gaps, rendering)
+"""The modules whose notes name only a few of many files."""
+
+
+def compared(repository: Repository, folder: Path, run: Run, engine: Engine, facts: Facts) -> Comparison:
+    """Write a repository below an empty folder, and have both read it. The working folder becomes the repository."""
+    here, copy = folder / "repository", folder / "copy"
+    repository.write(here)
+    repository.write(copy)
+    os.chdir(here)
+    made = dict[str, set[str]]()
+    for asked, text in _printed(repository, copy, run):
+        (folder / "printed.yaml").write_text(text, "utf-8")
+        read = batches.read([str(folder / "printed.yaml")], rendering=None)
+        for name in _denied(read.judge(engine, facts, at=datetime.now(UTC))):
+            made.setdefault(name, set()).update(_spelled(asked.place, *asked.roots))
+    report = batches.read(repository.paths, gpus=engine.policy.gpu_resources, rendering=Options(cached=True)).judge(
+        engine, facts, at=datetime.now(UTC)
+    )
+    found = frozenset(_denied(report))
+    lines = [line for line in [*map(str, report.problems), *report.notes] if _EMPTY not in line]
+    left = made.keys() - found
+    places = _places(left) if left else {}
+    lost = frozenset(name for name in left if not _is_noted({*places[name], *made[name]}, lines))
+    return Comparison(frozenset(made), found, lost, lines)
+
+
+def runner(programs: Mapping[str, Path], home: Path) -> Run:
+    """Return how to run the programs, with an empty home."""
+    path = ":".join([*(str(each.parent) for each in programs.values()), "/usr/bin:/bin"])
+
+    def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command, environment = [programs[program], *arguments], {"HOME": str(home), "PATH": path}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+_EMPTY = "without a Kubernetes object"
+"""The words of a note that says nothing of pods."""
+
+_HIDDEN = re.compile(r"[^,:]* \((the hidden file [^)]*)\)")
+"""A part of a note that is about hidden files, of which it names one."""
+
+_POD = re.compile(r"pod-\d+x")
+
+
+def _denied(report: Report) -> Iterator[str]:
+    """Yield the pods with a finding, by the names that they have before a kustomization changes them."""
+    for each in report.judged:
+        if not each.verdict.allowed and (name := _POD.search(each.name)):
+            yield name[0]
+
+
+def _printed(repository: Repository, copy: Path, run: Run) -> Iterator[tuple[Asked, str]]:
+    """Yield what the programs print, in a copy with all dependencies of its charts."""
+    for chart in repository.unbuilt:
+        if run("helm", "template", copy / chart).returncode:  # else Helm takes what is there
+            run("helm", "dependency", "update", "--skip-refresh", copy / chart)
+    for asked in repository.asked:
+        if asked.program == "helm":
+            files = list[str]()
+            for number, text in enumerate(asked.values):
+                (copy.parent / f"values-{number}.yaml").write_text(text, "utf-8")
+                files.append(f"--values={copy.parent}/values-{number}.yaml")
+            crds = ["--include-crds"] if asked.crds else []
+            done = run("helm", "template", "--namespace=vision", *crds, *files, "--", "r", copy / asked.place)
+        else:
+            done = run("kubectl", "kustomize", *_HELM, copy / asked.place)
+        if done.returncode == 0:
+            yield asked, done.stdout
+
+
+_HELM = ("--enable-helm", "--load-restrictor=LoadRestrictionsNone")
+
+
+def _spelled(*names: str) -> Iterator[str]:
+    """Yield names of the repository, and those of the files and folders to which links lead."""
+    for name in names:
+        yield from (name, os.path.relpath(os.path.realpath(name)))
+
+
+def _places(names: Iterable[str]) -> Mapping[str, set[str]]:
+    """Return the paths of the files with the name of each pod, and of their charts and kustomizations."""
+    found = {name: set[str]() for name in names}
+    for at, inner, files in os.walk(".", followlinks=True):
+        inner[:] = [each for each in inner if each != ".git" and os.path.relpath(at).count("/") < _DEEPEST]
+        for file in files:
+            path = Path(os.path.normpath(f"{at}/{file}"))
+            if not path.is_file():
+                continue
+            data = gzip.decompress(path.read_bytes()) if path.suffix == ".tgz" else path.read_bytes()
+            for name in found:
+                if name.encode() in data:
+                    charts = (above for above in path.parents if (above / "Chart.yaml").is_file())
+                    found[name] |= {*_spelled(str(path), *map(str, charts))}
+    return found
+
+
+_DEEPEST = 12
+
+
+def _is_noted(places: Iterable[str], lines: Sequence[str]) -> bool:
+    """Whether a line names one of some places. Hidden files are not the reason for a pod in another file."""
+    if not any(f"/{each}".count("/.") for each in places):
+        lines = [_HIDDEN.sub(r"\1", line) for line in lines]
+    words = {each for place in places if place for each in (place, shown(place), shown(place, quotes=False))}
+    pattern = re.compile(rf"(?<![\w/.-])(?:\./)?(?:{'|'.join(map(re.escape, sorted(words)))})(?![\w/-]|\.\w)")
+    return any(pattern.search(line) for line in lines)
