@@ -77,7 +77,7 @@ def _without_charts(job: Job, *_: Any) -> Job:
     ("place", "name", "broken"),
     [
         (Job, "with_charts", _without_charts),
-        (charts, "unread", lambda *_: ""),
+        (charts, "_hidden", lambda *_: ({}, "")),
         (results_cache, "key", lambda *_: "same"),
     ],
     ids=["charts of kustomizations", "hidden files", "keys of the cache"],

@@ -468,6 +468,10 @@ spec:
 ASIDE = "[{op: add, path: /spec/runtimeClassName, value: aside}]"
 
 
+COPYING = "replacements: [{{source: {}, targets: [{{select: {{kind: Pod}}, fieldPaths: [metadata.labels.b]}}]}}]"
+IMAGES = ["a=b:1"]
+
+
 @pytest.mark.parametrize(
     ("own", "field", "changes", "noted"),
     [
@@ -478,6 +482,15 @@ ASIDE = "[{op: add, path: /spec/runtimeClassName, value: aside}]"
         (f"patches: [{{target: {{kind: Pod}}, patch: '{ASIDE}'}}]", "components", ["../more"], True),
         ("replacements: [{path: r.yaml}]", "patches", [{"target": {"kind": "Pod"}, "patch": ASIDE}], True),
         ("helmCharts: [{name: web}]", "components", ["../more"], True),
+        (COPYING.format("{kind: Pod}"), "namePrefix", "a-", True),
+        (COPYING.format("{kind: Pod}").replace("repl", "Repl"), "namePrefix", "a-", True),
+        (COPYING.format("{kind: Pod, fieldPath: metadata}"), "namePrefix", "a-", True),
+        (COPYING.format("{kind: Pod, fieldPath: 'spec.containers.0.image'}"), "images", IMAGES, True),
+        ("transformers: [turned.yaml]", "nameSuffix", "-a", True),
+        ("configurations: [fields.yaml]", "namePrefix", "a-", True),
+        (COPYING.format("{kind: Pod, fieldPath: metadata.labels.a}"), "namePrefix", "a-", False),
+        (COPYING.format("{kind: Pod, fieldPath: spec.serviceAccountName}"), "namePrefix", "a-", False),
+        (COPYING.format("{kind: Pod}"), "images", IMAGES, False),
         ("", "patches", [{"target": {"kind": "Pod", "namespace": "lab"}, "patch": ASIDE}], False),
         ("namespace: lab", "patches", [{"target": {"kind": "Pod", "name": "made"}, "patch": ASIDE}], False),
         ("namePrefix: a-", "patches", [{"target": {"kind": "Pod", "name": "made"}, "patch": ASIDE}], False),
@@ -487,11 +500,16 @@ ASIDE = "[{op: add, path: /spec/runtimeClassName, value: aside}]"
 )
 @pytest.mark.parametrize("kind", ["flux", "argo"])
 def test_changes_that_apply_before_those_of_their_folder_are_noted(
-    check: Check, own: str, field: str, changes: list[Any], noted: bool, kind: str
+    check: Check, own: str, field: str, changes: Any, noted: bool, kind: str
 ) -> None:
     """Flux and Argo CD write them into its kustomization, which applies its fields in an order of its own."""
     folder, other = "app" if kind == "flux" else "web", ASIDE.replace("aside", "other")
-    changes = [{"target": {"kind": "Pod"}, "patch": other} if each == {"patch": "OTHER"} else each for each in changes]
+    if isinstance(changes, list):
+        changes = [
+            {"target": {"kind": "Pod"}, "patch": other} if each == {"patch": "OTHER"} else each for each in changes
+        ]
+    if field == "images" and kind == "flux":
+        changes = [{"name": "a", "newName": "b", "newTag": "1"}]
     one = deploying_by(kind, field if kind == "flux" else f"source.kustomize.{field}", changes)
     more = f"kind: Component\npatches: [{{target: {{kind: Pod}}, patch: '{other}'}}]\n"
     report = check(

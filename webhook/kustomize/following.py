@@ -120,13 +120,19 @@ def is_reordered(tree: Tree, over: Kustomization) -> bool:
     """
     name, changes = tree.kustomization(over.folder), {key: over.value[key] for key in _ADDED if over.value.get(key)}
     images = {string(each.get("name")) for each in mappings(over.value.get("images"))}
-    namespace = string(over.value.get("namespace"))
+    namespace, named = string(over.value.get("namespace")), any(map(over.value.get, ("namePrefix", "nameSuffix")))
     try:
-        own = mapping(tree.first(name).value) if name and (changes or images or namespace) else {}
+        own = mapping(tree.first(name).value) if name and any(map(over.value.get, _WRITTEN)) else {}
     except Unseen:
         return False
-    if namespace and own.get("transformers"):
+    fields = {str(key).lower(): each for key, each in own.items()}  # kustomize ignores case
+    if fields.get("configurations") or fields.get("crds"):
+        return True  # they say in which fields names and the like are written
+    if (namespace or named or images) and fields.get("transformers"):
         return True  # they apply last
+    copied = [_copied(each) for each in mappings(fields.get("replacements"))]
+    if any((images and "image" in each) or ((namespace or named) and "name" in each) for each in copied):
+        return True  # they copy the new value
     if any(not images.isdisjoint((each.get("name"), each.get("newName"))) for each in mappings(own.get("images"))):
         return True  # one of the same name takes its place, and does not see the new one
     if not changes:
@@ -158,8 +164,22 @@ def is_reordered(tree: Tree, over: Kustomization) -> bool:
     return results[0] != results[1]
 
 
+def _copied(replacement: Object) -> frozenset[str]:
+    """Return whether a replacement may copy a `name` or a namespace, or an `image` (kustomize api/types, Source)."""
+    source = mapping(replacement.get("source"))
+    field = string(source.get("fieldPath")) or "metadata.name"
+    if replacement.get("path") or field == "metadata" or not re.fullmatch(r"[\w.]+", field):
+        return frozenset(("name", "image"))
+    return frozenset(
+        ("name",) if field.startswith("metadata.name") else () if field.startswith("metadata.") else ("image",)
+    )
+
+
 _ADDED = ("components", "patchesStrategicMerge", "patches", "patchesJson6902")
 """Fields of Flux and Argo CD whose effect depends on the other fields of a kustomization."""
+
+_WRITTEN = (*_ADDED, "namespace", "namePrefix", "nameSuffix", "images")
+"""Fields that Flux and Argo CD write into the folder's kustomization."""
 
 _UNORDERED = frozenset(("apiVersion", "kind", "metadata", "buildMetadata", "sortOptions", "resources", "bases"))
 """Fields that apply before all others, in any case."""

@@ -112,12 +112,12 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
         if job.over is not None and folder == os.path.normpath(job.folder):
             value = following.replaced(value, job.over.value)
         if objects := [item.value for entry, items in job.of_charts.items() if entry.file == name for item in items]:
-            staged[tree.checked(os.path.dirname(name) or ".") + "/" + OF_CHARTS] = _documents(objects)
+            staged[os.path.join(tree.checked(os.path.join(folder, ".")), OF_CHARTS)] = _documents(objects)
             value = {**value, "resources": [*sequence(value.get("resources")), OF_CHARTS]}
         staged[tree.checked(name)] = _cleaned(value, folder, root=own, fetch=fetch)
+    at = tree.checked(os.path.join(job.folder, "."))  # a link to a folder stands for that folder
     if job.over is None:
-        return staged, tree.checked(job.folder)
-    at = tree.checked(job.folder)
+        return staged, at
     if job.names:
         names = [
             os.path.relpath(name, job.folder)

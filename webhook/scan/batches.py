@@ -300,6 +300,9 @@ def read(
         unfound.unfollowed += len(found)
         words = "template" if len(found) == 1 else "templates"
         unfound.apart.rendered.append(f"{len(found):,} {words} of Helmfile not rendered: {listed(found, 3)}")
+    if found := list(folders.linked((path for path in paths if path != "-"), made)):
+        words = "link to a folder is" if len(found) == 1 else "links to folders are"
+        unfound.apart.rendered.append(f"{len(found):,} {words} only followed if named: {listed(found, 3)}")
     if found := list(folders.terraform(path for path in paths if path != "-")):
         words = "file of Terraform holds" if len(found) == 1 else "files of Terraform hold"
         unfound.apart.rendered.append(f"{len(found):,} {words} a sharing configuration, not judged: {listed(found, 3)}")

@@ -4,10 +4,10 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence
@@ -92,7 +92,7 @@ def chart_of(name: str) -> str:
     parts = PurePath(name).parts
     for index, part in enumerate(parts[:-1]):
         folder = os.path.join(*parts[:index]) if index else "."  # noqa: PTH118
-        if part in ("templates", "charts", "crds") and _is_chart(os.path.abspath(folder)):  # noqa: PTH100
+        if part in _OF_HELM and _is_chart(os.path.abspath(folder)):  # noqa: PTH100
             kind = _folder_of(parts[index:])
             if kind in ("templates", "crds"):
                 return folder if kind == "templates" else ""
@@ -139,7 +139,7 @@ def _is_left_out(name: str, count: int, *, made: bool) -> bool:
 
 def _templates(chart: str) -> Iterator[str]:
     """Yield the files among the templates of a chart and of its subcharts that are not hidden."""
-    for at, inner, names in os.walk(chart):
+    for at, inner, names in os.walk(chart, followlinks=True):
         inner.sort()
         if _folder_of((*PurePath(os.path.relpath(at, chart)).parts, "")) == "templates":
             for name in sorted(names):
@@ -218,6 +218,42 @@ def helmfiles(paths: Iterable[str]) -> Iterator[str]:
                 if name.endswith(".gotmpl") and (name[:-7] in HELMFILES or PurePath(at).name == "helmfile.d"):
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
 
+
+def linked(paths: Iterable[str], made: Rendering) -> Iterator[str]:
+    """Yield the links below some folders to folders elsewhere that may have manifests, and that nothing rendered reads.
+
+    `files.find` follows no link to a folder. Helm follows those in a chart's own folders.
+    """
+    tops = [path for path in paths if Path(path).is_dir()]
+    reals, has = [*map(os.path.realpath, tops)], dict[str, bool]()
+    known = {os.path.realpath(PurePath(name).parent) for name in made.files} | {*map(os.path.realpath, made.charts)}
+    for top in tops:
+        for at, inner, _ in os.walk(top):
+            inner[:] = sorted(each for each in inner if not each.startswith("."))
+            for link in (Path(at, each) for each in inner):
+                if not link.is_symlink() or _is_of_chart(link, made.charts):
+                    continue
+                real = os.path.realpath(link)
+                if real in known or any(_is_walked(os.path.relpath(real, each)) for each in reals):
+                    continue
+                if real not in has:
+                    has[real] = any(files.is_read(Path(at, each)) for at, _, names in os.walk(real) for each in names)
+                if has[real]:
+                    yield str(link)
+
+
+def _is_walked(path: str) -> bool:
+    """Whether a path leads to a folder below the one that it starts at, through none that is hidden."""
+    return path == "." or "/." not in f"/{path}"
+
+
+def _is_of_chart(path: PurePath, charts: Collection[str]) -> bool:
+    """Whether a path is in a folder of a rendered chart that Helm searches for objects."""
+    above = (each for each in path.parents if each.name in _OF_HELM)
+    return any(str(each.parent) in charts for each in above)
+
+
+_OF_HELM = ("templates", "charts", "crds")
 
 _SHARES = re.compile(rb"^[ \t]*(?:timeSlicing|mps):[ \t]*$", re.MULTILINE)
 """The key of a sharing configuration in a text of YAML."""
