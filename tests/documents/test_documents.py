@@ -1,6 +1,7 @@
 """Texts become JSON values with line numbers, as Kubernetes' own tools read them."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,9 +16,9 @@ from hypothesis import strategies as st
 from tests.support.strategies import json_maps, json_values, mutilated_yaml
 from webhook.documents import documents, files, goyaml_writer
 from webhook.documents.documents import Document, read
-from webhook.documents.goyaml import parse
+from webhook.documents.goyaml import MOST_DIRECTIVES, first_end, parse
 from webhook.documents.goyaml_composer import MAX_DEPTH
-from webhook.documents.marks import Unreadable
+from webhook.documents.marks import Unreadable, UnsupportedText
 from webhook.model import Path, Problem
 
 
@@ -48,6 +49,24 @@ def test_a_place_that_is_missing_has_the_line_of_its_nearest_parent() -> None:
     assert document.line(("b", "x", "y")) == 2
     assert document.line(("a", "x")) == 1
     assert document.line(("b", "c", "text key in a list")) == 3
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029", "\n\ufeff"])
+def test_libyaml_gets_few_directives(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """It compares each one with all before it."""
+    text = end.join(["", *(f"%TAG !{number}! t" for number in range(MOST_DIRECTIVES)), "--- {kind: !1!a Pod}", ""])
+    if "\ufeff" not in end:  # libyaml skips the mark, and go-yaml does not
+        assert isinstance(parse(text.replace("!1!a ", "").removeprefix(end))[0], dict)
+    more = f"%TAG !a! t{end}{text.removeprefix(end)}"
+    monkeypatch.setattr(yaml, "CSafeLoader", lambda _: pytest.fail("libyaml reads it"))
+    with pytest.raises(UnsupportedText) as refused:
+        parse(more)
+    assert "\ufeff" in end or "more than 100 lines begin with %" in str(refused.value)
+    assert first_end(more) == math.inf
+
+
+def test_a_percent_sign_within_a_line_is_no_directive() -> None:
+    assert value_of("a:\n" + "  - 5%\n" * 500)["a"] == ["5%"] * 500
 
 
 BROKEN = [

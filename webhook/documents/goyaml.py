@@ -9,6 +9,7 @@ Sources: decode.go and resolve.go of go-yaml v2, and yaml.go of sigs.k8s.io/yaml
 
 import math
 import re
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -44,6 +45,9 @@ def parse(
         raise UnsupportedText(
             first_line + text.count("\n", 0, mark_within.start()) + 1, "a byte order mark begins a line"
         )
+    if beyond := _beyond_directives(text):
+        line = first_line + text.count("\n", 0, beyond.start())
+        raise UnsupportedText(line, f"more than {MOST_DIRECTIVES} lines begin with %, as directives do")
     forbidden = _FORBIDDEN.search(text)
     if forbidden and alone:
         raise _character(text, forbidden, first_line)
@@ -75,6 +79,8 @@ def first_end(text: str) -> float:
 
     kubectl reads no further (go-yaml v2 yaml.go, unmarshal).
     """
+    if _beyond_directives(text):
+        return math.inf
     forbidden = _FORBIDDEN.search(text)
     try:
         events = yaml.parse(text[: forbidden.start()] if forbidden else text, Loader=yaml.CSafeLoader)
@@ -82,6 +88,20 @@ def first_end(text: str) -> float:
         return next((mark.line for mark in marks if mark is not None), math.inf)
     except yaml.YAMLError:
         return math.inf
+
+
+MOST_DIRECTIVES = 100
+"""Maximum lines of a text that may be directives.
+
+libyaml compares each `%TAG` with all before it (parser.c, yaml_parser_append_tag_directive), so many take minutes.
+"""
+
+_DIRECTIVE = re.compile("(?:\\A\ufeff?|[\r\n\x85\u2028\u2029]\ufeff?)%")
+
+
+def _beyond_directives(text: str) -> re.Match[str] | None:
+    """Return the first line beyond those that may be directives."""
+    return next(islice(_DIRECTIVE.finditer(text), MOST_DIRECTIVES, None), None) if "%" in text else None
 
 
 def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) -> Unreadable:
