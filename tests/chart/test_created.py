@@ -110,3 +110,14 @@ def test_a_link_that_leads_to_no_end_is_noted(engine: Engine, sample_facts: Fact
     report = check(engine, sample_facts, files, {"c/templates/sub": ".."}, "apps")
     assert report.unfollowed == 1
     assert any("c/templates/sub leads to a folder around it" in note for note in report.notes)
+
+
+def test_a_kustomization_that_is_a_link_is_built(
+    engine: Engine, sample_facts: Facts, programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", ":".join(str(path.parent) for path in programs.values()))
+    monkeypatch.chdir(tmp_path)
+    files = {"lib/x/kustomization.yaml": "resources: [pod.yaml]\n", "lib/x/pod.yaml": DOOR, "app/a.yaml": ""}
+    report = check(engine, sample_facts, files, {"app/k": "../lib/x"}, "app/k")
+    assert denied(report) == {"app/k/pod.yaml"}
+    assert [one.root for one in report.judged] == ["app/k"]

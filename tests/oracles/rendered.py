@@ -74,6 +74,9 @@ _EMPTY = "without a Kubernetes object"
 _HIDDEN = re.compile(r"[^,:]* \((the hidden file [^)]*)\)")
 """A part of a note that is about hidden files, of which it names one."""
 
+_FOLLOWED = "followed if named: "
+"""The words of a note before its links."""
+
 _POD = re.compile(r"pod-\d+x")
 
 
@@ -133,7 +136,13 @@ _DEEPEST = 12
 
 
 def _is_noted(places: Iterable[str], lines: Sequence[str]) -> bool:
-    """Whether a line names one of some places. Hidden files are not the reason for a pod in another file."""
+    """Whether a line names one of some places, or a link above one that is not followed.
+
+    Hidden files are not the reason for a pod in another file.
+    """
+    links = {name for line in lines for name in line.partition(_FOLLOWED)[2].split(", ") if name}
+    if any(place.startswith(f"{link}/") for link in links for place in places):
+        return True
     if not any(f"/{each}".count("/.") for each in places):
         lines = [_HIDDEN.sub(r"\1", line) for line in lines]
     words = {each for place in places if place for each in (place, shown(place), shown(place, quotes=False))}

@@ -12,7 +12,7 @@ from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.rendering.model import Output, Rendering
-from webhook.scan import batches
+from webhook.scan import batches, folders
 from webhook.scan.folders import chart_of, left_out
 from webhook.scan.results import Report
 
@@ -44,6 +44,24 @@ def check(engine: Engine, sample_facts: Facts, tmp_path: Path, monkeypatch: pyte
         return read.judge(engine, sample_facts, at=datetime.now(UTC))
 
     return run
+
+
+def test_a_link_to_a_folder_that_is_not_followed_is_named(check: Check) -> None:
+    """kubectl kustomize and helm read what is behind it, if someone names it."""
+    files: dict[str, str | bytes] = {"app/pod.yaml": POD, "lib/x/pod.yaml": POD, "lib/y/notes.txt": "x"}
+    check({**files, "app/.own/pod.yaml": POD, "app/b/pod.yaml": POD}, "app")
+    for name, target in {"to-lib": "../lib", "to-x": "../lib/x", "own": ".own", "b2": "b", "y": "../lib/y"}.items():
+        Path("app", name).symlink_to(target)
+    (note,) = (each for each in check({}, "app").notes if "followed if named" in each)
+    assert note == "3 links to folders are only followed if named: app/own, app/to-lib, app/to-x"
+    assert not any("followed if named" in each and "to-" in each for each in check({}, ".").notes)
+    assert not any("followed if named" in each for each in check({}, "lib", "app/b").notes)
+
+
+def test_links_among_the_templates_of_a_chart_are_followed_by_helm() -> None:
+    templates = folders._is_of_chart(Path("c/templates/more"), {"c"}), folders._is_of_chart(Path("crds"), {"."})
+    assert templates == (True, True)
+    assert not folders._is_of_chart(Path("c/deploy"), {"c"})
 
 
 def test_the_last_of_duplicate_keys_counts_and_a_warning_names_both_lines(check: Check) -> None:

@@ -248,9 +248,8 @@ def _is_walked(path: str) -> bool:
 
 
 def _is_of_chart(path: PurePath, charts: Collection[str]) -> bool:
-    """Whether a path is in a folder of a rendered chart that Helm searches for objects."""
-    above = (each for each in path.parents if each.name in _OF_HELM)
-    return any(str(each.parent) in charts for each in above)
+    """Whether a path is in a folder of a rendered chart that Helm searches for objects, or is that folder."""
+    return any(str(each.parent) in charts for each in (path, *path.parents) if each.name in _OF_HELM)
 
 
 _OF_HELM = ("templates", "charts", "crds")
