@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,6 +170,17 @@ KERNEL = 16 + 2 * LIMITS.connections * 2 * RECEIVED // 2**20
 """MiB that a container of two workers is charged for besides: files in /tmp, and what came from peers and is unread."""
 
 
+def unfinished(size: int) -> bytes:
+    """A ClientHello of this size, whose last byte is missing."""
+    hello = b"\1" + size.to_bytes(3) + bytes(size)
+    parts = [hello[at : at + 8192] for at in range(0, len(hello), 8192)]
+    return b"".join(b"\x16\3\1" + len(part).to_bytes(2) + part for part in parts)[:-1]
+
+
+HELLOS = [unfinished(131_396), unfinished(LIMITS.handshake_bytes - 100)]
+"""The largest that OpenSSL reads, and the largest that is not cut off at once."""
+
+
 def test_all_that_takes_memory_comes_at_once(secret: Secret, tmp_path: Path) -> None:
     """Each part of a replica has its bounds; all of them together fit into the limit of the Deployment."""
     bodies = [large(b'"' + b"x" * 1000 + b'",'), large(b"{},", MAX_PARTS // 2 - 500)]
@@ -179,6 +191,12 @@ def test_all_that_takes_memory_comes_at_once(secret: Secret, tmp_path: Path) -> 
         peer.settimeout(1)
         with contextlib.suppress(OSError):  # it may be answered before its end
             peer.sendall(half)
+        return peer
+
+    def greeting(hello: bytes) -> socket.socket:
+        peer = raw(webhook.port)
+        with contextlib.suppress(OSError):  # it may be cut off before its end
+            peer.sendall(hello)
         return peer
 
     def change(times: int) -> None:
@@ -195,6 +213,9 @@ def test_all_that_takes_memory_comes_at_once(secret: Secret, tmp_path: Path) -> 
         changes = beside.submit(change, 5)
         statuses += Counter(at_once(webhook.port, secret.authority, bodies, 50))
         changes.result()
+        for hello in HELLOS:
+            stack.enter_context(peers(2 * LIMITS.connections, partial(greeting, hello)))
+            statuses += Counter(at_once(webhook.port, secret.authority, bodies, 50))
         before = server.watches
         server.forget()
         server.drop()

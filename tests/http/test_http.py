@@ -7,6 +7,7 @@ import http.client
 import os
 import socket
 import ssl
+import struct
 import threading
 import time
 import weakref
@@ -25,6 +26,9 @@ import uvloop
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -1295,6 +1299,212 @@ def test_refused_callers_are_logged_by_name_at_a_limited_rate() -> None:
         told(frozenset({"flood"}))
     assert len(lines) == 6
     assert lines[-1] == {"message": "caller refused", "worker": os.getpid(), "names": ["flood"], "requests": 998}
+
+
+class Below:
+    """A client whose records the test sends itself, over a socket of its own."""
+
+    def __init__(self, door: Open, peer: socket.socket, secrets: Path | None = None, **settings: Any) -> None:
+        self.peer = peer
+        context = ssl.create_default_context(cafile=door.folder / "ca.crt")
+        for key, value in settings.items():
+            setattr(context, key, value)
+        if secrets is not None:
+            context.keylog_filename = str(secrets)
+        self._read, self._made = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._read, self._made, server_hostname="localhost")
+
+    def shake(self, size: int = 1 << 16) -> None:
+        """Make the handshake, in segments of this size."""
+        while True:
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self.send(self._made.read(), size)
+                self._read.write(self.peer.recv(1 << 16))
+                continue
+            self.send(self._made.read(), size)
+            return
+
+    def hello(self) -> bytes:
+        """The first message."""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+        return self._made.read()
+
+    def send(self, data: bytes, size: int) -> None:
+        for at in range(0, len(data), size):
+            self.peer.sendall(data[at : at + size])
+
+    def records(self, contents: Iterable[bytes]) -> bytes:
+        """Each of these in a record."""
+        for content in contents:
+            self.tls.write(content)
+        return self._made.read()
+
+    def answer(self) -> bytes:
+        """The first bytes of the answer, and whatever comes with them."""
+        while True:
+            try:
+                return self.tls.read()
+            except ssl.SSLWantReadError:
+                self._read.write(self.peer.recv(1 << 16))
+
+
+@contextlib.contextmanager
+def below(door: Open, secrets: Path | None = None, **settings: Any) -> Iterator[Below]:
+    with socket.create_connection(door.address, LONG) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield Below(door, peer, secrets, **settings)
+
+
+def expanded(secret: bytes, label: str, size: int) -> bytes:
+    """HKDF-Expand-Label of TLS 1.3, without a context (RFC 8446, 7.1)."""
+    name = b"tls13 " + label.encode()
+    info = size.to_bytes(2) + bytes([len(name)]) + name + b"\0"
+    return HKDFExpand(SHA384(), size, info).derive(secret)
+
+
+def updates(log: Path, number: int, request: bytes) -> bytes:
+    """So many records with a KeyUpdate that asks for one in return, and a request after them."""
+    (secret,) = [
+        bytes.fromhex(line.split()[2])
+        for line in log.read_text("ascii").splitlines()
+        if line.startswith("CLIENT_TRAFFIC_SECRET_0 ")
+    ]
+    made = []
+    for content in [b"\x18\0\0\1\1\x16"] * number + [request + b"\x17"]:
+        head = b"\x17\3\3" + (len(content) + 16).to_bytes(2)
+        made.append(head + AESGCM(expanded(secret, "key", 32)).encrypt(expanded(secret, "iv", 12), content, head))
+        secret = expanded(secret, "traffic upd", 48)
+    return b"".join(made)
+
+
+PATIENT = replace(ServerLimits(), handshake=10 * LONG, head=10 * LONG, idle=10 * LONG)
+"""Limits of time that no test reaches."""
+
+
+@pytest.mark.parametrize(("number", "cut"), [(5, False), (2400, True)])
+def test_new_keys_are_made_a_limited_number_of_times(
+    folder: Path, files: tls.Files, tmp_path: Path, number: int, *, cut: bool
+) -> None:
+    log = tmp_path / "secrets"
+    with opened(PATIENT, folder=folder, files=files) as door, below(door, log) as client:
+        client.shake()
+        with contextlib.suppress(ConnectionError):
+            client.peer.sendall(updates(log, number, GET))
+        if cut:
+            received(client.peer)
+            until(lambda: not door.port.connections)
+        else:
+            assert client.answer().startswith(b"HTTP/1.1 200 ")
+        assert len(door.seen.answers) == (not cut)
+
+
+@pytest.mark.parametrize(
+    "contents", [[b"x"] * 2400, [GET, *[b"y"] * 2400], [b"\r"] * 2400], ids=["head", "after one", "blank"]
+)
+def test_records_of_a_byte_are_read_a_limited_number_of_times(
+    folder: Path, files: tls.Files, contents: list[bytes]
+) -> None:
+    with opened(PATIENT, folder=folder, files=files) as door, below(door) as client:
+        client.shake()
+        until(lambda: len(door.port.connections) == 1)
+        (connection,) = door.port.connections
+        with contextlib.suppress(ConnectionError):
+            client.peer.sendall(client.records(contents))
+        received(client.peer)
+        until(lambda: not door.port.connections)
+        assert connection.came <= door.port.limits.records + 4 * door.port.limits.record_bytes + len(GET)
+
+
+def kept() -> list[Any]:
+    """What TLS keeps for connections of this process."""
+    return [each for each in gc.get_objects() if type(each).__name__ == "SSLProtocol"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\3\1", b"GET", None, b"\x16\3\1\x40\0\1\2\3\4", b"\0\3\3\0\0" * 200])
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_handshake_that_failed_keeps_no_memory(
+    folder: Path, files: tls.Files, sent: bytes | None, *, reset: bool
+) -> None:
+    """Nothing waits for a garbage collection. None stands for a whole ClientHello."""
+    gc.disable()
+    try:
+        before = len(kept())
+        with opened(PATIENT, folder=folder, files=files) as door:
+            for _ in range(3):
+                with below(door) as client:
+                    client.peer.sendall(client.hello() if sent is None else sent)
+                    if reset:
+                        client.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            until(lambda: not door.port.connections and len(kept()) <= before)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("announced", [131_396, ServerLimits().handshake_bytes + 1])
+def test_a_hello_that_announces_much_is_cut_off_at_once(folder: Path, files: tls.Files, announced: int) -> None:
+    with opened(PATIENT, folder=folder, files=files) as door, socket.create_connection(door.address, LONG) as peer:
+        peer.sendall(b"\x16\3\1\x40\0\1" + announced.to_bytes(3))
+        assert received(peer) == b""
+        until(lambda: not door.port.connections)
+
+
+def test_a_handshake_that_does_not_end_is_read_up_to_a_limit(folder: Path, files: tls.Files) -> None:
+    """All but the last byte of the largest message come."""
+    most = ServerLimits().handshake_bytes
+    whole = b"\1" + most.to_bytes(3) + bytes(most)
+    sent = b"".join(b"\x16\3\1" + len(part).to_bytes(2) + part for part in (whole[: most // 2], whole[most // 2 : -1]))
+    with opened(PATIENT, folder=folder, files=files) as door, socket.create_connection(door.address, LONG) as peer:
+        with contextlib.suppress(ConnectionError):
+            peer.sendall(sent)
+        assert received(peer) == b""
+        until(lambda: not door.port.connections)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_handshake_may_come_byte_by_byte(folder: Path, files: tls.Files, version: ssl.TLSVersion) -> None:
+    asked = replace(files, oldest=version)
+    with opened(folder=folder, files=asked) as door, below(door, maximum_version=version) as client:
+        client.shake(1)
+        client.peer.sendall(client.records([GET]))
+        assert client.answer().startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_long_chain_of_certificates_is_read(folder: Path, files: tls.Files) -> None:
+    """A client's own certificate and seven of authorities."""
+    chain = folder / "chain.crt"
+    chain.write_text((folder / "api.crt").read_text() + 7 * (folder / "ca.crt").read_text())
+    (folder / "chain.key").write_bytes((folder / "api.key").read_bytes())
+    asked = replace(files, client_ca=folder / "ca.crt")
+    with opened(folder=folder, files=asked) as door, door.connect("chain") as peer:
+        peer.sendall(GET)
+        assert answer(peer).status == 200
+
+
+def test_a_large_body_may_come_in_small_records(folder: Path, files: tls.Files) -> None:
+    """Go's client begins with records of 1.2 kB."""
+    size = ServerLimits().body_bytes
+    with opened(folder=folder, files=files) as door, door.connect() as peer:
+        peer.sendall(POST + b"Content-Length: %d\r\n\r\n" % size)
+        for at in range(0, size, 1200):
+            peer.sendall(b"x" * min(1200, size - at))
+        assert answer(peer).status == 200
+
+
+@pytest.mark.parametrize("request_records", [[GET], [POST, b"Content-Length: 1\r\n\r\n", b"x"]], ids=["GET", "POST"])
+def test_a_connection_serves_any_number_of_small_requests(
+    folder: Path, files: tls.Files, request_records: list[bytes]
+) -> None:
+    with opened(folder=folder, files=files) as door, door.connect() as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(300):
+            for each in request_records:
+                peer.sendall(each)
+            response = answer(peer)
+            assert response.status == 200
+            response.read()
 
 
 def test_tls_1_2_is_spoken_if_asked_for_and_only_with_forward_secrecy(folder: Path, files: tls.Files) -> None:

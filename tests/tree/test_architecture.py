@@ -27,7 +27,7 @@ HOMES = {
     "kubernetes": {"webhook.cluster.client", "webhook.cluster.watch"},
     "markupsafe": {"webhook.reports.formats.html"},  # Jinja's own foundation, for text that is HTML already
     "werkzeug": {"webhook.serving.app", "webhook.ui.server"},  # Flask's own foundation: its errors, and a server
-    "uvloop": {"webhook.serving.worker"},
+    "uvloop": {"webhook.http.meter", "webhook.serving.worker"},
     "prometheus_client": {
         "webhook.agent.metrics",
         "webhook.controller.health",

@@ -198,6 +198,8 @@ class Connection(web.RequestHandler):
         """Bytes that the request takes of `receiving_bytes` and of `large_bytes`, until it is whole."""
         self.buffered = 0
         """Bytes that the connection takes of `buffered_bytes`."""
+        self.came = 0
+        """Bytes that the peer has sent in TLS, and for each answer as many as its records may bring."""
         self._latest = 0.0
         """Until when an ended connection waits for a peer that still reads its answer."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
@@ -245,6 +247,7 @@ class Connection(web.RequestHandler):
         aiohttp would keep the requests that follow, however many a peer sends. An API server sends none before it has
         the answer. So the answer will be the last one; a client that pipelines must expect that (RFC 9112, 9.3.2).
         """
+        self.came += len(data)
         if not data:  # aiohttp goes on with the part of a body that it keeps
             super().data_received(data)
             return
@@ -363,6 +366,7 @@ class Connection(web.RequestHandler):
         Return whether it is the last one: also one that does not say so, if the peer has sent more meanwhile.
         Raises ConnectionError when the peer is gone.
         """
+        self.came += self._limits.answer_records * self._limits.record_bytes
         body = b"" if asked.method == "HEAD" else reply.body  # a client would read it as the next answer
         piece = _head(reply, self._port.date, last=last) + body[:PIECE]
         if len(body) > PIECE:

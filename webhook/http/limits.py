@@ -12,6 +12,26 @@ class ServerLimits:
     """
 
     handshake: float = 5.0
+    handshake_bytes: int = 16 * 1024
+    """Bytes that a peer may send before its handshake has ended, and that one message of it may announce.
+
+    A ClientHello takes 0.3 to 2 KiB, and a client's chain of three certificates at most 6 KiB. OpenSSL would reserve
+    128 KiB for an announced message. What a client's certificates announce is encrypted: for them it reserves 100 KiB.
+    """
+    records: int = 100
+    """TLS records that a peer may send in addition to those that its requests allow.
+
+    One without a part of a request, such as a KeyUpdate, takes 15 microseconds, so 100 take about as long as a new
+    connection with one review. Honest peers need fewer than 10: for the handshake and its end.
+    """
+    record_bytes: int = 512
+    """Bytes of requests for which a peer may send one more record.
+
+    Go's client begins with records of 1.2 kB and goes on with larger ones; others send 4 to 16 KiB in each. 7 MiB allow
+    14,000 records, which take 0.2 s: no longer than such a review does.
+    """
+    answer_records: int = 4
+    """Records that each answer allows besides. A small request may come in two, with few bytes in each."""
     head: float = 5.0
     body: float = 10.0
     idle: float = 120.0

@@ -21,8 +21,7 @@ LEFT, LOOK_AGAIN = 0.01, 0.001
 RECEIVED = 64 * 1024
 """Bytes that the kernel receives of a connection ahead of its worker, half of what it counts (man 7 socket).
 
-More at once makes TLS keep more for as long as the connection lasts: 0.7 MiB with the default of Linux. Less makes it
-keep more of bodies that come in several pieces.
+The kernel counts them as memory of the container, for all connections together.
 """
 
 AT_ONCE = 16

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from email.utils import formatdate
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
@@ -114,19 +114,29 @@ class Port:
         return True
 
     async def _handshake(self, connection: "Connection", peer: "socket.socket", context: ssl.SSLContext | None) -> None:
-        limits: dict[str, Any] = {}
-        if context is not None:
-            limits = {
-                "ssl": context,
-                "ssl_handshake_timeout": self.limits.handshake,
-                "ssl_shutdown_timeout": self.limits.parting,
-            }
         try:
-            await self.loop.connect_accepted_socket(lambda: connection, peer, **limits)
+            if context is None:
+                await self.loop.connect_accepted_socket(lambda: connection, peer)
+            else:
+                await self._shake(connection, peer, context)
         except OSError:  # the handshake failed or took too long
             self.forget(connection)
         finally:
             connection.arriving = None
+
+    async def _shake(self, connection: "Connection", peer: "socket.socket", context: ssl.SSLContext) -> None:
+        """Wait for a handshake. Raises OSError if it fails."""
+        from webhook.http.meter import Meter  # loads uvloop, which ports without TLS do not need
+
+        meter = Meter(self.loop, connection, context, self.limits)
+        try:
+            await self.loop.connect_accepted_socket(lambda: meter, peer)  # noqa: F821 - not deleted yet
+            await meter.shaken
+        except BaseException:
+            meter.close()
+            raise
+        finally:
+            del meter  # it refers to the exception: the cycle would stay until a garbage collection
 
     def forget(self, connection: "Connection") -> None:
         """Remove a connection that has ended."""
