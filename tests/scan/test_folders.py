@@ -58,6 +58,30 @@ def test_a_link_to_a_folder_that_is_not_followed_is_named(check: Check) -> None:
     assert not any("followed if named" in each for each in check({}, "lib", "app/b").notes)
 
 
+def test_a_link_to_a_folder_with_links_is_named(check: Check) -> None:
+    """A hidden link is one, too, if it leads out of the folder. Links between folders that are judged are not."""
+    check({"a/.own/n.txt": "x", "a/pod.yaml": POD, "lib/x/pod.yaml": POD})
+    for name, target in {"l": ".own", ".l": "../lib", ".m": ".own", "a/.own/b": "..", "c": "a"}.items():
+        Path("a", name.removeprefix("a/")).symlink_to(target)
+    (note,) = (each for each in check({}, "a").notes if "followed if named" in each)
+    assert note == "1 link to a folder is only followed if named: a/.l"
+    Path("a/.own/d").symlink_to("../../lib/x")
+    (note,) = (each for each in check({}, "a").notes if "followed if named" in each)
+    assert note == "3 links to folders are only followed if named: a/.l, a/l, a/.own/d"
+
+
+def test_hidden_folders_with_roots_are_named(check: Check) -> None:
+    roots = {".a/kustomization.yml": "resources: [p]\n", "b/.c/d/Chart.yaml": "name: d\n", ".e/helmfile.yaml": "x: 1\n"}
+    check(
+        {"pod.yaml": POD, ".git/Chart.yaml": "name: x\n", ".github/notes.yaml": "x: 1\n", "f/Chart.yaml": "name: f\n"}
+    )
+    assert not any("hidden" in note for note in check({}).notes)
+    (note,) = (each for each in check(roots).notes if "hidden" in each)
+    assert note == ("3 hidden folders have a kustomization, chart or helmfile, only rendered if named: .a, .e, b/.c/d")
+    (note,) = (each for each in check({}, ".", ".a", ".e").notes if "hidden" in each)
+    assert note == "1 hidden folder has a kustomization, chart or helmfile, only rendered if named: b/.c/d"
+
+
 def test_links_among_the_templates_of_a_chart_are_followed_by_helm() -> None:
     templates = folders._is_of_chart(Path("c/templates/more"), {"c"}), folders._is_of_chart(Path("crds"), {"."})
     assert templates == (True, True)

@@ -129,13 +129,30 @@ def _within(name: str) -> Iterator[str | Problem]:
     yield from problems
 
 
+def among(names: Iterable[str], paths: Iterable[str]) -> Callable[[str], bool]:
+    """Return whether a file has one of some names, or lies below a folder among some paths, whatever its suffix is."""
+    known = set(map(os.path.normpath, names))
+    tops = {os.path.realpath(place) for place in chain.from_iterable(map(_places, paths)) if FilePath(place).is_dir()}
+
+    def is_among(name: str) -> bool:
+        above = FilePath(os.path.realpath(FilePath(name).parent))
+        return os.path.normpath(name) in known or not tops.isdisjoint(map(str, (above, *above.parents)))
+
+    return is_among
+
+
 def is_read(file: FilePath) -> bool:
     """Whether a file of a folder is read: by its name it has YAML or JSON, or is a kustomization."""
     return file.suffix.lower() in SUFFIXES or file.name in KUSTOMIZATIONS
 
 
 def hidden(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the hidden files below some folders that may have an object. kubectl reads them, and `find` does not.
+    """Yield the hidden files below some folders that may have an object. kubectl reads them, and `find` does not."""
+    return (name for name in all_hidden(paths) if name.endswith(SUFFIXES) and _has_object(name))
+
+
+def all_hidden(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the hidden files below some folders, without those of Git.
 
     A file is hidden if its name, or that of a folder above it, begins with a dot (cli-runtime pkg/resource/visitor.go,
     ignoreFile).
@@ -145,9 +162,8 @@ def hidden(paths: Iterable[str]) -> Iterator[str]:
             folders[:] = sorted(each for each in folders if each != ".git")
             inside = any(part.startswith(".") for part in FilePath(os.path.relpath(folder, place)).parts)
             for name in sorted(names):
-                file = os.path.normpath(os.path.join(folder, name))  # noqa: PTH118
-                if (inside or name.startswith(".")) and name.endswith(SUFFIXES) and _has_object(file):
-                    yield file
+                if inside or name.startswith("."):
+                    yield os.path.normpath(os.path.join(folder, name))  # noqa: PTH118
 
 
 def _has_object(name: str) -> bool:
@@ -271,7 +287,7 @@ _TAG = re.compile(rb"binary|%")  # the tag `!!binary`, whose letters may be esca
 
 
 class Unfit(ValueError):
-    """The file cannot be read, because it is too large or not a regular file."""
+    """The file cannot be read, because it is too large or not a regular file, or no file can have its name."""
 
 
 _STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -282,6 +298,8 @@ def contents(name: str) -> bytes:
     """Return the bytes of a file, or of standard input (`-`). Raises OSError and Unfit."""
     if name == "-":
         return _limited(sys.stdin.buffer)
+    if "\0" in name:
+        raise Unfit("no path, because of a null byte in it")
     mode = FilePath(name).stat().st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

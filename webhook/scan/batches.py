@@ -269,8 +269,8 @@ def read(
     made = _made(names, frozenset(paths), rendering._replace(namespace=namespace or "")) if rendering else Rendering()
     path = os.path.realpath if rendering and rendering.touched else os.path.normpath
     within = set(map(path, made.files))
-    known = set(map(os.path.normpath, names))
-    before = [item for item in made.before if os.path.normpath(item.document.file) in known]
+    is_among = files.among(names, paths)
+    before = [item for item in made.before if is_among(item.document.file)]
     patched = (
         patches.own | made.patches | {os.path.normpath(name) for name in names if path(name) in within} & patches.whole
     )
@@ -300,6 +300,11 @@ def read(
         unfound.unfollowed += len(found)
         words = "template" if len(found) == 1 else "templates"
         unfound.apart.rendered.append(f"{len(found):,} {words} of Helmfile not rendered: {listed(found, 3)}")
+    if found := folders.hidden_roots(paths):
+        words = "hidden folder has" if len(found) == 1 else "hidden folders have"
+        unfound.apart.rendered.append(
+            f"{len(found):,} {words} a kustomization, chart or helmfile, only rendered if named: {listed(found, 3)}"
+        )
     if found := list(folders.linked((path for path in paths if path != "-"), made)):
         words = "link to a folder is" if len(found) == 1 else "links to folders are"
         unfound.apart.rendered.append(f"{len(found):,} {words} only followed if named: {listed(found, 3)}")

@@ -14,7 +14,7 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import CHART, HELMFILES, Rendering
+from webhook.rendering.model import CHART, HELMFILES, Rendering, is_root
 from webhook.text.words import listed, several, shown
 
 
@@ -219,32 +219,59 @@ def helmfiles(paths: Iterable[str]) -> Iterator[str]:
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
 
 
+def hidden_roots(paths: Iterable[str]) -> list[str]:
+    """Return the hidden folders below some folders that have a kustomization, a chart or releases of charts."""
+    tops = [os.path.realpath(path) for path in paths]
+    found = {Path(name).parent for name in files.all_hidden(paths) if is_root(name.removesuffix(".gotmpl"))}
+    return sorted(str(folder) for folder in found if not _is_walked(os.path.realpath(folder), tops))
+
+
 def linked(paths: Iterable[str], made: Rendering) -> Iterator[str]:
     """Yield the links below some folders to folders elsewhere that may have manifests, and that nothing rendered reads.
 
-    `files.find` follows no link to a folder. Helm follows those in a chart's own folders.
+    `files.find` follows no link to a folder. Helm follows those in a chart's own folders. A hidden link counts only if
+    it leads out of all the folders, since a hidden folder in them counts itself.
     """
     tops = [path for path in paths if Path(path).is_dir()]
     reals, has = [*map(os.path.realpath, tops)], dict[str, bool]()
     known = {os.path.realpath(PurePath(name).parent) for name in made.files} | {*map(os.path.realpath, made.charts)}
     for top in tops:
         for at, inner, _ in os.walk(top):
-            inner[:] = sorted(each for each in inner if not each.startswith("."))
+            inner[:] = sorted(each for each in inner if each != ".git")
             for link in (Path(at, each) for each in inner):
                 if not link.is_symlink() or _is_of_chart(link, made.charts):
                     continue
                 real = os.path.realpath(link)
-                if real in known or any(_is_walked(os.path.relpath(real, each)) for each in reals):
+                is_hidden = "/." in f"/{os.path.relpath(link, top)}"
+                if real in known or _is_walked(real, reals) or (is_hidden and _is_below(real, reals)):
                     continue
                 if real not in has:
-                    has[real] = any(files.is_read(Path(at, each)) for at, _, names in os.walk(real) for each in names)
+                    has[real] = _may_have_manifests(real, reals)
                 if has[real]:
                     yield str(link)
 
 
-def _is_walked(path: str) -> bool:
-    """Whether a path leads to a folder below the one that it starts at, through none that is hidden."""
-    return path == "." or "/." not in f"/{path}"
+def _is_below(real: str, tops: Collection[str]) -> bool:
+    """Whether a folder is one of some tops, or is below one, by their real paths."""
+    return any(str(each) in tops for each in (real, *PurePath(real).parents))
+
+
+def _may_have_manifests(folder: str, tops: Sequence[str]) -> bool:
+    """Whether a folder has a file for manifests by its name, or a link to a folder that is not below one of some tops.
+
+    All are given by their real paths.
+    """
+    for at, inner, names in os.walk(folder):
+        links = (os.path.realpath(each) for name in inner if (each := Path(at, name)).is_symlink())
+        if any(files.is_read(Path(at, each)) for each in names) or not all(_is_walked(each, tops) for each in links):
+            return True
+    return False
+
+
+def _is_walked(real: str, tops: Iterable[str]) -> bool:
+    """Whether a folder is one of some tops, or is below one through no hidden folder, by their real paths."""
+    paths = (os.path.relpath(real, top) for top in tops)
+    return any(path == "." or "/." not in f"/{path}" for path in paths)
 
 
 def _is_of_chart(path: PurePath, charts: Collection[str]) -> bool:
