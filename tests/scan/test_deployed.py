@@ -111,6 +111,17 @@ SHAPES: dict[str, Callable[[str], Files]] = {
         "map.yaml": MAP,
         "pod.yaml": pod(n),
     },
+    "second document next to a generator": lambda n: {
+        "kustomization.yaml": f"configMapGenerator: [{{name: m, literals: [a=b]}}]\n---\n{pod(n)}"
+    },
+    "second document next to a patch": lambda n: {
+        "kustomization.yaml": f"resources: [good.yaml]\n{REMOVES}---\n{pod(n)}",
+        "good.yaml": pod(f"good-{n}"),
+    },
+    "second document of a component": lambda n: {
+        "kustomization.yaml": "components: [part]\n",
+        "part/kustomization.yaml": f"{COMPONENT}configMapGenerator: [{{name: m}}]\n---\n{pod(n)}",
+    },
     "component": lambda n: {"kustomization.yaml": f"{COMPONENT}resources: [pod.txt]\n", "pod.txt": pod(n)},
     "patches of a component": lambda n: {
         "kustomization.yaml": f"{COMPONENT}resources: [pod.yaml]\n{ADDS}",
@@ -192,6 +203,24 @@ SHAPES: dict[str, Callable[[str], Files]] = {
         "templates/pod.yaml": conditional(n),
     },
     "hidden": lambda n: {".x/pod.yaml": pod(n)},
+    "hidden kustomization": lambda n: {".x/Kustomization": "resources: [pod.txt]\n", ".x/pod.txt": pod(n)},
+    "hidden chart": lambda n: {"a/.x/Chart.yaml": CHART, "a/.x/templates/pod.txt": pod(n)},
+    "hidden helmfile": lambda n: {
+        ".x/helmfile.yaml.gotmpl": "releases: [{name: r, chart: ../web, values: [{x: true}]}]\n",
+        "web/Chart.yaml": CHART,
+        "web/templates/pod.tpl": conditional(n),
+    },
+    "Flux changes a file without a suffix": lambda n: {
+        "pods/pod": pod(n),
+        "pods/kustomization.yaml": "resources: [pod]\n",
+        "flux.yaml": flux("FOLDER/pods", "suspend: true\n" + REMOVES),
+    },
+    "Argo CD changes a file without a suffix": lambda n: {
+        "in/pod.txt": pod(n),
+        "pods/kustomization.yaml": "resources: [../in/part]\n",
+        "in/part/kustomization.yaml": "resources: [../pod.txt]\n",
+        "app.yaml": argo("FOLDER/pods", PATCHED),
+    },
     "Flux deletes": lambda n: {
         "pods/pod.yaml": pod(n),
         "pods/kustomization.yaml": "resources: [pod.yaml]\n",

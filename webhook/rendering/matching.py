@@ -107,15 +107,18 @@ def judged_by(job: Job, tree: Tree) -> Iterator[str]:
     """Yield the files that need not be judged by themselves, because their objects are among those that a root makes.
 
     A file that a generator reads, or only the program, may have an object that somebody applies: then the file is not
-    yielded. Nor is a whole object outside the root's folders, unless Flux or Argo CD lets the root read it, nor an
-    object that kustomize leaves out because it is marked as a local one.
+    yielded. Nor is a kustomization with objects that kustomize does not read, nor a whole object outside the root's
+    folders, unless Flux or Argo CD lets the root read it, nor an object that kustomize leaves out because it is marked
+    as a local one.
     """
     found = job.found
     local = {each.layers[0].document.file for each in found.objects if job.built and _is_local(each.value)}
-    own = {name for folder in found.folders if not _has_more(name := tree.kustomization(folder), tree)}
+    kustomizations = {name for name in found.files if os.path.basename(name) in files.KUSTOMIZATIONS}
+    longer = {name for name in kustomizations if _has_more(name, tree)}  # generators and patches may be in them
+    own = {tree.kustomization(folder) for folder in found.folders}
     own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
     made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
-    for name in found.files - local:
+    for name in found.files - local - longer:
         if name in own or (name in made and _belongs(name, found.folders, tree)) or not holds_objects(name, tree):
             yield os.path.normpath(name)
 
