@@ -490,6 +490,9 @@ class Planner:
             installs = isinstance(where, str) and argo.installs(self._tree, where, source) and not directory
             plain = bool(directory) or not (installs or argo.is_given(source, "kustomize"))
             if isinstance(where, str):
+                recurse = installs or bool(directory.get("recurse"))
+                if name := self._tree.submodule(where, recurse=recurse):
+                    plan.elsewhere.append(f"{root} (the submodule {shown(name, quotes=False)} is not there)")
                 plain = plain and bool(directory or not self._tree.kustomization(where))
                 if read := argo.overridden(self._tree, where, source, value, plain=plain):
                     plan.hidden.append(f"{root} ({read} not followed)")

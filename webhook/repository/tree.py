@@ -75,6 +75,7 @@ class Tree:
         self._plain: dict[tuple[str, bool], list[str]] = {}
         self._jsonnet: dict[tuple[str, bool], str] = {}
         self._overrides: dict[str, list[str]] = {}
+        self._submodules: dict[tuple[str, bool], str] = {}
         self._looked = 0
         self._noted = set[str]()
 
@@ -191,6 +192,16 @@ class Tree:
         for at, folders, names in os.walk(folder):
             folders[:] = sorted(each for each in folders if recurse and (hidden or not each.startswith(".")))
             yield from (os.path.normpath(os.path.join(at, name)) for name in sorted(names))
+
+    def submodule(self, folder: str, *, recurse: bool) -> str:
+        """Return a folder that may be a submodule of Git which is not checked out; empty if there is none.
+
+        It is an empty folder in a repository with submodules: Git keeps no other empty folder.
+        """
+        if (folder, recurse) not in self._submodules:
+            modules = os.path.lexists(os.path.join(self.root, ".gitmodules"))
+            self._submodules[folder, recurse] = next(_empty(folder, recurse=recurse), "") if modules else ""
+        return self._submodules[folder, recurse]
 
     def overrides(self, folder: str) -> list[str]:
         """Return the names of the files in a folder that may override an Application of Argo CD."""
@@ -318,6 +329,15 @@ def fits(path: Sequence[str], tests: Iterable[Matcher | None]) -> bool:
         else:
             fits = [False, *(before and test(name) is not None for before, name in zip(fits, path, strict=False))]
     return fits[-1]
+
+
+def _empty(top: str, *, recurse: bool) -> Iterator[str]:
+    """Yield a folder if it is empty but for a file of Git's, and with `recurse` such folders below it."""
+    for at, folders, names in os.walk(top):
+        folders[:] = sorted(each for each in folders if each != ".git")
+        if not (folders or {*names} - {".git"}):
+            yield os.path.normpath(at)
+        folders[:] = folders if recurse else []
 
 
 def _read(name: str) -> list[Document] | Unseen:
