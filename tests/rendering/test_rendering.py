@@ -696,6 +696,71 @@ def test_a_kustomization_in_a_hidden_folder_is_noted(check: Check, folder: str, 
     assert any(f"(the hidden file {folder}/kustomization.yaml)" in note for note in report.notes) == noted
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "noted"),
+    [
+        ("source.path", "app", True),
+        ("source.path", "web", False),
+        ("source", {"path": "web", "directory": {"recurse": True}}, True),
+        ("source.path", "chart", True),
+        ("source.path", "chart/charts/sub", True),
+    ],
+)
+def test_a_submodule_that_is_not_there_is_noted(
+    check: Check, tmp_path: Path, path: str, value: Any, noted: bool
+) -> None:
+    """Argo CD fetches submodules. Git keeps no other folder that is empty."""
+    for folder in ("app", "web/sub", "chart/charts/sub"):
+        (tmp_path / folder).mkdir(parents=True)
+    files = {"web/pod.yaml": POD, "chart/Chart.yaml": named("c"), "one.yaml": deploying_by("argo", path, value)}
+    modules = '[submodule "app"]\n\tpath = app\n\turl = https://example.com/app.git\n'
+    assert not any("submodule" in note for note in check(files).notes)
+    assert any("(the submodule " in note for note in check({".gitmodules": modules}).notes) == noted
+    for folder in ("app", "web/sub", "chart/charts/sub"):
+        (tmp_path / folder / "pod.yaml").write_text(POD)
+    assert not any("submodule" in note for note in check({}).notes)
+
+
+NUL = "a\0b"
+ENTRY = {"name": "web", "releaseName": "r"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(json.dumps({key: [NUL]}) for key in ("resources", "components", "patchesStrategicMerge", "transformers")),
+        json.dumps({"patches": [{"path": NUL, "target": {"kind": "Pod"}}]}),
+        json.dumps({"replacements": [{"path": NUL}]}),
+        json.dumps({"configMapGenerator": [{"name": "a", "files": [NUL], "envs": [NUL]}]}),
+        json.dumps({"helmCharts": [{**ENTRY, "valuesFile": NUL}]}),
+        json.dumps({"helmCharts": [ENTRY], "helmGlobals": {"chartHome": NUL}}),
+    ],
+)
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_null_byte_in_a_path_of_a_kustomization_is_noted(check: Check, text: str, touched: bool) -> None:
+    names = ["kustomization.yaml"] if touched else []
+    report = check({"kustomization.yaml": text}, *names, options=Options(touched=touched))
+    assert [*report.notes, *report.problems]
+
+
+@pytest.mark.parametrize("touched", [False, True])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"web/Chart.yaml": json.dumps({"name": "web", "dependencies": [{"name": "l", "repository": f"file://{NUL}"}]})},
+        {"web/Chart.yaml": json.dumps({"name": "web", "dependencies": [{"name": NUL, "repository": "file://../lib"}]})},
+        {"helmfile.yaml": json.dumps({"releases": [{"name": "r", "chart": "./web", "values": [NUL]}]})},
+    ],
+)
+def test_a_null_byte_in_a_path_of_a_chart_is_noted(
+    check: Check, program: Program, files: dict[str, str], touched: bool
+) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    chart = {"web/Chart.yaml": named("web"), "web/templates/pod.yaml": POD, "lib/Chart.yaml": named("lib")}
+    names = [*files, *chart] if touched else []
+    assert [*check({**chart, **files}, *names, options=Options(touched=touched)).notes]
+
+
 def test_helm_gets_hidden_files_that_a_template_may_read(
     check: Check, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -882,9 +947,9 @@ def test_a_chart_with_a_link_to_a_folder_around_it_is_not_rendered(check: Check,
         charts._staged(tree.Tree(str(Path.cwd())), "web")
 
 
-@pytest.mark.parametrize(("deep", "refused"), [(3, False), (30, True)])
+@pytest.mark.parametrize(("deep", "refused"), [(3, False), (16, True)])
 def test_links_of_a_chart_lead_to_so_many_files_at_most(check: Check, deep: int, refused: bool) -> None:
-    """Each folder has two links to the next one."""
+    """Each folder has two links to the next one. Linux may refuse a path with more than 20."""
     check({"web/Chart.yaml": "name: web\n", **{f"web/d{each}/x": "" for each in range(deep + 1)}})
     for each in range(deep):
         for name in ("a", "b"):
@@ -1085,6 +1150,80 @@ def test_a_chart_hides_no_object_that_it_leaves_out(check: Check, program: Progr
     templates = {"templates/door.yaml": DOOR, "templates/pod.yaml": POD, "templates/other.yaml": "{{ .Values.x }}\n"}
     report = check(chart | templates)
     assert judged(report) == ["templates/door.yaml lab", "templates/pod.yaml lab ."]
+
+
+def named(name: str, more: str = "") -> str:
+    return f"apiVersion: v2\nname: {name}\nversion: 1.0.0\n{more}"
+
+
+AS_B = "dependencies: [{name: a, version: 1.0.0, alias: b}]\n"
+LEFT_OUT = {"charts/b/Chart.yaml": named("b"), "charts/b/templates/pod.yaml": DOOR}
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        {"Chart.yaml": named("web"), "charts/a/Chart.yaml": named("b"), "charts/a/templates/pod.yaml": POD},
+        {"Chart.yaml": named("web", AS_B), "charts/a/Chart.yaml": named("a"), "charts/a/templates/pod.yaml": POD},
+        {"Chart.yaml": named("web"), "charts/a-1.0.0.tgz": "packed with the name b\n"},
+    ],
+    ids=["name", "alias", "archive"],
+)
+def test_a_name_in_the_output_of_helm_hides_no_other_file(
+    check: Check, program: Program, chart: dict[str, str]
+) -> None:
+    """Helm names a subchart by its name or alias, which may be the name of a folder that it leaves out."""
+    program(f"printf '# Source: web/charts/b/templates/pod.yaml\n%s' '{POD}'", "helm")
+    report = check({**chart, **LEFT_OUT, ".helmignore": "charts/b\n"})
+    assert "charts/b/templates/pod.yaml lab" in judged(report)
+    assert [one.name for one in report.judged if one.root == "."] == ["made"]
+    report = check({"charts/b/templates/pod.yaml": f"{POD}---\n{DOOR}"})
+    assert "charts/b/templates/pod.yaml lab" in judged(report), "another object of the file was made"
+
+
+@pytest.mark.parametrize(
+    ("file", "more"),
+    [
+        ("web/charts/b/templates/pod.yaml", {"web/charts/b/Chart.yaml": named("b")}),
+        ("web/charts/other/templates/pod.yaml", {"web/charts/other/Chart.yaml": named("b")}),
+        (
+            "web/charts/a/templates/pod.yaml",
+            {"web/Chart.yaml": named("web", AS_B), "web/charts/a/Chart.yaml": named("a")},
+        ),
+        (
+            "web/charts/b/templates/pod.yaml",
+            {
+                "web/Chart.yaml": named(
+                    "web", "dependencies: [{name: b, version: 1.0.0, repository: 'file://../b'}]\n"
+                ),
+                "web/charts/b/Chart.yaml": named("b"),
+                "b/Chart.yaml": named("b", "type: library\n"),
+            },
+        ),
+    ],
+    ids=["folder", "other folder", "alias", "vendored"],
+)
+@pytest.mark.parametrize("namespace", ["", ", namespace: lab"])
+def test_a_manifest_of_a_subchart_is_judged_once(
+    check: Check, program: Program, file: str, more: dict[str, str], namespace: str
+) -> None:
+    pod = POD.replace(", namespace: lab", namespace)
+    program(f"printf '# Source: web/charts/b/templates/pod.yaml\n%s' '{pod}'", "helm")
+    files = {"web/Chart.yaml": named("web"), **more, file: f"# a comment\n{pod}"}
+    assert judged(check(files)) == [f"{file} {'lab' if namespace else 'default'} web"]
+    release = {"destination": {"namespace": "lab"}, "source": {"path": "web"}}
+    application = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "x"}}
+    report = check({"app.yaml": json.dumps({**application, "spec": release})})
+    assert judged(report) == [f"{file} lab Application x"]
+
+
+def test_a_chart_with_a_line_break_in_a_path_is_not_rendered(check: Check, program: Program) -> None:
+    """Helm writes the path on a line of its output, which could name another file."""
+    asked = program(f"printf '# Source: web/templates/pod.yaml\n#.yaml\n%s' '{POD}'", "helm")
+    report = check({**CHART, "chart/templates/pod.yaml\n#.yaml": POD, "chart/templates/pod.yaml": DOOR})
+    assert judged(report) == ["chart/templates/pod.yaml\n#.yaml lab", "chart/templates/pod.yaml lab"]
+    assert any("a line break in its name" in note for note in report.notes)
+    assert not asked.exists()
 
 
 ARCHIVE = {

@@ -5,8 +5,8 @@ import os
 import re
 import shlex
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
@@ -111,7 +111,7 @@ def _walked(tree: Tree, folder: str) -> Iterator[tuple[str, bool]]:
 
     Helm follows links (helm internal/sympath/walk.go), so a folder may occur under several paths. Hidden folders that
     Helm does not search for objects are yielded like files. Raises Unseen for a link out of the repository, to a hidden
-    file or to a folder around it, and if links lead to too many files.
+    file or to a folder around it, for a line break in a name, and if links lead to too many files.
     """
     left, seen, repeats = list[tuple[str, tuple[str, ...]]](), set[str](), 0
     left.append(("", (os.path.realpath(folder),)))
@@ -131,6 +131,8 @@ def _walked(tree: Tree, folder: str) -> Iterator[tuple[str, bool]]:
             path = os.path.join(below, entry.name)
             if entry.name == ".git":
                 continue
+            if "\n" in entry.name:  # helm writes paths on lines of its output
+                raise Unseen(f"{folder} has a file with a line break in its name: {shown(path)}")
             if not _is_loaded(path):
                 yield path, again
                 continue
@@ -350,7 +352,8 @@ _REQUIREMENTS = "requirements.yaml"
 def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
     for each in _dependencies(tree, folder):
         name, url = string(each.get("name")), string(each.get("repository"))
-        if url.startswith("file://") and name and os.path.basename(name) == name and not name.startswith("."):
+        own = name and os.path.basename(name) == name and not name.startswith(".")
+        if own and url.startswith("file://") and "\0" not in name + url:
             yield name, url
 
 
@@ -634,16 +637,55 @@ def _file(tree: Tree, release: Release, source: str) -> str:
     folder, below = release.chart, source.partition("/")[2]
     while below.startswith("charts/"):
         name, _, rest = below.removeprefix("charts/").partition("/")
-        inner = os.path.normpath(os.path.join(folder, "charts", name))
-        if not is_chart(inner):
-            url = dict(_local(tree, folder)).get(name, "")
-            inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
-        if not rest or not is_chart(inner) or inner == folder:
+        inner = _inner(tree, folder, name)
+        if not rest or inner in ("", folder):
             return release.chart
         folder, below = inner, rest
     name = os.path.normpath(os.path.join(folder, below))
     printed = below.startswith(("templates/", "crds/")) and ".." not in below.split("/")
     return name if printed and os.path.isfile(name) else release.chart
+
+
+def _inner(tree: Tree, folder: str, name: str) -> str:
+    """Return the folder of a chart's subchart by the name that Helm writes: its own one, or its alias.
+
+    It is empty if several folders have the name, since .helmignore may leave out any of them. A dependency at a path
+    counts if no folder below `charts` has the name.
+    """
+    try:
+        names = {name, *(string(one.get("name")) for one in _dependencies(tree, folder) if one.get("alias") == name)}
+        urls = [url.removeprefix("file://") for _, url in _local(tree, folder)]
+        above = os.path.join(folder, "charts")
+        below = [os.path.join(above, each) for each in (os.listdir(above) if os.path.isdir(above) else ())]
+        for paths in (below, [os.path.join(folder, url) for url in urls]):
+            charts = filter(is_chart, map(os.path.normpath, paths))
+            if found := {path for path in charts if string(_metadata(tree, path).get("name")) in names}:
+                return found.pop() if len(found) == 1 else ""
+    except (OSError, Unseen):
+        pass
+    return ""
+
+
+def covered(tree: Tree, made: Iterable[Item], release: Release) -> Iterator[str]:
+    """Yield the files of a chart that need not be judged by themselves, because all their objects were made from them.
+
+    Helm's output says only by a name which file an object is from. So an object that kubectl reads in the file has to
+    be among those which were made. Templates with actions are not compared.
+    """
+    found = defaultdict[str, list[Item]](list)
+    for each in made:
+        found[os.path.normpath(each.document.file)].append(each)
+    for file, own in found.items():
+        if os.path.isdir(file) or files.is_template(file) or all(isinstance(each, Verbatim) for each in own):
+            yield file
+            continue
+        values = {json.dumps(each.value, sort_keys=True) for each in own}
+        try:
+            written = [_placed(each.value, release) for each in files.items(tree.documents(file))[0]]
+        except Unseen:
+            continue
+        if values.issuperset(json.dumps(each, sort_keys=True) for each in written):
+            yield file
 
 
 def pull(chart: Remote) -> str:

@@ -212,7 +212,8 @@ class _Run:
     def _has_some(self, names: set[str]) -> bool:
         """Whether one of some files has changed."""
         if id(names) not in self._compared:
-            self._compared[id(names)] = any(os.path.realpath(name) in self._changed for name in names)
+            real = (os.path.realpath(name) for name in names if "\0" not in name)
+            self._compared[id(names)] = not self._changed.isdisjoint(real)
         return self._compared[id(names)]
 
     def _is_touched(self, job: Job) -> bool:
@@ -312,7 +313,7 @@ class _Run:
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
             if isinstance(release.chart, str):
                 self._result.charts.add(release.chart)
-                self._result.files.update(os.path.normpath(each.document.file) for each in items)
+                self._result.files.update(charts.covered(self._tree, items, release))
             elif item is not None:
                 items = [_at_release(each, item) for each in items]
             yield release, item, items
