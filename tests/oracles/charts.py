@@ -57,6 +57,10 @@ VALUES = (
     "on: false",
     "sub: {on: true, enabled: true}",
     "tags: {t: true}",
+    "on: null",
+    "sub: {on: null}",
+    "on: true\n---\non: false",
+    "on: false\n---\non: true",
 )
 """Texts of values. A file of a chart may have the name of one, and its contents."""
 
@@ -361,6 +365,8 @@ class Repositories:
         values: Map = {"on": self._chance(0.6), "exports": {"data": {"on": True}}}
         if self._chance(0.2):
             values["global"] = {"on": self._chance(0.7)}
+        if self._chance(0.1):
+            values[random.choice(("on", "sub", "global"))] = random.choice((None, {"on": None}))
         for _ in range(random.choice((0, 0, 1, 1, 2)) if depth < 2 else 0):
             self._dependency(folder, metadata, values, depth)
         if self._chance(0.1):
@@ -371,6 +377,8 @@ class Repositories:
             metadata["apiVersion"] = "v1"
         more = "\n---\n{}\n" if self._chance(0.05) else ""
         self._write(f"{folder}/Chart.yaml", json.dumps(metadata) + more)
+        if more:
+            more = random.choice((more, '\n---\n{"on": true}\n', '\n---\n{"on": false}\n'))
         self._write(f"{folder}/values.yaml", json.dumps(values) + more)
         if built and any(str(each.get("repository", "")).startswith("file:") for each in needs or ()):
             self._unbuilt.append(folder)
@@ -539,8 +547,8 @@ def random_folder(random: Random) -> str:
 
 
 def _loaded(text: str) -> Map:
-    """Return the values in a text of VALUES."""
-    value: Map = yaml.safe_load(text) or {}
+    """Return the values in the first document of a text of VALUES."""
+    value: Map = next(yaml.safe_load_all(text), None) or {}
     return value
 
 

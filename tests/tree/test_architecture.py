@@ -46,6 +46,7 @@ HOMES = {
         "webhook.documents.goyaml_composer",
         "webhook.documents.goyaml_quick",
         "webhook.documents.goyaml_writer",
+        "webhook.documents.merged_values",
     },
     "jsonschema": {"webhook.policy.schemas"},
     "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},

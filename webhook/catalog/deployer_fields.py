@@ -112,7 +112,7 @@ HELMFILE_RELEASE: Known = {
 """Fields of a release in a helmfile."""
 
 ENTRY: Known = _all(
-    "name repo version releaseName namespace valuesFile additionalValuesFiles valuesInline includeCRDs skipHooks "
-    "skipTests devel debug"
+    "name repo version releaseName namespace valuesFile additionalValuesFiles valuesInline valuesMerge includeCRDs "
+    "skipHooks skipTests devel debug"
 )
 """Fields of a chart in a kustomization."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
+from pathlib import PurePath
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -58,7 +59,8 @@ class Release:
 
     Values are texts of YAML, which helm reads itself; later ones override earlier ones. `settings` are the values that
     helm gets as arguments, in the form NAME=VALUE behind `--set` or `--set-string`; they override the others. With
-    `places`, objects without a namespace get the release's; a kustomization does not do that. `crds` is whether the
+    `places`, objects without a namespace get the release's, and helm the version of the nodes; a kustomization does
+    neither. `crds` is whether the
     objects below `crds` are created. `defaults` are written in place of the chart's own values, if there are any.
     """
 
@@ -88,11 +90,42 @@ def is_chart(folder: str) -> bool:
 
 
 def is_library(tree: Tree, folder: str) -> bool:
-    """Whether a chart is a library, which makes no objects itself."""
+    """Whether a chart says that it is a library, which makes no objects itself. Helm may read it otherwise."""
     try:
         return _metadata(tree, folder).get("type") == "library"
     except Unseen:
         return False
+
+
+NO_APPLICATION = "library charts are not installable"
+"""What helm says of a library (helm pkg/cmd/install.go, checkIfInstallable)."""
+
+
+def loads(tree: Tree, folder: str, inner: str) -> bool:
+    """Whether Helm loads a chart below the folder `charts` of another one, with all of its files.
+
+    Helm passes over names that begin with `_` or a dot (helm pkg/chart/v2/loader/load.go, LoadFiles), and over what
+    the .helmignore of the outer chart leaves out.
+    """
+    above, steps = PurePath(folder), PurePath(inner).parts[len(PurePath(folder).parts) :]
+    if not (steps and PurePath(inner).is_relative_to(above)) or len(steps) % 2 or {*steps[::2]} != {"charts"}:
+        return False
+    between = (str(above.joinpath(*steps[:count])) for count in range(2, len(steps), 2))
+    if any(name[0] in "_." for name in steps[1::2]) or not all(map(is_chart, between)):
+        return False
+    ignoring = os.path.join(folder, ".helmignore")
+    try:
+        patterns = tree.data(ignoring) if os.path.lexists(ignoring) else b""
+        below = {os.path.join(*steps, path): b"" for path, _ in _walked(tree, inner)} if patterns.strip() else {}
+        return below.keys() <= _without_ignored({**below, ".helmignore": patterns}, folder).keys()
+    except Unseen:
+        return False
+
+
+def paths(tree: Tree, folder: str) -> Iterator[str]:
+    """Yield a chart's folder and the paths of its files, as Helm finds them. Raises Unseen."""
+    yield folder
+    yield from (os.path.join(folder, path) for path, _ in _walked(tree, folder))
 
 
 _NO_SCHEMAS = "--skip-schema-validation"
@@ -430,7 +463,7 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     if not helm:
         raise programs.Failed("there is no helm on PATH")
     options = [_NO_SCHEMAS, "--namespace", release.namespace or "default"]
-    if version:
+    if version and release.places:  # kustomize gives helm no version
         options += ["--kube-version", version]
     if isinstance(release.chart, Remote):
         if not _CHART_NAME.fullmatch(release.chart.name):

@@ -6,7 +6,7 @@ An object of Flux or Argo CD may itself be made by a kustomization, which patche
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -29,6 +29,7 @@ from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote, Templated
 from webhook.rendering.model import CHART, Output, deployers
 from webhook.rendering.repositories import GIT, SOURCES, FluxSources
+from webhook.rendering.touched import Touched
 from webhook.rendering.variables import MapObject, Maps, reads_maps, variables
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
@@ -159,15 +160,15 @@ class Planner:
 
     @cached_property
     def chart_folders(self) -> list[str]:
-        """The folders of charts, without those in other charts and those that make no objects by themselves."""
+        """The folders of charts, without those that Helm loads as a part of another one. Some may be libraries."""
         folders = sorted(
             os.path.normpath(os.path.dirname(name)) for name in self._names if os.path.basename(name) == CHART
         )
-        found = list[str]()
+        found, installable = list[str](), list[str]()
         for folder in folders:
-            within = any(os.path.join(each, "charts", "").rstrip("/") + "/" in folder + "/" for each in found)
-            if not (within or charts.is_library(self._tree, folder)):
+            if not any(charts.loads(self._tree, each, folder) for each in installable):
                 found.append(folder)
+                installable += [] if charts.is_library(self._tree, folder) else [folder]
         return found
 
     def plan(self) -> Plan:
@@ -354,26 +355,26 @@ class Planner:
         followed = (each.value for each in job.found.objects if not _is_hashed(each))
         return {name for name, *_ in _maps_among(followed) ^ _maps_among(each.value for each in made)}
 
-    def changed_maps(self, jobs: Iterable[Job], changed: Set[str]) -> Iterator[str]:
-        """Yield the names of the ConfigMaps that are made of a file that has changed, by its real path."""
+    def changed_maps(self, jobs: Iterable[Job], changed: Touched) -> Iterator[str]:
+        """Yield the names of the ConfigMaps that are made of a file that has changed."""
         for job in jobs:
-            if any(os.path.realpath(name) in changed for name in job.found.files):
+            if changed.any(job.found.files):
                 yield from (
                     name_of(each.value)[0] for each in job.found.objects if group_kind(each.value) == CONFIG_MAP
                 )
         for item in self.plain_maps:
-            if group_kind(item.value) == CONFIG_MAP and os.path.realpath(item.document.file) in changed:
+            if group_kind(item.value) == CONFIG_MAP and changed.has(item.document.file):
                 yield name_of(item.value)[0]
 
-    def changed_sources(self, jobs: Iterable[Job], changed: Set[str]) -> Iterator[str]:
-        """Yield the names of Flux's sources that are made of a file that has changed, by its real path."""
+    def changed_sources(self, jobs: Iterable[Job], changed: Touched) -> Iterator[str]:
+        """Yield the names of Flux's sources that are made of a file that has changed."""
         for job in jobs:
-            if any(os.path.realpath(name) in changed for name in job.found.files):
+            if changed.any(job.found.files):
                 yield from (
                     name_of(each.value)[0] for each in job.found.objects if group_kind(each.value)[0] == SOURCES
                 )
         for item in self.deployers:
-            if group_kind(item.value)[0] == SOURCES and os.path.realpath(item.document.file) in changed:
+            if group_kind(item.value)[0] == SOURCES and changed.has(item.document.file):
                 yield name_of(item.value)[0]
 
     @cached_property

@@ -11,6 +11,7 @@ from webhook.api.encryption import holds, is_encrypted
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.catalog import deployer_fields
+from webhook.documents import merged_values
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry
@@ -37,10 +38,10 @@ class Releases:
     def of_entry(self, entry: ChartEntry, root: str) -> Installed:
         """Return the release of a chart that a kustomization includes, and its entry there."""
         document, chart = self._entry(entry)
-        fields = {key: each for key, each in chart.items() if (key, each) != ("valuesMerge", "override")}
-        self._note(entry.file, unfollowed.reason(fields, deployer_fields.ENTRY))
+        self._note(entry.file, unfollowed.reason(chart, deployer_fields.ENTRY))
         namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
-        name, (values, _) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
+        name, (values, _, doubt) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
+        self._note(entry.file, doubt)
         crds = chart.get("includeCRDs") is True
         release = Release(self.chart_of(entry), root, name, namespace, tuple(values), places=False, crds=crds)
         return release, Item(document, ("helmCharts", entry.number), chart)
@@ -48,35 +49,47 @@ class Releases:
     def chart_of(self, entry: ChartEntry) -> str | Remote:
         """Return the chart that a kustomization includes: its folder, or its place outside the repository.
 
-        With an address and a version, kustomize has it in a folder of both names (HelmChartInflationGenerator.go).
+        With an address and a version, kustomize has it only in a folder of both names (HelmChartInflationGenerator.go).
         """
         document, chart = self._entry(entry)
         name, home = string(chart.get("name")), string(mapping(document.value.get("helmGlobals")).get("chartHome"))
         remote = Remote(name, string(chart.get("repo")), string(chart.get("version")))
-        folders = [f"{name}-{remote.version}/{name}", name] if remote.url and remote.version else [name]
-        places = (os.path.join(os.path.dirname(entry.file), home or "charts", folder) for folder in folders)
-        return next(filter(charts.is_chart, map(os.path.normpath, places)), remote)
+        folder = f"{name}-{remote.version}/{name}" if remote.url and remote.version else name
+        place = os.path.normpath(os.path.join(os.path.dirname(entry.file), home or "charts", folder))
+        return place if charts.is_chart(place) else remote
 
-    def values_of(self, entry: ChartEntry) -> tuple[list[bytes], list[str]]:
-        """Return the values that a kustomization gives to a chart, and the files that contain them.
+    def values_of(self, entry: ChartEntry) -> tuple[list[bytes], list[str], str]:
+        """Return the values that a kustomization gives to a chart, the files that contain them, and a reason for doubt.
 
-        Additional files count after those that it contains itself (kustomize api/types/helmchartargs.go, AsHelmArgs).
+        kustomize gives helm the chart's own values too, with those of the kustomization merged into them. Additional
+        files count after these (kustomize api/types/helmchartargs.go, AsHelmArgs).
         """
         _, chart = self._entry(entry)
-        values, names = list[bytes](), list[str]()
-        inline, more = mapping(chart.get("valuesInline")), sequence(chart.get("additionalValuesFiles"))
-        for path in (chart.get("valuesFile"), inline, *more):
-            if path is inline:
-                values += charts.written(inline)
-            elif isinstance(path, str) and path:
-                name = os.path.normpath(os.path.join(os.path.dirname(entry.file), path))
-                try:
-                    values.append(self._tree.data(name))
-                    names.append(name)
-                except Unseen as error:
-                    roots = self._gaps.lacking.setdefault(str(error), [])
-                    roots += [] if entry.file in roots else [entry.file]
-        return values, names
+        values, names, doubt = list[bytes](), list[str](), ""
+        inline, folder = mapping(chart.get("valuesInline")), self.chart_of(entry)
+        first, *more = (
+            os.path.normpath(os.path.join(os.path.dirname(entry.file), path)) if isinstance(path, str) and path else ""
+            for path in (chart.get("valuesFile"), *sequence(chart.get("additionalValuesFiles")))
+        )
+        own = "" if first or isinstance(folder, Remote) else os.path.join(folder, "values.yaml")
+        for name in filter(None, (first, *more)):
+            try:
+                values.append(self._tree.data(name))
+                names.append(name)
+            except Unseen as error:
+                roots = self._gaps.lacking.setdefault(str(error), [])
+                roots += [] if entry.file in roots else [entry.file]
+        under = first if first in names else own
+        try:
+            text, read = (self._tree.data(under), self._tree.first(under).value) if under else (b"", {})
+        except Unseen:  # kustomize refuses it, if it is not empty
+            text, read = b"", {}
+        if not inline:
+            return [*([text] if own and text else ()), *values], names, ""
+        whole, doubt = merged_values.merged(text, mapping(read), inline, string(chart.get("valuesMerge")))
+        if isinstance(folder, Remote) and not under and chart.get("valuesMerge") == "merge":
+            doubt = "the values of a chart from elsewhere count first"
+        return [*whole, *values[first in names :]], names, doubt
 
     def _entry(self, entry: ChartEntry) -> tuple[Document, Mapping[str, Any]]:
         document = self._tree.first(entry.file)

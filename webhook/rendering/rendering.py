@@ -30,6 +30,7 @@ from webhook.rendering.model import (
 )
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
+from webhook.rendering.touched import Touched
 from webhook.repository import programs, results_cache
 from webhook.repository.tree import Tree, Unseen, root_of
 from webhook.text.words import listed, shown
@@ -37,9 +38,10 @@ from webhook.text.words import listed, shown
 
 def render(names: Sequence[str], options: Options, *, given: frozenset[str] = frozenset()) -> Rendering:
     """Render the kustomizations, charts, and objects of Flux and Argo CD among some files."""
-    result, changed = Rendering(), frozenset[str]()
+    result, changed = Rendering(), Touched()
     if options.touched:
-        changed = frozenset(os.path.realpath(name) for name in names)
+        names = [*names, *filter(os.path.islink, given)]  # one that leads to a folder stands for the files there
+        changed = Touched(names)
         around = {root_of(os.path.dirname(name) or ".") for name in names if name != "-"}
         names = [name for name in files.find(map(os.path.relpath, sorted(around))) if isinstance(name, str)]
         given = frozenset()
@@ -71,7 +73,7 @@ class _Run:
         options: Options,
         result: Rendering,
         given: frozenset[str],
-        changed: frozenset[str],
+        changed: Touched,
     ) -> None:
         self._tree, self._names, self._options, self._result = tree, names, options, result
         self._changed = changed
@@ -86,8 +88,6 @@ class _Run:
         self._unsure = dict[int, frozenset[str]]()  # of ConfigMaps, by the identity of what was made
         self._downloads = charts.Downloads()
         self._lock, self._made, self._given_values, self._filled = Lock(), 0, 0, 0
-        gone = (name for name in changed if not os.path.lexists(name))
-        self._gone = {str(folder) for name in gone for folder in PurePath(name).parents}
         self._verbatim = set[tuple[str, int, str]]()
         self._compared = dict[int, bool]()
         self._read = set[str]()  # the names of ConfigMaps and sources that have changed
@@ -120,7 +120,7 @@ class _Run:
         if self._options.touched:
             touched |= {root for root, names in planner.reads.items() if any(map(self._has_some, names))}
             releases = [(release, item) for release, item in releases if self._is_changed(release, item, touched)]
-            chart_folders = [folder for folder in chart_folders if self._has_changed(folder)]
+            chart_folders = [folder for folder in chart_folders if self._changed.has_chart(self._tree, folder)]
         self._installed(releases, chart_folders)
         self._gaps.hidden += planner.unplanned(plan, self._result.outputs)
         self._result.notes.extend(self._gaps.lines())
@@ -212,8 +212,7 @@ class _Run:
     def _has_some(self, names: set[str]) -> bool:
         """Whether one of some files has changed."""
         if id(names) not in self._compared:
-            real = (os.path.realpath(name) for name in names if "\0" not in name)
-            self._compared[id(names)] = not self._changed.isdisjoint(real)
+            self._compared[id(names)] = self._changed.any(names)
         return self._compared[id(names)]
 
     def _is_touched(self, job: Job) -> bool:
@@ -221,26 +220,28 @@ class _Run:
 
         One that no longer exists may have been in use if it was below the folder.
         """
-        if os.path.realpath(job.folder) in self._gone:
+        if self._changed.had(job.folder):
             return True
         own = {*job.found.files, *([job.over.document.file] if job.over else ())}
         for entry in job.found.charts:
             chart = self._releases.chart_of(entry)
             own.update(self._releases.values_of(entry)[1])
-            if isinstance(chart, str) and self._has_changed(chart):
+            if isinstance(chart, str) and self._changed.has_chart(self._tree, chart):
                 return True
-        if any(os.path.realpath(name) in self._changed for name in own):
+        if self._changed.any(own):
             return True
         releases = [each.value for each in job.found.objects if group_kind(each.value) == deploying.RELEASE]
         if any(not self._read.isdisjoint(deploying.reads(each)) for each in releases):
             return True
         charts_named = (place for each in releases for place, _ in deploying.charts_of(each, self._planner.sources))
         return any(
-            self._has_changed(os.path.join(self._prefix, path)) for path in charts_named if isinstance(path, str)
+            self._changed.has_chart(self._tree, os.path.join(self._prefix, path))
+            for path in charts_named
+            if isinstance(path, str)
         )
 
     def _is_changed(self, release: Release, item: Item | None, roots: set[str]) -> bool:
-        if isinstance(release.chart, str) and self._has_changed(release.chart):
+        if isinstance(release.chart, str) and self._changed.has_chart(self._tree, release.chart):
             return True
         if release.root in roots:
             return True
@@ -248,12 +249,7 @@ class _Run:
             return False
         if group_kind(item.value) == deploying.RELEASE and not self._read.isdisjoint(deploying.reads(item.value)):
             return True
-        return bool(item.root) or os.path.realpath(item.document.file) in self._changed
-
-    def _has_changed(self, folder: str) -> bool:
-        """Whether a file has changed below a folder of a chart, or of a chart that it depends on by a path."""
-        below = tuple(os.path.realpath(each) + "/" for each in charts.folders(self._tree, folder))
-        return any(name.startswith(below) for name in self._changed)
+        return bool(item.root) or self._changed.has(item.document.file)
 
     # Charts
 
@@ -276,6 +272,10 @@ class _Run:
         used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
         own = [folder for folder in folders if folder not in used and programs.helm()]
         alone = [(Release(folder, folder, namespace=self._options.namespace), None) for folder in own]
+        libraries = [release for release, _ in alone if charts.is_library(self._tree, str(release.chart))]
+        refused = [*self._each(libraries, self._is_refused, "helm")]
+        left_out = {id(release) for release, is_refused in zip(libraries, refused, strict=True) if is_refused}
+        alone = [(release, item) for release, item in alone if id(release) not in left_out]
         rendered = set[int]()
         for release, _, items in self._rendered([*releases, *alone]):
             rendered.add(id(release))
@@ -334,6 +334,17 @@ class _Run:
         except (programs.Failed, Unseen, OSError) as error:
             return str(error)
         return self._beyond(len(made.templates) + len(made.whole)) or made
+
+    def _is_refused(self, release: Release) -> bool:
+        """Whether helm says that a chart is a library."""
+        options = self._options
+        try:
+            charts.template(self._tree, release, self._downloads, version=options.version, cached=options.cached)
+        except programs.Failed as error:
+            return str(error) == charts.NO_APPLICATION
+        except (Unseen, OSError):
+            return False
+        return False
 
     def _items(self, release: Release, made: charts.Manifests) -> tuple[list[Item], list[str]] | str:
         """Return the objects of a release and the problems with its manifests, or the reason why there are none."""
