@@ -1106,6 +1106,40 @@ def test_requests_that_are_not_whole_share_a_limit_of_memory() -> None:
         until(lambda: door.port.receiving == 0)
 
 
+def test_a_whole_request_is_answered_whatever_comes_in_the_same_turn() -> None:
+    part = POST + b"Content-Length: 901\r\n\r\n" + b"x" * 900
+    with opened(ServerLimits(receiving_bytes=2000)) as door, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(door.connect()) for _ in range(5)]
+        until(lambda: len(door.port.connections) == 5)
+        open_ones = [(each, each.transport) for each in door.port.connections]
+        ports = {wire.get_extra_info("peername")[1]: each for each, wire in open_ones if wire is not None}
+        first, *others = (ports[peer.getsockname()[1]] for peer in peers)
+
+        def turn() -> None:
+            first.data_received(part + b"x")
+            for each in others:
+                each.data_received(part)
+
+        door.port.loop.call_soon_threadsafe(turn)
+        assert answer(peers[0]).read() == b"/x 901"
+        until(lambda: len(door.port.connections) == 3)
+
+
+def test_what_is_dropped_after_a_refusal_earns_few_records() -> None:
+    with opened(ServerLimits(body_bytes=1000)) as door, door.connect() as peer:
+        until(lambda: len(door.port.connections) == 1)
+        (connection,) = door.port.connections
+        head = POST + b"Content-Length: 1000000\r\n\r\n"
+        peer.sendall(head)
+        assert answer(peer).status == 413
+        for _ in range(50):
+            door.port.loop.call_soon_threadsafe(connection.data_received, b"x" * 5000)
+        door.port.loop.call_soon_threadsafe(connection.abort)
+        until(lambda: not door.port.connections)
+        earned = ServerLimits().answer_records * ServerLimits().record_bytes
+        assert connection.came <= len(head) + earned + 1000
+
+
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_connection_that_made_room_leaves_nothing_behind(piece: bytes) -> None:
     """Its body must not wait for a garbage collection: that is rare in a worker."""

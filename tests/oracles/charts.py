@@ -548,8 +548,7 @@ def random_folder(random: Random) -> str:
 
 def _loaded(text: str) -> Map:
     """Return the values in the first document of a text of VALUES."""
-    value: Map = next(yaml.safe_load_all(text), None) or {}
-    return value
+    return next(iter(yaml.safe_load_all(text)), None) or {}
 
 
 def _name_of(files: Mapping[str, bytes], folder: str, name: str) -> str:

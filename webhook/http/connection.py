@@ -82,6 +82,9 @@ class ServingPort(Protocol):
     def rests(self, connection: "Connection") -> None:
         """Record that a connection is idle."""
 
+    def whole(self, connection: "Connection") -> None:
+        """Record that nothing more of a request is expected."""
+
     def waits_for(self, connection: "Connection") -> None:
         """Record that a connection waits for its peer to read the answer, so that it may be closed."""
 
@@ -199,7 +202,7 @@ class Connection(web.RequestHandler):
         self.buffered = 0
         """Bytes that the connection takes of `buffered_bytes`."""
         self.came = 0
-        """Bytes that the peer has sent in TLS, and for each answer as many as its records may bring."""
+        """Bytes of requests that the peer has sent, and for each answer as many as its records may bring."""
         self._latest = 0.0
         """Until when an ended connection waits for a peer that still reads its answer."""
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
@@ -247,7 +250,6 @@ class Connection(web.RequestHandler):
         aiohttp would keep the requests that follow, however many a peer sends. An API server sends none before it has
         the answer. So the answer will be the last one; a client that pipelines must expect that (RFC 9112, 9.3.2).
         """
-        self.came += len(data)
         if not data:  # aiohttp goes on with the part of a body that it keeps
             super().data_received(data)
             return
@@ -270,7 +272,8 @@ class Connection(web.RequestHandler):
             data = data[: self._missing]
         if data:
             self._missing -= len(data)
-            self._pass(data)
+            if self._pass(data) and not self._missing:
+                self._port.whole(self)  # before others in the same turn of the loop take its memory
 
     def _pass(self, data: bytes) -> bool:
         """Let aiohttp read bytes of the current request.
@@ -279,6 +282,7 @@ class Connection(web.RequestHandler):
         """
         if self._stage is not ConnectionState.ENDING and not self._port.received(self, len(data)):
             return False
+        self.came += len(data)
         super().data_received(data)
         return True
 
@@ -388,6 +392,7 @@ class Connection(web.RequestHandler):
             self._latest = monotonic() + self._limits.idle
             self._port.waits_for(self)
             self._stage, self._rest = ConnectionState.ENDING, asked.content
+            self._missing = min(self._missing, self._limits.body_bytes)
             self.until = monotonic() + self._limits.parting + 1
         else:
             self._stage = ConnectionState.IDLE
