@@ -3221,6 +3221,35 @@ def test_a_chart_with_an_address_is_where_kustomize_has_it(
     assert any("--version=1.2.4" in note for note in report.notes) != bool(chosen)
 
 
+@pytest.mark.parametrize(
+    ("entry", "given"),
+    [
+        ("name: web", ["a: {b: null}"]),
+        ("name: web, valuesFile: v.yaml", ["c: 1"]),
+        ("name: web, valuesInline: {d: 1}", ['{"a": {"b": null}, "d": 1}']),
+    ],
+)
+def test_the_own_values_of_a_chart_are_given_as_kustomize_does(
+    check: Check, program: Program, entry: str, given: list[str]
+) -> None:
+    asked = program(f"for each in values-*; do {LINES.format('$each')}; done; printf '%s' '{POD}'", "helm")
+    own = {"kustomization.yaml": f"helmCharts: [{{{entry}}}]\nhelmGlobals: {{chartHome: .}}\n", "v.yaml": "c: 1\n"}
+    check({**WEB, **own, "web/values.yaml": "a: {b: null}\n"}, options=Options(cached=False))
+    assert asked.read_text().splitlines()[1:] == given
+
+
+@pytest.mark.parametrize(("changed", "roots"), [("web/templates", {"web"}), ("other", set())])
+def test_a_link_to_a_folder_that_has_changed_touches_a_chart(
+    check: Check, program: Program, changed: str, roots: set[str]
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    check({"tt/p.txt": "", "web/Chart.yaml": "name: web\n"}, "tt/p.txt")
+    Path("web/templates").symlink_to("../tt")
+    Path("other").symlink_to("tt")
+    report = check({}, changed, options=Options(touched=True, cached=False))
+    assert {one.root for one in report.judged} == roots
+
+
 @pytest.mark.parametrize("name", ["base/values.yaml", "base/charts/web/templates/pod.yaml"])
 def test_a_change_of_a_chart_touches_the_kustomizations_that_include_it(
     check: Check, program: Program, name: str
