@@ -1225,7 +1225,9 @@ def test_a_manifest_of_a_subchart_is_judged_once(
     check: Check, program: Program, file: str, more: dict[str, str], namespace: str
 ) -> None:
     pod = POD.replace(", namespace: lab", namespace)
-    program(f"printf '# Source: web/charts/b/templates/pod.yaml\n%s' '{pod}'", "helm")
+    refuse = f"case $line in *library) echo 'Error: {charts.NO_APPLICATION}' >&2; exit 1;; esac"
+    refusing = f"while read -r line; do {refuse}; done <chart/Chart.yaml"
+    program(f"{refusing}\nprintf '# Source: web/charts/b/templates/pod.yaml\n%s' '{pod}'", "helm")
     files = {"web/Chart.yaml": named("web"), **more, file: f"# a comment\n{pod}"}
     assert judged(check(files)) == [f"{file} {'lab' if namespace else 'default'} web"]
     release = {"destination": {"namespace": "lab"}, "source": {"path": "web"}}
