@@ -43,6 +43,7 @@ def test_values_are_merged(text: str, inline: dict[str, Any], merge: str, expect
         ("a: 0o17", {"d": 1}),
         ("a: !x 1", {"d": 1}),
         ("a: 1", {"$patch": "delete"}),
+        ("a: {$patch: delete}", {"a": {"b": 1}}),
         ("a: {apiVersion: v1, kind: Pod}", {"a": {"kind": "x"}}),
     ],
 )

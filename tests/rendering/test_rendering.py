@@ -877,6 +877,27 @@ def test_helm_decides_whether_a_chart_is_a_library(
     assert ([f"{one.file}  {one.namespace}" for one in report.judged], notes) == found
 
 
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [
+        ("Namespace: lab", "Namespace not followed"),
+        ("name\u017fpace: lab", "pace] not followed"),
+        ("helmGlobals: {ChartHome: more}", "ChartHome not followed"),
+        ("helmGlobals: {chartHome: charts}\nnamespace: lab", ""),
+    ],
+)
+def test_keys_that_kustomize_reads_without_regard_to_case_are_noted(
+    check: Check, program: Program, more: str, noted: str
+) -> None:
+    """They may say which chart is rendered, or in which namespace."""
+    program(f"printf '%s' '{POD}'")
+    program(f"printf '%s' '{POD}'", "helm")
+    chart = {"charts/web/Chart.yaml": named("web"), "charts/web/templates/a.yaml": "{{ .Values }}\n"}
+    report = check({**chart, "kustomization.yaml": f"helmCharts: [{{name: web}}]\n{more}\n"})
+    notes = [note for note in report.notes if "not followed" in note]
+    assert (noted in "".join(notes), bool(notes)) == (True, bool(noted))
+
+
 @pytest.mark.parametrize(("text", "library"), [("type: library\n", True), ("name: a\n---\ntype: library\n", False)])
 def test_a_chart_is_a_library_by_the_first_document(check: Check, text: str, library: bool) -> None:
     check({"web/Chart.yaml": text})

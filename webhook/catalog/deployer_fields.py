@@ -116,3 +116,6 @@ ENTRY: Known = _all(
     "skipHooks skipTests devel debug"
 )
 """Fields of a chart in a kustomization."""
+
+GLOBALS: Known = _all("chartHome configHome")
+"""Fields of a kustomization for all of its charts."""

@@ -28,7 +28,7 @@ def merged(text: bytes, own: Mapping[str, Any], inline: Mapping[str, Any], merge
         doubts.append("values that are not plain YAML")
     finally:
         loader.dispose()
-    if b"$openapi" in text or '"$patch"' in json.dumps(inline):
+    if b"$openapi" in text or '"$patch"' in json.dumps([own, inline]):
         doubts.append("directives in its values")
     under, over = (inline, read) if merge == "merge" else (read, inline)
     return [json.dumps(_merged(under, over, doubts.append), sort_keys=True).encode()], next(iter(doubts), "")

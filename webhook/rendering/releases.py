@@ -15,6 +15,7 @@ from webhook.documents import merged_values
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry
+from webhook.kustomize.following import FOLLOWED
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.gaps import Gaps
@@ -38,6 +39,9 @@ class Releases:
     def of_entry(self, entry: ChartEntry, root: str) -> Installed:
         """Return the release of a chart that a kustomization includes, and its entry there."""
         document, chart = self._entry(entry)
+        odd = {key: True for key in document.value if key not in FOLLOWED and key.casefold() in _FOLDED}
+        self._note(entry.file, unfollowed.reason(odd, {}))
+        self._note(entry.file, unfollowed.reason(mapping(document.value.get("helmGlobals")), deployer_fields.GLOBALS))
         self._note(entry.file, unfollowed.reason(chart, deployer_fields.ENTRY))
         namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
         name, (values, _, doubt) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
@@ -228,6 +232,9 @@ class Releases:
             return True
         return False
 
+
+_FOLDED = frozenset(key.casefold() for key in FOLLOWED)
+"""kustomize reads keys without regard to case, as Go's encoding/json folds it."""
 
 _NO_FOLDER = "its chart is packed, or no chart"
 
