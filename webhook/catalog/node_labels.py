@@ -202,5 +202,5 @@ GPU_NODE_LABELS = Names(
 )
 """Labels of nodes with GPUs, with which agents of these nodes select them."""
 
-NO_GPUS = frozenset(("false", "0"))
-"""Values by which such a label, as `nvidia.com/gpu.count` or `nvidia.com/gpu.present`, says that there is no GPU."""
+ABSENT = frozenset(("false", "0"))
+"""Values of such a label that say that a node has no GPU: of `nvidia.com/gpu.present`, or of `nvidia.com/gpu.count`."""

@@ -39,11 +39,11 @@ class Template(NamedTuple):
     A place is a path of keys joined by dots; a dot within a key has a backslash before it. `at` starts at the object
     and may match several templates. All other places start at the template, or at the object if they begin with a
     slash; an empty one is the template itself. Later maps of `metadata` override earlier ones, and `spec` overrides
-    `defaults`, whose fields in `others` are none of a PodSpec; None if there is no PodSpec. `annotations` are places of
-    annotations outside such metadata.
-    `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
-    are fields of one more container. A `partial` template does not include its pods' trust, which is written elsewhere.
-    One that is `metadata_only` has nothing but metadata, and the rest of the pod is written elsewhere.
+    `defaults`; None if there is no PodSpec. `others` are fields of `defaults` that no PodSpec has. `annotations` are
+    places of annotations outside such metadata. `containers` are places of containers outside the lists of a PodSpec,
+    `parts` are fields of the PodSpec, and `own` are fields of one more container. A `partial` template does not include
+    its pods' trust, which is written elsewhere. One that is `metadata_only` has nothing but metadata, and the rest of
+    the pod is written elsewhere.
     """
 
     at: str

@@ -39,18 +39,9 @@ _ARGO = ("container", "script", "containerSet.containers.[]", "sidecars.[]")
 _ARGO_OTHERS = frozenset(
     (
         *("archiveLogs", "arguments", "artifactGC", "artifactRepositoryRef", "entrypoint", "executor", "hooks"),
-        *(
-            "metrics",
-            "onExit",
-            "parallelism",
-            "podDisruptionBudget",
-            "podGC",
-            "podMetadata",
-            "podSpecPatch",
-            "retryStrategy",
-        ),
-        *("shutdown", "suspend", "synchronization", "templateDefaults", "templates", "ttlStrategy", "volumeClaimGC"),
-        *("volumeClaimTemplates", "workflowMetadata", "workflowTemplateRef"),
+        *("metrics", "onExit", "parallelism", "podDisruptionBudget", "podGC", "podMetadata", "podSpecPatch"),
+        *("retryStrategy", "shutdown", "suspend", "synchronization", "templateDefaults", "templates", "ttlStrategy"),
+        *("volumeClaimGC", "volumeClaimTemplates", "workflowMetadata", "workflowTemplateRef"),
         *("containers", "ephemeralContainers", "initContainers"),
     )
 )

@@ -31,7 +31,7 @@ class ServerLimits:
     14,000 records, which take 0.2 s: no longer than such a review does.
     """
     answer_records: int = 4
-    """Records that each answer allows besides. A small request may come in two, with few bytes in each."""
+    """Records that each answer allows in addition. A small request may come in two, with few bytes in each."""
     head: float = 5.0
     body: float = 10.0
     idle: float = 120.0

@@ -170,9 +170,9 @@ def _copied(replacement: Object) -> frozenset[str]:
     field = string(source.get("fieldPath")) or "metadata.name"
     if replacement.get("path") or field == "metadata" or not re.fullmatch(r"[\w.]+", field):
         return frozenset(("name", "image"))
-    return frozenset(
-        ("name",) if field.startswith("metadata.name") else () if field.startswith("metadata.") else ("image",)
-    )
+    if field.startswith("metadata."):
+        return frozenset(("name",) if field.startswith("metadata.name") else ())
+    return frozenset(("image",))
 
 
 _ADDED = ("components", "patchesStrategicMerge", "patches", "patchesJson6902")

@@ -60,8 +60,8 @@ class Release:
     Values are texts of YAML, which helm reads itself; later ones override earlier ones. `settings` are the values that
     helm gets as arguments, in the form NAME=VALUE behind `--set` or `--set-string`; they override the others. With
     `places`, objects without a namespace get the release's, and helm the version of the nodes; a kustomization does
-    neither. `crds` is whether the
-    objects below `crds` are created. `defaults` are written in place of the chart's own values, if there are any.
+    neither. `crds` is whether the objects below `crds` are created. `defaults` are written in place of the chart's own
+    values, if there are any.
     """
 
     chart: str | Remote

@@ -8,7 +8,7 @@ from webhook.api.lenient import mapping, mappings, string
 from webhook.api.resources import Resource
 from webhook.api.taints import taints_of
 from webhook.catalog.names import Names
-from webhook.catalog.node_labels import GPU_NODE_LABELS, MANUFACTURERS, NO_GPUS
+from webhook.catalog.node_labels import ABSENT, GPU_NODE_LABELS, MANUFACTURERS
 from webhook.facts import parts
 from webhook.facts.kind import Fact, Part, Reach, Table
 from webhook.model import Object
@@ -39,7 +39,7 @@ class Node:
 
         A node that has just joined has only the labels of its cloud, of its autoscaler or of an operator.
         """
-        labelled = any(self.labels[label] not in NO_GPUS for label in GPU_NODE_LABELS.among(self.labels))
+        labelled = any(self.labels[label] not in ABSENT for label in GPU_NODE_LABELS.among(self.labels))
         return bool(self.resources) or labelled or any(self.labels.get(maker) == "nvidia" for maker in MANUFACTURERS)
 
 
