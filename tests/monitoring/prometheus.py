@@ -51,7 +51,7 @@ def running(folder: Path, settings: str) -> Iterator[str]:
         find("prometheus"),
         f"--config.file={folder / 'prometheus.yaml'}",
         f"--storage.tsdb.path={folder / 'data'}",
-        "--storage.tsdb.retention.time=100d",
+        "--storage.tsdb.retention.time=100y",
         f"--web.listen-address={at}",
     ]
     with (folder / "prometheus.log").open("wb") as log:

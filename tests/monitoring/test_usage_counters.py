@@ -1,6 +1,7 @@
 """The same lives in the record of a node and in a real Prometheus: the commands say the same from both."""
 
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from webhook.model import Unusable
 from webhook.reports import usage_report
 from webhook.usage import advice
 from webhook.usage.account import CardShare, HolderLook, NodeLook
+from webhook.usage.counted import STEP
 from webhook.usage.document import NodeUsage
 from webhook.usage.held import NodeSlices
 from webhook.usage.record import Amounts, Book, CardAmounts, CardKey, HolderKey, SlicedCard
@@ -46,10 +48,15 @@ def programs() -> None:
         pytest.exit(str(missing), returncode=2)
 
 
+NOON = 1_795_953_600
+"""A noon. No test depends on the time of day at which it runs."""
+
+
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The end of the trace, which is the time of Prometheus, too, however long it takes to start."""
-    moment = int(time.time())
+def now(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The end of the trace, which is the time of Prometheus, too: another one within its hour for each batch."""
+    parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    moment: int = NOON + 2683 + 613 * parameters.get("batch", 0)
     monkeypatch.setattr(counters._AskedPrometheus, "now", lambda _: moment)
     return moment
 
@@ -162,7 +169,10 @@ def test_a_prometheus_that_began_to_scrape_now_does_not_count_what_was_before(tm
     assert used.held == pytest.approx(1_800_000, rel=0.05)
     (card,) = usage.book.cards.values()
     assert card.counted == pytest.approx(1_800_000, rel=0.05)
-    assert "Prometheus has read its agent for 0.5 of" in usage.trouble
+    said = re.match(r"Prometheus has read its agent for ([0-9.]+) of", usage.trouble)
+    # The time that was read is counted in STEPs, of which each end may add or lose one.
+    assert said
+    assert float(said[1]) == pytest.approx(0.5, abs=STEP / 3600 + 0.05)
 
 
 def test_agents_that_are_scraped_twice_are_refused_unless_one_job_is_chosen(
@@ -352,7 +362,7 @@ class LongLife(NamedTuple):
 @pytest.fixture(scope="module")
 def long_life(tmp_path_factory: pytest.TempPathFactory) -> LongLife:
     """A life of more than a day, in which the agent dies once. It begins and ends in the middle of an hour."""
-    now = int(time.time()) // 3600 * 3600 - 1800
+    now = NOON + 1800
     life, agent, wall = life_of(tmp_path_factory.mktemp("long"), now, LONG)
     lines = list[str]()
     for second in range(0, LONG + 1, TICK):
@@ -487,7 +497,9 @@ def test_containers_of_seconds_are_counted_in_full(tmp_path: Path) -> None:
     def in_full() -> bool:
         ((usage,), _) = counters.read(asked(url, ("job", "agents")), 2, "")
         own = agent.usage(2)  # an hour may have begun meanwhile
-        return rows(usage) == rows(own) and [*usage.book.cards.values()] == [*own.book.cards.values()]
+        cards = zip(usage.book.cards.values(), own.book.cards.values(), strict=True)
+        # Its slices are counted each on its own, and rounded to milliseconds.
+        return rows(usage) == rows(own) and all(one == pytest.approx(other, abs=A10.slices) for one, other in cards)
 
     look()
     with listening(lambda each: each.give(200, metrics.text(), Content_Type="text/plain; version=0.0.4")) as target:
