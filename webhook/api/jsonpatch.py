@@ -54,15 +54,16 @@ class _Patched:
         """Merge a value into the document at a path. Returns the operations that have the same effect."""
         there: Any = self._copy(self.document)
         self.document = holder = there
-        for depth, key in enumerate(path, start=1):
-            holder, listed = there, type(there) is list
+        copies, depth = self._copies, 0
+        for key in path:
+            holder, listed, depth = there, type(there) is list, depth + 1
             there = there[key] if listed else there.get(key)
             if there is None:
                 for below in reversed(path[depth:]):  # add the first missing parent with everything below it
                     value = {below: value}
                 holder[key] = value
                 return [_operation("replace" if listed else "add", _pointer(path[:depth]), value)]
-            if type(there) in _HOLDERS and id(there) not in self._copies:
+            if id(there) not in copies and type(there) in _HOLDERS:
                 holder[key] = there = self._copy(there)
         at = _pointer(path)
         if type(there) is dict and type(value) is dict:
@@ -122,7 +123,7 @@ def _operation(operation: str, at: str, value: Any) -> Operation:
 
 
 def _pointer(path: Path) -> str:
-    pointer = "".join([f"/{key}" for key in path])
+    pointer = "/".join(("", *map(str, path)))
     if "~" in pointer or pointer.count("/") > len(path):  # few paths have a key to escape
         pointer = "/".join(("", *map(_escaped, map(str, path))))
     return pointer

@@ -271,10 +271,11 @@ class Engine:
                     raise TooLate
                 findings: list[Finding] = []
                 for finding in rule.check(review):
-                    named = len("".join(finding.parts))
+                    parts = finding.parts
+                    named = len("".join(parts))
                     written = (len(finding.message) + named) // WRITTEN
-                    allowance.spend("findings", 1, FINDING + len(finding.parts) + written)
-                    if written or named > MAX_NAME * len(finding.parts):
+                    allowance.spend("findings", 1, FINDING + len(parts) + written)
+                    if written or named > MAX_NAME * len(parts):
                         finding = _kept(finding)
                     if finding.fixes and rule not in self._menders(review):
                         # `/mutate` would not apply this fix, but `/validate` would rely on it.

@@ -9,6 +9,7 @@ from webhook.api.pods import DEFAULT_MESSAGE, MESSAGE, Container, Pod
 from webhook.catalog import device_annotations, device_variables, host_paths, volume_drivers
 from webhook.catalog.capabilities import CAPABILITIES, capability
 from webhook.catalog.host_paths import Access
+from webhook.catalog.names import Names
 from webhook.model import Malformed, Object, Path
 
 
@@ -116,18 +117,32 @@ def of(pod: Pod) -> Exposure:
 
 
 def _annotations(pod: Pod, exposure: Exposure) -> None:
-    annotations, labels = pod.annotations, pod.labels
-    for key in filter(device_annotations.adds_devices, annotations):
-        if not device_annotations.harmless_devices(key, annotations[key]):
+    for key in filter(device_annotations.adds_devices, pod.annotations):
+        if not device_annotations.harmless_devices(key, pod.annotations[key]):
             place = pod.at("metadata", "annotations", key)
-            exposure.add("device_annotations", Opening(place, key, annotations[key]))
-    for part, there in (("annotations", annotations), ("labels", labels)):
-        for key in device_annotations.RUNTIME_ANNOTATIONS.among(there):
-            exposure.add("runtime_annotations", Opening(pod.at("metadata", part, key), key, there[key]))
-    for key in device_annotations.PLACEMENT_ANNOTATIONS.among(annotations):
-        exposure.add("placements", Opening(pod.at("metadata", "annotations", key), key, annotations[key]))
-    for key in device_annotations.PLACEMENT_LABELS.among(labels):
-        exposure.add("placements", Opening(pod.at("metadata", "labels", key), key, labels[key]))
+            exposure.add("device_annotations", Opening(place, key, pod.annotations[key]))
+    for part, there, placing in (
+        ("annotations", pod.annotations, device_annotations.PLACEMENT_ANNOTATIONS),
+        ("labels", pod.labels, device_annotations.PLACEMENT_LABELS),
+    ):
+        for key in _NOTED.among(there):
+            found = Opening(pod.at("metadata", part, key), key, there[key])
+            if key in device_annotations.RUNTIME_ANNOTATIONS:
+                exposure.add("runtime_annotations", found)
+            if key in placing:
+                exposure.add("placements", found)
+
+
+_NOTED = Names(
+    each
+    for names in (
+        device_annotations.RUNTIME_ANNOTATIONS,
+        device_annotations.PLACEMENT_ANNOTATIONS,
+        device_annotations.PLACEMENT_LABELS,
+    )
+    for each in names
+)
+"""The annotations and labels that are looked at: one search for all of them is cheaper."""
 
 
 def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
@@ -342,12 +357,14 @@ def _some_may_lead(container: Container) -> bool:
 
 def _may_lead(places: str) -> bool:
     """Whether some of these places, one a line, may lead somewhere, as they are written."""
-    return (
-        "nvidia-container" in places
-        or ".." in places
-        or any(part in places for part in host_paths.LIMIT_PARTS)
-        or ("etc" in places and _ETC.search(places) is not None)
-    )
+    for part in _PARTS:  # no generator: this runs for every container of every pod
+        if part in places:
+            return True
+    return "etc" in places and _ETC.search(places) is not None
+
+
+_PARTS = ("nvidia-container", "..", *host_paths.LIMIT_PARTS)
+"""A place that leads somewhere has one of these texts in it, or ends in a folder `etc`."""
 
 
 _ETC = re.compile(r"etc[/.]*$", re.MULTILINE)

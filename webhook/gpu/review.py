@@ -42,7 +42,7 @@ class PodReview(Review[Pod]):
             found.append("extended resource")
         if self.asks:
             found.append("gpu")
-        if "resourceClaims" in spec or any("claims" in (c.spec.get("resources") or ()) for c in pod.containers):
+        if self.names_claims:
             found.append("claim")
         if self.policy.annotation in pod.annotations or pod.parameter_name:
             found.append("trust")
@@ -78,6 +78,12 @@ class PodReview(Review[Pod]):
     def marks(self) -> tuple[Path, ...]:
         """The places of the annotations and labels that request a GPU from another scheduler."""
         return tuple(requests.marked(self.subject, self.policy))
+
+    @shared
+    def names_claims(self) -> bool:
+        """Whether the pod, or one of its containers, names a claim."""
+        pod = self.subject
+        return "resourceClaims" in pod.spec or any("claims" in (c.spec.get("resources") or ()) for c in pod.containers)
 
     @shared
     def claim_entries(self) -> tuple[ClaimEntry, ...]:

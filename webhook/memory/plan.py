@@ -158,7 +158,8 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
         return cap
     before = _before(pod, pool, cap)
     asking = {request.container.path: request.container for request in review.requests}
-    asking |= containers_of(review.claims)
+    if review.claims:
+        asking |= containers_of(review.claims)
     try:
         shim = _shim(review, pool, cap)
     except InvalidAnnotation as error:
@@ -166,11 +167,10 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRe
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
     driven = _driven(review) if cap.driver and not cap.budget.unified else {}
     late = nodes.in_the_way(review, pool) if driven else ""
-    limits = {} if late else {path: cap.budget.limit(slices) for path, slices in driven.items()}
-    limited = {at: cap._replace(limit=limit) for at, limit in limits.items()}
+    limits = {} if late else {at: cap._replace(limit=cap.budget.limit(slices)) for at, slices in driven.items()}
     containers = tuple(
         [
-            _container(one, limited.get(at, cap), before, shim, plugins.get(at, ""), allowance)
+            _container(one, limits.get(at, cap), before, shim, plugins.get(at, ""), allowance)
             for at, one in asking.items()
         ]
     )

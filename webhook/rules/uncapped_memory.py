@@ -56,7 +56,7 @@ MENDS = True
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag containers that ask for a time-sliced GPU and have no memory limit within their slice of it."""
     pod, placement = review.subject, review.placement
-    if "claim" in review.traits:
+    if review.names_claims:
         yield from _unsized(review)
     if placement is None or placement.pool is None or placement.pool.sharing not in review.policy.capped_sharing:
         return
@@ -69,7 +69,9 @@ def check(review: PodReview) -> Iterator[Finding]:
         return
     if planned.advice:
         yield Finding(pod.at("spec"), planned.advice, advice=True, parts=(planned.advice,))
-    findings = [*planned.shim, *(finding for part in planned.containers for finding in _container(part, planned))]
+    findings = list(planned.shim)
+    for part in planned.containers:
+        findings += _container(part, planned)
     yield from _recorded(findings, planned)
 
 
