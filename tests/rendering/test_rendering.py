@@ -225,11 +225,19 @@ def test_a_field_that_only_a_program_follows_is_noted_if_none_runs(
         ("git@git.example:own/base", "git@git.example:own/base/kustomization.yaml", True),
         ("apps.example.dev/base", "apps.example.dev/base/kustomization.yaml", False),
         ("web.io/base", "web.io/base/kustomization.yaml", False),
+        ("http:pod.yaml", "http:pod.yaml", True),
+        ("github.com/own/pod", "github.com/own/pod", False),
+        ("GitHub.com/own/pod.git", "GitHub.com/own/pod.git", False),
+        ("git@git.example:own/pod", "git@git.example:own/pod", False),
+        ("file://own/pod", "file:/own/pod", False),
+        ("me@git.example/own/base", "me@git.example/own/base/kustomization.yaml", True),
+        ("git::me@git.example:own.git", "git::me@git.example:own.git/kustomization.yaml", True),
+        ("me@git.example/base", "me@git.example/base/kustomization.yaml", False),
     ],
 )
-def test_an_address_is_no_file_of_its_name(check: Check, path: str, file: str, remote: bool) -> None:
-    """kustomize asks git or a server first for some references."""
-    text = POD if file.endswith("pod.yaml") else "namePrefix: base-\n"
+def test_an_address_is_no_folder_of_its_name(check: Check, path: str, file: str, remote: bool) -> None:
+    """kustomize asks a server first for some references, and git for some that lead to no file."""
+    text = "namePrefix: base-\n" if file.endswith("kustomization.yaml") else POD
     report = check({"a/kustomization.yaml": f"resources: ['{path}']\n", f"a/{file}": text, "pod.yaml": POD})
     assert any(f"remote resource {path}" in note for note in report.notes) == remote
 

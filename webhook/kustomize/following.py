@@ -193,16 +193,24 @@ def is_namespaced(value: Object) -> bool:
 def is_remote(path: str, folder: str) -> bool:
     """Whether a reference of a kustomization leads to something other than a file, or a folder, next to it.
 
-    kustomize takes some for addresses even if a file has that name (kustomize api/internal/git/repospec.go,
-    api/internal/loader/fileloader.go).
+    kustomize asks a server for http and https. It reads any other file that exists, and takes some references for
+    addresses even if a folder has that name (kustomize api/internal/target/kusttarget.go, accumulateResources;
+    api/internal/git/repospec.go; api/internal/loader/fileloader.go).
     """
-    if _ADDRESS.search(path):
+    name = os.path.normpath(os.path.join(folder, path))
+    if _SERVED.match(path):
         return True
-    return bool(_REMOTE.search(path)) and not os.path.lexists(os.path.normpath(os.path.join(folder, path)))
+    if os.path.isfile(name):
+        return False
+    return bool(_ADDRESS.search(path)) or (bool(_REMOTE.search(path)) and not os.path.lexists(name))
 
+
+_SERVED = re.compile(r"https?:", re.I)
 
 _ADDRESS = re.compile(
-    r"^(?:git::)?(?:(?:https?|ssh|git|file)://|(?:[\w.-]+@)?(?:www\.)?github\.com[:/]|git@)|^gh:", re.I
+    r"^(?:git::)?(?:(?:https?|ssh|git|file)://|(?:[\w.-]+@)?(?:www\.)?github\.com[:/]|git@"
+    r"|[a-z][a-z0-9-]*@[^/:]+[/:][\s\S]*(?:/|\.git))|^gh:",
+    re.I,
 )
 
 _REMOTE = re.compile(r"://|\?ref=|^git@|^(?:git::|gh:)|^[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)/|\.git(?:$|/|\?)")
