@@ -778,7 +778,7 @@ def test_helm_gets_hidden_files_that_a_template_may_read(
     report = check({**WEB, **reading, "one.yaml": deploying_by("release", "interval", "1m")})
     assert report.unfollowed == 0
     assert not any("hidden" in note for note in report.notes)
-    assert {".gitignore", ".x/pod.txt"} <= {*charts._staged(tree.Tree(str(Path.cwd())), "web")}
+    assert {".gitignore", ".x/pod.txt"} <= {*charts.staged(tree.Tree(str(Path.cwd())), "web").files}
     link = Path("web/.x/link")
     link.symlink_to("pod.txt")
     report = check({}, options=Options(cached=False))
@@ -807,9 +807,32 @@ def test_a_dependency_at_two_addresses_is_not_rendered(check: Check) -> None:
     both = LOCAL.replace("[{", "[{alias: a, name: lib, repository: 'file://../other'}, {alias: b, ")
     check({**{f"{name}/Chart.yaml": "name: lib\n" for name in ("lib", "other")}, "web/Chart.yaml": both})
     with pytest.raises(tree.Unseen, match="web has the dependency lib at several addresses"):
-        charts._staged(tree.Tree(str(Path.cwd())), "web")
+        charts.staged(tree.Tree(str(Path.cwd())), "web")
     Path("web/Chart.yaml").write_text(both.replace("other", "lib"))
-    assert "charts/lib/Chart.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")
+    assert "charts/lib/Chart.yaml" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
+
+
+def test_a_chart_of_a_chain_is_rendered_as_if_its_dependency_were_built_and_as_if_not(
+    check: Check, program: Program
+) -> None:
+    asked = program("exit 1", "helm")
+    lib, more = named("lib", LOCAL.partition("\n")[2].replace("lib", "more")), {"more/Chart.yaml": named("more")}
+    deploys = {"one.yaml": deploying_by("release", "interval", "1m"), "web/Chart.yaml": named("web", LOCAL[10:])}
+    report = check({**deploys, "lib/Chart.yaml": lib, **more}, options=Options(cached=False))
+    assert len(asked.read_text().splitlines()) == 4  # twice for `web`
+    assert any("3 charts (HelmRelease team, lib, more) not rendered" in note for note in report.notes)
+    asked.unlink()
+    check({"lib/Chart.yaml": named("lib")}, options=Options(cached=False))
+    assert len(asked.read_text().splitlines()) == 3
+
+
+def test_charts_of_one_name_of_which_helm_takes_any_are_not_rendered(check: Check, program: Program) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    two = {f"web/charts/{name}/Chart.yaml": named("sub", f"description: {name}\n") for name in "ab"}
+    report = check({"web/Chart.yaml": named("web"), **two})
+    assert any("it has several charts named sub, and Helm takes any of them" in note for note in report.notes)
+    assert not asked.exists()
+    assert judged(check({"web/charts/b/Chart.yaml": named("other")})) == ["web lab web"]
 
 
 LOCAL = "name: web\ndependencies: [{name: lib, repository: 'file://../lib'}]\n"
@@ -835,14 +858,14 @@ def test_a_dependency_is_read_with_its_own_patterns(check: Check, patterns: str,
     names = {"templates/_a.tpl", "templates/x/_b.tpl", "values.yaml"}
     lib = {f"lib/{name}": "x" for name in names} | {"lib/Chart.yaml": "name: lib\n", "lib/.helmignore": patterns}
     check({**lib, "web/Chart.yaml": LOCAL, "web/.helmignore": "templates/"})
-    staged = charts._staged(tree.Tree(str(Path.cwd())), "web")
+    staged = charts.staged(tree.Tree(str(Path.cwd())), "web").files
     assert {name for name in names if f"charts/lib/{name}" not in staged} == left_out
 
 
 @pytest.mark.parametrize(("text", "staged"), [(LOCAL, True), (f"name: web\n---\n{LOCAL}", False)])
 def test_a_chart_has_the_dependencies_of_the_first_document(check: Check, text: str, staged: bool) -> None:
     check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": text})
-    assert ("charts/lib/Chart.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")) == staged
+    assert ("charts/lib/Chart.yaml" in charts.staged(tree.Tree(str(Path.cwd())), "web").files) == staged
 
 
 @pytest.mark.parametrize(
@@ -859,7 +882,7 @@ def test_a_chart_has_the_dependencies_of_the_first_document(check: Check, text: 
 def test_a_chart_has_the_dependencies_of_its_requirements(check: Check, requirements: str, staged: str) -> None:
     charts_of = {f"{name}/Chart.yaml": f"name: lib\ndescription: {name}\n" for name in ("lib", "other")}
     check({**charts_of, "web/Chart.yaml": LOCAL, "web/requirements.yaml": requirements})
-    found = charts._staged(tree.Tree(str(Path.cwd())), "web").get("charts/lib/Chart.yaml", b"").decode()
+    found = charts.staged(tree.Tree(str(Path.cwd())), "web").files.get("charts/lib/Chart.yaml", b"").decode()
     assert found.rpartition(": ")[2].strip() == staged
 
 
@@ -917,20 +940,20 @@ def test_a_chart_counts_each_dependency_as_often_as_it_is_named(check: Check, wi
     """A chart of five charts, each of which names the next one some times, has many files."""
     named = ", ".join(f"{{name: d{each}, repository: 'file://../cNEXT'}}" for each in range(wide))
     chain = {f"c{each}/Chart.yaml": f"dependencies: [{named.replace('NEXT', str(each + 1))}]\n" for each in range(5)}
-    check({**chain, "c5/Chart.yaml": "name: last\n"})
+    check({**chain, "c5/Chart.yaml": "description: last\n"})
     here = tree.Tree(str(Path.cwd()))
     if refused:
         with pytest.raises(tree.Unseen, match=r"has more than 10,000 files or 64 MiB"):
-            charts._staged(here, "c0")
+            charts.staged(here, "c0")
     else:
-        assert len(charts._staged(here, "c0")) == 2**6 - 1
+        assert len(charts.staged(here, "c0").files) == 2**6 - 1
 
 
 @pytest.mark.parametrize("patterns", ["!*.yaml", "[^a]*", "a\\*", "x\n" * 101])
 def test_a_dependency_with_an_odd_pattern_is_not_rendered(check: Check, patterns: str) -> None:
     check({"lib/Chart.yaml": "name: lib\n", "lib/.helmignore": patterns, "web/Chart.yaml": LOCAL})
     with pytest.raises(tree.Unseen, match=r"lib/\.helmignore has more than 100 patterns, or one that"):
-        charts._staged(tree.Tree(str(Path.cwd())), "web")
+        charts.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 @pytest.mark.parametrize(
@@ -956,18 +979,18 @@ def test_helm_gets_the_hidden_files_that_it_reads_itself(
     report = check(files, options=Options(cached=False))
     assert report.unfollowed == 0
     assert not any("hidden" in note for note in report.notes)
-    assert (name.removeprefix("web/") in charts._staged(tree.Tree(str(Path.cwd())), "web")) == given
+    assert (name.removeprefix("web/") in charts.staged(tree.Tree(str(Path.cwd())), "web").files) == given
 
 
 def test_a_hidden_file_of_a_chart_is_no_way_to_another_one(check: Check) -> None:
     check({"web/Chart.yaml": "name: web\n", "web/templates/more/a.yaml": "", ".secret": "x", "seen": "x"})
     link = Path("web/templates/more/.link.yaml")
     link.symlink_to("../../../seen")
-    assert "templates/more/.link.yaml" in charts._staged(tree.Tree(str(Path.cwd())), "web")
+    assert "templates/more/.link.yaml" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
     link.unlink()
     link.symlink_to("../../../.secret")
     with pytest.raises(tree.Unseen, match="leads out of the repository, or into a hidden folder"):
-        charts._staged(tree.Tree(str(Path.cwd())), "web")
+        charts.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 def test_a_folder_of_a_chart_counts_under_each_of_its_names(check: Check) -> None:
@@ -977,7 +1000,7 @@ def test_a_folder_of_a_chart_counts_under_each_of_its_names(check: Check) -> Non
     folders = ("files", "templates/sub", "crds", "0", "z")
     seen = {f"{folder}/{name}" for folder in folders for name in ("b", ".pod.tpl")}
     own = {"Chart.yaml", "templates/a.yaml"}
-    assert {*charts._staged(tree.Tree(str(Path.cwd())), "web")} == own | seen
+    assert {*charts.staged(tree.Tree(str(Path.cwd())), "web").files} == own | seen
 
 
 @pytest.mark.parametrize(
@@ -987,10 +1010,10 @@ def test_a_chart_with_a_link_to_a_folder_around_it_is_not_rendered(check: Check,
     """Helm would never end."""
     check({"web/Chart.yaml": "name: web\n", "web/templates/pod.yaml": POD, "web/a/x": ""})
     Path("web/templates/back").symlink_to("../a")
-    assert "templates/back/x" in charts._staged(tree.Tree(str(Path.cwd())), "web")
+    assert "templates/back/x" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
     Path(link).symlink_to(target)
     with pytest.raises(tree.Unseen, match="leads to a folder around it"):
-        charts._staged(tree.Tree(str(Path.cwd())), "web")
+        charts.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 @pytest.mark.parametrize(("deep", "refused"), [(3, False), (16, True)])
@@ -1003,9 +1026,9 @@ def test_links_of_a_chart_lead_to_so_many_files_at_most(check: Check, deep: int,
     here = tree.Tree(str(Path.cwd()))
     if refused:
         with pytest.raises(tree.Unseen, match="links lead to more than 10,000 files below web"):
-            charts._staged(here, "web")
+            charts.staged(here, "web")
     else:
-        assert len(charts._staged(here, "web")) == 1 + sum(2 ** (each + 1) - 1 for each in range(deep + 1))
+        assert len(charts.staged(here, "web").files) == 1 + sum(2 ** (each + 1) - 1 for each in range(deep + 1))
 
 
 def test_links_of_a_chart_lead_to_so_many_bytes_at_most(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1013,29 +1036,29 @@ def test_links_of_a_chart_lead_to_so_many_bytes_at_most(check: Check, monkeypatc
     check({"web/Chart.yaml": "name: web\n", "web/files/a": "x" * 100, "web/b": "x" * 500})
     for name in ("c", "d"):
         Path("web", name).symlink_to("files")
-    assert "d/a" in charts._staged(tree.Tree(str(Path.cwd())), "web")
+    assert "d/a" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
     Path("web/e").symlink_to("files")
     with pytest.raises(tree.Unseen, match="links lead to more than 0 MiB below web"):
-        charts._staged(tree.Tree(str(Path.cwd())), "web")
+        charts.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 def test_a_dependency_is_what_its_chart_is_called(check: Check) -> None:
     check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": LOCAL, "web/charts/other/Chart.yaml": "name: lib\n"})
     here = str(Path.cwd())
-    assert "charts/lib/Chart.yaml" not in charts._staged(tree.Tree(here), "web")
+    assert "charts/lib/Chart.yaml" not in charts.staged(tree.Tree(here), "web").files
     assert not charts.missing(tree.Tree(here), "web")
     Path("web/charts/other/Chart.yaml").write_text("name: other\n")
     with pytest.raises(tree.Unseen, match="web/charts has other charts, so Flux adds no lib"):
-        charts._staged(tree.Tree(here), "web")
+        charts.staged(tree.Tree(here), "web")
 
 
 def test_a_packed_dependency_counts_before_its_folder(check: Check) -> None:
     both = LOCAL.replace("dependencies: [", "dependencies: [{name: lib-more}, ")
     check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": both, "web/charts/lib-more-1.0.0.tgz": "x"})
     here = str(Path.cwd())
-    assert "charts/lib/Chart.yaml" in charts._staged(tree.Tree(here), "web")
+    assert "charts/lib/Chart.yaml" in charts.staged(tree.Tree(here), "web").files
     Path("web/charts/lib-1.0.0.tgz").write_text("x")
-    assert "charts/lib/Chart.yaml" not in charts._staged(tree.Tree(here), "web")
+    assert "charts/lib/Chart.yaml" not in charts.staged(tree.Tree(here), "web").files
 
 
 def test_generators_that_look_at_too_many_paths_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

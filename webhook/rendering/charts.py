@@ -6,8 +6,9 @@ import re
 import shlex
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 from pathlib import PurePath
@@ -23,6 +24,7 @@ from webhook.documents.gitignore import Matcher
 from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
 from webhook.model import Object, Path, Problem, immutable
+from webhook.rendering import packing
 from webhook.rendering.model import CHART
 from webhook.repository import programs, results_cache
 from webhook.repository.tree import Tree, Unseen, matcher
@@ -61,7 +63,7 @@ class Release:
     helm gets as arguments, in the form NAME=VALUE behind `--set` or `--set-string`; they override the others. With
     `places`, objects without a namespace get the release's, and helm the version of the nodes; a kustomization does
     neither. `crds` is whether the objects below `crds` are created. `defaults` are written in place of the chart's own
-    values, if there are any.
+    values, if there are any. `built` is whether the dependencies of dependencies were built before.
     """
 
     chart: str | Remote
@@ -73,6 +75,7 @@ class Release:
     places: bool = True
     crds: bool = True
     defaults: bytes = b""
+    built: bool = True
 
 
 def written(values: Mapping[str, Any]) -> list[bytes]:
@@ -198,11 +201,63 @@ _SEARCHED = re.compile(r"(?:charts/[^._/][^/]*/)*crds/|(?:charts/[^._/][^/]*/)+t
 """The start of a path from which Helm may make an object, though a part of the path is hidden."""
 
 
-def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
-    """Return the files of a chart by their paths in it, with dependencies from elsewhere in the repository.
+class Packed(NamedTuple):
+    """A dependency that Helm packs: its name, and the files in its archive."""
 
-    Helm follows links, and a template may write any file of its chart into an object (`.Files.Get`). So links that lead
-    out of the repository are refused. Raises Unseen.
+    name: str
+    files: Mapping[str, bytes]
+
+
+@immutable
+class Staged:
+    """The files of a chart by their paths in it: its own, and the archives in which Helm packs dependencies.
+
+    `chained` is whether such a dependency has one itself.
+    """
+
+    own: dict[str, bytes]
+    packed: dict[str, Packed]
+    chained: bool = False
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """All files, as if no dependency were packed."""
+        inner = (
+            (f"charts/{one.name}/{path}", data) for one in self.packed.values() for path, data in one.files.items()
+        )
+        return {**self.own, **dict(inner)}
+
+    @property
+    def archives(self) -> dict[str, bytes]:
+        """The files as Helm reads them."""
+        return {**self.own, **{path: packing.archive(*one) for path, one in self.packed.items()}}
+
+    def as_packed(self, folder: str) -> dict[str, bytes]:
+        """Return the files that are in an archive of the chart. Raises Unseen."""
+        kept = self.without_ignored(folder)
+        return replace(kept, own=packing.saved(kept.own)).files
+
+    def without_ignored(self, folder: str) -> "Staged":
+        """Return what Helm reads: not what the chart's .helmignore leaves out. Raises Unseen for an odd pattern."""
+        kept = _without_ignored({**self.own, **dict.fromkeys(self.packed, b"")}, folder)
+        packed = {path: one for path, one in self.packed.items() if path in kept}
+        return replace(self, own={path: data for path, data in self.own.items() if path in kept}, packed=packed)
+
+    def twins(self, folder: str) -> str:
+        """Return the name of several subcharts of which Helm takes any; empty if there are none. Raises Unseen."""
+        try:
+            return packing.twins(self.without_ignored(folder).files)
+        except Unseen:
+            return packing.twins(self.files)
+
+
+def staged(tree: Tree, folder: str, depth: int = 0, *, built: bool = True) -> Staged:
+    """Return the files of a chart that Helm gets, with dependencies from elsewhere in the repository.
+
+    `helm dependency build`, Flux and Argo CD add the dependencies of a chart, but not those of a dependency. Somebody
+    may have built the dependencies before; `built` is whether they are. Helm follows links, and a template may write
+    any file of its chart into an object (`.Files.Get`). So links that lead out of the repository are refused. Raises
+    Unseen.
     """
     found, repeated = dict[str, bytes](), 0
     for path, again in _walked(tree, folder):
@@ -212,24 +267,44 @@ def _staged(tree: Tree, folder: str, depth: int = 0) -> dict[str, bytes]:
             if repeated > MOST_BYTES:
                 raise Unseen(f"links lead to more than {MOST_BYTES // 2**20} MiB below {folder}")
     found |= _hidden(tree, folder)[0]
-    if depth < _DEEPEST:
-        own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
-        enough, has, urls = len(own) >= len(_dependencies(tree, folder)), {*own.values()}, dict[str, str]()
-        for name, url in _local(tree, folder):
-            if urls.setdefault(name, url) != url:
-                raise Unseen(f"{folder} has the dependency {shown(name, quotes=False)} at several addresses")
-            packed = re.compile(rf"charts/{re.escape(name)}(?:/|-v?\d[^/]*\.tgz$)")
-            if name not in has and not any(map(packed.match, found)):  # Helm and Flux take what is there
-                if enough:
-                    raise Unseen(f"{folder}/charts has other charts, so Flux adds no {shown(name, quotes=False)}")
-                inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
-                if is_chart(inner):
-                    tree.checked(inner)
-                    staged = _without_ignored(_staged(tree, inner, depth + 1), inner)
-                    found |= {f"charts/{name}/{path}": data for path, data in staged.items()}
-                    if len(found) > MOST_FILES or sum(map(len, found.values())) > MOST_BYTES:
-                        raise Unseen(f"{folder} has more than {MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB")
-    return found
+    packed, origins, chained = dict[str, Packed](), dict[str, str](), False
+    for inner, name in _added(tree, folder, found):
+        chained = chained or depth > 0
+        if depth == _DEEPEST or (depth and not built):
+            continue
+        tree.checked(inner)
+        metadata = _metadata(tree, inner)
+        called, version = packing.name_of({"name": name, **metadata}), string(metadata.get("version"))
+        archive = f"charts/{called}-{version if _VERSION.fullmatch(version) else ''}.tgz"
+        if origins.setdefault(archive, inner) != inner:
+            raise Unseen(f"{folder} has several dependencies that Helm packs as {shown(archive, quotes=False)}")
+        if archive not in packed:
+            below = staged(tree, inner, depth + 1, built=built)
+            packed[archive], chained = Packed(called, below.as_packed(inner)), chained or below.chained
+            files = Staged(found, packed).files
+            if len(files) > MOST_FILES or sum(map(len, files.values())) > MOST_BYTES:
+                raise Unseen(f"{folder} has more than {MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB")
+    return Staged(found, packed, chained)
+
+
+_VERSION = re.compile(r"[0-9A-Za-z.+-]+")
+
+
+def _added(tree: Tree, folder: str, found: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the folders of charts, and their names, that are added to a chart with some files. Raises Unseen."""
+    own = {path: _name(tree, os.path.join(folder, path)) for path in found if _PACKED.fullmatch(path)}
+    enough, has, urls = len(own) >= len(_dependencies(tree, folder)), {*own.values()}, dict[str, str]()
+    for name, url in _local(tree, folder):
+        if urls.setdefault(name, url) != url:
+            raise Unseen(f"{folder} has the dependency {shown(name, quotes=False)} at several addresses")
+        vendored = re.compile(rf"charts/{re.escape(name)}(?:/|-v?\d[^/]*\.tgz$)")
+        if name in has or any(map(vendored.match, found)):  # Helm and Flux take what is there
+            continue
+        if enough:
+            raise Unseen(f"{folder}/charts has other charts, so Flux adds no {shown(name, quotes=False)}")
+        inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
+        if is_chart(inner):
+            yield inner, name
 
 
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20
@@ -245,7 +320,7 @@ def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
     Files that Helm does not read by itself count only if a template may read them, as `.Files`.
     """
     try:
-        found = _staged(tree, folder, depth)
+        found = staged(tree, folder, depth).files
         inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder)]
     except Unseen:
         return []
@@ -263,7 +338,7 @@ _READ = re.compile(r"(?:charts/[^/]+/)*(?:Chart\.|values\.|requirements\.|\.helm
 def unread(tree: Tree, folder: str) -> str:
     """Return a hidden file of a chart that is left out, though a template may read it as `.Files`; empty if none is."""
     try:
-        if not any(b"Files" in data for name, data in _staged(tree, folder).items() if "templates/" in name):
+        if not any(b"Files" in data for name, data in staged(tree, folder).files.items() if "templates/" in name):
             return ""
         return next(filter(None, (_hidden(tree, top)[1] for top in sorted(folders(tree, folder)) if is_chart(top))), "")
     except Unseen:
@@ -360,26 +435,15 @@ def _dependencies(tree: Tree, folder: str) -> list[Mapping[str, Any]]:
 
 
 def _metadata(tree: Tree, folder: str) -> Mapping[str, Any]:
-    """Return what a chart says of itself, as Helm and Flux read it: by the first document of its file. Raises Unseen.
-
-    They read `requirements.yaml` into the same fields, in charts of any version, and a dependency of it into the one at
-    the same place (helm pkg/chart/v2/loader/load.go, LoadFiles; encoding/json, Unmarshal).
-    """
-    own, more = mapping(tree.first(os.path.join(folder, CHART)).value), os.path.join(folder, _REQUIREMENTS)
+    """Return what a chart says of itself. Raises Unseen."""
+    own, more = mapping(tree.first(os.path.join(folder, CHART)).value), os.path.join(folder, packing.REQUIREMENTS)
     try:
         over = mapping(tree.first(more).value) if os.path.lexists(more) else {}
     except Unseen as error:
         if not error.absent:
             raise
         over = {}
-    if not over.get("dependencies"):
-        return {**own, **over}
-    before = [*mappings(own.get("dependencies")), *({} for _ in mappings(over["dependencies"]))]
-    both = ({**one, **other} for one, other in zip(before, mappings(over["dependencies"]), strict=False))
-    return {**own, **over, "dependencies": [*both]}
-
-
-_REQUIREMENTS = "requirements.yaml"
+    return packing.merged(own, over)
 
 
 def _local(tree: Tree, folder: str) -> Iterator[tuple[str, str]]:
@@ -407,7 +471,7 @@ def folders(tree: Tree, folder: str) -> set[str]:
 def missing(tree: Tree, folder: str) -> bool:
     """Whether a chart has dependencies that are not in the repository."""
     try:
-        found, wanted = _staged(tree, folder), {string(each.get("name")) for each in _dependencies(tree, folder)}
+        found, wanted = staged(tree, folder).files, {string(each.get("name")) for each in _dependencies(tree, folder)}
         have = {path.split("/")[1] for path in found if path.startswith("charts/")}
         own = (path for path in found if _PACKED.fullmatch(path) and os.path.lexists(os.path.join(folder, path)))
         have |= {_name(tree, os.path.join(folder, path)) for path in own}
@@ -468,18 +532,29 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     if isinstance(release.chart, Remote):
         if not _CHART_NAME.fullmatch(release.chart.name):
             raise programs.Failed(f"{shown(release.chart.name)} is no name of a chart")
-        staged = {"chart.tgz": downloads.archive(release.chart)}
+        given, own = {"chart.tgz": downloads.archive(release.chart)}, dict[str, bytes]()
     else:
-        staged = {f"chart/{path}": data for path, data in _staged(tree, release.chart).items()}
+        chart = staged(tree, release.chart, built=release.built)
+        given, own = {f"chart/{path}": data for path, data in chart.archives.items()}, chart.files
+        if twin := chart.twins(release.chart):
+            raise Unseen(f"it has several charts named {shown(twin, quotes=False)}, and Helm takes any of them")
     if release.defaults:
-        staged["chart/values.yaml"] = release.defaults
+        given["chart/values.yaml"] = release.defaults
     options += release.settings
-    run = partial(_printed, helm, release, staged, cached=cached)
-    remote, packed = isinstance(release.chart, Remote), any(path.endswith(".tgz") for path in staged)
-    whole = run([*options, _CRDS]) if release.crds and packed else b""
-    own = {path.removeprefix("chart/"): data for path, data in staged.items()} if release.crds and not remote else {}
-    verbatim = {path: data for path, data in sorted(own.items()) if _BELOW_CRDS.fullmatch(path)}
+    run = partial(_printed, helm, release, given, cached=cached)
+    remote, packed = isinstance(release.chart, Remote), any(path.endswith(".tgz") for path in own)
+    whole = run([*options, _CRDS]) if release.crds and (remote or packed) else b""
+    found = sorted(own.items()) if release.crds else []
+    verbatim = {path: data for path, data in found if _BELOW_CRDS.fullmatch(path)}
     return Manifests(b"" if remote and whole else run(options), whole, verbatim)
+
+
+def is_chained(tree: Tree, chart: str) -> bool:
+    """Whether a dependency that Helm adds to a chart lacks one that is in the repository."""
+    try:
+        return staged(tree, chart).chained
+    except Unseen:
+        return False
 
 
 def _printed(helm: str, release: Release, staged: Mapping[str, bytes], options: list[str], *, cached: bool) -> bytes:

@@ -280,12 +280,21 @@ class _Run:
         for release, _, items in self._rendered([*releases, *alone]):
             rendered.add(id(release))
             self._result.outputs.append(Output(release.root, items))
+        chained = [
+            (replace(release, built=False), item)
+            for release, item in (*releases, *alone)
+            if isinstance(release.chart, str) and charts.is_chained(self._tree, release.chart)
+        ]
+        for release, _, items in self._rendered(chained, quiet=True):
+            self._result.outputs.append(Output(release.root, items))
         left = {id(item) for release, item in releases if id(release) not in rendered}
         whole = (item for _, item in releases if item is not None and id(item) not in left)
         self._result.installed.update(map(identity, whole))
 
-    def _rendered(self, releases: Iterable[Installed]) -> Iterator[tuple[Release, Item | None, list[Item]]]:
-        """Yield releases with the objects of their charts, and note those that are not rendered."""
+    def _rendered(
+        self, releases: Iterable[Installed], *, quiet: bool = False
+    ) -> Iterator[tuple[Release, Item | None, list[Item]]]:
+        """Yield releases with the objects of their charts. Unless it is `quiet`, note those that are not rendered."""
         wanted = list[Installed]()
         for release, item in releases:
             if isinstance(release.chart, Remote) and not self._options.fetch:
@@ -299,6 +308,8 @@ class _Run:
         made = self._each(wanted, lambda each: self._template(each[0]), "helm")
         for (release, item), output in zip(wanted, made, strict=True):
             data = output if isinstance(output, str) else self._items(release, output)
+            if isinstance(data, str) and quiet:
+                continue
             if isinstance(data, str) and release.chart in self._given:
                 self._result.problems.append(Problem(str(release.chart), 0, f"the chart is not rendered: {data}"))
                 continue

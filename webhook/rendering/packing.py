@@ -1,0 +1,190 @@
+"""Packs charts as Helm does, and reads packed ones."""
+
+import gzip
+import io
+import json
+import posixpath
+import re
+import tarfile
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mapping, mappings, string
+from webhook.documents import files
+from webhook.documents.documents import Document
+from webhook.rendering.model import CHART
+from webhook.repository.tree import Unseen
+from webhook.text.words import shown
+
+Files = Mapping[str, bytes]
+"""The files of a chart by their paths in it."""
+
+REQUIREMENTS = "requirements.yaml"
+
+MOST_UNPACKED, DEEPEST = 100 * 2**20, 5
+"""Maximum bytes of an archive that Helm unpacks (helm pkg/chart/loader/archive), and of archives within each other."""
+
+
+def merged(own: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a chart says of itself, by the first documents of its file and of its requirements.
+
+    Helm and Flux read both into the same fields, in charts of any version, and a dependency of the second into the one
+    at the same place (helm pkg/chart/v2/loader/load.go, LoadFiles; encoding/json, Unmarshal).
+    """
+    if not over.get("dependencies"):
+        return {**own, **over}
+    before = [*mappings(own.get("dependencies")), *({} for _ in mappings(over["dependencies"]))]
+    both = ({**one, **other} for one, other in zip(before, mappings(over["dependencies"]), strict=False))
+    return {**own, **over, "dependencies": [*both]}
+
+
+def said(chart: Files) -> Mapping[str, Any]:
+    """Return what a chart says of itself, by its files."""
+    return merged(*(_first(chart.get(name, b""), name) for name in (CHART, REQUIREMENTS)))
+
+
+def _first(data: bytes, name: str) -> Mapping[str, Any]:
+    one = next(files.parsed(data, name), None)
+    return mapping(one.value) if isinstance(one, Document) else {}
+
+
+def name_of(metadata: Mapping[str, Any]) -> str:
+    """Return the name of a chart, by which Helm packs it. Raises Unseen if Helm refuses the name."""
+    name = string(metadata.get("name"))
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise Unseen(f"a chart has the name {shown(name)}")
+    return name
+
+
+_NAME = re.compile(r"[^/\\\x00-\x1f\x7f]+")
+
+
+def _places(chart: Files) -> Iterator[tuple[str, Files]]:
+    """Yield the names below the folder `charts` of a chart, with the files there; an archive is one without a path.
+
+    Helm passes over names that begin with `_` or a dot.
+    """
+    found = defaultdict[str, dict[str, bytes]](dict)
+    for path, data in chart.items():
+        if path.startswith("charts/") and not path.endswith(".prov"):
+            place, _, below = path.removeprefix("charts/").partition("/")
+            if place[:1] not in ("_", "."):
+                found[place][below] = data
+    yield from found.items()
+
+
+def _opened(place: str, below: Files) -> Files:
+    return unpacked(below[""]) if _is_packed(place, below) else below
+
+
+def _is_packed(place: str, below: Files) -> bool:
+    return place.endswith(".tgz") and "" in below
+
+
+def saved(chart: Files, depth: int = 0) -> dict[str, bytes]:
+    """Return the files of a chart as Helm packs them: its subcharts are in folders of their own names.
+
+    A chart of the first version loses the dependencies in its Chart.yaml (helm pkg/chart/v2/util/save.go). Raises
+    Unseen.
+    """
+    if depth > DEEPEST:
+        raise Unseen(f"a chart has more than {DEEPEST} charts within each other")
+    result = {path: data for path, data in chart.items() if not path.startswith("charts/") or path.endswith(".prov")}
+    metadata = {key.lower(): value for key, value in said(chart).items()}
+    if metadata.get("dependencies") and string(metadata.get("apiversion")) in ("", "v1"):
+        own = _first(chart.get(CHART, b""), CHART).items()
+        result[CHART] = json.dumps({key: value for key, value in own if key.lower() != "dependencies"}).encode()
+    for below in (_opened(*each) for each in _places(chart)):
+        name = name_of(said(below))
+        result |= {f"charts/{name}/{path}": data for path, data in saved(below, depth + 1).items()}
+    return result
+
+
+def archive(name: str, chart: Files) -> bytes:
+    """Return the archive of a chart with some files, the same ones each time."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as made:
+        for path, data in sorted(chart.items()):
+            member = tarfile.TarInfo(f"{name}/{path}")
+            member.size = len(data)
+            made.addfile(member, io.BytesIO(data))
+    return gzip.compress(packed.getvalue(), 1, mtime=0)
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """Return the files in the archive of a chart, as Helm reads it. Raises Unseen."""
+    found, size = dict[str, bytes](), 0
+    try:
+        with gzip.open(io.BytesIO(data)) as raw, tarfile.open(fileobj=raw, mode="r|") as packed:
+            for member in packed:
+                size += member.size
+                if size > MOST_UNPACKED:
+                    raise Unseen(f"an archive of a chart has more than {MOST_UNPACKED // 2**20} MiB")
+                path = posixpath.normpath(member.name.replace("\\", "/").partition("/")[2])
+                if member.isfile() and (file := packed.extractfile(member)) is not None:
+                    found[path] = file.read()
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
+        raise Unseen(f"an archive of a chart cannot be read: {error}") from error
+    return found
+
+
+def twins(chart: Files, depth: int = 0) -> str:
+    """Return the name of several charts next to each other of which Helm takes any; empty if there are none.
+
+    Helm reads them in no order (helm pkg/chart/v2/loader/load.go, LoadFiles). Charts of one name are no twins if they
+    have the same files, or if each dependency names the version of one of them. Raises Unseen.
+    """
+    if depth > DEEPEST:
+        raise Unseen(f"a chart has more than {DEEPEST} charts within each other")
+    groups, names = defaultdict[str, list[_Named]](list), list[str]()
+    for place, below in _places(chart):
+        packed = _is_packed(place, below)
+        metadata, found = _summary(below[""], depth + 1) if packed else (said(below), twins(below, depth + 1))
+        if found:
+            return found
+        groups[string(metadata.get("name"))].append(_Named(metadata, place, below))
+    needs = mappings(said(chart).get("dependencies"))
+    for name, group in groups.items():
+        wanted = [each for each in needs if each.get("name") == name]
+        if name and len(group) > 1 and not _are_same(group):
+            versions = [string(each.metadata.get("version")) for each in group]
+            asked = {string(each.get("version")) for each in wanted}
+            if len({*versions}) < len(versions) or asked != {*versions}:
+                return name
+        names += [string(each.get("alias")) or name for each in wanted] or [name]
+    return next((name for name, count in Counter(filter(None, names)).items() if count > 1), "")
+
+
+class _Named(NamedTuple):
+    metadata: Mapping[str, Any]
+    place: str
+    files: Files
+
+
+@lru_cache(256)
+def _summary(data: bytes, depth: int) -> tuple[Mapping[str, Any], str]:
+    """Return what a packed chart says of itself, and the name of twins in it; nothing if Helm refuses the archive."""
+    if not data.startswith(_GZIP):
+        return {}, ""
+    chart = unpacked(data)
+    return said(chart), twins(chart, depth)
+
+
+_GZIP = b"\x1f\x8b\x08"
+
+
+def _are_same(group: list[_Named]) -> bool:
+    """Whether charts have the same files, but for how Helm writes those about them."""
+    texts = list[dict[str, bytes]]()
+    for each in group:
+        made = saved(_opened(each.place, each.files))
+        about = {key: value for key, value in each.metadata.items() if value}
+        kept = {path: data for path, data in made.items() if path not in _REWRITTEN}
+        texts.append({**kept, CHART: json.dumps(about, sort_keys=True).encode()})
+    return all(each == texts[0] for each in texts)
+
+
+_REWRITTEN = ("Chart.lock", "requirements.lock", ".helmignore")
