@@ -801,3 +801,45 @@ def pull(chart: Remote) -> str:
     *options, _, name = chart.arguments
     words = [*options, *(["--"] if name.startswith("-") else []), name]
     return f"helm pull --untar -d charts {shlex.join(words)}"
+def unlike(made: Iterable[Item], release: Release) -> Iterator[Item]:
+    """Yield the objects that kubectl reads in the templates of a chart, if Helm makes other objects of these.
+
+    A text with actions may become any that has its other parts. Templates are left out that no object is from.
+    """
+    found = defaultdict[str, list[Item]](list)
+    for each in made:
+        if each.document.file.lower().endswith(files.SUFFIXES) and not isinstance(each, Verbatim):
+            found[os.path.normpath(each.document.file)].append(each)
+    for file, own in found.items():
+        if os.path.isfile(file) and files.is_template(file):
+            documents = (each for each in files.read(file) if isinstance(each, Document))
+            for written in files.items(documents)[0]:
+                value = _placed(written.value, release)
+                if not any(_may_become(value, each.value) for each in own):
+                    yield written
+
+
+def _may_become(written: Any, made: Any) -> bool:
+    """Whether Helm may make a value of one that has actions only in texts."""
+    left = [(written, made)]
+    while left:
+        one, other = left.pop()
+        if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+            left += ((one[key], other[key]) for key in one)
+        elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            left += zip(one, other, strict=True)
+        elif isinstance(one, str) and isinstance(other, str) and "{{" in one:
+            start = 0
+            for part in map(str.strip, _ACTION.split(one)):
+                at = other.find(part, start)
+                if at < 0:
+                    return False
+                start = at + len(part)
+        elif type(one) is not type(other) or one != other:
+            return False
+    return True
+
+
+_ACTION = re.compile(r"\{\{[\s\S]*?(?:\}\}|\Z)")
+
+

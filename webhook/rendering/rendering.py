@@ -325,6 +325,7 @@ class _Run:
             if isinstance(release.chart, str):
                 self._result.charts.add(release.chart)
                 self._result.files.update(charts.covered(self._tree, items, release))
+                self._result.before.extend(charts.unlike(items, release))
             elif item is not None:
                 items = [_at_release(each, item) for each in items]
             yield release, item, items

@@ -195,8 +195,8 @@ class ReadRun(NamedTuple):
 
 
 _UNLIKE = (
-    "denied as they are written, and judged only as a kustomization, Flux or Argo CD changes them: {}; check FILE "
-    "judges one as it is"
+    "denied as they are written, and judged only as Helm, a kustomization, Flux or Argo CD changes them: {}; check "
+    "FILE judges one as it is"
 )
 
 
