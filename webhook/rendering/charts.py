@@ -100,6 +100,14 @@ def is_library(tree: Tree, folder: str) -> bool:
         return False
 
 
+def has_templates(tree: Tree, folder: str) -> bool:
+    """Whether Helm may make an object of a template of a chart, or of a chart in it."""
+    try:
+        return any(path.startswith(("templates/", "charts/")) for path in staged(tree, folder).files)
+    except Unseen:
+        return True
+
+
 NO_APPLICATION = "library charts are not installable"
 """What helm says of a library (helm pkg/cmd/install.go, checkIfInstallable)."""
 
@@ -796,11 +804,6 @@ def covered(tree: Tree, made: Iterable[Item], release: Release) -> Iterator[str]
             yield file
 
 
-def pull(chart: Remote) -> str:
-    """Return the shell command that copies a chart into the repository. Words from the repository are quoted."""
-    *options, _, name = chart.arguments
-    words = [*options, *(["--"] if name.startswith("-") else []), name]
-    return f"helm pull --untar -d charts {shlex.join(words)}"
 def unlike(made: Iterable[Item], release: Release) -> Iterator[Item]:
     """Yield the objects that kubectl reads in the templates of a chart, if Helm makes other objects of these.
 
@@ -843,3 +846,8 @@ def _may_become(written: Any, made: Any) -> bool:
 _ACTION = re.compile(r"\{\{[\s\S]*?(?:\}\}|\Z)")
 
 
+def pull(chart: Remote) -> str:
+    """Return the shell command that copies a chart into the repository. Words from the repository are quoted."""
+    *options, _, name = chart.arguments
+    words = [*options, *(["--"] if name.startswith("-") else []), name]
+    return f"helm pull --untar -d charts {shlex.join(words)}"

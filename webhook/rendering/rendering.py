@@ -20,6 +20,7 @@ from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote, Verbatim
 from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.model import (
+    CHART,
     Options,
     Output,
     Rendering,
@@ -89,6 +90,7 @@ class _Run:
         self._downloads = charts.Downloads()
         self._lock, self._made, self._given_values, self._filled = Lock(), 0, 0, 0
         self._verbatim = set[tuple[str, int, str]]()
+        self._makers = set[str]()  # the folders with the templates of objects that charts make
         self._compared = dict[int, bool]()
         self._read = set[str]()  # the names of ConfigMaps and sources that have changed
 
@@ -270,12 +272,7 @@ class _Run:
     def _installed(self, releases: list[Installed], folders: list[str]) -> None:
         """Render the charts with the values of their releases, and those without a release with their own."""
         used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
-        own = [folder for folder in folders if folder not in used and programs.helm()]
-        alone = [(Release(folder, folder, namespace=self._options.namespace), None) for folder in own]
-        libraries = [release for release, _ in alone if charts.is_library(self._tree, str(release.chart))]
-        refused = [*self._each(libraries, self._is_refused, "helm")]
-        left_out = {id(release) for release, is_refused in zip(libraries, refused, strict=True) if is_refused}
-        alone = [(release, item) for release, item in alone if id(release) not in left_out]
+        alone = self._alone([folder for folder in folders if folder not in used])
         rendered = set[int]()
         for release, _, items in self._rendered([*releases, *alone]):
             rendered.add(id(release))
@@ -290,6 +287,31 @@ class _Run:
         left = {id(item) for release, item in releases if id(release) not in rendered}
         whole = (item for _, item in releases if item is not None and id(item) not in left)
         self._result.installed.update(map(identity, whole))
+        inner = {os.path.normpath(os.path.dirname(name)) for name in self._names if os.path.basename(name) == CHART}
+        inner -= {*self._used, *self._planner.chart_folders}
+        while some := self._unmade(inner):
+            inner -= {*some}
+            for release, _, items in self._rendered(self._alone(some)):
+                self._result.outputs.append(Output(release.root, items))
+
+    def _alone(self, folders: Iterable[str]) -> list[Installed]:
+        """Return charts as somebody may install them by themselves, without those that helm says are libraries."""
+        namespace = self._options.namespace
+        found = [Release(folder, folder, namespace=namespace) for folder in folders if programs.helm()]
+        libraries = [release for release in found if charts.is_library(self._tree, str(release.chart))]
+        refused = [*self._each(libraries, self._is_refused, "helm")]
+        left_out = {id(release) for release, is_refused in zip(libraries, refused, strict=True) if is_refused}
+        return [(release, None) for release in found if id(release) not in left_out]
+
+    def _unmade(self, folders: Iterable[str]) -> list[str]:
+        """Return the outermost of the charts that others load, and of which these make no object."""
+        outer = [chart for chart in self._result.charts if not self._options.touched or self._has_changed(chart)]
+        idle = sorted(each for each in folders if each not in self._makers and charts.has_templates(self._tree, each))
+        found = [folder for folder in idle if any(charts.loads(self._tree, each, folder) for each in outer)]
+        return [folder for folder in found if not any(charts.loads(self._tree, each, folder) for each in found)]
+
+    def _has_changed(self, chart: str) -> bool:
+        return self._changed.has_chart(self._tree, chart)
 
     def _rendered(
         self, releases: Iterable[Installed], *, quiet: bool = False
@@ -326,6 +348,8 @@ class _Run:
                 self._result.charts.add(release.chart)
                 self._result.files.update(charts.covered(self._tree, items, release))
                 self._result.before.extend(charts.unlike(items, release))
+                made_of = {each.document.file for each in items if not isinstance(each, Verbatim)}
+                self._makers.update(str(above) for file in made_of for above in PurePath(file).parents)
             elif item is not None:
                 items = [_at_release(each, item) for each in items]
             yield release, item, items
