@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.rendering import charts, packing
+from webhook.rendering import charts
+from webhook.repository import packing
 from webhook.repository.tree import Tree, Unseen
 
 Write = Callable[[dict[str, str]], Tree]

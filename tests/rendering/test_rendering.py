@@ -3531,3 +3531,112 @@ def test_each_file_below_crds_costs_the_same(tmp_path: Path, monkeypatch: pytest
 
     few, some, many = map(cost, (100, 200, 400))
     assert many - some < 2.2 * (some - few)
+
+
+TAKING = POD.replace("image: i", "image: i, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]")
+
+ACTION = POD.replace("image: i", 'image: "{{ .Values.image }}"')
+
+
+@pytest.mark.parametrize(
+    ("written", "noted"),
+    [
+        (TAKING.replace("image: i", 'image: "i{{/*"').replace("}]}]}", '}], workingDir: "/*/}}"}]}'), True),
+        (f"{ACTION}---\n{TAKING.replace('made', 'other')}", True),
+        (ACTION, False),
+        (POD.replace("image: i", 'image: "{{ .Values.image }}", workingDir: "{{ .Values.at }}"'), False),
+        (TAKING.replace("image: i", "image: {{ .Values.image }}"), False),
+    ],
+)
+def test_a_template_is_noted_if_kubectl_would_create_what_is_denied(
+    check: Check, program: Program, written: str, noted: bool
+) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    report = check({"web/Chart.yaml": named("web"), "web/templates/pod.yaml": written})
+    notes = [note for note in report.notes if "denied as they are written" in note]
+    assert [("web/templates/pod.yaml" in note) for note in notes] == [True] * noted
+    assert [one.name for one in report.judged] == ["made"]
+
+
+def test_a_template_is_not_noted_if_what_helm_makes_is_denied_too(check: Check, program: Program) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{TAKING}'", "helm")
+    report = check({"web/Chart.yaml": named("web"), "web/templates/pod.yaml": f"{TAKING}# {{{{ .Values }}}}\n"})
+    assert not any("denied as they are written" in note for note in report.notes)
+
+
+YAML_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text("ab {}"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
+)
+
+
+@given(YAML_VALUES, st.text("ab {}"))
+def test_a_value_may_become_itself_and_a_text_any_with_its_parts(value: Any, made: str) -> None:
+    assert charts._may_become(value, json.loads(json.dumps(value)))
+    assert charts._may_become([value, "x {{ y }} z{{- '}}"], [value, f"x {made}z"])
+    assert not charts._may_become([value, "x {{ y }} z"], [value, f"x {made}"])
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        ({"a": 1}, {}),
+        ({}, {"a": 1}),
+        ([1], []),
+        (1, True),
+        (1, "1"),
+        ("a", "b"),
+        ({"{{ x }}": 1}, {"a": 1}),
+        ("{{ x }}", 1),
+        ("b {{ x }} a", "a b"),
+    ],
+)
+def test_a_value_does_not_become_another_one(written: Any, made: Any) -> None:
+    assert not charts._may_become(written, made)
+
+
+DEEP = "web/charts/sub/charts/x"
+
+
+@pytest.mark.parametrize(
+    ("made", "more", "apart"),
+    [
+        ("web/charts/sub/templates/pod.yaml", {}, False),
+        ("web/templates/pod.yaml", {}, True),
+        ("web/templates/pod.yaml", {"web/charts/sub/crds/pod.yaml": POD}, True),
+        ("web/templates/pod.yaml", {f"{DEEP}/Chart.yaml": named("x"), f"{DEEP}/templates/a.yaml": "{{ x }}"}, True),
+    ],
+)
+def test_a_chart_of_which_the_one_around_it_makes_nothing_is_rendered_by_itself(
+    check: Check, program: Program, made: str, more: dict[str, str], apart: bool
+) -> None:
+    own = f"printf '# Source: sub/templates/pod.yaml\n%s' '{POD}'"
+    program(f"test -e chart/charts/sub && printf '# Source: {made}\n%s' '{POD}' && exit\n{own}", "helm")
+    charts_of = {"web/Chart.yaml": named("web"), "web/charts/sub/Chart.yaml": named("sub")}
+    templates = {f"web/{name}/pod.yaml": "# {{ x }}\n" for name in ("templates", "charts/sub/templates")}
+    report = check({**charts_of, **templates, **more}, options=Options(cached=False))
+    roots = ["web", *["web/charts/sub"] * apart, *[DEEP] * (f"{DEEP}/Chart.yaml" in more)]
+    assert sorted({one.root for one in report.judged}) == roots
+
+
+def test_a_chart_of_which_nothing_is_made_is_rendered_if_the_one_around_it_changes(
+    check: Check, program: Program
+) -> None:
+    program(f"printf '# Source: web/templates/pod.yaml\n%s' '{POD}'", "helm")
+    files = {f"{each}/Chart.yaml": named("c") for each in ("web", "web/charts/sub", "other", "other/charts/sub")}
+    files |= {f"{name}/charts/sub/templates/a.yaml": "{{ x }}" for name in ("web", "other")}
+    report = check(files, "web/Chart.yaml", options=Options(touched=True, cached=False))
+    assert sorted({one.root for one in report.judged}) == ["web", "web/charts/sub"]
+
+
+def test_a_library_below_a_chart_is_not_rendered_by_itself(check: Check, program: Program) -> None:
+    refused = f"test -e chart/charts && printf '%s' '{POD}' && exit\necho 'Error: {charts.NO_APPLICATION}' >&2\nexit 1"
+    program(refused, "helm")
+    files = {
+        "web/Chart.yaml": named("web"),
+        "web/charts/sub/Chart.yaml": named("sub", "type: library\n"),
+        "web/charts/sub/templates/a.tpl": "",
+    }
+    report = check(files, options=Options(cached=False))
+    assert [one.root for one in report.judged] == ["web"]
+    assert not any("not rendered" in note for note in report.notes)

@@ -24,9 +24,8 @@ from webhook.documents.gitignore import Matcher
 from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
 from webhook.model import Object, Path, Problem, immutable
-from webhook.rendering import packing
 from webhook.rendering.model import CHART
-from webhook.repository import programs, results_cache
+from webhook.repository import packing, programs, results_cache
 from webhook.repository.tree import Tree, Unseen, matcher
 from webhook.text.words import shown
 
@@ -209,7 +208,7 @@ _SEARCHED = re.compile(r"(?:charts/[^._/][^/]*/)*crds/|(?:charts/[^._/][^/]*/)+t
 """The start of a path from which Helm may make an object, though a part of the path is hidden."""
 
 
-class Packed(NamedTuple):
+class Archive(NamedTuple):
     """A dependency that Helm packs: its name, and the files in its archive."""
 
     name: str
@@ -224,7 +223,7 @@ class Staged:
     """
 
     own: dict[str, bytes]
-    packed: dict[str, Packed]
+    packed: dict[str, Archive]
     chained: bool = False
 
     @property
@@ -275,7 +274,7 @@ def staged(tree: Tree, folder: str, depth: int = 0, *, built: bool = True) -> St
             if repeated > MOST_BYTES:
                 raise Unseen(f"links lead to more than {MOST_BYTES // 2**20} MiB below {folder}")
     found |= _hidden(tree, folder)[0]
-    packed, origins, chained = dict[str, Packed](), dict[str, str](), False
+    packed, origins, chained = dict[str, Archive](), dict[str, str](), False
     for inner, name in _added(tree, folder, found):
         chained = chained or depth > 0
         if depth == _DEEPEST or (depth and not built):
@@ -288,7 +287,7 @@ def staged(tree: Tree, folder: str, depth: int = 0, *, built: bool = True) -> St
             raise Unseen(f"{folder} has several dependencies that Helm packs as {shown(archive, quotes=False)}")
         if archive not in packed:
             below = staged(tree, inner, depth + 1, built=built)
-            packed[archive], chained = Packed(called, below.as_packed(inner)), chained or below.chained
+            packed[archive], chained = Archive(called, below.as_packed(inner)), chained or below.chained
             files = Staged(found, packed).files
             if len(files) > MOST_FILES or sum(map(len, files.values())) > MOST_BYTES:
                 raise Unseen(f"{folder} has more than {MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB")

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 from webhook.api.lenient import mapping, mappings, string
 from webhook.documents import files
 from webhook.documents.documents import Document
-from webhook.rendering.model import CHART
 from webhook.repository.tree import Unseen
 from webhook.text.words import shown
 
 Files = Mapping[str, bytes]
 """The files of a chart by their paths in it."""
 
-REQUIREMENTS = "requirements.yaml"
+CHART, REQUIREMENTS = "Chart.yaml", "requirements.yaml"
 
 MOST_UNPACKED, DEEPEST = 100 * 2**20, 5
 """Maximum bytes of an archive that Helm unpacks (helm pkg/chart/loader/archive), and of archives within each other."""
