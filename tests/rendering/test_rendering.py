@@ -3232,15 +3232,95 @@ WITH_CHART = {
 }
 
 
-def test_a_chart_of_a_base_is_rendered_once_for_all_its_overlays(check: Check, program: Program) -> None:
+def test_a_chart_of_a_base_is_rendered_once_for_all_overlays_with_its_namespace(check: Check, program: Program) -> None:
     asked = program(f"printf '%s' '{POD.replace(', namespace: lab', '')}'", "helm")
-    report = check(WITH_CHART, options=Options(cached=False, version="v1.34.1"))  # kustomize gives helm no version
+    files = {**WITH_CHART, "base/kustomization.yaml": f"namespace: own\n{WITH_CHART['base/kustomization.yaml']}"}
+    report = check(files, options=Options(cached=False, version="v1.34.1"))  # kustomize gives helm no version
     own = "base/charts/web"
     assert judged(report) == [f"{own} one one", f"{own} two two", "other/pod.yaml lab other"]
-    assert (
-        asked.read_text()
-        == "template --skip-schema-validation --namespace default --values values-0.yaml -- made chart\n"
+    assert asked.read_text() == f"{TEMPLATING} --namespace own --values values-0.yaml -- made chart\n"
+
+
+COMPONENT = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
+
+OF_ARGO = (
+    "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a, namespace: argocd}\n"
+    "spec: {source: {repoURL: 'https://git.example/x', path: PATH, kustomize: {namespace: one}}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "namespaces"),
+    [
+        ({"o/kustomization.yaml": "namespace: one\nresources: [../base]\n"}, ["one"]),
+        (
+            {
+                "o/kustomization.yaml": "namespace: one\nresources: [../mid]\n",
+                "mid/kustomization.yaml": "resources: [../base]\n",
+            },
+            ["one"],
+        ),
+        (
+            {
+                "o/kustomization.yaml": "namespace: one\nresources: [../mid]\n",
+                "mid/kustomization.yaml": "namespace: mid\nresources: [../base]\n",
+            },
+            ["mid"],
+        ),
+        (
+            {
+                "o/kustomization.yaml": "resources: [../a, ../b]\n",
+                "a/kustomization.yaml": "namespace: one\nresources: [../base]\n",
+                "b/kustomization.yaml": "namespace: two\nresources: [../base]\n",
+            },
+            ["one", "two"],
+        ),
+        (
+            {
+                "o/kustomization.yaml": "namespace: one\nresources: [pod.yaml]\ncomponents: [../mid]\n",
+                "o/pod.yaml": POD,
+                "mid/kustomization.yaml": f"{COMPONENT}resources: [../base]\n",
+            },
+            ["one"],
+        ),
+        (
+            {
+                "o/kustomization.yaml": "resources: [../base]\ncomponents: [../mid]\n",
+                "mid/kustomization.yaml": f"{COMPONENT}namespace: one\n",
+            },
+            ["default"],
+        ),
+        ({"app.yaml": OF_ARGO.replace("PATH", "base")}, ["one"]),
+        (
+            {
+                "app.yaml": OF_ARGO.replace("PATH", "mid"),
+                "mid/kustomization.yaml": "namespace: mid\nresources: [../base]\n",
+            },
+            ["one"],
+        ),
+    ],
+)
+def test_helm_gets_the_namespace_of_the_nearest_kustomization_around_a_chart(
+    check: Check, program: Program, files: dict[str, str], namespaces: list[str]
+) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    base = {name: text for name, text in WITH_CHART.items() if name.startswith("base/")}
+    check({**base, **files}, options=Options(cached=False))
+    assert sorted(re.findall("--namespace ([a-z]+)", asked.read_text())) == namespaces
+
+
+def test_a_chart_in_several_namespaces_of_one_root_is_judged_in_each(check: Check, program: Program) -> None:
+    program("exit 1")
+    program(
+        'printf "%s\\n" "apiVersion: v1" "kind: Pod" "metadata: {name: $4}" "spec: {containers: [{name: c}]}"', "helm"
     )
+    both = {"o/kustomization.yaml": "resources: [../one, ../two]\n"}
+    report = check({**WITH_CHART, **both}, options=Options(cached=False))
+    assert sorted((one.namespace, one.name) for one in report.judged if one.root == "o") == [
+        ("one", "one"),
+        ("two", "two"),
+    ]
+    assert [each.file for each in report.problems] == ["other"]  # one copy of the base has its objects once
 
 
 LINES = 'while read -r line || [ -n "$line" ]; do echo "$line"; done <{} >>"${{0%/*}}/asked"'
@@ -3318,7 +3398,7 @@ def test_a_chart_that_fails_leaves_the_rest_of_its_kustomization(check: Check, p
     program("echo 'Error: a value is required' >&2; exit 1", "helm")
     report = check({**WITH_CHART, "one/kustomization.yaml": "resources: [../base, ../other/pod.yaml]\n"})
     assert (judged(report), report.problems) == (["other/pod.yaml lab one"], ())
-    assert "chart one not rendered: a value is required" in report.notes
+    assert "2 charts (one, two) not rendered: a value is required" in report.notes
 
 
 def test_a_failure_names_no_folder_of_the_machine(check: Check, program: Program) -> None:

@@ -35,20 +35,26 @@ class Built:
 class Kustomization:
     """A kustomization: its value, the folder to which its paths are relative, and the place of its fields.
 
-    A Kustomization of Flux, and the kustomize options of an Application, have this form too.
+    A Kustomization of Flux, and the kustomize options of an Application, have this form too. `namespace` is the one
+    that helm gets for its charts, if they name none: its own, or that of the nearest kustomization around it.
     """
 
     folder: str
     value: Mapping[str, Any]
     document: Document
     base: Path = ()
+    namespace: str = ""
 
 
 class ChartEntry(NamedTuple):
-    """A chart that a kustomization includes: the kustomization's file, and the entry of its `helmCharts`."""
+    """A chart that a kustomization includes: its file, the entry of its `helmCharts`, and the namespace for helm.
+
+    An entry without a namespace has as many of them as the kustomizations around it give.
+    """
 
     file: str
     number: int
+    namespace: str = ""
 
 
 ChartObjects = Mapping[ChartEntry, Sequence[Item]]

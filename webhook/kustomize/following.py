@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -89,7 +90,7 @@ def follow_over(
     tree: Tree, names: Iterable[str], over: Kustomization, of_charts: ChartObjects = MappingProxyType({})
 ) -> Followed:
     """Compute the objects of files and folders after a kustomization in another object has changed them."""
-    found = Followed()
+    found, over = Followed(), replace(over, namespace=_namespace_over(tree, over))
     follower = _Follower(tree, found, of_charts, over)
     try:
         built = [each for name in names for each in follower.under(name, over)]
@@ -101,6 +102,16 @@ def follow_over(
     except _TooLarge as error:
         found.too_large.append(str(error))
     return found
+
+
+def _namespace_over(tree: Tree, over: Kustomization) -> str:
+    """Return the namespace of a folder's kustomization after another object has written its own in its place."""
+    name = tree.kustomization(over.folder)
+    try:
+        own = mapping(tree.first(name).value) if name else {}
+    except Unseen:
+        own = {}
+    return string(over.value.get("namespace")) or string(own.get("namespace"))
 
 
 def replaced(value: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -225,8 +236,14 @@ class _Follower:
         self._tree, self._found, self._of_charts, self._over = tree, found, of_charts, over
         self._count, self._looked = 0, 0
 
-    def folder(self, folder: str, above: list[str], built: list[Built] | None = None) -> list[Built]:
-        """Return the objects of a folder's kustomization; a component changes those that are `built`."""
+    def folder(
+        self, folder: str, above: list[str], built: list[Built] | None = None, namespace: str = ""
+    ) -> list[Built]:
+        """Return the objects of a folder's kustomization; a component changes those that are `built`.
+
+        Its charts get the given namespace if it has none (kustomize api/internal/target/kusttarget.go,
+        accumulateDirectory).
+        """
         if folder in above or len(above) > _DEEPEST:
             self._found.unseen.append(f"{folder} includes itself")
             return built or []
@@ -243,9 +260,10 @@ class _Follower:
         self._found.folders.add(folder)
         self._found.files.add(file)
         value = mapping(document.value)
+        namespace = string(value.get("namespace")) or namespace
         if self._over is not None and not above and folder == os.path.normpath(self._over.folder):
-            value = replaced(value, self._over.value)
-        one = Kustomization(folder, value, document)
+            value, namespace = replaced(value, self._over.value), self._over.namespace
+        one = Kustomization(folder, value, document, namespace=namespace)
         made = list(built or [])
         for key in ("resources", "bases"):
             for each in sequence(one.value.get(key)):
@@ -263,7 +281,7 @@ class _Follower:
         try:
             name = self._path(path, one.folder)
             if self._tree.is_folder(name):
-                return self.folder(name, above)
+                return self.folder(name, above, namespace=one.namespace)
             return [*self._of_file(name)]
         except Unseen as error:
             self._lacks(error, one, resource=True)
@@ -324,7 +342,7 @@ class _Follower:
         for path in sequence(value.get("components")):
             if isinstance(path, str):
                 try:
-                    built = self.folder(self._path(path, one.folder), above or [], built)
+                    built = self.folder(self._path(path, one.folder), above or [], built, one.namespace)
                 except Unseen as error:
                     self._lacks(error, one, resource=True)
         built = [*built, *self._generated(one), *self._inflated(one)]
@@ -383,8 +401,10 @@ class _Follower:
 
     def _inflated(self, one: Kustomization) -> list[Built]:
         made = list[Built]()
-        for number in range(len(mappings(one.value.get("helmCharts")))):
-            entry = ChartEntry(one.document.file, number)
+        charts = mappings(one.value.get("helmCharts"))
+        self._counted(len(charts))
+        for number, chart in enumerate(charts):
+            entry = ChartEntry(one.document.file, number, string(chart.get("namespace")) or one.namespace)
             if entry not in self._of_charts:
                 self._found.charts.append(entry)
             for item in self._of_charts.get(entry, ()):

@@ -73,6 +73,8 @@ def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> b
     found = job.found
     if not (command and job.built) or found.outside or found.too_large or (found.blocked and not options.fetch):
         return None
+    if len({entry[:2] for entry in job.of_charts}) < len(job.of_charts):
+        return None  # it includes a chart in several namespaces, and the copy has its objects once
     fetch = options.fetch and bool(found.remote)
     if job.variables is not None and found.unfollowed <= following.WITHOUT_FILES:
         command = (*command, _ANYWHERE)

@@ -43,11 +43,10 @@ class Releases:
         self._note(entry.file, unfollowed.reason(odd, {}))
         self._note(entry.file, unfollowed.reason(mapping(document.value.get("helmGlobals")), deployer_fields.GLOBALS))
         self._note(entry.file, unfollowed.reason(chart, deployer_fields.ENTRY))
-        namespace = string(chart.get("namespace")) or string(document.value.get("namespace"))
         name, (values, _, doubt) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
         self._note(entry.file, doubt)
         crds = chart.get("includeCRDs") is True
-        release = Release(self.chart_of(entry), root, name, namespace, tuple(values), places=False, crds=crds)
+        release = Release(self.chart_of(entry), root, name, entry.namespace, tuple(values), places=False, crds=crds)
         return release, Item(document, ("helmCharts", entry.number), chart)
 
     def chart_of(self, entry: ChartEntry) -> str | Remote:

@@ -264,10 +264,13 @@ class _Run:
                     included[entry] = self._releases.of_entry(entry, job.root)
                     values = self._releases.values_of(entry)[1]
                     self._result.files.update(name for name in values if not matching.holds_objects(name, self._tree))
-        entries = {release: entry for entry, (release, _) in included.items()}
+        entries = {id(release): entry for entry, (release, _) in included.items()}
         for release, _, items in self._rendered(included.values()):
-            found[entries[release]] = items
-        return [job.with_charts(self._tree, found) if job.found.charts else job for job in jobs]
+            found[entries[id(release)]] = items
+        own = [{entry: found[entry] for entry in job.found.charts if entry in found} for job in jobs]
+        return [
+            job.with_charts(self._tree, some) if job.found.charts else job for job, some in zip(jobs, own, strict=True)
+        ]
 
     def _installed(self, releases: list[Installed], folders: list[str]) -> None:
         """Render the charts with the values of their releases, and those without a release with their own."""
