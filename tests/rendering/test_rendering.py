@@ -3491,6 +3491,32 @@ def test_a_kustomization_above_that_undoes_a_denial_is_noted(check: Check, chang
     assert [f"{folder}apps/door.yaml" in note for note in report.notes if "as they are written" in note] == [True]
 
 
+TRUSTED = (
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: NS, annotations: {slicewarden.dev/trust: trusted}}\n"
+    "spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu.shared: 1}}}]}\n"
+)
+
+MOVING = {
+    "flux": {"fleet.yaml": flux("app", "app", "vision")},
+    "argo": {"fleet.yaml": OF_ARGO.replace("PATH", "app").replace("one", "vision")},
+    "above": {"kustomization.yaml": "namespace: vision\nresources: [app/pod.yaml]\n"},
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "noted"), [("namespace: visitors, ", True), ("namespace: vision, ", False), ("", False)]
+)
+@pytest.mark.parametrize("by", MOVING)
+def test_an_object_that_is_moved_to_a_trusted_namespace_is_noted(
+    check: Check, by: str, own: str, *, noted: bool
+) -> None:
+    """One without a namespace is created wherever somebody says."""
+    own_folder = {} if by == "above" else {"app/kustomization.yaml": "resources: [pod.yaml]\n"}
+    report = check({**MOVING[by], **own_folder, "app/pod.yaml": TRUSTED.replace("namespace: NS, ", own)})
+    assert [(one.namespace, one.verdict.allowed) for one in report.judged] == [("vision", True)]
+    assert ["app/pod.yaml" in note for note in report.notes if "as they are written" in note] == [True] * noted
+
+
 def test_a_folder_above_is_no_other_folder(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     own = "resources: [pod.yaml]\npatches: [{path: door.yaml}]\n"

@@ -568,11 +568,19 @@ def _folder_of(each: Built) -> str:
 
 
 def _changed(built: Iterable[Built], made: Iterable[Built], value: Mapping[str, Any]) -> list[Built]:
-    """Return the objects that a kustomization changes by patches, or deletes; all if only the program follows it."""
+    """Return the objects that a kustomization changes or deletes; all if only the program follows it."""
     if not FOLLOWED.issuperset(value):
         return [*built]
-    layers = {id(each.layers[0]): len(each.layers) for each in made}
-    return [each for each in built if layers.get(id(each.layers[0])) != len(each.layers)]
+    found = {id(each.layers[0]): each.value for each in made}
+    return [each for each in built if not _is_same(each.value, found.get(id(each.layers[0]), {}))]
+
+
+def _is_same(before: Object, after: Object) -> bool:
+    """Whether an object is the same after a change; one without a namespace may be created in any."""
+    metadata = mapping(after.get("metadata"))
+    if "namespace" in metadata and not mapping(before.get("metadata")).get("namespace"):
+        after = {**after, "metadata": {key: each for key, each in metadata.items() if key != "namespace"}}
+    return before == after
 
 
 _DEEPEST = 40

@@ -140,11 +140,13 @@ def patches_over(job: Job, tree: Tree) -> Iterator[str]:
 def before(job: Job) -> Iterator[Item]:
     """Yield the objects of other folders that a root changes or deletes, in their state before that.
 
-    They are judged too, because somebody may apply their files without building the root.
+    They are judged too, because somebody may apply their files without building the root, in the namespace that is
+    written there. Those without one get that of the root.
     """
     for each in job.found.before:
         namespace = string(job.over.value.get("namespace")) if job.over else ""
-        placed = namespace and following.is_namespaced(each.value)
+        written = mapping(each.value.get("metadata")).get("namespace")
+        placed = namespace and not written and following.is_namespaced(each.value)
         one = each.become(patching.placed(each.value, namespace)) if placed else each
         yield finished(one.rendered(job.root), job, flux=job.variables is not None)
 
