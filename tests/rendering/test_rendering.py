@@ -2853,6 +2853,63 @@ def test_an_object_that_a_chart_makes_is_noted(check: Check, program: Program, k
     assert any("team (as web makes it)" in note for note in report.notes)
 
 
+VALS: Object = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "vals", "namespace": "lab"},
+    "data": {"a": "b"},
+}
+
+MADE_MAPS = [
+    (VALS, 1),
+    ({**VALS, "data": {"a": "c"}}, 0),
+    ({**VALS, "metadata": {"name": "vals", "namespace": "other"}}, 0),
+    ({**VALS, "metadata": {"name": "more", "namespace": "lab"}}, 0),
+]
+
+MADE_CHART: Object = {
+    "apiVersion": "source.toolkit.fluxcd.io/v1",
+    "kind": "HelmChart",
+    "metadata": {"name": "vals", "namespace": "lab"},
+    "spec": {"chart": "./web", "sourceRef": {"kind": "GitRepository", "name": "own"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "written", "made", "noted"),
+    [
+        *(("flux", "postBuild.substituteFrom", {**VALS, "data": {"a": "c"}}, *each) for each in MADE_MAPS),
+        *(("release", "valuesFrom", {**VALS, "data": {"a": "c"}}, *each) for each in MADE_MAPS),
+        ("release", "chartRef", {**MADE_CHART, "spec": {**MADE_CHART["spec"], "chart": "./app"}}, MADE_CHART, 1),
+        ("release", "chartRef", MADE_CHART, MADE_CHART, 0),
+        ("release", "chartRef", {"kind": "None"}, MADE_CHART, 1),
+        ("release", "chartRef", {"kind": "None"}, {**MADE_CHART, "spec": {"sourceRef": {"kind": "HelmRepository"}}}, 0),
+    ],
+)
+@pytest.mark.parametrize("within", ["conf", "more"])
+def test_an_object_that_reads_one_which_a_chart_makes_otherwise_is_noted(
+    check: Check,
+    program: Program,
+    kind: str,
+    field: str,
+    written: Object,
+    made: Object,
+    noted: int,
+    within: str,
+) -> None:
+    program(f"test ! -e chart/templates/map.yaml || printf '%s' '{json.dumps(made)}'", "helm")
+    reference = {"kind": made["kind"], "name": "vals"}
+    one = json.loads(deploying_by(kind, field, [reference] if field.endswith("From") else reference))
+    one["metadata"]["namespace"] = "lab"
+    one["spec"].pop("chart" if field == "chartRef" else "", None)
+    files = {**WEB, "one.yaml": json.dumps(one), "written.yaml": json.dumps(written)}
+    files |= {"conf/Chart.yaml": "apiVersion: v2\nname: conf\nversion: 1.2.3\n", "conf/templates/map.yaml": "{{ 1 }}"}
+    if within == "more":
+        files |= {"more/kustomization.yaml": "helmCharts: [{name: conf}]\nhelmGlobals: {chartHome: ..}\n"}
+    notes = "".join(check(files, options=Options(cached=False)).notes)
+    assert (f"{made['kind']} vals as {within} makes it" in notes) == noted
+
+
 ENCRYPTED, SOPS = "ENC[AES256_GCM,data:x,type:str]", {"sops": {"mac": "x"}}
 
 

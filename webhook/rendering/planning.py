@@ -24,7 +24,7 @@ from webhook.kustomize import following
 from webhook.kustomize.followed import Built, Kustomization, name_of
 from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Path
-from webhook.rendering import argo, charts, deploying, matching, repositories, unfollowed
+from webhook.rendering import argo, charts, deploying, matching, read_by_flux, repositories, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote, Templated
 from webhook.rendering.model import CHART, Output, deployers
@@ -195,8 +195,10 @@ class Planner:
     def unplanned(self, plan: Plan, outputs: Iterable[Output]) -> Iterator[str]:
         """Yield why some objects of Flux and Argo CD that were made are not rendered: the plan has others, or none.
 
-        They are objects of charts, and those of a kustomization with fields that only the program follows.
+        They are objects of charts, and those of a kustomization with fields that only the program follows. So are
+        objects that read a ConfigMap or a source which a chart makes otherwise than files have it.
         """
+        outputs = [*outputs]
         values = chain((item.value for item in (*plan.objects, *self.deployers)), self._fetched)
         known, own = {*map(_deployed, values)}, self.own[deploying.FLUX]
         for output in outputs:
@@ -212,6 +214,13 @@ class Planner:
                 if whole and (key := _deployed(value)) not in known:
                     known.add(key)
                     yield f"{deploying.title(value)} (as {output.root} makes it)"
+        items = (item for output in outputs for item in output.items)
+        of_flux = (item.value for item in (*self.deployers, *items) if group_kind(item.value) in read_by_flux.READERS)
+        readers = [*{_deployed(value): value for value in of_flux}.values()]
+        maps = any(named.kind == CONFIG_MAP[1] for value in readers for named, _ in read_by_flux.references(value))
+        written = (item.value for item in (*self.deployers, *(self.plain_maps if maps else ())))
+        found = (each.value for job in plan.jobs for each in job.found.objects)
+        yield from dict.fromkeys(read_by_flux.unlike(readers, (*self._fetched, *written, *found), outputs))
 
     def _made(self, raw: list[Item], jobs: Iterable[Job]) -> list[Item]:
         """Return objects as the work makes them, and those of files that it does not make."""
