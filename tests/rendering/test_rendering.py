@@ -3574,6 +3574,35 @@ def test_an_object_that_is_moved_to_a_trusted_namespace_is_noted(
     assert ["app/pod.yaml" in note for note in report.notes if "as they are written" in note] == [True] * noted
 
 
+WORKFLOW = (
+    "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w, namespace: lab}\n"
+    "spec: {templates: [{name: a, container: {image: i, resources: {limits: {nvidia.com/gpu.shared: 2}}MORE}}]}\n"
+)
+
+
+@pytest.mark.parametrize("by", ["nothing", "argo"])
+@pytest.mark.parametrize(
+    ("text", "denied", "noted"),
+    [
+        (WORKFLOW.replace("MORE", ", 'resources${A:=}': {}"), {"nothing": True, "argo": True}, set()),
+        (DOOR.replace("all", "'${A:=void}'"), {"nothing": False, "argo": True}, {"nothing"}),
+        (DOOR.replace("all", "'${A:=all}'"), {"nothing": True, "argo": True}, set()),
+        (POD.replace("image: i", "image: '${A:=i}'"), {"nothing": False, "argo": False}, set()),
+    ],
+)
+def test_placeholders_of_a_folder_that_flux_does_not_deploy_hide_nothing(
+    check: Check, by: str, text: str, denied: dict[str, bool], noted: set[str]
+) -> None:
+    """kubectl and Argo CD create objects with their placeholders."""
+    files = {"fleet.yaml": flux("other", "other", "lab"), "other/pod.yaml": POD.replace("made", "other")}
+    files |= {"app/kustomization.yaml": "resources: [pod.yaml]\n", "app/pod.yaml": text}
+    if by == "argo":
+        files["app.yaml"] = OF_ARGO.replace("PATH", "app").replace(", kustomize: {namespace: one}", "")
+    report = check(files)
+    assert [one.verdict.allowed for one in report.judged if one.file == "app/pod.yaml"] == [not denied[by]]
+    assert any("as they are written" in note for note in report.notes) == (by in noted)
+
+
 def test_a_folder_above_is_no_other_folder(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     own = "resources: [pod.yaml]\npatches: [{path: door.yaml}]\n"

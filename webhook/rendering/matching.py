@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -20,7 +20,7 @@ from webhook.rendering import deploying
 from webhook.rendering.building import COPY, OVER, Job
 from webhook.rendering.created import SHARING, creates, is_created
 from webhook.rendering.repositories import GIT, SOURCES
-from webhook.rendering.variables import MAX_FILLED, substituted
+from webhook.rendering.variables import MAX_FILLED, Variables, substituted
 from webhook.repository.tree import Tree, Unseen
 
 
@@ -48,14 +48,32 @@ def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix:
 
 
 def finished(item: Item, job: Job, *, flux: bool) -> Item:
-    """Return an object with its placeholders filled in, and in the default namespace if it has none."""
-    value, long = item.value, job.variables is not None and job.variables.filled(item.value) > MAX_FILLED
-    if (job.variables.active if job.variables else flux) and not (long or _is_disabled(value, job)):
-        known, strict = (job.variables.known, job.variables.strict) if job.variables else ({}, False)
-        value = substituted(value, known, strict=strict)
+    """Return an object with its placeholders filled in, and in the default namespace if it has none.
+
+    If no object here deploys a folder and `flux` deploys the repository, an object elsewhere may do so: the defaults
+    are filled in then, unless that makes two keys one.
+    """
+    value, some = item.value, job.variables or (_ELSEWHERE if flux and job.over is None else None)
+    if some and some.active and not (some.filled(value) > MAX_FILLED or _is_disabled(value, job)):
+        kept = some is _ELSEWHERE and some.merges(value)
+        value = value if kept else substituted(value, some.known, strict=some.strict)
     if job.default and following.is_namespaced(value) and not mapping(value.get("metadata")).get("namespace"):
         value = patching.placed(value, job.default)
     return item if value is item.value else replace(item, value=value)
+
+
+_ELSEWHERE = Variables({})
+"""What is known of the variables if no object here deploys a folder."""
+
+
+def unfilled(items: Iterable[Item], made: Iterable[Item], job: Job) -> Iterator[Item]:
+    """Yield the objects of a folder that no object here deploys as they were before their placeholders were filled in.
+
+    They are judged too, because kubectl creates them like that.
+    """
+    for item, each in zip(items, made, strict=True):
+        if job.over is None and each.value != item.value:
+            yield item
 
 
 def is_guessed(item: Item, job: Job) -> bool:

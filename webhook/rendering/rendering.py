@@ -173,6 +173,7 @@ class _Run:
                     f"{job.root} (variables that no file shows, functions of them, or YAML in them)"
                 )
             output = Output(job.root, [matching.finished(each, job, flux=self._planner.is_of_flux) for each in items])
+            self._result.before.extend(matching.unfilled(items, output.items, job))
             for each, item in zip(items, output.items, strict=True):
                 if keys := matching.unsure_keys(each, job):
                     self._unsure[id(item)] = keys

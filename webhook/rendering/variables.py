@@ -48,7 +48,7 @@ class Variables(NamedTuple):
             return False
         if self.filled(value) > MAX_FILLED:
             return True
-        if any(self._is_unlike(each) for each in _maps(value)):
+        if self.merges(value):
             return True
         if self.hidden and any(self._is_open(found) for text in _deciding(value) for found in _VARIABLE.finditer(text)):
             return True
@@ -64,6 +64,10 @@ class Variables(NamedTuple):
             if not _filled(text, self.known, strict=self.strict).sure:
                 return True
         return False
+
+    def merges(self, value: Any) -> bool:
+        """Whether two keys of a map in a value become one, or one becomes syntax of YAML."""
+        return any(self._is_unlike(each) for each in _maps(value))
 
     def filled(self, value: Any) -> int:
         """Return how many characters the variables add to a value, at most."""
