@@ -3366,6 +3366,23 @@ def test_helm_gets_the_namespace_of_the_nearest_kustomization_around_a_chart(
     assert sorted(re.findall("--namespace ([a-z]+)", asked.read_text())) == namespaces
 
 
+@pytest.mark.parametrize(
+    ("fleet", "versions"),
+    [
+        (OF_ARGO.replace("PATH", "one"), {"one": "v1.34.1", "two": ""}),
+        (flux("app", "one", "one"), {"one": "", "two": ""}),
+        ("", {"one": "", "two": ""}),
+    ],
+)
+def test_argo_cd_gives_the_version_of_the_cluster_to_charts_of_a_kustomization(
+    check: Check, program: Program, fleet: str, versions: dict[str, str]
+) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    check({**WITH_CHART, "fleet.yaml": fleet}, options=Options(cached=False, version="v1.34.1"))
+    given = re.findall("--namespace ([a-z]+) (?:--kube-version ([^ ]+))?", asked.read_text())
+    assert dict(given) == versions
+
+
 def test_a_chart_in_several_namespaces_of_one_root_is_judged_in_each(check: Check, program: Program) -> None:
     program("exit 1")
     program(

@@ -36,7 +36,8 @@ class Kustomization:
     """A kustomization: its value, the folder to which its paths are relative, and the place of its fields.
 
     A Kustomization of Flux, and the kustomize options of an Application, have this form too. `namespace` is the one
-    that helm gets for its charts, if they name none: its own, or that of the nearest kustomization around it.
+    that helm gets for its charts, if they name none: its own, or that of the nearest kustomization around it. If it is
+    `versioned`, helm gets the version of the cluster too, as from Argo CD.
     """
 
     folder: str
@@ -44,17 +45,20 @@ class Kustomization:
     document: Document
     base: Path = ()
     namespace: str = ""
+    versioned: bool = False
 
 
 class ChartEntry(NamedTuple):
-    """A chart that a kustomization includes: its file, the entry of its `helmCharts`, and the namespace for helm.
+    """A chart that a kustomization includes: its file, the entry of its `helmCharts`, and what helm gets for it.
 
-    An entry without a namespace has as many of them as the kustomizations around it give.
+    That is a namespace, of which an entry without one has as many as the kustomizations around it give, and whether it
+    gets the version of the cluster.
     """
 
     file: str
     number: int
     namespace: str = ""
+    versioned: bool = False
 
 
 ChartObjects = Mapping[ChartEntry, Sequence[Item]]

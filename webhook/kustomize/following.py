@@ -401,10 +401,11 @@ class _Follower:
 
     def _inflated(self, one: Kustomization) -> list[Built]:
         made = list[Built]()
-        charts = mappings(one.value.get("helmCharts"))
+        charts, versioned = mappings(one.value.get("helmCharts")), self._over is not None and self._over.versioned
         self._counted(len(charts))
         for number, chart in enumerate(charts):
-            entry = ChartEntry(one.document.file, number, string(chart.get("namespace")) or one.namespace)
+            namespace = string(chart.get("namespace")) or one.namespace
+            entry = ChartEntry(one.document.file, number, namespace, versioned)
             if entry not in self._of_charts:
                 self._found.charts.append(entry)
             for item in self._of_charts.get(entry, ()):

@@ -60,9 +60,10 @@ class Release:
 
     Values are texts of YAML, which helm reads itself; later ones override earlier ones. `settings` are the values that
     helm gets as arguments, in the form NAME=VALUE behind `--set` or `--set-string`; they override the others. With
-    `places`, objects without a namespace get the release's, and helm the version of the nodes; a kustomization does
-    neither. `crds` is whether the objects below `crds` are created. `defaults` are written in place of the chart's own
-    values, if there are any. `built` is whether the dependencies of dependencies were built before.
+    `places`, objects without a namespace get the release's, which a kustomization does not do. With `versioned`, helm
+    gets the version of the nodes; of kustomizations, only those of Argo CD do that. `crds` is whether the objects below
+    `crds` are created. `defaults` are written in place of the chart's own values, if there are any. `built` is whether
+    the dependencies of dependencies were built before.
     """
 
     chart: str | Remote
@@ -72,6 +73,7 @@ class Release:
     values: tuple[bytes, ...] = ()
     settings: tuple[str, ...] = ()
     places: bool = True
+    versioned: bool = True
     crds: bool = True
     defaults: bytes = b""
     built: bool = True
@@ -534,7 +536,7 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     if not helm:
         raise programs.Failed("there is no helm on PATH")
     options = [_NO_SCHEMAS, "--namespace", release.namespace or "default"]
-    if version and release.places:  # kustomize gives helm no version
+    if version and release.versioned:
         options += ["--kube-version", version]
     if isinstance(release.chart, Remote):
         if not _CHART_NAME.fullmatch(release.chart.name):

@@ -523,7 +523,7 @@ class Planner:
             changes = self._present(argo.changes(source), options, where)
             if options.get("ignoreMissingComponents") and len(sequence(changes.get("components"))) > 1:
                 plan.hidden.append(f"{root} ({_FIRST})")
-            over = Kustomization(where, changes, item.document, item.base)
+            over = Kustomization(where, changes, item.document, item.base, versioned=True)
             if not directory and self._is_reordered(over):
                 plan.hidden.append(f"{root} ({_REORDERED})")
             names = None

@@ -46,7 +46,8 @@ class Releases:
         name, (values, _, doubt) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
         self._note(entry.file, doubt)
         crds = chart.get("includeCRDs") is True
-        release = Release(self.chart_of(entry), root, name, entry.namespace, tuple(values), places=False, crds=crds)
+        where, given = self.chart_of(entry), tuple(values)
+        release = Release(where, root, name, entry.namespace, given, places=False, versioned=entry.versioned, crds=crds)
         return release, Item(document, ("helmCharts", entry.number), chart)
 
     def chart_of(self, entry: ChartEntry) -> str | Remote:
