@@ -3620,6 +3620,23 @@ def test_placeholders_of_a_folder_that_flux_does_not_deploy_hide_nothing(
     assert any("as they are written" in note for note in report.notes) == (by in noted)
 
 
+@pytest.mark.parametrize(
+    ("own", "noted"), [("namespace: visitors, ", True), ("namespace: vision, ", False), ("", False)]
+)
+@pytest.mark.parametrize("base", [False, True])
+def test_an_object_of_a_chart_in_a_namespace_of_its_own_is_noted(
+    check: Check, program: Program, own: str, base: bool, *, noted: bool
+) -> None:
+    """Older releases of kustomize move it, and newer ones do not."""
+    program(f"printf '%s' '{TRUSTED.replace('namespace: NS, ', own)}'", "helm")
+    chart = "helmCharts: [{name: web}]\nhelmGlobals: {chartHome: ..}\n"
+    files = {"k/kustomization.yaml": f"namespace: vision\n{'resources: [../base]' if base else chart}\n"}
+    files |= {"base/kustomization.yaml": chart} if base else {}
+    report = check({"web/Chart.yaml": WEB["web/Chart.yaml"], "web/templates/p.yaml": "{{ 1 }}", **files})
+    assert [(one.namespace, one.verdict.allowed) for one in report.judged] == [("vision", True)]
+    assert ["web" in note for note in report.notes if "as they are written" in note] == [True] * noted
+
+
 def test_a_folder_above_is_no_other_folder(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     own = "resources: [pod.yaml]\npatches: [{path: door.yaml}]\n"
