@@ -12,8 +12,9 @@ from typing import NamedTuple
 from tests.oracles.charts import Asked, Repository
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import gaps, rendering
+from webhook.rendering import rendering
 from webhook.rendering.model import Options
+from webhook.repository import gaps
 from webhook.scan import batches, folders
 from webhook.scan.results import Report
 from webhook.text.words import shown

@@ -18,10 +18,10 @@ from webhook.kustomize.followed import ChartEntry
 from webhook.kustomize.following import FOLLOWED
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
-from webhook.rendering.gaps import Gaps
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import ENCRYPTED, GIT, FluxSources
 from webhook.rendering.variables import MapObject, Maps
+from webhook.repository.gaps import Gaps
 from webhook.repository.tree import Tree, Unseen
 
 

@@ -18,7 +18,6 @@ from webhook.model import Problem
 from webhook.rendering import charts, deploying, matching, variables
 from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote, Verbatim
-from webhook.rendering.gaps import Gaps, several_of
 from webhook.rendering.model import (
     CHART,
     Options,
@@ -33,6 +32,7 @@ from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
 from webhook.rendering.touched import Touched
 from webhook.repository import programs, results_cache
+from webhook.repository.gaps import Gaps, several_of
 from webhook.repository.tree import Tree, Unseen, root_of
 from webhook.text.words import listed, shown
 

@@ -13,7 +13,8 @@ from webhook.api.lenient import mapping, string
 from webhook.catalog import deployer_fields
 from webhook.documents import files
 from webhook.model import Object
-from webhook.rendering import ignored, unfollowed
+from webhook.rendering import unfollowed
+from webhook.repository import ignored
 from webhook.repository.tree import Tree
 from webhook.text.words import shown
 
