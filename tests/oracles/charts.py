@@ -82,13 +82,23 @@ CONDITIONS = (
 
 
 class Asked(NamedTuple):
-    """What is deployed: a chart with texts of values, or a kustomization. `roots` are names of what says so."""
+    """What is deployed: a chart with texts of values, a kustomization, or the files of a folder.
+
+    `roots` are names of what says so. Argo CD writes the fields `over` into a kustomization. Flux applies what its
+    `objects` say. `why` names what is hard to follow about it.
+    """
 
     program: str
     place: str
     roots: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     crds: bool = True
+    release: str = "r"
+    namespace: str = "vision"
+    arguments: tuple[str, ...] = ()
+    over: Mapping[str, Any] | None = None
+    objects: tuple[Map, ...] = ()
+    why: str = ""
 
 
 class Repository(NamedTuple):

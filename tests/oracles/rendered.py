@@ -1,15 +1,18 @@
 """What Helm and kustomize make of a repository, next to what `slicewarden check` finds and notes there."""
 
 import gzip
+import json
 import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.oracles.charts import Asked, Repository
+from tests.oracles.programs import Oracle
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.rendering import rendering
@@ -35,14 +38,16 @@ NOTING = (batches, folders, gaps, rendering)
 """The modules whose notes name only a few of many files."""
 
 
-def compared(repository: Repository, folder: Path, run: Run, engine: Engine, facts: Facts) -> Comparison:
+def compared(
+    repository: Repository, folder: Path, run: Run, engine: Engine, facts: Facts, oracle: Oracle | None = None
+) -> Comparison:
     """Write a repository below an empty folder, and have both read it. The working folder becomes the repository."""
     here, copy = folder / "repository", folder / "copy"
     repository.write(here)
     repository.write(copy)
     os.chdir(here)
     made = dict[str, set[str]]()
-    for asked, text in _printed(repository, copy, run):
+    for asked, text in _printed(repository, copy, run, oracle):
         (folder / "printed.yaml").write_text(text, "utf-8")
         read = batches.read([str(folder / "printed.yaml")], rendering=None)
         for name in _denied(read.judge(engine, facts, at=datetime.now(UTC))):
@@ -88,23 +93,66 @@ def _denied(report: Report) -> Iterator[str]:
             yield name[0]
 
 
-def _printed(repository: Repository, copy: Path, run: Run) -> Iterator[tuple[Asked, str]]:
+def _printed(repository: Repository, copy: Path, run: Run, oracle: Oracle | None) -> Iterator[tuple[Asked, str]]:
     """Yield what the programs print, in a copy with all dependencies of its charts."""
     for chart in repository.unbuilt:
         if run("helm", "template", copy / chart).returncode:  # else Helm takes what is there
             run("helm", "dependency", "update", "--skip-refresh", copy / chart)
     for asked in repository.asked:
-        if asked.program == "helm":
-            files = list[str]()
-            for number, text in enumerate(asked.values):
-                (copy.parent / f"values-{number}.yaml").write_text(text, "utf-8")
-                files.append(f"--values={copy.parent}/values-{number}.yaml")
-            crds = ["--include-crds"] if asked.crds else []
-            done = run("helm", "template", "--namespace=vision", *crds, *files, "--", "r", copy / asked.place)
-        else:
-            done = run("kubectl", "kustomize", *_HELM, copy / asked.place)
-        if done.returncode == 0:
+        if asked.program == "files":
+            yield from ((asked, text) for text in _files(copy / asked.place))
+        elif asked.program == "flux":
+            yield asked, _of_flux(repository, asked, oracle)
+        elif (done := _run(asked, copy, run)).returncode == 0:
             yield asked, done.stdout
+
+
+def _run(asked: Asked, copy: Path, run: Run) -> subprocess.CompletedProcess[str]:
+    if asked.program == "helm":
+        files = list[str]()
+        for number, text in enumerate(asked.values):
+            (copy.parent / f"values-{number}.yaml").write_text(text, "utf-8")
+            files.append(f"--values={copy.parent}/values-{number}.yaml")
+        options = [f"--namespace={asked.namespace}", *(["--include-crds"] if asked.crds else []), *files]
+        return run("helm", "template", *options, *asked.arguments, "--", asked.release, copy / asked.place)
+    with _changed(copy / asked.place, asked.over or {}):
+        return run("kubectl", "kustomize", *_HELM, copy / asked.place)
+
+
+@contextmanager
+def _changed(folder: Path, over: Mapping[str, Any]) -> Iterator[None]:
+    """Write fields into the kustomization of a folder, as Argo CD does by `kustomize edit`, and take them out again."""
+    name = folder / "kustomization.yaml"
+    if not over or not name.is_file():
+        yield
+        return
+    before = name.read_bytes()
+    value = json.loads(before)
+    lists = {key: [*value.get(key, ()), *each] for key, each in over.items() if isinstance(each, list)}
+    if "images" in over:
+        names = {each["name"] for each in over["images"]}
+        lists["images"] = [*(each for each in value.get("images", ()) if each["name"] not in names), *over["images"]]
+    name.write_text(json.dumps({**value, **over, **lists}), "utf-8")
+    yield
+    name.write_bytes(before)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield the texts of the files that `kubectl apply -R -f` reads."""
+    for name in sorted(folder.rglob("*")):
+        if name.suffix in (".yaml", ".yml", ".json") and name.is_file():
+            yield name.read_text("utf-8")
+
+
+def _of_flux(repository: Repository, asked: Asked, oracle: Oracle | None) -> str:
+    """Return the objects that Flux applies of a repository."""
+    assert oracle is not None
+    files = {name: data.decode() for name, data in repository.files.items() if not name.endswith(".tgz")}
+    kustomizations = [each for each in asked.objects if each["kind"] == "Kustomization"]
+    maps = [each for each in asked.objects if each["kind"] == "ConfigMap"]
+    answer = oracle.ask({"files": files, "kustomizations": kustomizations, "maps": maps, "ignore": None})
+    objects = (each for objects in answer["objects"].values() for each in objects or ())
+    return "\n---\n".join(map(json.dumps, objects))
 
 
 _HELM = ("--enable-helm", "--load-restrictor=LoadRestrictionsNone")

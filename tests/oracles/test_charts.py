@@ -12,17 +12,24 @@ import pytest
 
 from tests.chart import helm
 from tests.oracles.charts import Repositories, Repository
+from tests.oracles.deployments import Deployments
+from tests.oracles.programs import Oracle
 from tests.oracles.rendered import NOTING, Comparison, compared, runner
 from tests.support.go_programs import Missing
 from tests.support.records import SAME
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import charts
+from webhook.rendering import argo, charts, deploying
 from webhook.rendering.building import Job
 from webhook.repository import results_cache
 
 REPOSITORIES = int(os.environ.get("EXAMPLES", "150"))
+DEPLOYMENTS = int(os.environ.get("EXAMPLES", "40"))
 
+UNFOLLOWED = frozenset(("namespaces", "moved", "disabled", "names", "packed", "made maps", "within texts"))
+"""What `check` does not follow yet, as tests/oracles/deployments.py names it: nobody asks for it here."""
+
+Compare = Callable[[Repository, Oracle | None], Comparison]
 Cases = Callable[[str], Iterator[tuple[int, Repository, Comparison]]]
 
 
@@ -36,23 +43,33 @@ def programs(with_kubectl: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def cases(
+def compare(
     programs: dict[str, Path], engine: Engine, sample_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Cases:
-    """Compare repositories, one after the other. They share a cache of what is rendered."""
+) -> Compare:
+    """Compare a repository. All share a cache of what is rendered."""
     run = runner(programs, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", ":".join([*(str(path.parent) for path in programs.values()), "/usr/bin:/bin"]))
     for module in NOTING:
         monkeypatch.setattr(module, "listed", lambda names, _: ", ".join(names))
 
+    def compare(repository: Repository, oracle: Oracle | None) -> Comparison:
+        with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as within:
+            within.chdir(folder)
+            return compared(repository, Path(folder), run, engine, sample_facts, oracle)
+
+    return compare
+
+
+@pytest.fixture
+def cases(compare: Compare) -> Cases:
+    """Compare repositories, one after the other."""
+
     def cases(seed: str) -> Iterator[tuple[int, Repository, Comparison]]:
         repositories = Repositories(Random(seed))  # noqa: S311 - no secret
         for number in range(REPOSITORIES):
             repository = repositories.one()
-            with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as within:
-                within.chdir(folder)
-                yield number, repository, compared(repository, Path(folder), run, engine, sample_facts)
+            yield number, repository, compare(repository, None)
 
     return cases
 
@@ -67,6 +84,38 @@ def test_what_helm_and_kustomize_make_is_found_or_noted(cases: Cases) -> None:
     # Neither is rare: pods with a finding, and pods of which only a note speaks.
     assert outcomes["made"] > REPOSITORIES
     assert outcomes["made"] // 2 < outcomes["found"] < outcomes["made"]
+
+
+def _losses(flux: Oracle, compare: Compare, seed: str, outcomes: Counter[str]) -> Iterator[object]:
+    """Yield the repositories of several deployers of which a pod is lost, and count the pods of all."""
+    deployments = Deployments(Random(seed))  # noqa: S311 - no secret
+    for number in range(DEPLOYMENTS):
+        made = deployments.one()
+        repository = made._replace(asked=[each for each in made.asked if each.why not in UNFOLLOWED])
+        case = compare(repository, flux)
+        outcomes["made"] += len(case.made)
+        outcomes["found"] += len(case.made & case.found)
+        if case.lost:
+            yield seed, number, case, repository
+
+
+def test_what_several_deployers_make_is_found_or_noted(flux: Oracle, compare: Compare) -> None:
+    seed, outcomes = "first" if SAME else os.urandom(4).hex(), Counter[str]()
+    assert not next(_losses(flux, compare, seed, outcomes), None)
+    assert outcomes["made"] > DEPLOYMENTS
+    assert outcomes["found"] > outcomes["made"] // 2
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "broken"),
+    [(argo, "changes", lambda _: {"namespace": ""}), (deploying, "over_flux", lambda _: {"namespace": ""})],
+    ids=["changes of Argo CD", "changes of Flux"],
+)
+def test_a_change_that_is_not_followed_is_seen(
+    flux: Oracle, compare: Compare, monkeypatch: pytest.MonkeyPatch, place: object, name: str, broken: object
+) -> None:
+    monkeypatch.setattr(place, name, broken)
+    assert any(_losses(flux, compare, "first", Counter()))
 
 
 def _without_charts(job: Job, *_: Any) -> Job:
