@@ -12,19 +12,30 @@ from tests.oracles.repositories import flux
 Map = dict[str, Any]
 
 URL = "https://git.example/fleet"
-SPACES = ("vision", "vision", "team", "kube-system", "default")
-RELEASES = ("r", "r", "web", "release-name")
+SPACES = ("vision", "vision", "vision", "team", "team", "kube-system", "default")
+RELEASES = ("r", "r", "web")
+_BELOW = '(index .Subcharts "sub" | default dict).Subcharts | default dict'
+
 DECIDING = (
     *('eq .Release.Namespace "{space}"',) * 4,
     *('eq .Release.Name "{name}"',) * 2,
     *('eq (toString .Values.{key}) "{text}"',) * 5,
     *('eq (toString (.Values.global | default dict).{key}) "{text}"', 'hasKey .Subcharts "sub"', ".Chart.IsRoot"),
+    *(
+        'hasKey .Subcharts "deep"',
+        f'hasKey ({_BELOW}) "deep"',
+        f'hasKey ({_BELOW}) "sub"',
+        f'hasKey ({_BELOW}) "_deep"',
+    ),
     *('hasKey .Subcharts "other"', ".Values.sub", ".Values.tags", 'eq .Chart.Name "sub"', "true", "true"),
     *('and (eq .Release.Namespace "{space}") (eq (toString .Values.{key}) "{text}")', "not .Values.{key}"),
 )
 """Conditions of templates."""
 
-KEYS, TEXTS = ("a", "b", "c"), ("x", "y", "true", "1")
+KEYS, TEXTS = ("a", "a", "b"), ("x", "x", "y", "true")
+
+PRIVILEGED = '"securityContext": {"privileged": true}, '
+"""What a template leaves out of a pod that is refused by a value only."""
 
 
 class Deployments(Repositories):
@@ -36,7 +47,7 @@ class Deployments(Repositories):
         self._files, self._links = dict[str, bytes](), dict[str, str]()
         self._asked, self._unbuilt = list[Asked](), list[str]()
         self._applied, self._fluxed = list[Map](), list[str]()
-        kinds = (self._overlaid, self._overlaid, self._shared, self._shared, self._folder, self._folder, self._nested)
+        kinds = (*(self._overlaid, self._shared, self._nested, self._folder) * 2, self._made)
         for number, kind in enumerate(random.sample(kinds, k=random.choice((1, 1, 2)))):
             kind(f"{random.choice(('apps', 'infra'))}-{number}")
         if self._fluxed:
@@ -45,7 +56,7 @@ class Deployments(Repositories):
             self._write(f"fleet/{each['kind'].lower()}-{number}.yaml", each)
         for title in self._fluxed:
             files = tuple(f"fleet/{each['kind'].lower()}-{number}.yaml" for number, each in enumerate(self._applied))
-            self._asked.append(Asked("flux", "", (title, *files), objects=tuple(self._applied)))
+            self._asked.append(Asked("flux", "", (title, *files), objects=tuple(self._applied), deploys=True))
         self._roots = [each.place for each in self._asked]
         if self._chance(0.15):
             self._move()
@@ -98,7 +109,12 @@ class Deployments(Repositories):
                 key=self._random.choice(KEYS),
                 text=self._random.choice(TEXTS),
             )
-            parts.append(f"{{{{ if {condition} }}}}\n---\n{self._pod()[1]}\n{{{{ end }}}}\n")
+            pod = self._pod()[1]
+            if self._chance(0.7):
+                seen = f"{{{{ if {condition} }}}}all{{{{ else }}}}void{{{{ end }}}}"
+                parts.append(f"---\n{pod.replace(PRIVILEGED, '').replace('all', seen)}\n")
+            else:
+                parts.append(f"{{{{ if {condition} }}}}\n---\n{pod}\n{{{{ end }}}}\n")
         return "".join(parts)
 
     def _small(self, folder: str, safe: Sequence[str] = (), name: str = "", **more: Any) -> str:
@@ -116,7 +132,7 @@ class Deployments(Repositories):
         if self._chance(0.15):
             ignored = random.choice(("templates/sub", "*.txt", "crds/", "values.yaml", "charts", "safe-*", "!*.txt"))
             self._write(f"{folder}/.helmignore", ignored + "\n")
-        if self._chance(0.1):
+        if self._chance(0.03):
             self._within(folder)
         return folder
 
@@ -131,6 +147,7 @@ spec:
   - name: c
     image: "x{{{{/*"
     securityContext: {{privileged: true}}
+    env: [{{name: NVIDIA_VISIBLE_DEVICES, value: all}}]
     workingDir: "/*/}}}}"
 """
         self._write(f"{folder}/templates/within.yaml", text)
@@ -142,7 +159,7 @@ spec:
         self._small(folder)
         wanted, values = list[Map](), dict[str, Any](self._values())
         why = ""
-        for name in random.sample(("sub", "other", "more", "sub2"), k=random.choice((1, 2, 2))):
+        for name in random.sample(("sub", "sub", "other", "more"), k=random.choice((1, 2, 2))):
             one: Map = {"name": name, "version": "0.1.0"}
             place = f"{folder}/charts/{name}"
             if (where := random.choice(("vendored", "vendored", "file", "twin", "packed"))) == "file":
@@ -162,7 +179,9 @@ spec:
                     below["repository"] = f"file://../{inner}-deep"
                     why = why or "packed"
                 else:
-                    self._small(f"{place}/charts/{inner}")
+                    named = random.choice((inner, inner, f"_{inner}"))
+                    self._small(f"{place}/charts/{inner}", name=named)
+                    below["name"] = named
                 if self._chance(0.3):
                     below["condition"] = "sub.enabled"
                 if self._chance(0.8):
@@ -222,6 +241,7 @@ spec:
         if self._chance(0.3):
             value["namespace"] = self._space()
         self._write(f"{own}/kustomization.yaml", value)
+        why = why or ("namespaces" if "namespace" in value else "")
         self._asked.append(Asked("kubectl", own, (f"{own}/kustomization.yaml", folder), why=why))
 
     def _by_release(self, folder: str, own: str, why: str) -> None:
@@ -236,10 +256,10 @@ spec:
             spec["releaseName"] = random.choice(RELEASES)
         if self._chance(0.3):
             spec["targetNamespace"] = self._space()
-        if self._chance(0.5):
+        if self._chance(0.7):
             key = random.choice(("values.yaml", "values.yaml", "v"))
             spec["valuesFrom"] = [{"kind": "ConfigMap", "name": names, "valuesKey": key}]
-            for way in random.sample(("file", "generator", "chart"), k=random.choice((1, 1, 2))):
+            for way in random.sample(("file", "generator", "chart"), k=random.choice((1, 2))):
                 given = self._values()
                 maps.append((way, given))
                 self._map(f"{own}/{way}", way, names, space, key, given)
@@ -263,6 +283,80 @@ spec:
                     why=why or ("made maps" if way == "chart" else ""),
                 )
             )
+
+    def _made(self, top: str) -> None:
+        """Make HelmReleases and Applications that kustomizations and Flux change before they install a chart."""
+        random, base, chart = self._random, f"{top}/base", self._small(f"{top}/run")
+        names = list[str]()
+        for number in range(random.choice((1, 1, 2))):
+            names.append(f"made-{number}.yaml")
+            self._write(f"{base}/{names[-1]}", random.choice((self._release_of, self._application_of))(chart, number))
+        value: Map = {"resources": names}
+        self._redirect(value)
+        self._write(f"{base}/kustomization.yaml", value)
+        folder = base
+        if self._chance(0.5):
+            folder = f"{top}/over"
+            value = {"resources": ["../base"]}
+            self._redirect(value)
+            self._write(f"{folder}/kustomization.yaml", value)
+        roots = (folder, f"{folder}/kustomization.yaml")
+        if self._chance(0.4):
+            spec: Map = {}
+            self._redirect(spec)
+            if space := spec.pop("namespace", ""):
+                spec["targetNamespace"] = space
+            if "patches" in spec and "path" in spec["patches"][0]:
+                del spec["patches"]
+            if self._chance(0.5):
+                spec["postBuild"] = {"substitute": {"TEXT": random.choice(TEXTS)}}
+            self._applied.append(flux(f"made-{top}", f"./{folder}", **spec))
+            self._fluxed.append(f"Kustomization flux-system/made-{top}")
+        else:
+            self._asked.append(Asked("kubectl", folder, roots, deploys=True))
+
+    def _given(self) -> Map:
+        """Return values, some of which Flux fills in."""
+        return {self._random.choice(KEYS): "${TEXT:=y}"} if self._chance(0.3) else self._values()
+
+    def _release_of(self, chart: str, number: int) -> Map:
+        reference = {"kind": "GitRepository", "name": "flux-system", "namespace": "flux-system"}
+        spec: Map = {"interval": "1m", "chart": {"spec": {"chart": f"./{chart}", "sourceRef": reference}}}
+        spec |= {"values": self._given(), "releaseName": self._random.choice(RELEASES)}
+        metadata = {"name": f"made-{number}", "namespace": self._space()}
+        return {"apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease", "metadata": metadata, "spec": spec}
+
+    def _application_of(self, chart: str, number: int) -> Map:
+        parameter = {"name": self._random.choice(KEYS), "value": self._random.choice(TEXTS)}
+        helm = {"valuesObject": self._given(), "parameters": [parameter]}
+        source = {"repoURL": URL, "path": chart, "helm": helm}
+        spec = {"destination": {"namespace": self._space()}, "project": "default", "source": source}
+        metadata = {"name": f"made-{number}", "namespace": "argocd"}
+        return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": metadata, "spec": spec}
+
+    def _redirect(self, value: Map) -> None:
+        """Have a kustomization change what HelmReleases and Applications deploy."""
+        random = self._random
+        for_release = [
+            ("/spec/values", self._values()),
+            ("/spec/targetNamespace", self._space()),
+            ("/spec/releaseName", random.choice(RELEASES)),
+        ]
+        for_application = [
+            ("/spec/source/helm/valuesObject", self._values()),
+            ("/spec/destination/namespace", self._space()),
+            ("/spec/source/helm/releaseName", random.choice(RELEASES)),
+            ("/spec/source/helm/parameters/0/value", random.choice(TEXTS)),
+        ]
+        if self._chance(0.6):
+            kind, paths = random.choice((("HelmRelease", for_release), ("Application", for_application)))
+            path, new = random.choice(paths)
+            patch = json.dumps([{"op": "add", "path": path, "value": new}])
+            value["patches"] = [{"target": {"kind": kind}, "patch": patch}]
+        if self._chance(0.3):
+            value["namespace"] = self._space()
+        if self._chance(0.2):
+            value["namePrefix"] = "pre-"
 
     def _map(self, folder: str, way: str, name: str, space: str, key: str, given: Map) -> None:
         """Make a ConfigMap in a new folder: in a file, by a generator of kustomize or by a chart."""

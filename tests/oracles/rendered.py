@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from tests.oracles.charts import Asked, Repository
 from tests.oracles.programs import Oracle
 from webhook.engine.engine import Engine
@@ -99,12 +101,37 @@ def _printed(repository: Repository, copy: Path, run: Run, oracle: Oracle | None
         if run("helm", "template", copy / chart).returncode:  # else Helm takes what is there
             run("helm", "dependency", "update", "--skip-refresh", copy / chart)
     for asked in repository.asked:
+        texts = list[str]()
         if asked.program == "files":
-            yield from ((asked, text) for text in _files(copy / asked.place))
+            texts += _files(copy / asked.place)
         elif asked.program == "flux":
-            yield asked, _of_flux(repository, asked, oracle)
+            texts.append(_of_flux(repository, asked, oracle))
         elif (done := _run(asked, copy, run)).returncode == 0:
-            yield asked, done.stdout
+            texts.append(done.stdout)
+        for text in texts:
+            yield asked, text
+            for release in _releases(text, asked) if asked.deploys else ():
+                if (done := _run(release, copy, run)).returncode == 0:
+                    yield release, done.stdout
+
+
+def _releases(text: str, asked: Asked) -> Iterator[Asked]:
+    """Yield what the HelmReleases and Applications in some manifests install: charts, with simple options."""
+    for value in yaml.safe_load_all(text):
+        kind, metadata, spec = value["kind"], value["metadata"], value.get("spec")
+        roots = (*asked.roots, f"{kind} {metadata.get('namespace')}/{metadata['name']}")
+        if kind == "HelmRelease":
+            target = spec.get("targetNamespace", "")
+            name = spec.get("releaseName") or "-".join(filter(None, (target, metadata["name"])))
+            texts, place = (json.dumps(spec.get("values", {})),), spec["chart"]["spec"]["chart"]
+            yield Asked("helm", place, roots, texts, release=name, namespace=target or metadata["namespace"])
+        if kind == "Application":
+            helm, arguments = spec["source"]["helm"], list[str]()
+            for each in helm.get("parameters", ()):
+                arguments.append(f"--set={each['name']}={each['value']}")
+            texts = (json.dumps(helm.get("valuesObject", {})),)
+            name, space = helm.get("releaseName") or metadata["name"], spec["destination"]["namespace"]
+            yield Asked("helm", spec["source"]["path"], roots, texts, True, name, space, tuple(arguments))
 
 
 def _run(asked: Asked, copy: Path, run: Run) -> subprocess.CompletedProcess[str]:
