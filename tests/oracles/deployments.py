@@ -58,7 +58,8 @@ class Deployments(Repositories):
             files = tuple(f"fleet/{each['kind'].lower()}-{number}.yaml" for number, each in enumerate(self._applied))
             self._asked.append(Asked("flux", "", (title, *files), objects=tuple(self._applied), deploys=True))
         self._roots = [each.place for each in self._asked]
-        if self._chance(0.15):
+        by_git = any("/set.yaml" in name for name in self._files)  # Git lists nothing behind a link
+        if self._chance(0.15) and not by_git:
             self._move()
         return Repository(self._files, self._links, ["."], self._asked, self._unbuilt)
 
