@@ -324,8 +324,8 @@ class Repositories:
             value = {"generators": ["generator.yaml"]}
         if self._chance(0.25):
             self._write(f"{folder}/kustomization.yaml", value)
-            above = f"{Path(folder).parent}/over"
-            return self._kustomization(above, {"resources": [f"../{Path(folder).name}"]}, [safe])
+            above, moved = f"{Path(folder).parent}/over", {"namespace": "vision"} if self._chance(0.5) else {}
+            return self._kustomization(above, {**moved, "resources": [f"../{Path(folder).name}"]}, [safe])
         return self._kustomization(folder, value, [safe], place)
 
     def _values_file(self, folder: str) -> str:
