@@ -3621,7 +3621,7 @@ def test_placeholders_of_a_folder_that_flux_does_not_deploy_hide_nothing(
 
 
 @pytest.mark.parametrize(
-    ("own", "noted"), [("namespace: visitors, ", True), ("namespace: vision, ", False), ("", False)]
+    ("own", "noted"), [("namespace: visitors, ", True), ("namespace: vision, ", False), ("", True)]
 )
 @pytest.mark.parametrize("base", [False, True])
 def test_an_object_of_a_chart_in_a_namespace_of_its_own_is_noted(

@@ -75,7 +75,7 @@ class Followed:
     are files that are nowhere, `charts` are those whose objects were not given, `deleted` are files with objects that
     a patch deletes, `idle` are the places of patches that select nothing, and `too_large` says why it was not followed
     to its end. `before` are objects of other folders as they were before a kustomization, or an object of Flux or Argo
-    CD, changed or deleted them, and those of charts before they were moved to another namespace.
+    CD, changed or deleted them.
     """
 
     objects: list[Built] = field(default_factory=list)

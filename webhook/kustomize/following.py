@@ -349,7 +349,6 @@ class _Follower:
         for place, patches in self._patches(one):
             built = self._all_patched(built, place, patches)
         if namespace := string(value.get("namespace")):
-            self._found.before.extend(each for each in built if _stays(each, namespace))
             built = [_in(each, namespace) for each in built]
         prefix, suffix = string(value.get("namePrefix")), string(value.get("nameSuffix"))
         if prefix or suffix:
@@ -605,11 +604,6 @@ def _in(each: Built, namespace: str) -> Built:
         metadata = mapping(each.value.get("metadata"))
         return each.become({**each.value, "metadata": {**metadata, "name": namespace}})
     return each if key in _CLUSTER else each.become(patching.placed(each.value, namespace))
-
-
-def _stays(each: Built, namespace: str) -> bool:
-    """Whether kustomize since 5.8 leaves an object in its namespace: one of a chart (NamespaceTransformer.go)."""
-    return isinstance(each.layers[0], ItemLayer) and name_of(each.value)[1] not in ("", namespace)
 
 
 def _of_text(name: str) -> Document:

@@ -13,8 +13,8 @@ from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
 from webhook.kustomize import following, patching
-from webhook.kustomize.followed import BuiltIndex
-from webhook.kustomize.origins import Rendered
+from webhook.kustomize.followed import BuiltIndex, name_of
+from webhook.kustomize.origins import ItemLayer, Rendered
 from webhook.model import Object, Problem
 from webhook.rendering import deploying
 from webhook.rendering.building import COPY, OVER, Job
@@ -74,6 +74,21 @@ def unfilled(items: Iterable[Item], made: Iterable[Item], job: Job) -> Iterator[
     for item, each in zip(items, made, strict=True):
         if job.over is None and each.value != item.value:
             yield item
+
+
+def unmoved(items: Iterable[Item], job: Job) -> Iterator[Item]:
+    """Yield the objects of charts that a kustomization moves, in the namespaces that the charts write, if any.
+
+    Kustomize since 5.8 leaves them there (api/internal/builtins NamespaceTransformer.go). An object that is not
+    recognised may be one of a chart.
+    """
+    for item in items if job.of_charts else ():
+        first = item.layers[0] if isinstance(item, Rendered) else None
+        if first is None or isinstance(first, ItemLayer):
+            own = name_of(mapping(first.value))[1] if first else ""
+            if following.is_namespaced(item.value) and name_of(item.value)[1] != own:
+                made = replace(item, value=patching.placed(item.value, own))
+                yield finished(made, job, flux=job.variables is not None)
 
 
 def is_guessed(item: Item, job: Job) -> bool:

@@ -174,6 +174,7 @@ class _Run:
                 )
             output = Output(job.root, [matching.finished(each, job, flux=self._planner.is_of_flux) for each in items])
             self._result.before.extend(matching.unfilled(items, output.items, job))
+            self._result.before.extend(matching.unmoved(items, job))
             for each, item in zip(items, output.items, strict=True):
                 if keys := matching.unsure_keys(each, job):
                     self._unsure[id(item)] = keys
