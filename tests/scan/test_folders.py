@@ -481,3 +481,33 @@ def test_without_helm_a_chart_is_no_error(check: Check, monkeypatch: pytest.Monk
     report = check(CHART)
     assert report.problems == ()
     assert next(report.notes).startswith("chart my charts/a: 1 template not rendered; helm template ")
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [
+        ("*.yaml text working-tree-encoding=UTF-7\n", True),
+        ("# ident\n[attr]own ident\n", True),
+        ("# ident\n*.yaml text eol=lf\nident/*.yaml text\n*.bin filter=lfs -text\n*.md -ident\n", False),
+    ],
+)
+@pytest.mark.parametrize("name", [".gitattributes", "apps/.gitattributes", "../.gitattributes"])
+def test_files_that_git_writes_otherwise_than_it_keeps_them_are_noted(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, *, noted: bool
+) -> None:
+    """Flux reads what Git keeps, and the run what Git has written."""
+    for folder in (".git", "apps"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "apps")
+    report = check({f"apps/{name}": text, "apps/p.yaml": POD.replace("nvidia.com/gpu: 2", "cpu: 1")})
+    assert [note for note in report.notes if "Git write" in note] == [
+        f"1 file lets Git write other files than it keeps: {name}"
+    ] * noted
+    assert report.unfollowed == noted
+
+
+def test_a_pointer_of_git_lfs_is_noted(check: Check) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    report = check({"a.yaml": pointer, "notes.yaml": f"text: |\n  {pointer.splitlines()[0]}\n"})
+    assert "1 file is only a pointer of Git LFS: a.yaml" in report.notes
+    assert report.unfollowed == 1

@@ -300,6 +300,14 @@ def read(
         unfound.unfollowed += len(found)
         words = "template" if len(found) == 1 else "templates"
         unfound.apart.rendered.append(f"{len(found):,} {words} of Helmfile not rendered: {listed(found, 3)}")
+    if found := folders.converted([path for path in paths if path != "-"]):
+        unfound.unfollowed += len(found)
+        words = "file lets" if len(found) == 1 else "files let"
+        unfound.apart.rendered.append(f"{len(found):,} {words} Git write other files than it keeps: {listed(found, 3)}")
+    if found := folders.pointers(name for name in names_or_problems if isinstance(name, str)):
+        unfound.unfollowed += len(found)
+        words = "file is" if len(found) == 1 else "files are"
+        unfound.apart.rendered.append(f"{len(found):,} {words} only a pointer of Git LFS: {listed(found, 3)}")
     if found := folders.hidden_roots(paths):
         words = "hidden folder has" if len(found) == 1 else "hidden folders have"
         unfound.apart.rendered.append(

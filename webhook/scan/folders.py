@@ -15,6 +15,7 @@ from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
 from webhook.rendering.model import CHART, HELMFILES, Rendering, is_root
+from webhook.repository.tree import root_of
 from webhook.text.words import listed, several, shown
 
 
@@ -217,6 +218,49 @@ def helmfiles(paths: Iterable[str]) -> Iterator[str]:
             for name in sorted(names):
                 if name.endswith(".gotmpl") and (name[:-7] in HELMFILES or PurePath(at).name == "helmfile.d"):
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
+
+
+def converted(paths: Collection[str]) -> list[str]:
+    """Return the `.gitattributes` of some folders, and of those above, by which Git writes other files than it keeps.
+
+    Flux reads what Git keeps. Git converts the encoding of a file, and fills in `$Id$` (gitattributes(5)).
+    """
+    found = dict[str, None]()
+    for path in paths:
+        root, folder = root_of(path), os.path.realpath(path)
+        while folder != root and folder != (above := os.path.dirname(folder)):  # noqa: PTH120
+            folder = above
+            found[os.path.relpath(os.path.join(folder, _ATTRIBUTES))] = None  # noqa: PTH118
+    found |= dict.fromkeys(name for name in files.all_hidden(paths) if os.path.basename(name) == _ATTRIBUTES)  # noqa: PTH119
+    return sorted(name for name in found if _converts(name))
+
+
+_ATTRIBUTES = ".gitattributes"
+
+
+def _converts(name: str) -> bool:
+    try:
+        lines = files.contents(name).decode("utf-8", "replace").splitlines()
+    except (OSError, files.Unfit):
+        return False
+    words = (word for line in lines if not line.lstrip().startswith("#") for word in line.split()[1:])
+    return any(word == "ident" or word.startswith("working-tree-encoding=") for word in words)
+
+
+def pointers(names: Iterable[str]) -> list[str]:
+    """Return those of some files of which Git LFS has the contents elsewhere (git-lfs docs/spec.md)."""
+    return [name for name in names if name != "-" and _is_pointer(name)]
+
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def _is_pointer(name: str) -> bool:
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123
+            return file.read(len(_POINTER)) == _POINTER
+    except OSError:
+        return False
 
 
 def hidden_roots(paths: Iterable[str]) -> list[str]:
