@@ -2263,6 +2263,26 @@ def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
     assert check({**WEB, **files}).unfollowed == 0
 
 
+BASE = "templates: {base: &base {chart: ./web, values: [{a: 1}]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "unfollowed"),
+    [
+        (BASE + "releases: [{name: x, values: [{a: 2}], <<: *base}]\n", 1),
+        (BASE + "releases: [{<<: *base, name: x, values: [{a: 2}]}]\n", 0),
+        ("releases: [{name: x, chart: ./web, values: [{a: off}]}]\n", 1),
+        ("releases: [{name: x, chart: ./web, values: [{on: a}]}]\n", 1),
+        ("releases: [{name: x, chart: ./web, values: [{a: 'off'}]}]\n", 0),
+        ("releases: [{name: x, chart: ./web, values: [{a: false}]}]\n", 0),
+    ],
+)
+def test_what_helmfile_reads_otherwise_than_helm_is_noted(check: Check, text: str, unfollowed: int) -> None:
+    report = check({**WEB, "helmfile.yaml": text})
+    assert report.unfollowed == unfollowed
+    assert ("YAML that Helmfile and helm read otherwise" in "".join(report.notes)) is bool(unfollowed)
+
+
 def with_gpus(count: str, more: str = "") -> str:
     """Write a pod that requests this number of GPUs."""
     limits = f"image: i, resources: {{limits: {{nvidia.com/gpu: '{count}'}}}}"

@@ -47,6 +47,7 @@ HOMES = {
         "webhook.documents.goyaml_quick",
         "webhook.documents.goyaml_writer",
         "webhook.documents.merged_values",
+        "webhook.documents.yaml_versions",
     },
     "jsonschema": {"webhook.policy.schemas"},
     "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},

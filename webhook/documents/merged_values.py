@@ -4,11 +4,12 @@ kustomize reads the values of a file as YAML 1.2, and helm reads them as YAML 1.
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
+
+from webhook.documents import yaml_versions
 
 
 def merged(text: bytes, own: Mapping[str, Any], inline: Mapping[str, Any], merge: str) -> tuple[list[bytes], str]:
@@ -49,9 +50,10 @@ def _read(
     seen.add(id(node))
     if isinstance(node, yaml.ScalarNode):
         plain = "" if node.style else str(node.value)
-        if _READ_OTHERWISE.match(plain):
+        unlike = yaml_versions.is_unlike(plain)
+        if unlike and not isinstance(value, bool):
             doubt(_OTHERWISE)
-        return plain if isinstance(value, bool) and plain and plain.lower() not in ("true", "false") else value
+        return plain if unlike and isinstance(value, bool) else value
     if isinstance(node, yaml.SequenceNode):
         both = zip(value, node.value, strict=False) if isinstance(value, list) else ()
         return [_read(each, part, seen, doubt, listed=True) for each, part in both]
@@ -66,9 +68,6 @@ def _read(
 
 
 _OTHERWISE = "values that kustomize and helm read otherwise"
-
-_READ_OTHERWISE = re.compile(r"\d{4}-\d|[-+]?0o")
-"""Dates, and numbers that only YAML 1.2 has."""
 
 
 def _merged(under: Any, over: Any, doubt: Callable[[str], None]) -> Any:

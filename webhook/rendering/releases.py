@@ -11,7 +11,7 @@ from webhook.api.encryption import holds, is_encrypted
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.catalog import deployer_fields
-from webhook.documents import merged_values
+from webhook.documents import merged_values, yaml_versions
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry
@@ -171,11 +171,13 @@ class Releases:
     def of_helmfile(self, name: str) -> Iterator[Installed]:
         """Yield the releases of a helmfile. A note names one with templates: they may stand in comments too."""
         try:
-            written, templated = self._tree.documents(name), b"{{" in self._tree.data(name)
+            written, text = self._tree.documents(name), self._tree.data(name).decode("utf-8", "replace")
+            templated = "{{" in text
         except Unseen:
-            written, templated = [], True
+            written, text, templated = [], "", True
         if templated:
             self._gaps.hidden.append(f"{name} (a template)")
+        self._note(name, _UNLIKE if yaml_versions.unlike(text, scalars=True) else "")
         documents = [mapping(document.value) for document in written]
         for settings in documents:
             self._note(name, unfollowed.reason(settings, deployer_fields.HELMFILE))
@@ -237,6 +239,8 @@ _FOLDED = frozenset(key.casefold() for key in FOLLOWED)
 """kustomize reads keys without regard to case, as Go's encoding/json folds it."""
 
 _NO_FOLDER = "its chart is packed, or no chart"
+
+_UNLIKE = "YAML that Helmfile and helm read otherwise"
 
 _PATTERN = re.compile(r"[*?\[]")
 """A sign by which the path of a values file of Helmfile stands for several (path/filepath, Glob)."""
