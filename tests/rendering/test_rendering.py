@@ -2283,6 +2283,31 @@ def test_what_helmfile_reads_otherwise_than_helm_is_noted(check: Check, text: st
     assert ("YAML that Helmfile and helm read otherwise" in "".join(report.notes)) is bool(unfollowed)
 
 
+KUSTOMIZED = {"kustomization.yaml": "helmCharts: [{name: web}]\nhelmGlobals: {chartHome: .}\n"}
+MERGED = f"{POD}data: {{a: &a {{x: 1}}, b: ENTRY}}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "entry", "unfollowed"),
+    [
+        (KUSTOMIZED, "{x: 2, <<: *a}", 1),
+        (KUSTOMIZED, "{<<: *a, x: 2}", 0),
+        ({"one.yaml": deploying_by("release", "interval", "1h")}, "{x: 2, <<: *a}", 1),
+        ({"one.yaml": deploying_by("release", "interval", "1h")}, "{y: 2, <<: *a}", 0),
+        ({"one.yaml": deploying_by("argo", "source", OWN)}, "{x: 2, <<: *a}", 0),
+        ({"helmfile.yaml": "releases: [{name: x, chart: ./web}]\n"}, "{x: 2, <<: *a}", 0),
+    ],
+)
+def test_a_merge_key_in_the_output_of_a_kustomized_chart_is_noted(
+    check: Check, program: Program, files: dict[str, str], entry: str, unfollowed: int
+) -> None:
+    """kustomize, and Flux with it, let keys before a merge key win. Argo CD and Helmfile read as kubectl does."""
+    program(f"printf '%s' '{MERGED.replace('ENTRY', entry)}'", "helm")
+    report = check({**WEB, **files}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed
+    assert ("a merge key after keys" in "".join(report.notes)) is bool(unfollowed)
+
+
 def with_gpus(count: str, more: str = "") -> str:
     """Write a pod that requests this number of GPUs."""
     limits = f"image: i, resources: {{limits: {{nvidia.com/gpu: '{count}'}}}}"

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, string
-from webhook.documents import files
+from webhook.documents import files, yaml_versions
 from webhook.documents.documents import Document, Source, stream, unskipped
 from webhook.documents.files import Item
 from webhook.documents.gitignore import Matcher
@@ -528,6 +528,12 @@ class Manifests(NamedTuple):
     templates: bytes
     whole: bytes = b""
     verbatim: Mapping[str, bytes] = MappingProxyType({})
+
+
+def reads_unlike(made: Manifests) -> bool:
+    """Whether kustomize may read a merge key in some manifests otherwise than kubectl does."""
+    chunks = (chunk for data in (made.templates, made.whole, *made.verbatim.values()) for chunk in _chunks(data))
+    return any(yaml_versions.unlike(chunk, scalars=False) for chunk in chunks)
 
 
 def template(tree: Tree, release: Release, downloads: Downloads, *, version: str, cached: bool) -> Manifests:

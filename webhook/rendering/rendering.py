@@ -347,6 +347,9 @@ class _Run:
                 continue
             if isinstance(release.chart, str) and (name := charts.unread(self._tree, release.chart)):
                 self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
+            kustomized = not release.places or (item is not None and group_kind(item.value) == deploying.RELEASE)
+            if kustomized and charts.reads_unlike(output):
+                self._gaps.hidden.append(f"{release.root} ({_UNLIKE})")
             items, wrong = data
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
             if isinstance(release.chart, str):
@@ -439,6 +442,8 @@ def _unfollowed(job: Job) -> str:
     why = f", because of an address: {shown(job.found.blocked[0], quotes=False)}" if job.found.blocked else ""
     return f"{listed(fields, len(fields))} not followed{why}"
 
+
+_UNLIKE = "a merge key after keys, which kustomize and kubectl read otherwise"
 
 _NOT_VENDORED = "a dependency is not vendored; helm dependency build CHART brings it"
 
