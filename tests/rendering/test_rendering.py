@@ -3440,6 +3440,26 @@ def test_a_chart_in_several_namespaces_of_one_root_is_judged_in_each(check: Chec
         ("two", "two"),
     ]
     assert [each.file for each in report.problems] == ["other"]  # one copy of the base has its objects once
+    assert "o (a chart in several namespaces, followed by the files)" in "".join(report.notes)
+    assert report.unfollowed == 1
+
+
+def test_a_component_changes_what_a_chart_makes(check: Check, program: Program) -> None:
+    """kustomize applies components after its generators (api/internal/target/kusttarget.go, accumulateTarget)."""
+    program(f"printf '%s' '{POD}'", "helm")
+    base = {**WITH_CHART, "base/kustomization.yaml": "helmCharts: [{name: web}]\ncomponents: [../more]\n"}
+    more = f"{COMPONENT}namePrefix: more-\n"
+    report = check({**base, "more/kustomization.yaml": more}, options=Options(cached=False))
+    assert {one.name for one in report.judged if one.root == "one"} == {"more-made"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "noted"), [("w.*r.*-.*", True), (r"\pL+", True), ("[[:alpha:]]+", True), ("m.*e|[a-z]", False)]
+)
+def test_a_pattern_that_only_the_program_reads_is_noted_without_it(check: Check, pattern: str, noted: bool) -> None:
+    patch = f"patches: [{{target: {{kind: Pod, name: '{pattern}'}}, patch: '{ASIDE}'}}]\n"
+    report = check({"kustomization.yaml": f"resources: [pod.yaml]\n{patch}", "pod.yaml": POD})
+    assert (report.unfollowed, "(patterns of patches not followed)" in "".join(report.notes)) == (noted, noted)
 
 
 LINES = 'while read -r line || [ -n "$line" ]; do echo "$line"; done <{} >>"${{0%/*}}/asked"'

@@ -48,7 +48,10 @@ FOLLOWED = frozenset(
 Only the program follows any others: `replacements`, `Resources` (it ignores case), and those of later releases.
 """
 
-WITHOUT_FILES = frozenset(("configurations", "crds", "labels.fields"))
+PATTERNS = "patterns of patches"
+"""Stands among the fields that only the program follows for patterns of targets that it may read otherwise."""
+
+WITHOUT_FILES = frozenset(("configurations", "crds", "labels.fields", PATTERNS))
 """The other fields that let the program read no files but those that are named there.
 
 They say in which fields of an object it writes labels, names and the like: in the data of a ConfigMap, too.
@@ -339,13 +342,13 @@ class _Follower:
     def transformed(self, one: Kustomization, built: list[Built], above: list[str] | None = None) -> list[Built]:
         """Return the objects with all that a kustomization changes, and those that it generates."""
         value = one.value
+        built = [*built, *self._generated(one), *self._inflated(one)]
         for path in sequence(value.get("components")):
             if isinstance(path, str):
                 try:
                     built = self.folder(self._path(path, one.folder), above or [], built, one.namespace)
                 except Unseen as error:
                     self._lacks(error, one, resource=True)
-        built = [*built, *self._generated(one), *self._inflated(one)]
         for place, patches in self._patches(one):
             built = self._all_patched(built, place, patches)
         if namespace := string(value.get("namespace")):
@@ -486,6 +489,8 @@ class _Follower:
             return
         entry = mapping(each)
         target = mapping(entry["target"]) if isinstance(entry.get("target"), dict) else None  # an empty one selects all
+        if not patching.reads(mapping(target)):
+            self._found.unfollowed.add(PATTERNS)
         inline = entry.get("patch")
         if isinstance(inline, list):  # Flux has operations, and merges, as values
             yield Patch(one.document, (*base, "patch"), target)

@@ -202,13 +202,27 @@ def selects(
 
 
 def _any(pattern: str, texts: list[str]) -> bool:
-    """Whether a pattern fits a text as a whole. One with many repeats, which may take for ever, is a plain text."""
-    if len(pattern) > _LONGEST or len(re.findall(r"[*+{?]", pattern)) > _REPEATS:
-        return pattern in texts
+    """Whether a pattern fits a text as a whole. One that is not followed is a plain text."""
+    return any(re.fullmatch(pattern, text) for text in texts) if _is_followed(pattern) else pattern in texts
+
+
+def reads(target: Mapping[str, Any]) -> bool:
+    """Whether each pattern of a patch's target is followed."""
+    return all(_is_followed(string(target.get(key))) for key in ("group", "version", "kind", "name", "namespace"))
+
+
+def _is_followed(pattern: str) -> bool:
+    """Whether a pattern means the same to Go and to Python, and has so few repeats that it does not take for ever."""
+    if len(pattern) > _LONGEST or len(re.findall(r"[*+{?]", pattern)) > _REPEATS or _OTHERWISE.search(pattern):
+        return False
     try:
-        return any(re.fullmatch(pattern, text) for text in texts)
-    except (re.error, RecursionError):
-        return pattern in texts
+        return bool(re.compile(pattern))
+    except (re.error, RecursionError, OverflowError):
+        return False
+
+
+_OTHERWISE = re.compile(r"\\[^.dsw-]|\[\[|\(\?(?![:i])|[*+?}]\+")
+"""Parts of patterns that Go and Python read differently: most escapes, named classes, most groups with options."""
 
 
 _LONGEST = 200

@@ -58,6 +58,11 @@ class Job(NamedTuple):
         """The place where people edit it: the file of the object that changes it, or the folder."""
         return self.over.document.file if self.over else self.folder
 
+    @property
+    def spreads(self) -> bool:
+        """Whether it includes a chart in several namespaces: the copy for the program has its objects only once."""
+        return len({entry[:2] for entry in self.of_charts}) < len(self.of_charts)
+
     def with_charts(self, tree: Tree, of_charts: ChartObjects) -> "Job":
         """Return the job with the objects of its charts among the resources."""
         if self.over is None:
@@ -73,8 +78,8 @@ def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> b
     found = job.found
     if not (command and job.built) or found.outside or found.too_large or (found.blocked and not options.fetch):
         return None
-    if len({entry[:2] for entry in job.of_charts}) < len(job.of_charts):
-        return None  # it includes a chart in several namespaces, and the copy has its objects once
+    if job.spreads:
+        return None
     fetch = options.fetch and bool(found.remote)
     if job.variables is not None and found.unfollowed <= following.WITHOUT_FILES:
         command = (*command, _ANYWHERE)

@@ -155,6 +155,8 @@ class _Run:
                 items = [each.rendered(job.root) for each in job.found.objects]
                 if job.found.unfollowed:
                     self._gaps.hidden.append(f"{job.root} ({_unfollowed(job)})")
+                elif job.spreads and job.built and command:
+                    self._gaps.hidden.append(f"{job.root} (a chart in several namespaces, followed by the files)")
                 if job.built and (job.found.unfollowed or data):
                     self._gaps.followed.append(job.root)
                 seen = not (job.found.remote or job.found.charts or job.found.absent or job.found.unseen)
