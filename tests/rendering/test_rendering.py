@@ -3462,6 +3462,27 @@ def test_a_pattern_that_only_the_program_reads_is_noted_without_it(check: Check,
     assert (report.unfollowed, "(patterns of patches not followed)" in "".join(report.notes)) == (noted, noted)
 
 
+@pytest.mark.parametrize(
+    ("above", "noted"),
+    [
+        ("Namespace: one\nresources: [../base]\n", "o (Namespace not followed)"),
+        ("name\u017fpace: one\nresources: [../base]\n", "pace] not followed)"),
+        ("namespace: one\nresources: [../mid]\n", "o (Namespace not followed)"),
+        ("namespace: one\nresources: [../base]\n", ""),
+        ("Namespace: one\nresources: [pod.yaml]\n", ""),
+    ],
+)
+def test_a_key_in_another_case_around_a_chart_is_noted(check: Check, program: Program, above: str, noted: str) -> None:
+    """It may give the chart a namespace. Without a chart the program has followed it."""
+    program(f"printf '%s' '{POD}'")
+    program(f"printf '%s' '{POD}'", "helm")
+    base = {name: text for name, text in WITH_CHART.items() if name.startswith("base/")}
+    mid = {"mid/kustomization.yaml": "Namespace: mid\nresources: [../base]\n"} if "mid" in above else {}
+    report = check({**base, **mid, "o/kustomization.yaml": above, "o/pod.yaml": POD}, options=Options(cached=False))
+    notes = "".join(each for each in report.notes if "not followed" in each)
+    assert (noted in notes, bool(notes), report.unfollowed) == (True, bool(noted), bool(noted))
+
+
 LINES = 'while read -r line || [ -n "$line" ]; do echo "$line"; done <{} >>"${{0%/*}}/asked"'
 """A command by which a pretended helm shows a file."""
 

@@ -15,7 +15,6 @@ from webhook.documents import merged_values, yaml_versions
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry
-from webhook.kustomize.following import FOLLOWED
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.planning import Installed, Planner
@@ -39,8 +38,6 @@ class Releases:
     def of_entry(self, entry: ChartEntry, root: str) -> Installed:
         """Return the release of a chart that a kustomization includes, and its entry there."""
         document, chart = self._entry(entry)
-        odd = {key: True for key in document.value if key not in FOLLOWED and key.casefold() in _FOLDED}
-        self._note(entry.file, unfollowed.reason(odd, {}))
         self._note(entry.file, unfollowed.reason(mapping(document.value.get("helmGlobals")), deployer_fields.GLOBALS))
         self._note(entry.file, unfollowed.reason(chart, deployer_fields.ENTRY))
         name, (values, _, doubt) = string(chart.get("releaseName")) or charts.RELEASE, self.values_of(entry)
@@ -234,9 +231,6 @@ class Releases:
             return True
         return False
 
-
-_FOLDED = frozenset(key.casefold() for key in FOLLOWED)
-"""kustomize reads keys without regard to case, as Go's encoding/json folds it."""
 
 _NO_FOLDER = "its chart is packed, or no chart"
 
