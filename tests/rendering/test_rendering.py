@@ -2122,6 +2122,36 @@ def test_argo_cd_installs_a_chart_next_to_options_without_an_effect(
 
 
 @pytest.mark.parametrize(
+    ("source", "more", "installs"),
+    [
+        ({}, "", False),
+        ({}, "aChart.yaml", False),
+        ({}, "folder-Chart.yaml/x", False),
+        ({}, "webChart.yaml/x", False),
+        ({}, "webChart.yml", False),
+        ({}, "webChart.yaml", True),
+        ({"kustomize": {"namePrefix": "a-"}}, "webChart.yaml", False),
+        ({"helm": {"valuesObject": {}}}, "", True),
+        ({"helm": {"valuesObject": {}, "values": ""}}, "", True),
+        ({"helm": {"valuesObject": None}}, "", False),
+        ({"helm": {"values": "", "parameters": [], "valueFiles": []}}, "", False),
+        ({"helm": {"values": "{}"}}, "", True),
+    ],
+)
+def test_argo_cd_installs_a_chart_or_builds_the_kustomization_in_its_folder(
+    check: Check, program: Program, source: Mapping[str, Any], more: str, installs: bool
+) -> None:
+    program(f"printf '%s' '{POD.replace('made', 'installed')}'", "helm")
+    one = {"path": "web", "repoURL": "https://git.example/own", **source}
+    built = {"web/kustomization.yaml": "resources: [pod.yaml]\n", "web/pod.yaml": POD}
+    extra = {f"web/{more}": "name: web\n"} if more else {}
+    report = check({**WEB, **built, **extra, "one.yaml": deploying_by("argo", "source", one)})
+    names = [each.name for each in report.judged if each.root == "Application team"]
+    prefix = source.get("kustomize", {}).get("namePrefix", "")
+    assert names == ["installed" if installs else f"{prefix}made"]
+
+
+@pytest.mark.parametrize(
     ("options", "values"),
     [
         ({"values": "a: 2\na: 3\n"}, ["a: 2", "a: 3"]),

@@ -14,11 +14,13 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.documents import files
 from webhook.documents.gitignore import Matcher
 from webhook.kustomize import following
 from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.deploying import SET
+from webhook.rendering.model import CHART
 from webhook.repository.tree import LONGEST_PATTERN, Tree, Unseen, fits, matcher
 from webhook.text.words import shown
 
@@ -66,8 +68,12 @@ _MOST_BRACES, _MOST_CHOICES = 9, 100
 
 
 def is_given(source: Mapping[str, Any], key: str) -> bool:
-    """Whether options decide how Argo CD renders a source: it ignores empty ones, and some without the others."""
-    return any(each for name, each in mapping(source.get(key)).items() if name not in _DEPENDENT)
+    """Whether options decide how Argo CD renders a source: it ignores empty ones, and some without the others.
+
+    `valuesObject: {}` is not empty for Argo CD (argo-cd types.go, ApplicationSourceHelm.ValuesIsEmpty).
+    """
+    options = mapping(source.get(key))
+    return options.get("valuesObject") == {} or any(options[name] for name in options.keys() - _DEPENDENT)
 
 
 _DEPENDENT = frozenset(
@@ -104,14 +110,18 @@ def leads_out(path: str) -> bool:
     return os.path.normpath(path).split("/")[0] == ".."
 
 
-def installs(tree: Tree, folder: str, source: Mapping[str, Any]) -> bool:
-    """Whether Argo CD installs a folder as a chart. A kustomization there wins, if the source does not say which.
+def installs(folder: str, source: Mapping[str, Any]) -> bool:
+    """Whether Argo CD installs a folder as a chart.
 
-    Source: argo-cd util/app/discovery/discovery.go (Discover).
+    If the source does not say so, the last file in order decides: a kustomization, or a name that ends like that of a
+    chart (argo-cd util/app/discovery/discovery.go, Discover).
     """
     if not charts.is_chart(folder) or is_given(source, "helm"):
         return charts.is_chart(folder)
-    return not (is_given(source, "kustomize") or tree.kustomization(folder))
+    with os.scandir(folder) as entries:
+        names = [each.name for each in entries if not each.is_dir(follow_symlinks=False)]
+    last = max(name for name in names if name.endswith(CHART) or name in files.KUSTOMIZATIONS)
+    return last.endswith(CHART) and not is_given(source, "kustomize")
 
 
 def overridden(tree: Tree, folder: str, source: Mapping[str, Any], value: Object, *, plain: bool) -> str:

@@ -497,7 +497,7 @@ class Planner:
             if isinstance(where, str) and not source.get("ref") and self._is_namesake(url):
                 plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
             directory = argo.directory(source)
-            installs = isinstance(where, str) and argo.installs(self._tree, where, source) and not directory
+            installs = isinstance(where, str) and argo.installs(where, source) and not directory
             plain = bool(directory) or not (installs or argo.is_given(source, "kustomize"))
             if isinstance(where, str):
                 recurse = installs or bool(directory.get("recurse"))
