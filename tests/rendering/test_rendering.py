@@ -349,6 +349,52 @@ def test_a_chart_is_no_path_of_this_machine_and_no_option(check: Check, program:
     assert any("is no name of a chart" in note for note in report.notes)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "own", "fits"),
+    [
+        ("1.2.3", "1.2.3", True),
+        ("v1.2.3", "1.2.3", True),
+        ("1.2.3", "v1.2.3+build", True),
+        ("= 1.2.3", "1.2.3", True),
+        ("1.2.3_build", "1.2.3+build", True),
+        ("1.2.3-rc.1", "1.2.3-rc.1", True),
+        ("9.9.9", "1.2.3", False),
+        ("1.2.4", "1.2.3", False),
+        ("1.2.3", "1.2.3-rc.1", False),
+        ("1.2.3-rc.1", "1.2.3", False),
+        ("1.2.3", "", False),
+        ("^1.1", "1.2.3", True),
+        ("~1.2.0", "1.2.3", True),
+        ("1.x", "1.2.3", True),
+        ("1.*", "1.2.3", True),
+        ("1", "1.2.3", True),
+        ("^9.0.0", "1.2.3", False),
+        ("~> 9.1", "1.2.3", False),
+        ("9.x", "1.2.3", False),
+        ("1", "11.2.3", False),
+        ("", "1.2.3", True),
+        ("*", "1.2.3", True),
+        (">=1.0.0 <2.0.0", "1.2.3", True),
+        (">0", "1.2.3", True),
+        ("^9 || ^1", "1.2.3", True),
+        ("latest", "1.2.3", True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["HelmRelease", "helmfile"])
+def test_a_chart_stands_for_a_remote_one_only_if_its_version_fits(
+    check: Check, program: Program, kind: str, wanted: str, own: str, fits: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    release = RELEASE.replace("version: 1.2.3", f'version: "{wanted}"')
+    one = {"name": "app", "namespace": "lab", "chart": "ours/web", "version": wanted}
+    repository = {"name": "ours", "url": "https://charts.example"}
+    helmfile = {"helmfile.yaml": json.dumps({"repositories": [repository], "releases": [one]})}
+    chart = {"charts/web/Chart.yaml": f"name: web\nversion: '{own}'\n", "charts/web/templates/pod.yaml": "# {{ 1 }}\n"}
+    report = check({**chart, **({"release.yaml": release} if kind == "HelmRelease" else helmfile)})
+    assert any("charts that are not in the repository" in note for note in report.notes) != fits
+    assert any("app" in str(each.root) for each in report.judged) == fits
+
+
 @pytest.mark.parametrize("text", ["--plain-http", "1 -- /etc", "$(touch x)", ">=0", "../..", "\\n", "\\uD800", "\\0"])
 @pytest.mark.parametrize("field", ["version: 1.2.3", 'url: "https://charts.example"', "{name: app,"])
 def test_no_text_of_a_release_becomes_an_option(check: Check, program: Program, field: str, text: str) -> None:

@@ -93,6 +93,27 @@ def is_chart(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, CHART))
 
 
+def has_version(tree: Tree, folder: str, wanted: str) -> bool:
+    """Whether a chart may have the version that is wanted: an exact one, or any of one major version.
+
+    Other ranges are not compared.
+    """
+    if not (found := _WANTED.fullmatch(wanted.strip())):
+        return True
+    try:
+        own = string(_metadata(tree, folder).get("version")).removeprefix("v").partition("+")[0]
+    except Unseen:
+        return False
+    return own == found[1] if found[1] else own.partition(".")[0] == found[2]
+
+
+_WANTED = re.compile(
+    r"=?\s*v?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)(?:[+_]\S*)?"
+    r"|(?:=|\^|~>?)?\s*v?(\d+)(?:\.[\dxX*]+){0,2}(?:[-+]\S*)?",
+)
+"""An exact version, or a range within a major version (github.com/Masterminds/semver, constraints.go)."""
+
+
 def is_library(tree: Tree, folder: str) -> bool:
     """Whether a chart says that it is a library, which makes no objects itself. Helm may read it otherwise."""
     try:

@@ -217,10 +217,11 @@ class Releases:
             self._gaps.hidden.append(f"{root} ({reason})")
 
     def _vendored(self, remote: Remote) -> str:
-        """Return the folder of a remote chart in the repository, if a folder `charts/NAME` at its top has it."""
+        """Return the folder of a remote chart in the repository, if a folder `charts/NAME` at its top may be it."""
         for name in filter(None, (remote.name, remote.url.rstrip("/").rpartition("/")[2])):
             local = os.path.normpath(os.path.join(self._prefix, "charts", name))
-            if charts.is_chart(local) and not self._lost(local):
+            here = charts.is_chart(local) and not self._lost(local)
+            if here and charts.has_version(self._tree, local, remote.version):
                 return local
         return ""
 
