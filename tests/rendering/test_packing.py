@@ -198,3 +198,42 @@ def test_a_chart_within_too_many_others_is_refused() -> None:
     for work in (packing.twins, packing.saved):
         with pytest.raises(Unseen, match="more than 5 charts within each other"):
             work(deep)
+
+
+WEB, LIB = {"web/Chart.yaml": chart("web", on("lib"))}, {"lib/Chart.yaml": chart("lib"), "lib/templates/p": "a"}
+COPY = {"web/charts/lib/Chart.yaml": chart("lib"), "web/charts/lib/templates/p": "a"}
+OTHER = {**COPY, "web/charts/lib/templates/p": "b"}
+DOWNLOADED = {"web/Chart.yaml": chart("web", "dependencies: [{name: lib, repository: 'https://charts.example'}]\n")}
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({**WEB, **LIB}, ""),
+        ({**WEB, **LIB, **COPY}, ""),
+        ({**WEB, **LIB, **OTHER}, "lib"),
+        ({**WEB, **LIB, "web/charts/x/Chart.yaml": chart("lib"), "web/charts/x/templates/p": "b"}, "lib"),
+        ({**WEB, **LIB, "web/charts/x/Chart.yaml": chart("x")}, ""),
+        ({**WEB, **LIB, **COPY, "lib/.helmignore": "[^a]\n"}, "lib"),
+        ({**WEB, **OTHER}, "lib"),
+        (DOWNLOADED, ""),
+        ({**DOWNLOADED, **COPY}, "lib"),
+        ({**DOWNLOADED, "web/charts/x/Chart.yaml": chart("lib")}, "lib"),
+        ({**DOWNLOADED, "web/charts/x/Chart.yaml": chart("x")}, ""),
+        ({"web/Chart.yaml": chart("web", "dependencies: [{name: lib}]\n"), **COPY}, ""),
+    ],
+)
+def test_a_build_of_dependencies_may_add_one_next_to_another_of_its_name(
+    write: Write, files: dict[str, str], name: str
+) -> None:
+    assert charts.rebuilt(write(files), "web") == name
+
+
+@pytest.mark.parametrize(("text", "name"), [("a", ""), ("b", "lib")])
+@pytest.mark.parametrize("place", ["lib-1.0.0.tgz", "lib-0.9.0.tgz"])
+def test_a_build_of_dependencies_may_replace_an_archive(write: Write, place: str, text: str, name: str) -> None:
+    tree = write({**WEB, **LIB})
+    made = packing.archive("lib", encoded({"Chart.yaml": chart("lib"), "templates/p": text}))
+    Path("web/charts").mkdir()
+    Path("web/charts", place).write_bytes(made)
+    assert charts.rebuilt(tree, "web") == name

@@ -2049,6 +2049,33 @@ def test_an_operation_that_syncs_other_objects_is_noted(check: Check, operation:
 
 
 @pytest.mark.parametrize(
+    ("fields", "skips", "noted"),
+    [
+        ("", "", True),
+        ("helmDefaults: {wait: true}", "", True),
+        ("helmDefaults: {skipDeps: true}", "", False),
+        ("helmDefaults: {skipDeps: []}", "", True),
+        ("helmDefaults: {skipDeps: true}\n---\n", "", False),
+        ("helmDefaults: {skipDeps: true}\n---\nhelmDefaults: {skipDeps: false}", "", True),
+        ("helmDefaults: {skipDeps: true}", ", skipDeps: false", True),
+        ("", ", skipDeps: true", False),
+    ],
+)
+def test_a_dependency_that_helmfile_builds_next_to_another_is_noted(
+    check: Check, program: Program, fields: str, skips: str, noted: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    files = {
+        "web/Chart.yaml": named("web", "dependencies: [{name: sub, repository: 'https://charts.example'}]\n"),
+        "web/charts/sub/Chart.yaml": named("sub"),
+        "helmfile.yaml": f"{fields}\nreleases: [{{name: app, chart: ./web{skips}}}]\n",
+    }
+    report = check(files)
+    assert any('adds its dependency "sub"' in note for note in report.notes) == noted
+    assert report.unfollowed == noted
+
+
+@pytest.mark.parametrize(
     ("kind", "path", "value"),
     [
         ("flux", "interval", "1m"),

@@ -94,24 +94,11 @@ def is_chart(folder: str) -> bool:
 
 
 def has_version(tree: Tree, folder: str, wanted: str) -> bool:
-    """Whether a chart may have the version that is wanted: an exact one, or any of one major version.
-
-    Other ranges are not compared.
-    """
-    if not (found := _WANTED.fullmatch(wanted.strip())):
-        return True
+    """Whether a chart may have the version that is wanted."""
     try:
-        own = string(_metadata(tree, folder).get("version")).removeprefix("v").partition("+")[0]
+        return packing.has_version(_metadata(tree, folder), wanted)
     except Unseen:
         return False
-    return own == found[1] if found[1] else own.partition(".")[0] == found[2]
-
-
-_WANTED = re.compile(
-    r"=?\s*v?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)(?:[+_]\S*)?"
-    r"|(?:=|\^|~>?)?\s*v?(\d+)(?:\.[\dxX*]+){0,2}(?:[-+]\S*)?",
-)
-"""An exact version, or a range within a major version (github.com/Masterminds/semver, constraints.go)."""
 
 
 def is_library(tree: Tree, folder: str) -> bool:
@@ -335,6 +322,23 @@ def _added(tree: Tree, folder: str, found: Collection[str]) -> Iterator[tuple[st
         inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
         if is_chart(inner):
             yield inner, name
+
+
+def rebuilt(tree: Tree, folder: str) -> str:
+    """Return a dependency that `helm dependency build` adds next to another chart; empty if there is none."""
+    name = ""
+    try:
+        own = staged(tree, folder).own
+        for each in _dependencies(tree, folder) if packing.has_charts(own) else ():
+            name, url = string(each.get("name")), string(each.get("repository"))
+            inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
+            near = url.startswith("file://") and is_chart(inner)
+            made = staged(tree, inner, 1, built=False).as_packed(inner) if near else None
+            if url and packing.is_unlike(own, name, made):
+                return name
+    except Unseen:
+        return name
+    return ""
 
 
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20

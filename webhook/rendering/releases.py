@@ -22,6 +22,7 @@ from webhook.rendering.repositories import ENCRYPTED, GIT, FluxSources
 from webhook.rendering.variables import MapObject, Maps
 from webhook.repository.gaps import Gaps
 from webhook.repository.tree import Tree, Unseen
+from webhook.text.words import shown
 
 
 class Releases:
@@ -178,6 +179,8 @@ class Releases:
         documents = [mapping(document.value) for document in written]
         for settings in documents:
             self._note(name, unfollowed.reason(settings, deployer_fields.HELMFILE))
+        defaults = [mapping(one.get("helmDefaults")).get("skipDeps") for one in documents]
+        skipped = True in defaults and all(each in (True, None) for each in defaults)
         folder, urls = os.path.dirname(name), dict[str, str]()
         for each in (one for document in documents for one in mappings(document.get("repositories"))):
             url = string(each.get("url"))
@@ -209,6 +212,8 @@ class Releases:
                 address = urls.get(before, "")
                 remote = Remote(own if address else chart, address, string(each.get("version")))
                 place = self._vendored(remote) or remote
+            elif each.get("skipDeps", skipped) is not True and (inner := charts.rebuilt(self._tree, where)):
+                self._note(root, f"Helmfile adds its dependency {shown(inner)} next to another of that name")
             item = Item(document, ("releases", number), each)
             yield Release(place, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
 

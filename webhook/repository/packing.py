@@ -130,6 +130,40 @@ def unpacked(data: bytes) -> dict[str, bytes]:
     return found
 
 
+def has_charts(chart: Files) -> bool:
+    """Whether a chart has files below its folder `charts`."""
+    return any(path.startswith("charts/") for path in chart)
+
+
+def is_unlike(chart: Files, name: str, built: Files | None) -> bool:
+    """Whether a chart may have another dependency of a name than `helm dependency build` makes of some files.
+
+    Helm replaces archives. It leaves unpacked charts, and takes any of the two. If it downloads the dependency, no
+    files are known, and archives count as the same.
+    """
+    if built is None:
+        return name in (said(below).get("name") for place, below in _places(chart) if not _is_packed(place, below))
+    return bool(twins({**chart, "charts/\0.tgz": archive(name, built)}))
+
+
+def has_version(metadata: Mapping[str, Any], wanted: str) -> bool:
+    """Whether a chart may have the version that is wanted: an exact one, or any of one major version.
+
+    Other ranges are not compared.
+    """
+    if not (found := _WANTED.fullmatch(wanted.strip())):
+        return True
+    own = string(metadata.get("version")).removeprefix("v").partition("+")[0]
+    return own == found[1] if found[1] else own.partition(".")[0] == found[2]
+
+
+_WANTED = re.compile(
+    r"=?\s*v?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)(?:[+_]\S*)?"
+    r"|(?:=|\^|~>?)?\s*v?(\d+)(?:\.[\dxX*]+){0,2}(?:[-+]\S*)?",
+)
+"""An exact version, or a range within a major version (github.com/Masterminds/semver, constraints.go)."""
+
+
 def twins(chart: Files, depth: int = 0) -> str:
     """Return the name of several charts next to each other of which Helm takes any; empty if there are none.
 
