@@ -1225,6 +1225,60 @@ def test_flux_deploys_the_top_of_a_repository(check: Check, program: Program, pa
     assert judged(report) == ["app/pod.yaml lab Kustomization team"]
 
 
+BY_ORIGIN = "{target: {annotationSelector: '!config.kubernetes.io/origin'}, patch: '{}'}"
+"""A patch for which it matters whether a build writes the origins of objects into annotations."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "builds"),
+    [
+        (f"patches: [{BY_ORIGIN}]", 2),
+        ("patches: [{target: {annotation\u017felector: a}, patch: '{}'}]", 2),
+        ('patches: [{target: {"annotation\\x53elector": a}, patch: "{}"}]', 2),
+        ("patches: [{path: p.yaml}]", 2),
+        ("transformers: [t.yaml]", 2),
+        ("replacements: [{source: {kind: Pod, fieldPath: metadata.annotations}}]", 2),
+        ('patches: [{target: {kind: Pod, labelSelector: a}, patch: \'{"metadata": {"name": "x"}}\'}]', 1),
+        ("namespace: lab", 1),
+    ],
+)
+def test_a_build_that_may_read_annotations_is_judged_without_origins(
+    check: Check, program: Program, changes: str, builds: int
+) -> None:
+    named = "case $own in *originAnnotations*) name=added;; *) name=plain;; esac"
+    made = POD.replace("name: made", "name: '$name'")
+    asked = program(f"for at; do :; done; read -r own <$at/kustomization.yaml; {named}; printf '%s' '{made}'")
+    files = {"app/p.yaml": '[{"op": "\\x6dove"}]', "app/t.yaml": "a: 1\n", "app/pod.yaml": POD}
+    report = check(
+        {"app/kustomization.yaml": f"resources: [pod.yaml]\n{changes}\n", **files}, options=Options(cached=False)
+    )
+    assert [one.name for one in report.judged if one.root] == ["plain" if builds == 2 else "added"]
+    assert len(asked.read_text().splitlines()) == builds
+
+
+@pytest.mark.parametrize("own", ["", "buildMetadata: [managedByLabel]\n", "buildMetadata: [originAnnotations]\n"])
+def test_changes_by_annotations_over_a_folder_see_only_the_origins_that_the_folder_asks_for(
+    check: Check, program: Program, own: str
+) -> None:
+    named = "case $own in *originAnnotations*) name=added;; *) name=plain;; esac"
+    made = POD.replace("name: made", "name: '$name'")
+    program(f"for at; do :; done; read -r own <$at/kustomization.yaml; {named}; printf '%s' '{made}'")
+    one = deploying_by("flux", "patches", [{"target": {"annotationSelector": "!a"}, "patch": "{}"}])
+    files = {"app/kustomization.yaml": f"{own}resources: [pod.yaml]\n", "app/pod.yaml": POD, "one.yaml": one}
+    report = check(files, options=Options(cached=False))
+    assert {one.name for one in report.judged} == {"added" if "origin" in own else "plain"}
+
+
+def test_origins_give_the_places_of_objects_if_they_change_nothing_else(check: Check, program: Program) -> None:
+    made = POD.replace("name: made", "name: other'\"$added\"'")
+    origin = ', annotations: {config.kubernetes.io/origin: "path: pod.yaml"}'
+    named = f"case $own in *originAnnotations*) added='{origin}';; esac"
+    program(f"for at; do :; done; read -r own <$at/kustomization.yaml; {named}; printf '%s' '{made}'")
+    own = f"resources: [pod.yaml]\npatches: [{BY_ORIGIN}]\n"
+    report = check({"app/kustomization.yaml": own, "app/pod.yaml": POD}, options=Options(cached=False))
+    assert [one.file for one in report.judged if one.name == "other"] == ["app/pod.yaml"]
+
+
 @pytest.mark.parametrize("kind", ["flux", "argo"])
 def test_a_prefix_takes_the_place_of_that_of_the_folder(check: Check, kind: str) -> None:
     path = {"flux": "namePrefix", "argo": "source.kustomize.namePrefix"}[kind]

@@ -1,11 +1,14 @@
 """Finds the source places of a rendered object: its original resource, and the patches that changed it."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
-from webhook.documents.documents import Document
+from webhook.api.lenient import mapping, string
+from webhook.documents.documents import Document, read
 from webhook.documents.files import Item
-from webhook.model import Path, immutable
+from webhook.model import Object, Path, immutable
 
 
 @immutable
@@ -118,3 +121,38 @@ def _index(source: list[Any], entry: Any, index: int) -> int | None:
     if entry in source:
         return source.index(entry)
     return index if index < len(source) and not isinstance(entry, dict) else None
+
+
+_ORIGIN = "config.kubernetes.io/origin"
+
+_READS_ANNOTATIONS = re.compile(r"annotationselector|config\.kubernetes\.io|\b(?:copy|move)\b|\\(?![\"n])|!|\0", re.I)
+"""A selector by annotations, a patch that copies them, or a text that may write either with escapes, tags or UTF-16."""
+
+
+def may_read_annotations(texts: Iterable[bytes]) -> bool:
+    """Whether kustomizations and their files may make an object depend on the annotations of objects."""
+    return any(_READS_ANNOTATIONS.search(text.decode("utf-8", "replace")) for text in texts)
+
+
+def without_origin(value: Object) -> tuple[Object, str]:
+    """Return an object without the annotation of its origin, and the path in it."""
+    metadata = mapping(value.get("metadata"))
+    annotations = mapping(metadata.get("annotations"))
+    text = annotations.get(_ORIGIN)
+    if not isinstance(text, str):
+        return value, ""
+    rest = {key: each for key, each in annotations.items() if key != _ORIGIN}
+    left = {key: each for key, each in metadata.items() if key != "annotations"}
+    documents, _ = read(text, "")
+    origin = mapping(documents[0].value) if documents else {}
+    path = string(origin.get("path")) or string(origin.get("configuredIn"))
+    return {**value, "metadata": {**left, "annotations": rest} if rest else left}, path
+
+
+def same_but_for_origins(one: bytes, other: bytes) -> bool:
+    """Whether two outputs of kustomize have the same objects, apart from the annotations of their origins."""
+    first, second = (
+        [without_origin(mapping(each.value))[0] for each in read(data.decode("utf-8", "replace"), "")[0]]
+        for data in (one, other)
+    )
+    return first == second

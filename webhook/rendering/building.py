@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from webhook.api.lenient import mapping, mappings, sequence
 from webhook.kustomize import following
 from webhook.kustomize.followed import ChartObjects, Followed, Kustomization
+from webhook.kustomize.origins import may_read_annotations, same_but_for_origins
 from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.model import Options
@@ -84,29 +86,43 @@ def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> b
     if job.variables is not None and found.unfollowed <= following.WITHOUT_FILES:
         command = (*command, _ANYWHERE)
     try:
-        staged, target = _staged(job, tree, fetch=fetch)
-        key = results_cache.key(
-            [programs.identity(command[0]).encode(), *map(str.encode, command[1:])],
-            [os.fsencode(target)],
-            results_cache.pairs(staged),
-        )
-        cached = options.cached and not fetch  # the content of an address may change
-        if cached and (data := results_cache.get(key)) is not None:
-            return data
-        with tempfile.TemporaryDirectory() as folder:
-            charts.write(FilePath(folder), staged)
-            data = programs.output([*command, os.path.join(".", target)], folder, network=fetch)
+        staged, target = _staged(job, tree, fetch=fetch, origins=True)
+        if not (found.unfollowed or may_read_annotations(staged.values())):
+            return _output(command, staged, target, options, fetch=fetch)
+        data = _output(command, *_staged(job, tree, fetch=fetch, origins=False), options, fetch=fetch)
+        with suppress(programs.Failed):
+            other = _output(command, staged, target, options, fetch=fetch)
+            return other if same_but_for_origins(data, other) else data
+        return data
     except (programs.Failed, Unseen, OSError) as error:
         return str(error)
+
+
+def _output(
+    command: tuple[str, ...], staged: Mapping[str, bytes], target: str, options: Options, *, fetch: bool
+) -> bytes:
+    """Return what the program makes of a folder of some files. Raises programs.Failed, or OSError."""
+    key = results_cache.key(
+        [programs.identity(command[0]).encode(), *map(str.encode, command[1:])],
+        [os.fsencode(target)],
+        results_cache.pairs(staged),
+    )
+    cached = options.cached and not fetch  # the content of an address may change
+    if cached and (data := results_cache.get(key)) is not None:
+        return data
+    with tempfile.TemporaryDirectory() as folder:
+        charts.write(FilePath(folder), staged)
+        data = programs.output([*command, os.path.join(".", target)], folder, network=fetch)
     if cached:
         results_cache.put(key, data)
     return data
 
 
-def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str]:
+def _staged(job: Job, tree: Tree, *, fetch: bool, origins: bool) -> tuple[dict[str, bytes], str]:
     """Return the files of a kustomization by their paths in the repository, and the folder that is built.
 
     Remote resources are left out: the program could only download them. So are charts, which helm has rendered.
+    `origins` asks for the origins of objects, in annotations that selectors see.
     """
     staged = dict[str, bytes]()
     for name in job.found.files:
@@ -114,7 +130,7 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
         staged[path] = tree.data(name)
     for folder in job.found.folders:
         name = tree.kustomization(folder)
-        own = folder == job.folder and job.over is None
+        own = origins and folder == job.folder and job.over is None
         value: Mapping[str, Any] = mapping(tree.first(name).value)
         if job.over is not None and folder == os.path.normpath(job.folder):
             value = following.replaced(value, job.over.value)
@@ -136,8 +152,10 @@ def _staged(job: Job, tree: Tree, *, fetch: bool) -> tuple[dict[str, bytes], str
     value["patches"] = [_inline(each, job.folder, tree) for each in mappings(value.get("patches"))]
     value["components"] = [os.path.join("..", COPY, at, str(each)) for each in sequence(value.get("components"))]
     value = {**value, "resources": [os.path.join("..", COPY, at)]}
+    if name := tree.kustomization(job.folder):
+        value["buildMetadata"] = sequence(mapping(tree.first(name).value).get("buildMetadata"))
     staged = {os.path.join(COPY, path): data for path, data in staged.items()}
-    staged[os.path.join(OVER, "kustomization.yaml")] = _cleaned(value, OVER, root=True, fetch=fetch, whole=True)
+    staged[os.path.join(OVER, "kustomization.yaml")] = _cleaned(value, OVER, root=origins, fetch=fetch, whole=True)
     return staged, OVER
 
 

@@ -14,7 +14,7 @@ from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
 from webhook.kustomize import following, patching
 from webhook.kustomize.followed import BuiltIndex, name_of
-from webhook.kustomize.origins import ItemLayer, Rendered
+from webhook.kustomize.origins import ItemLayer, Rendered, without_origin
 from webhook.model import Object, Problem
 from webhook.rendering import deploying
 from webhook.rendering.building import COPY, OVER, Job
@@ -37,7 +37,7 @@ def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[list[Item],
 
 
 def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix: str) -> Item:
-    value, origin = _without_origin(value)
+    value, origin = without_origin(value)
     if each := index.find(value):
         return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
     path = os.path.join(OVER if job.over else tree.checked(job.folder), origin)
@@ -217,21 +217,3 @@ def holds_objects(name: str, tree: Tree) -> bool:
         return files.may_hold_objects(name) and any(files.is_created(each.value) for each in tree.documents(name))
     except Unseen:
         return True
-
-
-_ORIGIN = "config.kubernetes.io/origin"
-
-
-def _without_origin(value: Object) -> tuple[Object, str]:
-    """Return an object without the annotation of its origin, and the path in it."""
-    metadata = mapping(value.get("metadata"))
-    annotations = mapping(metadata.get("annotations"))
-    text = annotations.get(_ORIGIN)
-    if not isinstance(text, str):
-        return value, ""
-    rest = {key: each for key, each in annotations.items() if key != _ORIGIN}
-    left = {key: each for key, each in metadata.items() if key != "annotations"}
-    documents, _ = read(text, "")
-    origin = mapping(documents[0].value) if documents else {}
-    path = string(origin.get("path")) or string(origin.get("configuredIn"))
-    return {**value, "metadata": {**left, "annotations": rest} if rest else left}, path
