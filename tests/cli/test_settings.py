@@ -119,3 +119,35 @@ def test_an_error_names_the_variable(
     monkeypatch.setenv(variable, "gone")
     assert cli.main(["policy", "lint"]) == 2
     assert capsys.readouterr().err == f"error: {variable}: no such file or folder: gone\n"
+
+
+@pytest.mark.parametrize(
+    ("settled", "words", "warned"),
+    [
+        ('facts = "f.txt"', ["--policy", "../rules"], True),
+        ('facts = "f.txt"', ["SLICEWARDEN_POLICY"], True),
+        ('facts = "f.txt"\npolicy = "rules"', ["--policy", "../rules"], True),
+        ('facts = "f.txt"\npolicy = "rules"', [], False),
+        ('facts = "f.txt"', ["--policy", "../rules", "--facts", "../f.txt"], False),
+        ('facts = "a.yaml"', ["--policy", "../rules"], False),
+    ],
+)
+def test_trust_by_facts_of_the_repository_is_a_warning_if_its_policy_is_elsewhere(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settled: str,
+    words: list[str],
+    warned: bool,
+) -> None:
+    if words == ["SLICEWARDEN_POLICY"]:
+        monkeypatch.setenv(words[0], "../rules")
+        words = []
+    (folder / "slicewarden.toml").write_text(settled)
+    (folder / "f.txt").write_text(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: fresh, labels: {slicewarden.dev/trust: trusted}}\n"
+    )
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: fresh}\nspec: {containers: [{name: c}]}\n"
+    (folder / "deploy/pod.yaml").write_text(pod)
+    assert cli.main(["check", "pod.yaml", *words]) == 0
+    assert ("grants trust there" in capsys.readouterr().out) == warned

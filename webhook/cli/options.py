@@ -131,6 +131,15 @@ def facts(live: str = "", *, needed: bool = False, file: bool = True) -> Callabl
     return all_of(from_files(cls=_FactsOrLive, other="live", needed=needed), from_cluster)
 
 
+def are_facts_of_repository() -> bool:
+    """Whether the settings file names the facts of this command line, but not its policy.
+
+    Then authors who cannot change the policy may be able to change the facts.
+    """
+    sources = map(click.get_current_context().get_parameter_source, ("policy", "facts"))
+    return [each is ParameterSource.DEFAULT for each in sources] == [False, True]
+
+
 def cluster(function: Function) -> Function:
     """Add the options that name a cluster."""
     meaning = "default: the pod's service account, else kubectl's"

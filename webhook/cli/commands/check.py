@@ -177,7 +177,8 @@ def command(
         problems.append(Problem(paths[0], 0, _nothing(objects.charts)))
     elif report.unjudged and not (allow_empty or problems or report.judged or report.left_alone):
         problems.append(Problem(paths[0], 0, "no object of a kind that is judged; --allow-empty accepts that"))
-    warnings = (*report.warnings, *grants.brought(engine.policy, before, all_facts, report.judged))
+    trusted = Facts.of(()) if options.are_facts_of_repository() and not live else before
+    warnings = (*report.warnings, *grants.brought(engine.policy, trusted, all_facts, report.judged))
     report = replace(report, problems=tuple(problems), warnings=warnings, pools=pools, everything=everything)
     if rules_chosen := options.chosen():
         kept = (only(judged, rules_chosen, patched=not rules_chosen.named) for judged in report.judged)
