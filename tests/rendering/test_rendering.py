@@ -233,6 +233,9 @@ def test_a_field_that_only_a_program_follows_is_noted_if_none_runs(
         ("me@git.example/own/base", "me@git.example/own/base/kustomization.yaml", True),
         ("git::me@git.example:own.git", "git::me@git.example:own.git/kustomization.yaml", True),
         ("me@git.example/base", "me@git.example/base/kustomization.yaml", False),
+        ("www.github.com/own/base", "www.github.com/own/base/kustomization.yaml", True),
+        ("gh:base", "gh:base/kustomization.yaml", True),
+        ("git@own/base", "git@own/base/kustomization.yaml", True),
     ],
 )
 def test_an_address_is_no_folder_of_its_name(check: Check, path: str, file: str, remote: bool) -> None:
@@ -240,6 +243,21 @@ def test_an_address_is_no_folder_of_its_name(check: Check, path: str, file: str,
     text = "namePrefix: base-\n" if file.endswith("kustomization.yaml") else POD
     report = check({"a/kustomization.yaml": f"resources: ['{path}']\n", f"a/{file}": text, "pod.yaml": POD})
     assert any(f"remote resource {path}" in note for note in report.notes) == remote
+    assert any("an address, and a path here" in note for note in report.notes) == remote
+    assert (report.unfollowed > 0) == remote
+
+
+@pytest.mark.parametrize("field", ["resources", "components"])
+@pytest.mark.parametrize(("path", "runs"), [("gh:base", False), ("gh:other", True), ("github.com/own/base", True)])
+def test_no_program_builds_without_a_folder_that_looks_like_an_address(
+    check: Check, program: Program, field: str, path: str, runs: bool
+) -> None:
+    """The copy that it builds would lack the folder, which some releases of kustomize read."""
+    asked = program(f"printf '%s' '{POD}'")
+    own = json.dumps({"resources": ["pod.yaml"], field: ["pod.yaml", path] if field == "resources" else [path]})
+    report = check({"a/kustomization.yaml": own, "a/pod.yaml": POD, "a/gh:base/kustomization.yaml": ""})
+    assert asked.exists() == runs
+    assert (report.unfollowed > 0) != runs
 
 
 def test_kustomizations_that_include_each_other_end(check: Check) -> None:

@@ -318,7 +318,10 @@ class _Follower:
     def _lacks(self, error: Unseen, one: Kustomization, *, resource: bool = False) -> None:
         if error.remote:
             self._found.remote.append(str(error))
-            if not resource:
+            is_here = os.path.lexists(os.path.join(one.folder, str(error)))
+            if is_here:  # some releases of kustomize read the folder, and others ask for the address
+                self._found.unseen.append(f"{error}, which {one.document.file} names, is an address, and a path here")
+            if is_here or not resource:
                 self._found.blocked.append(str(error))
         elif error.absent:
             self._found.absent.append(f"{str(error).removesuffix(' does not exist')} ({one.document.file})")
