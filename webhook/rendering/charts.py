@@ -25,7 +25,7 @@ from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
 from webhook.model import Object, Path, Problem, immutable
 from webhook.rendering.model import CHART
-from webhook.repository import packing, programs, results_cache
+from webhook.repository import packing, programs, results_cache, template_lines
 from webhook.repository.tree import Tree, Unseen, matcher
 from webhook.text.words import shown
 
@@ -623,42 +623,6 @@ def write(folder: FilePath, contents: Mapping[str, bytes]) -> None:
         target.write_bytes(data)
 
 
-class _Lines(NamedTuple):
-    """The lines of the keys and kinds of objects that a template has; 0 for one that it has more than once."""
-
-    keys: Mapping[str, int]
-    kinds: Mapping[str, int]
-
-
-def _lines(file: str) -> _Lines:
-    """Return the lines in a file, which is read once for all the objects that a template makes."""
-    try:
-        status = os.stat(file)
-    except OSError:
-        return _Lines({}, {})
-    return _lines_of(file, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(64)
-def _lines_of(file: str, changed: int, size: int) -> _Lines:  # noqa: ARG001 - another version has other lines
-    try:
-        text = files.contents(file).decode("utf-8", "replace")
-    except (OSError, files.Unfit):
-        return _Lines({}, {})
-    keys, kinds = dict[str, int](), dict[str, int]()
-    for number, row in enumerate(text.split("\n"), start=1):
-        if found := _KEY.match(row):
-            keys[found[1]] = 0 if found[1] in keys else number
-        if found := _KIND.match(row):
-            kinds[found[1]] = 0 if found[1] in kinds else number
-    return _Lines(keys, kinds)
-
-
-_KEY = re.compile(r"[ \t-]*[\"']?([^\s\"':-][^\"':]*)[\"']?:")
-
-_KIND = re.compile(r"kind:[ \t]*[\"']?(\w+)")
-
-
 @immutable
 class Templated(Item):
     """An object that helm made from a template. Its lines in the template's file are guesses.
@@ -669,7 +633,7 @@ class Templated(Item):
 
     def line(self, path: Path = (), text_line: int = 0) -> int:  # noqa: ARG002 - the text's lines are not known
         """Guess the line of a place: that of the last key of its path that the template has only once."""
-        lines = _lines(self.document.file)
+        lines = template_lines.of(self.document.file)
         for key in (each for each in reversed(path) if isinstance(each, str)):
             if found := lines.keys.get(key):
                 return found
