@@ -15,7 +15,6 @@ from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
 from webhook.rendering.model import CHART, HELMFILES, Rendering, is_root
-from webhook.repository.tree import root_of
 from webhook.text.words import listed, several, shown
 
 
@@ -227,8 +226,8 @@ def converted(paths: Collection[str]) -> list[str]:
     """
     found = dict[str, None]()
     for path in paths:
-        root, folder = root_of(path), os.path.realpath(path)
-        while folder != root and folder != (above := os.path.dirname(folder)):  # noqa: PTH120
+        folder = os.path.realpath(path)
+        while not os.path.lexists(os.path.join(folder, ".git")) and folder != (above := os.path.dirname(folder)):  # noqa: PTH118, PTH120
             folder = above
             found[os.path.relpath(os.path.join(folder, _ATTRIBUTES))] = None  # noqa: PTH118
     found |= dict.fromkeys(name for name in files.all_hidden(paths) if os.path.basename(name) == _ATTRIBUTES)  # noqa: PTH119
@@ -256,6 +255,8 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def _is_pointer(name: str) -> bool:
+    if not os.path.isfile(name):  # noqa: PTH113 - a pipe has no end
+        return False
     try:
         with open(name, "rb") as file:  # noqa: PTH123
             return file.read(len(_POINTER)) == _POINTER
