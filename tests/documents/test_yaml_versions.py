@@ -43,3 +43,10 @@ def test_merge_keys_after_keys_that_they_have(entry: str, differs: bool) -> None
 @pytest.mark.parametrize("text", ["a: &a {<<: *a}", "<<: [", "%TAG !a! b\n" * 101 + "--- {<<: {}}", "[" * 5000 + "<<"])
 def test_text_that_cannot_be_read_differs(text: str) -> None:
     assert unlike(text, scalars=False) is ("*a" not in text)
+
+
+@pytest.mark.parametrize(("length", "differs"), [(200, False), (2000, True)])
+def test_a_long_chain_of_merge_keys_is_not_followed_to_its_end(length: int, differs: bool) -> None:
+    """Each map has the keys of all maps before it, so reading them all takes the square of the length."""
+    chain = (f"b{each}: &b{each} {{<<: *b{each - 1}, k{each}: 1}}\n" for each in range(1, length))
+    assert unlike(f"b0: &b0 {{x: 1}}\n{''.join(chain)}", scalars=False) is differs

@@ -31,7 +31,11 @@ def unlike(text: str, *, scalars: bool) -> bool:
         nodes = list(yaml.compose_all(text.removeprefix("\ufeff"), Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, RecursionError):
         return True
-    return any(_is_unlike(node, scalars=scalars) for node in _below(nodes))
+    reader = _Reader(scalars=scalars)
+    try:
+        return any(map(reader.is_unlike, _below(nodes)))
+    except _TooManyKeys:
+        return True
 
 
 def _below(nodes: list[yaml.Node]) -> Iterator[yaml.Node]:
@@ -48,29 +52,47 @@ def _below(nodes: list[yaml.Node]) -> Iterator[yaml.Node]:
                 left += node.value
 
 
-def _is_unlike(node: yaml.Node, *, scalars: bool) -> bool:
-    if isinstance(node, yaml.ScalarNode):
-        return scalars and (not node.style or node.tag != _TEXT) and is_unlike(str(node.value))
-    if not isinstance(node, yaml.MappingNode):
-        return False
-    places = [at for at, (key, _) in enumerate(node.value) if key.tag == _MERGE]
-    if not places:
-        return False
-    merged = node.value[places[0]][1]
-    parts = merged.value if isinstance(merged, yaml.SequenceNode) else [merged]
-    keys = [key for part in parts for key in _keys(part)]
-    before = {str(key.value) for key, _ in node.value[: places[0]]}
-    return len(places) > 1 or (len(parts) > 1 and len({*keys}) < len(keys)) or not before.isdisjoint(keys)
+MOST_KEYS = 100_000
+"""Maximum keys of merged maps that are compared in a text. For a chain of merge keys they grow as its square."""
 
 
-def _keys(node: yaml.Node) -> set[str]:
-    """Return the keys of a map, with those that its merge keys add."""
-    left, seen, found = [node], set[int](), set[str]()
-    while left:
-        if isinstance(each := left.pop(), yaml.SequenceNode):
-            left += each.value
-        elif isinstance(each, yaml.MappingNode) and id(each) not in seen:
-            seen.add(id(each))
-            left += (value for key, value in each.value if key.tag == _MERGE)
-            found |= {str(key.value) for key, _ in each.value if key.tag != _MERGE}
-    return found
+class _TooManyKeys(Exception):
+    pass
+
+
+class _Reader:
+    """Compares the nodes of one text."""
+
+    def __init__(self, *, scalars: bool) -> None:
+        self._scalars, self._left = scalars, MOST_KEYS
+
+    def is_unlike(self, node: yaml.Node) -> bool:
+        """Whether v3 may read a node otherwise. Raises _TooManyKeys."""
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalars and (not node.style or node.tag != _TEXT) and is_unlike(str(node.value))
+        if not isinstance(node, yaml.MappingNode):
+            return False
+        places = [at for at, (key, _) in enumerate(node.value) if key.tag == _MERGE]
+        if not places:
+            return False
+        merged = node.value[places[0]][1]
+        parts = merged.value if isinstance(merged, yaml.SequenceNode) else [merged]
+        keys = [key for part in parts for key in self._keys(part)]
+        before = {str(key.value) for key, _ in node.value[: places[0]]}
+        return len(places) > 1 or (len(parts) > 1 and len({*keys}) < len(keys)) or not before.isdisjoint(keys)
+
+    def _keys(self, node: yaml.Node) -> set[str]:
+        """Return the keys of a map, with those that its merge keys add."""
+        left, seen, found = [node], set[int](), set[str]()
+        while left:
+            each = left.pop()
+            self._left -= 1 + len(each.value)
+            if self._left < 0:
+                raise _TooManyKeys
+            if isinstance(each, yaml.SequenceNode):
+                left += each.value
+            elif isinstance(each, yaml.MappingNode) and id(each) not in seen:
+                seen.add(id(each))
+                left += (value for key, value in each.value if key.tag == _MERGE)
+                found |= {str(key.value) for key, _ in each.value if key.tag != _MERGE}
+        return found
