@@ -315,10 +315,16 @@ class _Run:
 
     def _unmade(self, folders: Iterable[str]) -> list[str]:
         """Return the outermost of the charts that others load, and of which these make no object."""
-        outer = [chart for chart in self._result.charts if not self._options.touched or self._has_changed(chart)]
+        outer = {chart for chart in self._result.charts if not self._options.touched or self._has_changed(chart)}
         idle = sorted(each for each in folders if each not in self._makers and charts.has_templates(self._tree, each))
-        found = [folder for folder in idle if any(charts.loads(self._tree, each, folder) for each in outer)]
-        return [folder for folder in found if not any(charts.loads(self._tree, each, folder) for each in found)]
+        found = [folder for folder in idle if self._is_loaded(folder, outer)]
+        everyone = {*found}
+        return [folder for folder in found if not self._is_loaded(folder, everyone)]
+
+    def _is_loaded(self, folder: str, charts_around: set[str]) -> bool:
+        """Whether Helm loads a chart as a part of one of some others. Only the folders above it are looked at."""
+        above = charts_around.intersection(map(str, PurePath(folder).parents))
+        return any(charts.loads(self._tree, each, folder) for each in above)
 
     def _has_changed(self, chart: str) -> bool:
         return self._changed.has_chart(self._tree, chart)
