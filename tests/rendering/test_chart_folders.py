@@ -1,10 +1,14 @@
 """Which charts are rendered by themselves, and which charts a change touches."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from webhook.documents.documents import Document, Source
+from webhook.documents.files import Item
 from webhook.rendering import charts
+from webhook.rendering.charts import Release
 from webhook.rendering.planning import Planner
 from webhook.rendering.touched import Touched
 from webhook.repository.tree import Tree
@@ -103,3 +107,15 @@ def test_links_without_an_end_are_no_error() -> None:
     assert not Touched(["x.yaml"]).has("web/a")
     assert charts.is_chart("web")
     assert Touched(["web/a"]).has_chart(tree, "web")
+
+
+@pytest.mark.parametrize(("number", "differ"), [(100, 0), (101, 101)])
+def test_many_objects_of_one_template_are_not_compared_each_with_each(tmp_path: Path, number: int, differ: int) -> None:
+    def pod(name: str) -> dict[str, object]:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "vision"}}
+
+    file = tmp_path / "p.yaml"
+    file.write_text("\n---\n".join(json.dumps(pod(f"p{each}-{{{{ 1 }}}}")) for each in range(number)), "utf-8")
+    place = Document(str(file), 0, None, 0, Source("", 0))
+    made = [Item(place, (), pod(f"p{each}-1")) for each in reversed(range(number))]
+    assert len([*charts.unlike(made, Release("web", "web", namespace="vision"))]) == differ

@@ -500,8 +500,8 @@ def test_files_that_git_writes_otherwise_than_it_keeps_them_are_noted(
         (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / "apps")
     report = check({f"apps/{name}": text, "apps/p.yaml": POD.replace("nvidia.com/gpu: 2", "cpu: 1")})
-    assert [note for note in report.notes if "Git write" in note] == [
-        f"1 file lets Git write other files than it keeps: {name}"
+    assert [note for note in report.notes if "Git checks out" in note] == [
+        f"1 file changes what Git checks out, and Flux reads what Git keeps: {name}"
     ] * noted
     assert report.unfollowed == noted
 
@@ -509,5 +509,5 @@ def test_files_that_git_writes_otherwise_than_it_keeps_them_are_noted(
 def test_a_pointer_of_git_lfs_is_noted(check: Check) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
     report = check({"a.yaml": pointer, "notes.yaml": f"text: |\n  {pointer.splitlines()[0]}\n"})
-    assert "1 file is only a pointer of Git LFS: a.yaml" in report.notes
+    assert "1 file is a pointer of Git LFS, and the content is not here: a.yaml" in report.notes
     assert report.unfollowed == 1

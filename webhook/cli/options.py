@@ -136,8 +136,8 @@ def are_facts_of_repository() -> bool:
 
     Then authors who cannot change the policy may be able to change the facts.
     """
-    sources = map(click.get_current_context().get_parameter_source, ("policy", "facts"))
-    return [each is ParameterSource.DEFAULT for each in sources] == [False, True]
+    source = click.get_current_context().get_parameter_source
+    return source("facts") is ParameterSource.DEFAULT and source("policy") is not ParameterSource.DEFAULT
 
 
 def cluster(function: Function) -> Function:

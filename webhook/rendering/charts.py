@@ -803,7 +803,8 @@ def covered(tree: Tree, made: Iterable[Item], release: Release) -> Iterator[str]
 def unlike(made: Iterable[Item], release: Release) -> Iterator[Item]:
     """Yield the objects that kubectl reads in the templates of a chart, if Helm makes other objects of these.
 
-    A text with actions may become any that has its other parts. Templates are left out that no object is from.
+    A text with actions may become any that has its other parts. Templates are left out that no object is from. So many
+    objects that comparing each with each would take long count as others.
     """
     found = defaultdict[str, list[Item]](list)
     for each in made:
@@ -812,10 +813,16 @@ def unlike(made: Iterable[Item], release: Release) -> Iterator[Item]:
     for file, own in found.items():
         if os.path.isfile(file) and files.is_template(file):
             documents = (each for each in files.read(file) if isinstance(each, Document))
-            for written in files.items(documents)[0]:
+            objects = files.items(documents)[0]
+            many = len(objects) * len(own) > MOST_PAIRS
+            for written in objects:
                 value = _placed(written.value, release)
-                if not any(_may_become(value, each.value) for each in own):
+                if many or not any(_may_become(value, each.value) for each in own):
                     yield written
+
+
+MOST_PAIRS = 10_000
+"""Maximum pairs of a written object and one that Helm makes which are compared for one template."""
 
 
 def _may_become(written: Any, made: Any) -> bool:

@@ -302,12 +302,16 @@ def read(
         unfound.apart.rendered.append(f"{len(found):,} {words} of Helmfile not rendered: {listed(found, 3)}")
     if found := folders.converted([path for path in paths if path != "-"]):
         unfound.unfollowed += len(found)
-        words = "file lets" if len(found) == 1 else "files let"
-        unfound.apart.rendered.append(f"{len(found):,} {words} Git write other files than it keeps: {listed(found, 3)}")
+        words = "file changes" if len(found) == 1 else "files change"
+        unfound.apart.rendered.append(
+            f"{len(found):,} {words} what Git checks out, and Flux reads what Git keeps: {listed(found, 3)}"
+        )
     if found := folders.pointers(name for name in names_or_problems if isinstance(name, str)):
         unfound.unfollowed += len(found)
-        words = "file is" if len(found) == 1 else "files are"
-        unfound.apart.rendered.append(f"{len(found):,} {words} only a pointer of Git LFS: {listed(found, 3)}")
+        words = "file is a pointer" if len(found) == 1 else "files are pointers"
+        unfound.apart.rendered.append(
+            f"{len(found):,} {words} of Git LFS, and the content is not here: {listed(found, 3)}"
+        )
     if found := folders.hidden_roots(paths):
         words = "hidden folder has" if len(found) == 1 else "hidden folders have"
         unfound.apart.rendered.append(
