@@ -19,9 +19,9 @@ from tests.support.go_programs import Missing
 from tests.support.records import SAME
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rendering import argo, charts, deploying
+from webhook.rendering import argo, deploying
 from webhook.rendering.building import Job
-from webhook.repository import results_cache
+from webhook.repository import chart_folders, results_cache
 
 REPOSITORIES = int(os.environ.get("EXAMPLES", "150"))
 DEPLOYMENTS = int(os.environ.get("EXAMPLES", "25"))
@@ -131,7 +131,7 @@ def _without_charts(job: Job, *_: Any) -> Job:
     ("place", "name", "broken"),
     [
         (Job, "with_charts", _without_charts),
-        (charts, "_hidden", lambda *_: ({}, "")),
+        (chart_folders, "_hidden", lambda *_: ({}, "")),
         (results_cache, "key", lambda *_: "same"),
     ],
     ids=["charts of kustomizations", "hidden files", "keys of the cache"],

@@ -11,6 +11,7 @@ from webhook.rendering import charts
 from webhook.rendering.charts import Release
 from webhook.rendering.planning import Planner
 from webhook.rendering.touched import Touched
+from webhook.repository import chart_folders
 from webhook.repository.tree import Tree
 
 CHART = "apiVersion: v2\nname: c\nversion: 0.1.0\n"
@@ -105,7 +106,7 @@ def test_links_without_an_end_are_no_error() -> None:
     Path("web/a").symlink_to("b")
     Path("web/b").symlink_to("a")
     assert not Touched(["x.yaml"]).has("web/a")
-    assert charts.is_chart("web")
+    assert chart_folders.is_chart("web")
     assert Touched(["web/a"]).has_chart(tree, "web")
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.rendering import charts
-from webhook.repository import packing
+from webhook.repository import chart_folders, packing
 from webhook.repository.tree import Tree, Unseen
 
 Write = Callable[[dict[str, str]], Tree]
@@ -48,14 +47,14 @@ def test_a_dependency_has_its_own_only_if_it_was_built(write: Write) -> None:
     """`helm dependency build`, Flux and Argo CD add no dependency of a dependency."""
     tree = write(CHAIN)
     inner = {"charts/lib/Chart.yaml", "charts/lib/charts/more/Chart.yaml"}
-    assert inner <= charts.staged(tree, "web").files.keys()
-    assert inner & charts.staged(tree, "web", built=False).files.keys() == {"charts/lib/Chart.yaml"}
-    assert [charts.is_chained(tree, folder) for folder in ("web", "lib", "more")] == [True, False, False]
+    assert inner <= chart_folders.staged(tree, "web").files.keys()
+    assert inner & chart_folders.staged(tree, "web", built=False).files.keys() == {"charts/lib/Chart.yaml"}
+    assert [chart_folders.is_chained(tree, folder) for folder in ("web", "lib", "more")] == [True, False, False]
 
 
 def test_a_dependency_is_packed_so_that_the_chart_around_it_ignores_no_file_in_it(write: Write) -> None:
     tree = write({**CHAIN, "web/.helmignore": "pod.yaml\n", "lib/templates/pod.yaml": "x"})
-    staged = charts.staged(tree, "web")
+    staged = chart_folders.staged(tree, "web")
     assert "charts/lib/templates/pod.yaml" in staged.files
     assert {path for path in staged.archives if path.startswith("charts/")} == {"charts/lib-1.0.0.tgz"}
     unpacked = packing.unpacked(staged.archives["charts/lib-1.0.0.tgz"])
@@ -65,17 +64,17 @@ def test_a_dependency_is_packed_so_that_the_chart_around_it_ignores_no_file_in_i
 @pytest.mark.parametrize("version", ["../../x", "1.0.0/x", ""])
 def test_the_name_of_an_archive_leads_nowhere(write: Write, version: str) -> None:
     tree = write({**CHAIN, "lib/Chart.yaml": chart("lib", version=f"'{version}'")})
-    assert "charts/lib-.tgz" in charts.staged(tree, "web").archives
+    assert "charts/lib-.tgz" in chart_folders.staged(tree, "web").archives
     write({"lib/Chart.yaml": chart("../lib")})
     with pytest.raises(Unseen, match=r"a chart has the name \S*\.\./lib"):
-        charts.staged(Tree(str(Path.cwd())), "web")
+        chart_folders.staged(Tree(str(Path.cwd())), "web")
 
 
 def test_charts_that_get_the_same_archive_are_not_packed(write: Write) -> None:
     two = "dependencies: [{name: lib, repository: 'file://../lib'}, {name: b, repository: 'file://../b'}]\n"
     tree = write({**CHAIN, "b/Chart.yaml": chart("lib"), "web/Chart.yaml": chart("web", two)})
     with pytest.raises(Unseen, match=r"several dependencies that Helm packs as charts/lib-1\.0\.0\.tgz"):
-        charts.staged(tree, "web")
+        chart_folders.staged(tree, "web")
 
 
 def encoded(files: dict[str, str]) -> dict[str, bytes]:
@@ -187,10 +186,10 @@ def test_a_folder_and_the_archive_that_helm_made_of_it_are_no_twins() -> None:
 
 def test_what_the_chart_around_them_leaves_out_is_no_twin(write: Write) -> None:
     tree = write({f"web/{path}": text for path, text in TWO.items()})
-    assert charts.staged(tree, "web").twins("web") == "sub"
+    assert chart_folders.staged(tree, "web").twins("web") == "sub"
     write({"web/.helmignore": "charts/b\n"})
     tree = Tree(str(Path.cwd()))
-    assert charts.staged(tree, "web").twins("web") == ""
+    assert chart_folders.staged(tree, "web").twins("web") == ""
 
 
 def test_a_chart_within_too_many_others_is_refused() -> None:
@@ -226,7 +225,7 @@ DOWNLOADED = {"web/Chart.yaml": chart("web", "dependencies: [{name: lib, reposit
 def test_a_build_of_dependencies_may_add_one_next_to_another_of_its_name(
     write: Write, files: dict[str, str], name: str
 ) -> None:
-    assert charts.rebuilt(write(files), "web") == name
+    assert chart_folders.rebuilt(write(files), "web") == name
 
 
 @pytest.mark.parametrize(("text", "name"), [("a", ""), ("b", "lib")])
@@ -236,4 +235,4 @@ def test_a_build_of_dependencies_may_replace_an_archive(write: Write, place: str
     made = packing.archive("lib", encoded({"Chart.yaml": chart("lib"), "templates/p": text}))
     Path("web/charts").mkdir()
     Path("web/charts", place).write_bytes(made)
-    assert charts.rebuilt(tree, "web") == name
+    assert chart_folders.rebuilt(tree, "web") == name

@@ -26,7 +26,7 @@ from webhook.model import Object
 from webhook.rendering import argo, charts, deploying, rendering, repositories, variables
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
-from webhook.repository import programs, results_cache, tree
+from webhook.repository import chart_folders, programs, results_cache, tree
 from webhook.scan import batches
 from webhook.scan.results import Report
 
@@ -842,14 +842,14 @@ def test_helm_gets_hidden_files_that_a_template_may_read(
     report = check({**WEB, **reading, "one.yaml": deploying_by("release", "interval", "1m")})
     assert report.unfollowed == 0
     assert not any("hidden" in note for note in report.notes)
-    assert {".gitignore", ".x/pod.txt"} <= {*charts.staged(tree.Tree(str(Path.cwd())), "web").files}
+    assert {".gitignore", ".x/pod.txt"} <= {*chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files}
     link = Path("web/.x/link")
     link.symlink_to("pod.txt")
     report = check({}, options=Options(cached=False))
     assert any("(the hidden file web/.x/link)" in note for note in report.notes)
     link.unlink()
     for name, most in (("MOST_HIDDEN", 1), ("MOST_HIDDEN_BYTES", 1)):
-        monkeypatch.setattr(charts, name, most)
+        monkeypatch.setattr(chart_folders, name, most)
         report = check({}, options=Options(cached=False))
         assert any("(the hidden file web/.x/pod.txt)" in note for note in report.notes)
 
@@ -871,9 +871,9 @@ def test_a_dependency_at_two_addresses_is_not_rendered(check: Check) -> None:
     both = LOCAL.replace("[{", "[{alias: a, name: lib, repository: 'file://../other'}, {alias: b, ")
     check({**{f"{name}/Chart.yaml": "name: lib\n" for name in ("lib", "other")}, "web/Chart.yaml": both})
     with pytest.raises(tree.Unseen, match="web has the dependency lib at several addresses"):
-        charts.staged(tree.Tree(str(Path.cwd())), "web")
+        chart_folders.staged(tree.Tree(str(Path.cwd())), "web")
     Path("web/Chart.yaml").write_text(both.replace("other", "lib"))
-    assert "charts/lib/Chart.yaml" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
+    assert "charts/lib/Chart.yaml" in chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files
 
 
 def test_a_chart_of_a_chain_is_rendered_as_if_its_dependency_were_built_and_as_if_not(
@@ -922,14 +922,14 @@ def test_a_dependency_is_read_with_its_own_patterns(check: Check, patterns: str,
     names = {"templates/_a.tpl", "templates/x/_b.tpl", "values.yaml"}
     lib = {f"lib/{name}": "x" for name in names} | {"lib/Chart.yaml": "name: lib\n", "lib/.helmignore": patterns}
     check({**lib, "web/Chart.yaml": LOCAL, "web/.helmignore": "templates/"})
-    staged = charts.staged(tree.Tree(str(Path.cwd())), "web").files
+    staged = chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files
     assert {name for name in names if f"charts/lib/{name}" not in staged} == left_out
 
 
 @pytest.mark.parametrize(("text", "staged"), [(LOCAL, True), (f"name: web\n---\n{LOCAL}", False)])
 def test_a_chart_has_the_dependencies_of_the_first_document(check: Check, text: str, staged: bool) -> None:
     check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": text})
-    assert ("charts/lib/Chart.yaml" in charts.staged(tree.Tree(str(Path.cwd())), "web").files) == staged
+    assert ("charts/lib/Chart.yaml" in chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files) == staged
 
 
 @pytest.mark.parametrize(
@@ -946,13 +946,13 @@ def test_a_chart_has_the_dependencies_of_the_first_document(check: Check, text: 
 def test_a_chart_has_the_dependencies_of_its_requirements(check: Check, requirements: str, staged: str) -> None:
     charts_of = {f"{name}/Chart.yaml": f"name: lib\ndescription: {name}\n" for name in ("lib", "other")}
     check({**charts_of, "web/Chart.yaml": LOCAL, "web/requirements.yaml": requirements})
-    found = charts.staged(tree.Tree(str(Path.cwd())), "web").files.get("charts/lib/Chart.yaml", b"").decode()
+    found = chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files.get("charts/lib/Chart.yaml", b"").decode()
     assert found.rpartition(": ")[2].strip() == staged
 
 
 def test_a_chart_is_no_library_if_its_requirements_say_so(check: Check) -> None:
     check({"web/Chart.yaml": "type: library\n", "web/requirements.yaml": "type: application\n"})
-    assert not charts.is_library(tree.Tree(str(Path.cwd())), "web")
+    assert not chart_folders.is_library(tree.Tree(str(Path.cwd())), "web")
 
 
 @pytest.mark.parametrize(
@@ -996,7 +996,7 @@ def test_keys_that_kustomize_reads_without_regard_to_case_are_noted(
 @pytest.mark.parametrize(("text", "library"), [("type: library\n", True), ("name: a\n---\ntype: library\n", False)])
 def test_a_chart_is_a_library_by_the_first_document(check: Check, text: str, library: bool) -> None:
     check({"web/Chart.yaml": text})
-    assert charts.is_library(tree.Tree(str(Path.cwd())), "web") == library
+    assert chart_folders.is_library(tree.Tree(str(Path.cwd())), "web") == library
 
 
 @pytest.mark.parametrize(("wide", "refused"), [(2, False), (20, True)])
@@ -1008,16 +1008,16 @@ def test_a_chart_counts_each_dependency_as_often_as_it_is_named(check: Check, wi
     here = tree.Tree(str(Path.cwd()))
     if refused:
         with pytest.raises(tree.Unseen, match=r"has more than 10,000 files or 64 MiB"):
-            charts.staged(here, "c0")
+            chart_folders.staged(here, "c0")
     else:
-        assert len(charts.staged(here, "c0").files) == 2**6 - 1
+        assert len(chart_folders.staged(here, "c0").files) == 2**6 - 1
 
 
 @pytest.mark.parametrize("patterns", ["!*.yaml", "[^a]*", "a\\*", "x\n" * 101])
 def test_a_dependency_with_an_odd_pattern_is_not_rendered(check: Check, patterns: str) -> None:
     check({"lib/Chart.yaml": "name: lib\n", "lib/.helmignore": patterns, "web/Chart.yaml": LOCAL})
     with pytest.raises(tree.Unseen, match=r"lib/\.helmignore has more than 100 patterns, or one that"):
-        charts.staged(tree.Tree(str(Path.cwd())), "web")
+        chart_folders.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 @pytest.mark.parametrize(
@@ -1043,18 +1043,18 @@ def test_helm_gets_the_hidden_files_that_it_reads_itself(
     report = check(files, options=Options(cached=False))
     assert report.unfollowed == 0
     assert not any("hidden" in note for note in report.notes)
-    assert (name.removeprefix("web/") in charts.staged(tree.Tree(str(Path.cwd())), "web").files) == given
+    assert (name.removeprefix("web/") in chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files) == given
 
 
 def test_a_hidden_file_of_a_chart_is_no_way_to_another_one(check: Check) -> None:
     check({"web/Chart.yaml": "name: web\n", "web/templates/more/a.yaml": "", ".secret": "x", "seen": "x"})
     link = Path("web/templates/more/.link.yaml")
     link.symlink_to("../../../seen")
-    assert "templates/more/.link.yaml" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
+    assert "templates/more/.link.yaml" in chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files
     link.unlink()
     link.symlink_to("../../../.secret")
     with pytest.raises(tree.Unseen, match="leads out of the repository, or into a hidden folder"):
-        charts.staged(tree.Tree(str(Path.cwd())), "web")
+        chart_folders.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 def test_a_folder_of_a_chart_counts_under_each_of_its_names(check: Check) -> None:
@@ -1064,7 +1064,7 @@ def test_a_folder_of_a_chart_counts_under_each_of_its_names(check: Check) -> Non
     folders = ("files", "templates/sub", "crds", "0", "z")
     seen = {f"{folder}/{name}" for folder in folders for name in ("b", ".pod.tpl")}
     own = {"Chart.yaml", "templates/a.yaml"}
-    assert {*charts.staged(tree.Tree(str(Path.cwd())), "web").files} == own | seen
+    assert {*chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files} == own | seen
 
 
 @pytest.mark.parametrize(
@@ -1074,10 +1074,10 @@ def test_a_chart_with_a_link_to_a_folder_around_it_is_not_rendered(check: Check,
     """Helm would never end."""
     check({"web/Chart.yaml": "name: web\n", "web/templates/pod.yaml": POD, "web/a/x": ""})
     Path("web/templates/back").symlink_to("../a")
-    assert "templates/back/x" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
+    assert "templates/back/x" in chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files
     Path(link).symlink_to(target)
     with pytest.raises(tree.Unseen, match="leads to a folder around it"):
-        charts.staged(tree.Tree(str(Path.cwd())), "web")
+        chart_folders.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 @pytest.mark.parametrize(("deep", "refused"), [(3, False), (16, True)])
@@ -1090,39 +1090,39 @@ def test_links_of_a_chart_lead_to_so_many_files_at_most(check: Check, deep: int,
     here = tree.Tree(str(Path.cwd()))
     if refused:
         with pytest.raises(tree.Unseen, match="links lead to more than 10,000 files below web"):
-            charts.staged(here, "web")
+            chart_folders.staged(here, "web")
     else:
-        assert len(charts.staged(here, "web").files) == 1 + sum(2 ** (each + 1) - 1 for each in range(deep + 1))
+        assert len(chart_folders.staged(here, "web").files) == 1 + sum(2 ** (each + 1) - 1 for each in range(deep + 1))
 
 
 def test_links_of_a_chart_lead_to_so_many_bytes_at_most(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "MOST_BYTES", 250)
+    monkeypatch.setattr(chart_folders, "MOST_BYTES", 250)
     check({"web/Chart.yaml": "name: web\n", "web/files/a": "x" * 100, "web/b": "x" * 500})
     for name in ("c", "d"):
         Path("web", name).symlink_to("files")
-    assert "d/a" in charts.staged(tree.Tree(str(Path.cwd())), "web").files
+    assert "d/a" in chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files
     Path("web/e").symlink_to("files")
     with pytest.raises(tree.Unseen, match="links lead to more than 0 MiB below web"):
-        charts.staged(tree.Tree(str(Path.cwd())), "web")
+        chart_folders.staged(tree.Tree(str(Path.cwd())), "web")
 
 
 def test_a_dependency_is_what_its_chart_is_called(check: Check) -> None:
     check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": LOCAL, "web/charts/other/Chart.yaml": "name: lib\n"})
     here = str(Path.cwd())
-    assert "charts/lib/Chart.yaml" not in charts.staged(tree.Tree(here), "web").files
-    assert not charts.missing(tree.Tree(here), "web")
+    assert "charts/lib/Chart.yaml" not in chart_folders.staged(tree.Tree(here), "web").files
+    assert not chart_folders.missing(tree.Tree(here), "web")
     Path("web/charts/other/Chart.yaml").write_text("name: other\n")
     with pytest.raises(tree.Unseen, match="web/charts has other charts, so Flux adds no lib"):
-        charts.staged(tree.Tree(here), "web")
+        chart_folders.staged(tree.Tree(here), "web")
 
 
 def test_a_packed_dependency_counts_before_its_folder(check: Check) -> None:
     both = LOCAL.replace("dependencies: [", "dependencies: [{name: lib-more}, ")
     check({"lib/Chart.yaml": "name: lib\n", "web/Chart.yaml": both, "web/charts/lib-more-1.0.0.tgz": "x"})
     here = str(Path.cwd())
-    assert "charts/lib/Chart.yaml" in charts.staged(tree.Tree(here), "web").files
+    assert "charts/lib/Chart.yaml" in chart_folders.staged(tree.Tree(here), "web").files
     Path("web/charts/lib-1.0.0.tgz").write_text("x")
-    assert "charts/lib/Chart.yaml" not in charts.staged(tree.Tree(here), "web").files
+    assert "charts/lib/Chart.yaml" not in chart_folders.staged(tree.Tree(here), "web").files
 
 
 def test_generators_that_look_at_too_many_paths_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,9 @@ from webhook.model import Object, Path, Problem, immutable
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
+CHART = "Chart.yaml"
+"""The file that makes a folder a chart (helm pkg/chartutil/chartfile.go)."""
+
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """The files that make a folder a kustomization (kustomize api/konfig/general.go)."""
 

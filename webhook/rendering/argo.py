@@ -20,7 +20,7 @@ from webhook.kustomize import following
 from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.deploying import SET
-from webhook.rendering.model import CHART
+from webhook.repository import chart_folders
 from webhook.repository.tree import LONGEST_PATTERN, Tree, Unseen, fits, matcher
 from webhook.text.words import shown
 
@@ -116,12 +116,12 @@ def installs(folder: str, source: Mapping[str, Any]) -> bool:
     If the source does not say so, the last file in order decides: a kustomization, or a name that ends like that of a
     chart (argo-cd util/app/discovery/discovery.go, Discover).
     """
-    if not charts.is_chart(folder) or is_given(source, "helm"):
-        return charts.is_chart(folder)
+    if not chart_folders.is_chart(folder) or is_given(source, "helm"):
+        return chart_folders.is_chart(folder)
     with os.scandir(folder) as entries:
         names = [each.name for each in entries if not each.is_dir(follow_symlinks=False)]
-    last = max(name for name in names if name.endswith(CHART) or name in files.KUSTOMIZATIONS)
-    return last.endswith(CHART) and not is_given(source, "kustomize")
+    last = max(name for name in names if name.endswith(files.CHART) or name in files.KUSTOMIZATIONS)
+    return last.endswith(files.CHART) and not is_given(source, "kustomize")
 
 
 def overridden(tree: Tree, folder: str, source: Mapping[str, Any], value: Object, *, plain: bool) -> str:

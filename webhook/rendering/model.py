@@ -13,10 +13,7 @@ from webhook.documents.files import Item
 from webhook.model import Problem, immutable
 from webhook.telemetry.progress import Tell, quietly
 
-CHART = "Chart.yaml"
-"""The file that makes a folder a chart (helm pkg/chartutil/chartfile.go)."""
-
-_ROOTS = frozenset((*files.KUSTOMIZATIONS, CHART))
+_ROOTS = frozenset((*files.KUSTOMIZATIONS, files.CHART))
 
 HELMFILES = ("helmfile.yaml", "helmfile.yml")
 """The files that list releases of charts; so do those in a folder helmfile.d (helmfile.readthedocs.io)."""

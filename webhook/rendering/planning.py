@@ -24,13 +24,14 @@ from webhook.kustomize import following
 from webhook.kustomize.followed import Built, Kustomization, name_of
 from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Path
-from webhook.rendering import argo, charts, deploying, matching, read_by_flux, repositories, unfollowed
+from webhook.rendering import argo, deploying, matching, read_by_flux, repositories, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote, Templated
-from webhook.rendering.model import CHART, Output, deployers
+from webhook.rendering.model import Output, deployers
 from webhook.rendering.repositories import GIT, SOURCES, FluxSources
 from webhook.rendering.touched import Touched
 from webhook.rendering.variables import MapObject, Maps, reads_maps, variables
+from webhook.repository import chart_folders
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
 
@@ -162,13 +163,13 @@ class Planner:
     def chart_folders(self) -> list[str]:
         """The folders of charts, without those that Helm loads as a part of another one. Some may be libraries."""
         folders = sorted(
-            os.path.normpath(os.path.dirname(name)) for name in self._names if os.path.basename(name) == CHART
+            os.path.normpath(os.path.dirname(name)) for name in self._names if os.path.basename(name) == files.CHART
         )
         found, installable = list[str](), list[str]()
         for folder in folders:
-            if not any(charts.loads(self._tree, each, folder) for each in installable):
+            if not any(chart_folders.loads(self._tree, each, folder) for each in installable):
                 found.append(folder)
-                installable += [] if charts.is_library(self._tree, folder) else [folder]
+                installable += [] if chart_folders.is_library(self._tree, folder) else [folder]
         return found
 
     def plan(self) -> Plan:

@@ -20,6 +20,7 @@ from webhook.rendering.charts import Release, Remote
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import ENCRYPTED, GIT, FluxSources
 from webhook.rendering.variables import MapObject, Maps
+from webhook.repository import chart_folders
 from webhook.repository.gaps import Gaps
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
@@ -58,7 +59,7 @@ class Releases:
         remote = Remote(name, string(chart.get("repo")), string(chart.get("version")))
         folder = f"{name}-{remote.version}/{name}" if remote.url and remote.version else name
         place = os.path.normpath(os.path.join(os.path.dirname(entry.file), home or "charts", folder))
-        return place if charts.is_chart(place) else remote
+        return place if chart_folders.is_chart(place) else remote
 
     def values_of(self, entry: ChartEntry) -> tuple[list[bytes], list[str], str]:
         """Return the values that a kustomization gives to a chart, the files that contain them, and a reason for doubt.
@@ -149,14 +150,14 @@ class Releases:
         if isinstance(place, Remote):
             return self._vendored(place) or place
         where = deploying.flux_joined(self._prefix, string(chart.get("chart")) if place is None else place)
-        if os.path.isfile(where) or (place and os.path.lexists(where) and not charts.is_chart(where)):
+        if os.path.isfile(where) or (place and os.path.lexists(where) and not chart_folders.is_chart(where)):
             self._note(root, _NO_FOLDER)
             return ""
-        if place is None or not charts.is_chart(where):
+        if place is None or not chart_folders.is_chart(where):
             self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
             return ""
         paths = (deploying.flux_joined(self._prefix, string(each)) for each in sequence(chart.get("valuesFiles")))
-        names = [*charts.needed(self._tree, where), *filter(os.path.isfile, paths)]
+        names = [*chart_folders.needed(self._tree, where), *filter(os.path.isfile, paths)]
         reference = mapping(chart.get("sourceRef"))
         if (kind := string(reference.get("kind"))) != GIT[1]:
             words = f"judged by the folder here, though its source is of the kind {kind}"
@@ -203,16 +204,16 @@ class Releases:
                 self._gaps.hidden.append(f"{root} (values elsewhere)")
             self._note(root, unfollowed.reason(each, deployer_fields.HELMFILE_RELEASE))
             where = os.path.normpath(os.path.join(folder, chart))
-            if chart.startswith(".") and os.path.lexists(where) and not charts.is_chart(where):
+            if chart.startswith(".") and os.path.lexists(where) and not chart_folders.is_chart(where):
                 self._note(root, _NO_FOLDER)
                 continue
             place: str | Remote = where
-            if not charts.is_chart(where) or self._lost(where):
+            if not chart_folders.is_chart(where) or self._lost(where):
                 before, _, own = chart.partition("/")
                 address = urls.get(before, "")
                 remote = Remote(own if address else chart, address, string(each.get("version")))
                 place = self._vendored(remote) or remote
-            elif each.get("skipDeps", skipped) is not True and (inner := charts.rebuilt(self._tree, where)):
+            elif each.get("skipDeps", skipped) is not True and (inner := chart_folders.rebuilt(self._tree, where)):
                 self._note(root, f"Helmfile adds its dependency {shown(inner)} next to another of that name")
             item = Item(document, ("releases", number), each)
             yield Release(place, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
@@ -225,8 +226,8 @@ class Releases:
         """Return the folder of a remote chart in the repository, if a folder `charts/NAME` at its top may be it."""
         for name in filter(None, (remote.name, remote.url.rstrip("/").rpartition("/")[2])):
             local = os.path.normpath(os.path.join(self._prefix, "charts", name))
-            here = charts.is_chart(local) and not self._lost(local)
-            if here and charts.has_version(self._tree, local, remote.version):
+            here = chart_folders.is_chart(local) and not self._lost(local)
+            if here and chart_folders.has_version(self._tree, local, remote.version):
                 return local
         return ""
 

@@ -20,7 +20,6 @@ from webhook.rendering import charts, deploying, matching, unfollowed, variables
 from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote, Verbatim
 from webhook.rendering.model import (
-    CHART,
     Options,
     Output,
     Rendering,
@@ -32,7 +31,7 @@ from webhook.rendering.model import (
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
 from webhook.rendering.touched import Touched
-from webhook.repository import programs, results_cache
+from webhook.repository import chart_folders, programs, results_cache
 from webhook.repository.gaps import Gaps, several_of
 from webhook.repository.tree import Tree, Unseen, root_of
 from webhook.text.words import listed, shown
@@ -290,14 +289,16 @@ class _Run:
         chained = [
             (replace(release, built=False), item)
             for release, item in (*releases, *alone)
-            if isinstance(release.chart, str) and charts.is_chained(self._tree, release.chart)
+            if isinstance(release.chart, str) and chart_folders.is_chained(self._tree, release.chart)
         ]
         for release, _, items in self._rendered(chained, quiet=True):
             self._result.outputs.append(Output(release.root, items))
         left = {id(item) for release, item in releases if id(release) not in rendered}
         whole = (item for _, item in releases if item is not None and id(item) not in left)
         self._result.installed.update(map(identity, whole))
-        inner = {os.path.normpath(os.path.dirname(name)) for name in self._names if os.path.basename(name) == CHART}
+        inner = {
+            os.path.normpath(os.path.dirname(name)) for name in self._names if os.path.basename(name) == files.CHART
+        }
         inner -= {*self._used, *self._planner.chart_folders}
         while some := self._unmade(inner):
             inner -= {*some}
@@ -308,7 +309,7 @@ class _Run:
         """Return charts as somebody may install them by themselves, without those that helm says are libraries."""
         namespace = self._options.namespace
         found = [Release(folder, folder, namespace=namespace) for folder in folders if programs.helm()]
-        libraries = [release for release in found if charts.is_library(self._tree, str(release.chart))]
+        libraries = [release for release in found if chart_folders.is_library(self._tree, str(release.chart))]
         refused = [*self._each(libraries, self._is_refused, "helm")]
         left_out = {id(release) for release, is_refused in zip(libraries, refused, strict=True) if is_refused}
         return [(release, None) for release in found if id(release) not in left_out]
@@ -316,7 +317,9 @@ class _Run:
     def _unmade(self, folders: Iterable[str]) -> list[str]:
         """Return the outermost of the charts that others load, and of which these make no object."""
         outer = {chart for chart in self._result.charts if not self._options.touched or self._has_changed(chart)}
-        idle = sorted(each for each in folders if each not in self._makers and charts.has_templates(self._tree, each))
+        idle = sorted(
+            each for each in folders if each not in self._makers and chart_folders.has_templates(self._tree, each)
+        )
         found = [folder for folder in idle if self._is_loaded(folder, outer)]
         everyone = {*found}
         return [folder for folder in found if not self._is_loaded(folder, everyone)]
@@ -324,7 +327,7 @@ class _Run:
     def _is_loaded(self, folder: str, charts_around: set[str]) -> bool:
         """Whether Helm loads a chart as a part of one of some others. Only the folders above it are looked at."""
         above = charts_around.intersection(map(str, PurePath(folder).parents))
-        return any(charts.loads(self._tree, each, folder) for each in above)
+        return any(chart_folders.loads(self._tree, each, folder) for each in above)
 
     def _has_changed(self, chart: str) -> bool:
         return self._changed.has_chart(self._tree, chart)
@@ -356,7 +359,7 @@ class _Run:
                 if item is not None and data != _NOT_VENDORED and programs.helm():
                     self._result.unfollowed.append(release.root)
                 continue
-            if isinstance(release.chart, str) and (name := charts.unread(self._tree, release.chart)):
+            if isinstance(release.chart, str) and (name := chart_folders.unread(self._tree, release.chart)):
                 self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
             kustomized = not release.places or (item is not None and group_kind(item.value) == deploying.RELEASE)
             if kustomized and charts.reads_unlike(output):
@@ -381,7 +384,7 @@ class _Run:
             if self._given_values > MAX_MADE:
                 return f"the values of all releases have more than {MAX_MADE // 2**20} MiB"
         try:
-            if isinstance(release.chart, str) and charts.missing(self._tree, release.chart):
+            if isinstance(release.chart, str) and chart_folders.missing(self._tree, release.chart):
                 return _NOT_VENDORED
             made = charts.template(
                 self._tree, release, self._downloads, version=self._options.version, cached=self._options.cached

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from webhook.rendering import charts
+from webhook.repository import chart_folders
 from webhook.repository.tree import Tree, Unseen
 
 _MOST_LINKS = 40
@@ -39,12 +39,12 @@ class Touched:
 
     def has_chart(self, tree: Tree, folder: str) -> bool:
         """Whether a file of a chart has changed, or one of a chart that it depends on by a path."""
-        return any(self._has_below(tree, each) for each in charts.folders(tree, folder))
+        return any(self._has_below(tree, each) for each in chart_folders.folders(tree, folder))
 
     def _has_below(self, tree: Tree, folder: str) -> bool:
         folders = {os.path.realpath(folder)}
         try:
-            for path in charts.paths(tree, folder):
+            for path in chart_folders.paths(tree, folder):
                 real, links = self._way(os.path.abspath(path))
                 if real in self._names or not links.isdisjoint(self._names):
                     return True

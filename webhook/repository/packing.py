@@ -21,7 +21,7 @@ from webhook.text.words import shown
 Files = Mapping[str, bytes]
 """The files of a chart by their paths in it."""
 
-CHART, REQUIREMENTS = "Chart.yaml", "requirements.yaml"
+REQUIREMENTS = "requirements.yaml"
 
 MOST_UNPACKED, DEEPEST = 100 * 2**20, 5
 """Maximum bytes of an archive that Helm unpacks (helm pkg/chart/loader/archive), and of archives within each other."""
@@ -42,7 +42,7 @@ def merged(own: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]
 
 def said(chart: Files) -> Mapping[str, Any]:
     """Return what a chart says of itself, by its files."""
-    return merged(*(_first(chart.get(name, b""), name) for name in (CHART, REQUIREMENTS)))
+    return merged(*(_first(chart.get(name, b""), name) for name in (files.CHART, REQUIREMENTS)))
 
 
 def _first(data: bytes, name: str) -> Mapping[str, Any]:
@@ -94,8 +94,8 @@ def saved(chart: Files, depth: int = 0) -> dict[str, bytes]:
     result = {path: data for path, data in chart.items() if not path.startswith("charts/") or path.endswith(".prov")}
     metadata = {key.lower(): value for key, value in said(chart).items()}
     if metadata.get("dependencies") and string(metadata.get("apiversion")) in ("", "v1"):
-        own = _first(chart.get(CHART, b""), CHART).items()
-        result[CHART] = json.dumps({key: value for key, value in own if key.lower() != "dependencies"}).encode()
+        own = _first(chart.get(files.CHART, b""), files.CHART).items()
+        result[files.CHART] = json.dumps({key: value for key, value in own if key.lower() != "dependencies"}).encode()
     for below in (_opened(*each) for each in _places(chart)):
         name = name_of(said(below))
         result |= {f"charts/{name}/{path}": data for path, data in saved(below, depth + 1).items()}
@@ -216,7 +216,7 @@ def _are_same(group: list[_Named]) -> bool:
         made = saved(_opened(each.place, each.files))
         about = {key: value for key, value in each.metadata.items() if value}
         kept = {path: data for path, data in made.items() if path not in _REWRITTEN}
-        texts.append({**kept, CHART: json.dumps(about, sort_keys=True).encode()})
+        texts.append({**kept, files.CHART: json.dumps(about, sort_keys=True).encode()})
     return all(each == texts[0] for each in texts)
 
 

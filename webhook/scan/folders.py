@@ -14,7 +14,7 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import CHART, HELMFILES, Rendering, is_root
+from webhook.rendering.model import HELMFILES, Rendering, is_root
 from webhook.text.words import listed, several, shown
 
 
@@ -191,7 +191,7 @@ _SUFFIXES = frozenset((".gotmpl", ".j2", ".tftpl", ".tmpl", ".tpl"))
 
 @cache
 def _is_chart(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, CHART))  # noqa: PTH113, PTH118
+    return os.path.isfile(os.path.join(folder, files.CHART))  # noqa: PTH113, PTH118
 
 
 def terraform(paths: Iterable[str]) -> Iterator[str]:
