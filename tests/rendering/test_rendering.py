@@ -2148,6 +2148,30 @@ def test_a_dependency_that_helmfile_builds_next_to_another_is_noted(
 
 
 @pytest.mark.parametrize(
+    ("files", "address", "root"),
+    [
+        ({"a.yaml": deploying_by("release", "interval", "1m")}, "file://../lib?x", "HelmRelease team"),
+        ({"a.yaml": deploying_by("argo", "project", "a")}, "file://../lib", "Application team"),
+        ({"helmfile.yaml": "releases: [{name: app, chart: ./web}]\n"}, "file://../lib", "release app of helmfile.yaml"),
+        ({}, "file://../lib", "web"),
+    ],
+)
+@pytest.mark.parametrize("noted", [False, True])
+def test_what_a_builder_may_add_otherwise_fails_a_run(
+    check: Check, program: Program, files: dict[str, str], address: str, root: str, noted: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    of_flux = "?" in address
+    one = json.dumps([{"name": "lib", "version": "1.x", "repository": address if noted else "file://../lib"}])
+    lock = f"dependencies: [{{name: lib, version: 1.0.0, repository: 'file://../{'more' if noted else 'lib'}'}}]\n"
+    web = {"web/Chart.yaml": named("web", f"dependencies: {one}\n"), **({} if of_flux else {"web/Chart.lock": lock})}
+    report = check({**web, "lib/Chart.yaml": named("lib"), "more/Chart.yaml": named("lib"), **files})
+    words = "Flux may read the address" if of_flux else "its Chart.lock names other"
+    assert any(f"{root} ({words}" in note for note in report.notes) == noted
+    assert report.unfollowed == noted
+
+
+@pytest.mark.parametrize(
     ("kind", "path", "value"),
     [
         ("flux", "interval", "1m"),

@@ -22,6 +22,7 @@ from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
 from webhook.model import Object, Path, Problem, immutable
 from webhook.repository import chart_folders, programs, results_cache, template_lines
+from webhook.repository.builders import Builder
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
 
@@ -59,7 +60,7 @@ class Release:
     `places`, objects without a namespace get the release's, which a kustomization does not do. With `versioned`, helm
     gets the version of the nodes; of kustomizations, only those of Argo CD do that. `crds` is whether the objects below
     `crds` are created. `defaults` are written in place of the chart's own values, if there are any. `built` is whether
-    the dependencies of dependencies were built before.
+    the dependencies of dependencies were built before, and `builder` what builds those of the chart.
     """
 
     chart: str | Remote
@@ -73,6 +74,7 @@ class Release:
     crds: bool = True
     defaults: bytes = b""
     built: bool = True
+    builder: Builder = Builder.SOMEBODY
 
 
 def written(values: Mapping[str, Any]) -> list[bytes]:

@@ -32,6 +32,7 @@ from webhook.rendering.repositories import GIT, SOURCES, FluxSources
 from webhook.rendering.touched import Touched
 from webhook.rendering.variables import MapObject, Maps, reads_maps, variables
 from webhook.repository import chart_folders
+from webhook.repository.builders import Builder
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
 
@@ -518,7 +519,8 @@ class Planner:
                     plan.hidden.append(f"{root} (values files elsewhere)")
                 name = string(mapping(source.get("helm")).get("releaseName"))
                 name = name or string(mapping(value.get("metadata")).get("name"))
-                plan.releases.append((Release(where, root, name, namespace, tuple(values), settings), item))
+                release = Release(where, root, name, namespace, tuple(values), settings, builder=Builder.ARGO)
+                plan.releases.append((release, item))
                 continue
             options = mapping(source.get("kustomize"))
             changes = self._present(argo.changes(source), options, where)

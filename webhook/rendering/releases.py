@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -21,9 +22,9 @@ from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.repositories import ENCRYPTED, GIT, FluxSources
 from webhook.rendering.variables import MapObject, Maps
 from webhook.repository import chart_folders
+from webhook.repository.builders import Builder
 from webhook.repository.gaps import Gaps
 from webhook.repository.tree import Tree, Unseen
-from webhook.text.words import shown
 
 
 class Releases:
@@ -141,7 +142,9 @@ class Releases:
                     if hidden and not isinstance(place, Remote):
                         defaults, hidden = deploying.default_values(chart, self._tree, self._prefix)
                     self._note(root, "values files in place of the chart's own" if hidden else "")
-                    yield Release(where, root, name or charts.RELEASE, namespace, tuple(own), defaults=defaults), item
+                    builder = Builder.SOMEBODY if isinstance(place, Remote) else Builder.FLUX
+                    release = Release(where, root, name or charts.RELEASE, namespace, tuple(own), defaults=defaults)
+                    yield replace(release, builder=builder), item
 
     def _chart_of_flux(
         self, root: str, place: str | Remote | None, chart: Mapping[str, Any], namespace: str, sources: FluxSources
@@ -208,15 +211,14 @@ class Releases:
                 self._note(root, _NO_FOLDER)
                 continue
             place: str | Remote = where
+            builder = Builder.SOMEBODY if each.get("skipDeps", skipped) is True else Builder.HELMFILE
             if not chart_folders.is_chart(where) or self._lost(where):
                 before, _, own = chart.partition("/")
                 address = urls.get(before, "")
                 remote = Remote(own if address else chart, address, string(each.get("version")))
-                place = self._vendored(remote) or remote
-            elif each.get("skipDeps", skipped) is not True and (inner := chart_folders.rebuilt(self._tree, where)):
-                self._note(root, f"Helmfile adds its dependency {shown(inner)} next to another of that name")
-            item = Item(document, ("releases", number), each)
-            yield Release(place, root, release or charts.RELEASE, string(each.get("namespace")), tuple(values)), item
+                place, builder = self._vendored(remote) or remote, Builder.SOMEBODY
+            namespace, item = string(each.get("namespace")), Item(document, ("releases", number), each)
+            yield Release(place, root, release or charts.RELEASE, namespace, tuple(values), builder=builder), item
 
     def _note(self, root: str, reason: str) -> None:
         if reason:

@@ -31,7 +31,8 @@ from webhook.rendering.model import (
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.releases import Releases
 from webhook.rendering.touched import Touched
-from webhook.repository import chart_folders, programs, results_cache
+from webhook.repository import builders, chart_folders, programs, results_cache
+from webhook.repository.builders import Builder
 from webhook.repository.gaps import Gaps, several_of
 from webhook.repository.tree import Tree, Unseen, root_of
 from webhook.text.words import listed, shown
@@ -92,6 +93,7 @@ class _Run:
         self._verbatim = set[tuple[str, int, str]]()
         self._makers = set[str]()  # the folders with the templates of objects that charts make
         self._compared = dict[int, bool]()
+        self._doubts = dict[tuple[str, Builder], str]()
         self._read = set[str]()  # the names of ConfigMaps and sources that have changed
 
     def render(self) -> None:
@@ -345,6 +347,8 @@ class _Run:
             else:
                 wanted.append((release, item))
         self._used |= {release.chart for release, _ in wanted if isinstance(release.chart, str)}
+        for release in () if quiet else (release for release, _ in wanted):
+            self._gaps.hidden += [f"{release.root} ({doubt})"] if (doubt := self._doubt(release)) else []
         failures = dict[str, list[str]]()
         made = self._each(wanted, lambda each: self._template(each[0]), "helm")
         for (release, item), output in zip(wanted, made, strict=True):
@@ -377,6 +381,13 @@ class _Run:
             yield release, item, items
         for reason, roots in failures.items():
             self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
+
+    def _doubt(self, release: Release) -> str:
+        """Return why a release may get other dependencies than those that are rendered; empty if it gets these."""
+        key = str(release.chart), release.builder
+        if isinstance(release.chart, str) and key not in self._doubts:
+            self._doubts[key] = builders.doubt(self._tree, *key)
+        return self._doubts.get(key, "")
 
     def _template(self, release: Release) -> charts.Manifests | str:
         with self._lock:

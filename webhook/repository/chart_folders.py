@@ -237,23 +237,6 @@ def _added(tree: Tree, folder: str, found: Collection[str]) -> Iterator[tuple[st
             yield inner, name
 
 
-def rebuilt(tree: Tree, folder: str) -> str:
-    """Return a dependency that `helm dependency build` adds next to another chart; empty if there is none."""
-    name = ""
-    try:
-        own = staged(tree, folder).own
-        for each in _dependencies(tree, folder) if packing.has_charts(own) else ():
-            name, url = string(each.get("name")), string(each.get("repository"))
-            inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
-            near = url.startswith("file://") and is_chart(inner)
-            made = staged(tree, inner, 1, built=False).as_packed(inner) if near else None
-            if url and packing.is_unlike(own, name, made):
-                return name
-    except Unseen:
-        return name
-    return ""
-
-
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20
 """Maximum of a chart with its dependencies, each of which counts as often as a chart names it.
 

@@ -50,6 +50,28 @@ def _first(data: bytes, name: str) -> Mapping[str, Any]:
     return mapping(one.value) if isinstance(one, Document) else {}
 
 
+def odd_key(chart: Files, depth: int = 0) -> str:
+    """Return a key of a chart, or of one in it, that Go reads as another one; empty if there is none. Raises Unseen.
+
+    Go ignores the case of keys, also of some letters that are not ASCII (encoding/json, foldName).
+    """
+    for value in (_first(chart.get(name, b""), name) for name in (files.CHART, REQUIREMENTS, *LOCKS)):
+        for known, one in ((_SAID, value), *((_ASKED, each) for each in mappings(value.get("dependencies")))):
+            if key := next((key for key in one if key not in known and key.casefold() in known.values()), ""):
+                return key
+    inner = subcharts(chart) if depth < DEEPEST else ()
+    return next(filter(None, (odd_key(below, depth + 1) for _, below in inner)), "")
+
+
+_SAID = {key: key.casefold() for key in ("apiVersion", "name", "version", "type", "dependencies")}
+
+_ASKED = {key: key.casefold() for key in ("name", "version", "repository", "alias")}
+"""Keys of a dependency that decide what is added."""
+
+LOCKS = ("Chart.lock", "requirements.lock")
+"""Files with the dependencies that were added last, from which they are added once more."""
+
+
 def name_of(metadata: Mapping[str, Any]) -> str:
     """Return the name of a chart, by which Helm packs it. Raises Unseen if Helm refuses the name."""
     name = string(metadata.get("name"))
@@ -130,9 +152,19 @@ def unpacked(data: bytes) -> dict[str, bytes]:
     return found
 
 
-def has_charts(chart: Files) -> bool:
-    """Whether a chart has files below its folder `charts`."""
-    return any(path.startswith("charts/") for path in chart)
+def subcharts(chart: Files) -> Iterator[tuple[str, Files]]:
+    """Yield the names below the folder `charts` of a chart, with the files of each chart there. Raises Unseen.
+
+    What is no archive, though its name says so, is left out: Helm refuses the chart.
+    """
+    for place, below in _places(chart):
+        if not _is_packed(place, below) or below[""].startswith(_GZIP):
+            yield place, _opened(place, below)
+
+
+def names(chart: Files) -> list[str]:
+    """Return the names of the charts below the folder `charts` of a chart. Raises Unseen."""
+    return [name for _, below in subcharts(chart) if (name := string(said(below).get("name")))]
 
 
 def is_unlike(chart: Files, name: str, built: Files | None) -> bool:
@@ -220,4 +252,4 @@ def _are_same(group: list[_Named]) -> bool:
     return all(each == texts[0] for each in texts)
 
 
-_REWRITTEN = ("Chart.lock", "requirements.lock", ".helmignore")
+_REWRITTEN = (*LOCKS, ".helmignore")
