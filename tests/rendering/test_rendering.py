@@ -1237,8 +1237,8 @@ def test_flux_deploys_the_top_of_a_repository(check: Check, program: Program, pa
     """kustomize refuses a resource around the kustomization that names it."""
     origin = 'annotations: {config.kubernetes.io/origin: "path: ../repository/app/pod.yaml"}'
     made = POD.replace("name: made", f"name: other, {origin}")
-    program(f"case $PWD/$2/ in $PWD/../*) exit 1;; esac; cd $2; printf '%s' '{made}'")
     one = deploying_by("flux", "path", path)
+    program(f"case $PWD/$2/ in $PWD/../*) exit 1;; esac; cd $2; printf '%s' '{made}---\n{one}'")
     report = check({**files, "app/pod.yaml": POD, ".hidden.yaml": "", "x/one.yaml": one}, options=Options(cached=False))
     assert judged(report) == ["app/pod.yaml lab Kustomization team"]
 
@@ -3658,7 +3658,7 @@ def test_a_component_changes_what_a_chart_makes(check: Check, program: Program) 
 def test_a_pattern_that_only_the_program_reads_is_noted_without_it(check: Check, pattern: str, noted: bool) -> None:
     patch = f"patches: [{{target: {{kind: Pod, name: '{pattern}'}}, patch: '{ASIDE}'}}]\n"
     report = check({"kustomization.yaml": f"resources: [pod.yaml]\n{patch}", "pod.yaml": POD})
-    assert (report.unfollowed, "(patterns of patches not followed)" in "".join(report.notes)) == (noted, noted)
+    assert (report.unfollowed, "(targets of patches not followed)" in "".join(report.notes)) == (noted, noted)
 
 
 @pytest.mark.parametrize(
@@ -3962,6 +3962,114 @@ def test_a_whole_object_that_only_patches_for_argo_cd_is_noted(check: Check, res
 )
 def test_a_patch_of_an_own_base_is_not_noted(check: Check, files: dict[str, str]) -> None:
     assert not any("as they are written" in note for note in check(files).notes)
+
+
+AS_JSON = [
+    '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "made", "namespace": "lab"}, '
+    '"spec": {"containers": [{"name": "c", "image": "i"}]}}',
+    '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "door", "namespace": "lab"}, "spec": {"containers": '
+    '[{"name": "c", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]}}',
+]
+
+LATE = DOOR.replace("value: all", "value: void, <<: {value: all}")
+
+
+@pytest.mark.parametrize(
+    ("text", "by_itself"),
+    [
+        ("\n".join(AS_JSON), True),
+        (" ".join(AS_JSON), True),
+        (f'{{"kind": "List", "apiVersion": "v1", "items": [{AS_JSON[0]}]}}\n{AS_JSON[1]}', True),
+        (LATE, True),
+        (f"---\n---\n{AS_JSON[0]}\n---\n# a\n---\n{AS_JSON[1]}\n", False),
+        (f'{{"kind": "List", "apiVersion": "v1", "items": [{", ".join(AS_JSON)}]}}', False),
+        (DOOR.replace("value: all", "<<: {value: void}, value: all"), False),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "deploy/"])
+def test_what_kustomize_does_not_read_of_a_file_is_judged_as_it_is(
+    check: Check, folder: str, text: str, *, by_itself: bool
+) -> None:
+    """kubectl apply creates each JSON value of a file."""
+    report = check({f"{folder}pods.json": text, "kustomization.yaml": f"resources: [{folder}pods.json]\n"})
+    own = [one.verdict.allowed for one in report.judged if (one.name, one.root) == ("door", "")]
+    assert own == ([False] if by_itself else [])
+
+
+@pytest.mark.parametrize(
+    ("more", "output", "by_itself"),
+    [("", POD, True), ("", f"{POD}---\n{DOOR}", False), ("validators: [v.yaml]\n", POD, False)],
+)
+def test_a_file_of_which_the_program_makes_no_object_is_judged_as_it_is(
+    check: Check, program: Program, more: str, output: str, *, by_itself: bool
+) -> None:
+    """If only the program follows a field, it may delete the object for that reason."""
+    program(f"printf '%s' '{output}'")
+    own = f"resources: [pod.yaml, door.yaml]\n{more}"
+    report = check({"pod.yaml": POD, "door.yaml": DOOR, "v.yaml": "a: 1\n", "kustomization.yaml": own})
+    assert [one.verdict.allowed for one in report.judged if one.root == ""] == [False] * by_itself
+
+
+@pytest.mark.parametrize(
+    ("output", "noted"), [(DOOR.replace("all", "void"), True), (POD, True), ("", True), (DOOR, False)]
+)
+@pytest.mark.parametrize(
+    "change",
+    ["", "patches: [{target: {name: 'd.*o.*r.*'}, patch: '[]'}]\n", "patches: [{options: {a: true}, patch: a}]\n"],
+)
+@pytest.mark.parametrize("by", ["root", "component"])
+def test_an_object_of_another_folder_that_the_program_makes_otherwise_is_noted(
+    check: Check, program: Program, by: str, change: str, output: str, *, noted: bool
+) -> None:
+    program(f"printf '%s' '{POD.replace('made', 'web')}---\n{output}'")
+    files = {"sub/door.yaml": DOOR, "web.yaml": POD.replace("made", "web")}
+    files["kustomization.yaml"] = "resources: [web.yaml, sub/door.yaml]\n" + change
+    if by == "component":
+        files["kustomization.yaml"] = "resources: [web.yaml]\ncomponents: [c]\n"
+        files["c/sub/door.yaml"] = files.pop("sub/door.yaml")
+        files["c/kustomization.yaml"] = f"{COMPONENT}resources: [sub/door.yaml]\n{change}"
+    report = check(files)
+    if noted and report.count(allowed=False) == 0:
+        assert ["door.yaml" in note for note in report.notes if "as they are written" in note] == [True]
+    else:
+        assert report.count(allowed=False) == 1
+        assert not any("as they are written" in note for note in report.notes)
+
+
+def test_a_component_that_changes_its_own_resource_of_another_folder_is_noted(check: Check) -> None:
+    files = {"c/sub/door.yaml": DOOR, "c/kustomization.yaml": f"{COMPONENT}resources: [sub/door.yaml]\n{NO_SPEC}"}
+    report = check({"kustomization.yaml": "resources: [web.yaml]\ncomponents: [c]\n", "web.yaml": POD, **files})
+    assert report.count(allowed=False) == 0
+    assert ["c/sub/door.yaml" in note for note in report.notes if "as they are written" in note] == [True]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        (
+            f"patches: [{{target: {{kind: Pod}}, options: {{allowKindChange: true}}, patch: '{ASIDE}'}}]",
+            "patches.options",
+        ),
+        (f"patches: [{{Target: {{kind: Pod}}, patch: '{ASIDE}'}}]", "patches.Target"),
+        (f"patches: [{{target: {{labelSelector: tier>2}}, patch: '{ASIDE}'}}]", "targets of patches"),
+        (f"patches: [{{target: {{annotationSelector: 'a,b < 2'}}, patch: '{ASIDE}'}}]", "targets of patches"),
+        (f"patches: [{{target: {{Kind: Pod}}, patch: '{ASIDE}'}}]", "targets of patches"),
+        ("patches: [{target: {kind: Pod}, patch: 'spec: {a: 1, <<: {a: 2}}'}]", "merge keys after other keys"),
+        ("patches: [{path: p.yaml, target: {kind: Pod}}]", "merge keys after other keys"),
+        ("images: [{Name: i, newTag: v2}]", "images.Name"),
+        ("configMapGenerator: [{name: m, Files: [p.yaml]}]", "configMapGenerator.Files"),
+        (f"patches: [{{target: {{labelSelector: 'a=b, !c,d in (e, f), g'}}, patch: '{ASIDE}'}}]", ""),
+        ("patches: [{target: {kind: Pod}, patch: 'spec: {<<: {a: 2}, a: 1}'}]", ""),
+        ("images: [{name: i, newName: j, newTag: v2}]", ""),
+        ("labels: [{pairs: {a: b}, includeSelectors: true}]", ""),
+    ],
+)
+def test_a_field_of_an_entry_that_only_the_program_follows_is_noted_without_it(
+    check: Check, fields: str, named: str
+) -> None:
+    files = {"pod.yaml": POD, "p.yaml": "spec: {a: 1, <<: {a: 2}}\n"}
+    report = check({"kustomization.yaml": f"resources: [pod.yaml]\n{fields}\n", **files})
+    assert (report.unfollowed, f"({named} not followed)" in "".join(report.notes)) == (bool(named), bool(named))
 
 
 def test_a_patch_of_another_folder_is_no_object(check: Check) -> None:

@@ -75,7 +75,7 @@ class Followed:
     are files that are nowhere, `charts` are those whose objects were not given, `deleted` are files with objects that
     a patch deletes, `idle` are the places of patches that select nothing, and `too_large` says why it was not followed
     to its end. `before` are objects of other folders as they were before a kustomization, or an object of Flux or Argo
-    CD, changed or deleted them.
+    CD, changed or deleted them. `written` are all objects of files as they are written.
     """
 
     objects: list[Built] = field(default_factory=list)
@@ -92,6 +92,7 @@ class Followed:
     idle: list[str] = field(default_factory=list)
     too_large: list[str] = field(default_factory=list)
     before: list[Built] = field(default_factory=list)
+    written: list[Built] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:

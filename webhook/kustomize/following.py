@@ -10,12 +10,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.documents import files
+from webhook.documents import files, yaml_versions
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
 from webhook.facts.kinds import CLUSTER_SCOPED
@@ -48,10 +49,29 @@ FOLLOWED = frozenset(
 Only the program follows any others: `replacements`, `Resources` (it ignores case), and those of later releases.
 """
 
-PATTERNS = "patterns of patches"
-"""Stands among the fields that only the program follows for patterns of targets that it may read otherwise."""
+TARGETS = "targets of patches"
+"""Stands among the fields that only the program follows for targets that it may read otherwise."""
 
-WITHOUT_FILES = frozenset(("configurations", "crds", "labels.fields", PATTERNS))
+MERGES = "merge keys after other keys"
+"""Stands among these fields for merge keys that kustomize reads otherwise than kubectl."""
+
+_PATCH = frozenset(("path", "patch", "target"))
+
+_SOURCES = frozenset(("name", "namespace", "behavior", "literals", "files", "envs", "env", "options", "type"))
+
+_ENTRIES = {
+    "patches": _PATCH,
+    "patchesJson6902": _PATCH,
+    "images": frozenset(("name", "newName", "newTag", "digest")),
+    "labels": frozenset(("pairs", "includeSelectors", "includeTemplates")),
+    "configMapGenerator": _SOURCES,
+    "secretGenerator": _SOURCES,
+}
+"""The fields that are followed in the entries of a field. Only the program follows others, also `Name` for `name`."""
+
+WITHOUT_FILES = frozenset(
+    ("configurations", "crds", "labels.fields", "patches.options", "patchesJson6902.options", "images.tagSuffix")
+) | {TARGETS, MERGES}
 """The other fields that let the program read no files but those that are named there.
 
 They say in which fields of an object it writes labels, names and the like: in the data of a ConfigMap, too.
@@ -97,8 +117,8 @@ def follow_over(
     follower = _Follower(tree, found, of_charts, over)
     try:
         built = [each for name in names for each in follower.under(name, over)]
-        made = follower.transformed(over, built)
-        found.before.extend(_changed(built, made, over.value))
+        made, whole = follower.followed(over, built)
+        found.before.extend(_changed(built, made, whole=whole))
         found.objects.extend(made)
     except Unseen as error:
         found.unseen.append(str(error))
@@ -281,10 +301,10 @@ class _Follower:
                 if isinstance(each, str):
                     made += self.resource(each, one, [*above, folder])
         self._bounded(made)
-        changed = self.transformed(one, made, [*above, folder])
-        if built is None:  # a component and an overlay change what their repository wants to be changed
-            others = (each for each in made if _folder_of(each) not in self._found.folders)
-            self._found.before.extend(_changed(others, changed, one.value))
+        changed, whole = self.followed(one, made, [*above, folder])
+        # A component and an overlay change what their repository wants to be changed.
+        own = (each for each in made[len(built or ()) :] if folder_of(each) not in self._found.folders)
+        self._found.before.extend(_changed(own, changed, whole=whole))
         return changed
 
     def resource(self, path: str, one: Kustomization, above: list[str]) -> list[Built]:
@@ -336,8 +356,11 @@ class _Follower:
         items, problems = files.items(documents)
         if problems:
             raise Unseen(f"{problems[0].file}:{problems[0].line}: {problems[0].message}")
+        if is_unlike(self._tree.data(name)):
+            self._found.unfollowed.add(MERGES)
         for item in items:
-            yield _begin(item)
+            self._found.written.append(one := _begin(item))
+            yield one
 
     def _bounded(self, built: list[Built]) -> None:
         self._count += len(built) + 1
@@ -349,6 +372,17 @@ class _Follower:
         self._tree.followed += number
         if self._tree.followed > MAX_ALL_OBJECTS:
             raise _TooLarge(f"the kustomizations include more than {MAX_ALL_OBJECTS:,} objects; name fewer of them")
+
+    def followed(
+        self, one: Kustomization, built: list[Built], above: list[str] | None = None
+    ) -> tuple[list[Built], bool]:
+        """Return the objects with all that a kustomization changes, and whether all of that was followed."""
+        others = {*self._found.unfollowed}
+        self._found.unfollowed.clear()
+        made = self.transformed(one, built, above)
+        whole = not self._found.unfollowed
+        self._found.unfollowed.update(others)
+        return made, whole
 
     def transformed(self, one: Kustomization, built: list[Built], above: list[str] | None = None) -> list[Built]:
         """Return the objects with all that a kustomization changes, and those that it generates."""
@@ -379,8 +413,9 @@ class _Follower:
         if images := mappings(value.get("images")):
             built = [each.become(patching.with_images(each.value, images)) for each in built]
         self._found.unfollowed.update(key for key, each in value.items() if each and key not in FOLLOWED)
-        if any(each.get("fields") for each in mappings(value.get("labels"))):
-            self._found.unfollowed.add("labels.fields")
+        for key, known in _ENTRIES.items():
+            fields = (field for entry in mappings(value.get(key)) for field, each in entry.items() if each)
+            self._found.unfollowed.update(f"{key}.{field}" for field in fields if field not in known)
         for key in ("generators", "transformers", "validators", "configurations", "crds"):
             for path in sequence(value.get(key)):
                 if isinstance(path, str) and "\n" not in path:
@@ -501,7 +536,7 @@ class _Follower:
         entry = mapping(each)
         target = mapping(entry["target"]) if isinstance(entry.get("target"), dict) else None  # an empty one selects all
         if not patching.reads(mapping(target)):
-            self._found.unfollowed.add(PATTERNS)
+            self._found.unfollowed.add(TARGETS)
         inline = entry.get("patch")
         if isinstance(inline, list):  # Flux has operations, and merges, as values
             yield Patch(one.document, (*base, "patch"), target)
@@ -516,6 +551,8 @@ class _Follower:
         if inline is None and "\n" in path:
             inline = path
         if inline is not None:
+            if is_unlike(inline.encode("utf-8", "replace")):
+                self._found.unfollowed.add(MERGES)
             found, problems = read(inline, one.document.file, max(one.document.line(base, 1), 1))
             if problems:
                 self._found.unseen.append(f"{one.document.file}:{problems[0].line}: {problems[0].message}")
@@ -527,6 +564,8 @@ class _Follower:
             self._lacks(error, one)
             return []
         self._found.files.add(name)
+        if is_unlike(self._tree.data(name)):
+            self._found.unfollowed.add(MERGES)
         return documents
 
     def _all_patched(self, built: list[Built], place: str, patches: list[Patch]) -> list[Built]:
@@ -580,13 +619,24 @@ class _Follower:
         return [each.become(value, Layer(document, base, (), patch))]
 
 
-def _folder_of(each: Built) -> str:
+def is_unlike(data: bytes) -> bool:
+    """Whether kustomize may read a merge key in a file otherwise than kubectl does."""
+    return (b"<<" in data or b"!" in data) and _is_unlike(data)
+
+
+@lru_cache(64)
+def _is_unlike(data: bytes) -> bool:
+    return yaml_versions.unlike(data.decode("utf-8", "replace"), scalars=False)
+
+
+def folder_of(each: Built) -> str:
+    """Return the folder of the file that an object is from."""
     return os.path.normpath(os.path.dirname(each.layers[0].document.file))
 
 
-def _changed(built: Iterable[Built], made: Iterable[Built], value: Mapping[str, Any]) -> list[Built]:
-    """Return the objects that a kustomization changes or deletes; all if only the program follows it."""
-    if not FOLLOWED.issuperset(value):
+def _changed(built: Iterable[Built], made: Iterable[Built], *, whole: bool) -> list[Built]:
+    """Return the objects that a kustomization changes or deletes; all if it was not followed as a whole."""
+    if not whole:
         return [*built]
     found = {id(each.layers[0]): each.value for each in made}
     return [each for each in built if not _is_same(each.value, found.get(id(each.layers[0]), {}))]
@@ -594,10 +644,7 @@ def _changed(built: Iterable[Built], made: Iterable[Built], value: Mapping[str, 
 
 def _is_same(before: Object, after: Object) -> bool:
     """Whether an object is the same after a change; one without a namespace may be created in any."""
-    metadata = mapping(after.get("metadata"))
-    if "namespace" in metadata and not mapping(before.get("metadata")).get("namespace"):
-        after = {**after, "metadata": {key: each for key, each in metadata.items() if key != "namespace"}}
-    return before == after
+    return before == (after if mapping(before.get("metadata")).get("namespace") else patching.unplaced(after))
 
 
 _DEEPEST = 40

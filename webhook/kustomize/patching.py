@@ -129,6 +129,14 @@ def placed(value: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     return {**value, "metadata": {**mapping(value.get("metadata")), "namespace": namespace}}
 
 
+def unplaced(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object without its namespace."""
+    metadata = mapping(value.get("metadata"))
+    if "namespace" not in metadata:
+        return value
+    return {**value, "metadata": {key: each for key, each in metadata.items() if key != "namespace"}}
+
+
 def marked(
     value: Mapping[str, Any], entries: Mapping[str, Any], *, templates: bool, field: str = "labels"
 ) -> Mapping[str, Any]:
@@ -207,8 +215,13 @@ def _any(pattern: str, texts: list[str]) -> bool:
 
 
 def reads(target: Mapping[str, Any]) -> bool:
-    """Whether each pattern of a patch's target is followed."""
-    return all(_is_followed(string(target.get(key))) for key in ("group", "version", "kind", "name", "namespace"))
+    """Whether each field of a patch's target is followed."""
+    patterns, selectors = ({key: string(target.get(key)) for key in keys} for keys in (_PATTERNS, _SELECTORS))
+    known = {*patterns, *selectors}.issuperset(key for key, each in target.items() if each)
+    return known and all(map(_is_followed, patterns.values())) and all(map(_SELECTOR.fullmatch, selectors.values()))
+
+
+_PATTERNS, _SELECTORS = ("group", "version", "kind", "name", "namespace"), ("labelSelector", "annotationSelector")
 
 
 def _is_followed(pattern: str) -> bool:
@@ -233,10 +246,13 @@ _REPEATS = 2
 
 
 _REQUIREMENT = re.compile(
-    r"\s*(?:!\s*(?P<without>[^\s,!=()]+)|(?P<key>[^\s,!=()]+)"
-    r"(?:\s*(?P<equal>==|=|!=)\s*(?P<one>[^\s,!=()]*)|\s+(?P<among>in|notin)\s*\((?P<some>[^()]*)\))?)\s*(?:,|$)"
+    r"\s*(?:!\s*(?P<without>[^\s,!=()<>]+)|(?P<key>[^\s,!=()<>]+)"
+    r"(?:\s*(?P<equal>==|=|!=)\s*(?P<one>[^\s,!=()<>]*)|\s+(?P<among>in|notin)\s*\((?P<some>[^()]*)\))?)\s*(?:,|$)"
 )
-"""One requirement of a selector of labels (k8s.io/apimachinery pkg/labels/selector.go)."""
+"""One requirement of a selector of labels (k8s.io/apimachinery pkg/labels/selector.go), but not one with < or >."""
+
+_SELECTOR = re.compile(rf"(?:{_REQUIREMENT.pattern})*\s*")
+"""A selector that is followed."""
 
 
 def _has(selector: Any, labels: Any) -> bool:
@@ -245,7 +261,7 @@ def _has(selector: Any, labels: Any) -> bool:
     have, at = mapping(labels), 0
     while at < len(selector):
         found = _REQUIREMENT.match(selector, at)
-        if found is None:  # kustomize refuses it
+        if found is None:  # only kustomize follows it
             return False
         if not _is_met(found, have):
             return False

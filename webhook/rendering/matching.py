@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -13,7 +14,7 @@ from webhook.documents import files
 from webhook.documents.documents import Document, Source, read
 from webhook.documents.files import Item
 from webhook.kustomize import following, patching
-from webhook.kustomize.followed import BuiltIndex, name_of
+from webhook.kustomize.followed import Built, BuiltIndex, name_of
 from webhook.kustomize.origins import ItemLayer, Rendered, without_origin
 from webhook.model import Object, Problem
 from webhook.rendering import deploying
@@ -136,23 +137,29 @@ def _is_disabled(value: Object, job: Job) -> bool:
 _SUBSTITUTE = "kustomize.toolkit.fluxcd.io/substitute"
 
 
-def judged_by(job: Job, tree: Tree) -> Iterator[str]:
+def judged_by(job: Job, tree: Tree, output: Sequence[Item] | None) -> Iterator[str]:
     """Yield the files that need not be judged by themselves, because their objects are among those that a root makes.
 
     A file that a generator reads, or only the program, may have an object that somebody applies: then the file is not
-    yielded. Nor is a kustomization with objects that kustomize does not read, nor a whole object outside the root's
+    yielded. Nor is a file with objects that kustomize does not read or make, nor a whole object outside the root's
     folders, unless Flux or Argo CD lets the root read it, nor an object that kustomize leaves out because it is marked
-    as a local one.
+    as a local one. `output` is what a program makes, if one was run.
     """
     found = job.found
+    written = {each.layers[0].document.file for each in found.written} if job.built else set()
+    unmade = {name for name in written if _reads_less(name, tree)}
+    if output is not None and len(output) < len(found.objects) and not found.unfollowed:
+        # No patch that only the program follows has deleted an object.
+        made = {id(each.layers[0]) for each in output if isinstance(each, Rendered)}
+        unmade |= {each.layers[0].document.file for each in found.objects if id(each.layers[0]) not in made} & written
     local = {each.layers[0].document.file for each in found.objects if job.built and _is_local(each.value)}
     kustomizations = {name for name in found.files if os.path.basename(name) in files.KUSTOMIZATIONS}
     longer = {name for name in kustomizations if _has_more(name, tree)}  # generators and patches may be in them
     own = {tree.kustomization(folder) for folder in found.folders}
     own |= {each.layers[0].document.file for each in found.objects} if job.over else set()
-    made = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
-    for name in found.files - local - longer:
-        if name in own or (name in made and _belongs(name, found.folders, tree)) or not holds_objects(name, tree):
+    known = found.deleted | {layer.document.file for each in found.objects for layer in each.layers if not layer.text}
+    for name in found.files - local - longer - unmade:
+        if name in own or (name in known and _belongs(name, found.folders, tree)) or not holds_objects(name, tree):
             yield os.path.normpath(name)
 
 
@@ -170,18 +177,31 @@ def patches_over(job: Job, tree: Tree) -> Iterator[str]:
             yield os.path.normpath(file)
 
 
-def before(job: Job) -> Iterator[Item]:
+def before(job: Job, output: Sequence[Item] | None) -> Iterator[Item]:
     """Yield the objects of other folders that a root changes or deletes, in their state before that.
 
     They are judged too, because somebody may apply their files without building the root, in the namespace that is
-    written there. Those without one get that of the root.
+    written there. Those without one get that of the root. An object counts as changed, too, if it is not in the
+    `output` of a program as it is written: the program may follow a patch otherwise.
     """
-    for each in job.found.before:
+    missing = () if output is None else _missing(job, output)
+    for each in (*job.found.before, *missing):
         namespace = string(job.over.value.get("namespace")) if job.over else ""
         written = mapping(each.value.get("metadata")).get("namespace")
         placed = namespace and not written and following.is_namespaced(each.value)
         one = each.become(patching.placed(each.value, namespace)) if placed else each
         yield finished(one.rendered(job.root), job, flux=job.variables is not None)
+
+
+def _missing(job: Job, output: Iterable[Item]) -> Iterator[Built]:
+    """Yield the objects of other folders' files that are in no output as they are written, apart from a namespace."""
+    known = {id(each.value) for each in job.found.before}
+    others = [each for each in job.found.written if following.folder_of(each) not in job.found.folders]
+    values = [value for item in output for value in (item.value, patching.unplaced(item.value))] if others else []
+    made = {json.dumps(value, sort_keys=True) for value in values}
+    for each in others:
+        if id(each.value) not in known and json.dumps(each.value, sort_keys=True) not in made:
+            yield each
 
 
 def _is_local(value: Object) -> bool:
@@ -200,6 +220,16 @@ def is_below(name: str, folders: set[str]) -> bool:
 def _belongs(name: str, folders: set[str], tree: Tree) -> bool:
     """Whether a file lies below one of some folders, or kubectl creates nothing from it."""
     return is_below(name, folders) or not creates(tree.documents(name))
+
+
+def _reads_less(name: str, tree: Tree) -> bool:
+    """Whether kustomize reads fewer objects in a file than kubectl, or may read a merge key otherwise.
+
+    It reads one document between lines with `---` (kyaml kio/byteio_reader.go), and kubectl each value of JSON there.
+    """
+    data, starts = tree.data(name), [each.first_line for each in tree.documents(name)]
+    marks = [at for at, line in enumerate(data.split(b"\n"), 1) if line.startswith(b"---")] if len(starts) > 1 else []
+    return len({bisect_right(marks, start) for start in starts}) < len(starts) or following.is_unlike(data)
 
 
 def _has_more(name: str, tree: Tree) -> bool:

@@ -143,9 +143,7 @@ class _Run:
 
         outputs, remade = list[Output](), set[str]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
-            self._result.files.update(matching.judged_by(job, self._tree))
             self._result.patches.update(matching.patches_over(job, self._tree))
-            self._result.before.extend(matching.before(job))
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
             self._result.problems.extend(Problem(job.place, 0, f"not rendered: {each}") for each in job.found.too_large)
@@ -167,6 +165,9 @@ class _Run:
                 self._gaps.absent.update(dict.fromkeys(job.found.absent))
                 for reason in job.found.unseen or ([data] if data and not (seen or job.found.absent) else []):
                     self._gaps.lacking.setdefault(reason, []).append(job.root)
+            known = items if isinstance(data, bytes) else None
+            self._result.files.update(matching.judged_by(job, self._tree, known))
+            self._result.before.extend(matching.before(job, known))
             if (job.of_charts or job.found.charts) and (odd := following.folded(job.found.unfollowed)):
                 self._gaps.hidden.append(f"{job.root} ({unfollowed.reason(dict.fromkeys(odd, True), {})})")
             if job.found.is_whole and job.built:
