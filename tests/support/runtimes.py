@@ -1,4 +1,4 @@
-"""Reads the names of annotations that container runtimes and their plugins know, from the strings of their sources."""
+"""Reads the names of annotations that container runtimes, their plugins and schedulers know, from their sources."""
 
 import io
 import json
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from tests import ROOT
 
-RECORDED = ROOT / "tests/runtimes"
+RECORDED, RECORDED_OF_SCHEDULERS = ROOT / "tests/runtimes", ROOT / "tests/schedulers"
 
 _NRI = r"[a-z.-]*(?:noderesource\.dev|nri\.io|nri\.containerd\.io)(?:/[a-z.-]*)?"
 
 
 @dataclass(frozen=True)
 class Source:
-    """The part of a repository in which a runtime names annotations.
+    """The part of a repository in which a runtime or a scheduler names annotations.
 
     `files` are git's path specifications. `names` matches the strings that are names of annotations.
     """
@@ -76,6 +76,24 @@ SOURCES = {
     "runc": Source("opencontainers/runc", ("libcontainer", "features.go"), r"org\.(?:criu|systemd)\..*"),
 }
 """The runtimes and plugins that read annotations of pods, by their names in tests/runtimes."""
+
+_OF_SCHEDULERS = (
+    r"(?!(?:github|google|k8s|app\.kubernetes|node\.kubernetes|sigs\.k8s)\.|volcano\.sh/(?:apis|volcano)/)"
+    r"[a-z.-]+\.(?:com|ai|io|sh)/[A-Za-z][\w.%-]*|(?:BAIDU_COM|CAMBRICON)_[A-Z_]+|gas-[a-z-]+|predicate-time"
+    r"|assigned-containers"
+)
+
+SCHEDULERS = {
+    "hami": Source("Project-HAMi/HAMi", ("pkg/device", "pkg/util"), _OF_SCHEDULERS),
+    "koordinator": Source(
+        "koordinator-sh/koordinator",
+        ("apis/extension/constants.go", "apis/extension/device_share.go", "pkg/scheduler/plugins/deviceshare"),
+        _OF_SCHEDULERS,
+    ),
+    "platform-aware-scheduling": Source("intel/platform-aware-scheduling", ("gpu-aware-scheduling",), _OF_SCHEDULERS),
+    "volcano": Source("volcano-sh/volcano", ("pkg/scheduler/api/devices",), _OF_SCHEDULERS),
+}
+"""The schedulers that write their choice of a GPU into annotations of pods, by their names in tests/schedulers."""
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"({_STRING})|/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -136,10 +154,10 @@ def _is_own(file: str) -> bool:
 def main() -> None:
     """Record the names in a Git repository: `python -m tests.support.runtimes NAME FOLDER COMMIT...`."""
     name, folder, commits = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
-    source = SOURCES[name]
+    source, recorded = (SOURCES[name], RECORDED) if name in SOURCES else (SCHEDULERS[name], RECORDED_OF_SCHEDULERS)
     names = set[str]().union(*(read(folder, commit, source) for commit in commits))
     record = {"repository": source.repository, "commits": commits, "names": sorted(names)}
-    (RECORDED / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    (recorded / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -259,6 +259,30 @@ def harmless_devices(key: str, value: object) -> bool:
 MAX_DEVICES = 64
 """Maximum number of devices of an annotation that are examined: far more than any container needs."""
 
+VENDOR_DOMAINS = (
+    "birentech.com",
+    "cambricon.com",
+    "enflame.com",  # Enflame's gcushare-scheduler-plugin pkg/consts; HAMi pkg/device/enflame: `gcu-assigned…`
+    "hygon.com",  # koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go: `container-index`
+    "iluvatar.ai",  # HAMi pkg/device/iluvatar before 2.7.1: `predicate-gpu-idx-…`
+    "iluvatar.com",
+    "kunlunxin.com",
+    "metax-tech.com",  # HAMi pkg/device/metax/protocol.go; koordinator as above: `gpu-devices-allocated`
+    "mthreads.com",  # HAMi pkg/device/mthreads/device.go: `gpu-index`, `predicate-…`
+    "vastaitech.com",
+)
+"""Domains of makers of GPUs in which schedulers write annotations for their device plugins.
+
+Most of these device plugins are closed. So every annotation there counts as a choice, except those for users.
+"""
+
+_FOR_USERS_OF_VENDORS = (
+    # Cards to use and to avoid, which the scheduler obeys: HAMi pkg/device/*/device.go, such as `hygon.com/use-dcutype`
+    *(f"{domain}/{name}" for domain in VENDOR_DOMAINS for name in ("use-*", "nouse-*")),
+    "metax-tech.com/sgpu-*",  # HAMi pkg/device/metax/protocol.go, examples/metax/sgpu: class, quality, topology
+    "mthreads.com/request-gpu-num",  # HAMi's webhook writes it into a new pod: pkg/device/mthreads/device.go
+)
+
 PLACEMENT_ANNOTATIONS = Names(
     (
         "hami.io/*",  # HAMi pkg/util/types.go; before 2.4 with the prefix of 4paradigm's scheduler
@@ -283,6 +307,21 @@ PLACEMENT_ANNOTATIONS = Names(
         "volcano.sh/gpu-assigned",
         "volcano.sh/predicate-time",
         "scheduling.koordinator.sh/device-allocated",  # koordinator apis/extension/device_share.go
+        # koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go: device plugins of others find the pod
+        # by its time
+        "scheduling.koordinator.sh/bind-timestamp",
+        "scheduling.koordinator.sh/gpu-minors",
+        "predicate-time",
+        *(f"{domain}/*" for domain in VENDOR_DOMAINS),
+        # A summary for each container: `NAME-hygon.com/dcumem` (koordinator as above; Hygon's later names begin `hcu`)
+        *(f"*-hygon.com/{kind}{part}" for kind in ("dcu", "hcu") for part in ("num", "mem", "cores")),
+        "assigned-containers",  # HAMi pkg/device/enflame/device.go, Enflame's gcushare-scheduler-plugin pkg/consts
+        "BAIDU_COM_*",  # HAMi pkg/device/kunlun/device.go (`…_DEVICE_IDX`); Baidu's cGPU (`…_GPU_IDX`)
+        "CAMBRICON_*",  # HAMi pkg/device/cambricon/device.go; koordinator as above (`…_DSMLU_PROFILE`)
+        "amd.com/gpu-index",  # HAMi pkg/device/amd/device.go
+        "amd.com/predicate-*",
+        "gas-container-*",  # intel/platform-aware-scheduling gpu-aware-scheduling/pkg/gpuscheduler/scheduler.go
+        "gas-ts",
         # Ascend mind-cluster docs, api/k8s: Ascend's device plugin uses these to hand out cards and to record which it
         # gave
         "huawei.com/Ascend*",
@@ -316,14 +355,16 @@ PLACEMENT_ANNOTATIONS = Names(
                 "no-use-*",
             )
         ),
+        *_FOR_USERS_OF_VENDORS,
         # tensor-fusion docs: the user names a partition by its template
         "tensor-fusion.ai/partition-id",
     ),
 )
 """Annotations in which other schedulers write their choice of a GPU, and which their node agents trust.
 
-Annotations for users are left out, such as `hami.io/gpu-scheduler-policy` (binpack or spread) and
-`volcano.sh/vgpu-use-gpuuuid`. HAMi derives its own annotation names from each vendor's, so all of them count except
+Annotations for users are left out, such as `hami.io/gpu-scheduler-policy` (binpack or spread), `gas-allow` and
+`volcano.sh/vgpu-use-gpuuuid`. HAMi writes annotations under `hami.io/`, whose names have the vendor's in them, and
+others in the form that a vendor's own device plugin reads. So all of `hami.io/` and of VENDOR_DOMAINS count except
 those meant for users.
 """
 

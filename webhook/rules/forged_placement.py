@@ -6,11 +6,15 @@ not counted. kai-gpu-fractioning turns `nvidia.com/container.NAME.gpus.devices` 
 container, `all` too, in any pod and in place of `void` (fractioning-manager/fractiond/internal/plugin.go). KAI writes
 labels (`runai-gpu-group`), so labels count too. No pod has a reason to be created with one.
 
+Device plugins of other makers find the cards of a pod in the same way, such as MetaX's in
+`metax-tech.com/gpu-devices-allocated` and Kunlunxin's in `BAIDU_COM_DEVICE_IDX`. Most of them are closed. So in the
+domains of these makers, every annotation counts that users are not told to write.
+
 A tenant may keep what a scheduler wrote; only schedulers change or remove it. Without it, a scheduler counts the card
 as free at once and gives it to another pod, while the first still runs there. A share of compute
 (`nvidia.com/container.NAME.gpu-compute.portion`) is a limit. The account of an agent that writes its progress there
-must be listed too. Annotations that users are told to write, such as `hami.io/gpu-scheduler-policy`, are no choice of a
-GPU and pass.
+must be listed too. Annotations that users are told to write, such as `hami.io/gpu-scheduler-policy`,
+`hygon.com/use-gpuuuid` and `metax-tech.com/sgpu-qos-policy`, are no choice of a GPU and pass.
 
 Way out: remove the annotation or the label from a new pod, and leave those of a pod that exists. Updates by a
 scheduler, and by its agents, pass where the policy names their accounts under `schedulers`.
