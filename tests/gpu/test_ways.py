@@ -332,11 +332,17 @@ ENGINES = (
     *("docker.sock", "docker/metrics.sock", "dockershim.sock", "cri-dockerd.sock", "cri-dockerd/cri.sock"),
     *("podman/podman.sock", "buildkit/buildkitd.sock", "k3s/containerd/containerd.sock", "system-docker.sock"),
     *("balena-engine.sock", "balena/balena-engine.sock", "isulad.sock", "isula/isula_restful.sock", "pouchcri.sock"),
-    *("nri/nri.sock", "salt/minion/minion_event_pub.ipc"),
+    *("nri/nri.sock", "salt/minion/minion_event_pub.ipc", "buildkitd.sock", "finch.sock", "sysbox/sysmgr.sock"),
+    *("koord-runtimeproxy/runtimeproxy.sock", "cri-resmgr/cri-resmgr.sock", "teleportd/snapshotter.sock"),
+    *("overlaybd-snapshotter/overlaybd.sock", "nix-snapshotter/nix-snapshotter.sock", "nydus/api.sock"),
+    *("vmm-sandboxer.sock", "quark-sandboxer.sock", "wasm-sandboxer.sock", "runc-sandboxer.sock", "kuasar-vmm/x.sock"),
 )
 """The sockets, below /run, of programs that start containers or mount folders as root for whoever asks."""
 
-SOCKETS_OF_USERS = ("spire/sockets/agent.sock", "log/journal", "xtables.lock", "contained", "calico/cni.sock", "mounts")
+SOCKETS_OF_USERS = (
+    *("spire/sockets/agent.sock", "log/journal", "xtables.lock", "contained", "calico/cni.sock", "mounts"),
+    *("criteria", "dragonfly/dfdaemon.sock", "koordinator", "nix", "sandboxer", "teleport/agent.sock"),
+)
 """Places below /run that a pod may read: a workload's identity, logs, and near misses of the names above."""
 
 
