@@ -37,6 +37,9 @@ RESOURCES = (
     # intel/intel-device-plugins-for-kubernetes cmd/gpu_plugin
     "gpu.intel.com/*",
     "aliyun.com/gpu*",
+    # Alibaba's own cards, whole and in parts: gpustack/gpustack-operator README.md, TensorFusion's documents
+    "alibabacloud.com/ppu*",
+    "aliyun.com/ppu*",
     "microsoft.com/directx",  # cards of any vendor on Windows: aarnaud/k8s-directx-device-plugin README.md
     "nvshare.com/gpu",
     "elasticgpu.io/*",  # elastic-ai/elastic-gpu-agent pkg/common
@@ -64,12 +67,15 @@ RESOURCES = (
     # Huawei's cloud, and parts of a card: volcano-sh deviceplugin-mock, ascend-for-volcano, npu-exporter's documents
     "huawei.com/ascend*",
     "huawei.com/npu*",
-    "hygon.com/dcu*",
+    "hygon.com/*",  # `dcu…`, and `hcu…` in later releases
+    "dcu.com/*",  # koordinator apis/extension/device_share.go: Hygon's too
     "iluvatar.ai/*",
+    "iluvatar.com/*",  # Deep-Spark/ix-device-plugin pkg/config/const.go
     "kunlunxin.com/*",
     "metax-tech.com/*",
     "mthreads.com/*",
     "vastaitech.com/*",
+    "xdxct.com/*",  # chen-mao/xdxct-device-plugin server.go
 )
 """Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
@@ -198,11 +204,15 @@ VENDORS = {
     "enflame.com": "Enflame",
     "huawei.com": "Huawei",
     "hygon.com": "Hygon",
+    "dcu.com": "Hygon",
     "iluvatar.ai": "Iluvatar",
+    "iluvatar.com": "Iluvatar",
     "kunlunxin.com": "Kunlunxin",
     "metax-tech.com": "MetaX",
     "mthreads.com": "Moore Threads",
     "vastaitech.com": "Vastai",
+    "alibabacloud.com": "T-Head",
+    "xdxct.com": "XDXCT",
     "nvidia.com": "NVIDIA",
     "gpu.nvidia.com": "NVIDIA",
     "mig.nvidia.com": "NVIDIA",
