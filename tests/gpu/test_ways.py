@@ -407,6 +407,8 @@ PIECES = st.sampled_from(
         "/tmp",  # noqa: S108 - a path in containers
         "/vgpulock",
         ".vmem_node",
+        ".sm_node",
+        "/overrideEnv",
         "/usr/local",
         "/vgpu",
         "/vgpu-manager",

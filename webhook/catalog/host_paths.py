@@ -20,11 +20,18 @@ PLUGIN_MOUNTS = (
     "/usr/local/vgpu",
     "/tmp/vgpu",  # noqa: S108 - a path in containers
     "/tmp/vgpulock",  # noqa: S108 - a path in containers
+    # The file from which HAMi-core takes variables in place of the container's, its limits too: HAMi-core
+    # src/multiprocess/multiprocess_memory_limit.h, ENV_OVERRIDE_FILE
+    "/overrideEnv",
     # vgpu-manager pkg/deviceplugin/vgpu/vnum_plugin.go
     "/etc/vgpu-manager",
     "/tmp/.vgpu_lock",  # noqa: S108 - a path in containers
     "/tmp/.vmem_node",  # noqa: S108 - a path in containers
+    "/tmp/.sm_node",  # noqa: S108 - a path in containers
     "/etc/vcuda",  # gpu-manager: tkestack/vcuda-controller include/hijack.h, VCUDA_CONFIG_PATH
+    # grgalex/nvshare kubernetes/device-plugin/server.go: its library, and the socket of its scheduler
+    "/usr/lib/nvshare",
+    "/run/nvshare",
 )
 """Paths in a container where device plugins mount a daemon's socket, or a library with its limits.
 
@@ -34,7 +41,7 @@ mount at the same path hides the plugin's. A mount over a folder above, such as 
 nothing.
 """
 
-LIMIT_PARTS = ("ld.so", "mps", "vgpu", "vcuda", "vmem")
+LIMIT_PARTS = ("ld.so", "mps", "vgpu", "vcuda", "vmem", "sm_node", "overrideEnv", "nvshare")
 """Each path of LIMIT_MOUNTS and PLUGIN_MOUNTS has one of these texts in it, however it is written."""
 
 

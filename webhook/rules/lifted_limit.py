@@ -4,7 +4,8 @@ MPS limits the clients of its server, and CUDA_MPS_PIPE_DIRECTORY can lead a cli
 and cGPU are libraries that load before the program. They read from the environment their limits, and whether to enforce
 them; a pod's own variable overrides the device plugin's (HAMi#1678). LD_PRELOAD, LD_AUDIT and /etc/ld.so.preload load a
 library before theirs. A mount in its place, or a termination message there, hides the device plugin's own file. The
-same is true of the paths where device plugins mount the library, its limits, or the pipe of an MPS server.
+same is true of the paths where device plugins mount the library, its limits, or the pipe of an MPS server. HAMi-core
+also reads variables from the file /overrideEnv, and puts them in place of the device plugin's.
 
 In a pool that shares nothing a container harms only itself, and is not judged. Time-slicing sets no limit by a
 library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc), so LD_PRELOAD and LD_AUDIT only warn
