@@ -23,6 +23,7 @@ from tests.support.records import trying
 from webhook.api import admission
 from webhook.catalog import host_paths
 from webhook.catalog.names import Names
+from webhook.catalog.white_space import WHITE_SPACE
 from webhook.cel.clauses import Clause
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -295,6 +296,19 @@ def test_a_path_that_a_policy_lists_is_denied_by_neither(evaluator: Evaluator) -
         )
         assert (into.judged, into.wrong, into.differing, into.through) == (1, [], [], [])
         assert ("host-namespaces" in into.denied) == (shared_memory.MEMORY not in listed and "/dev" not in listed)
+
+
+def test_white_space_around_a_device_is_the_same_for_both(evaluator: Evaluator) -> None:
+    policy, facts = policy_of((ROOT / "policies" / "sample.yaml").read_text("utf-8")), facts_of(FACTS)
+    comparison, into = Comparison(evaluator, policy, facts), Compared()
+    for space in (*WHITE_SPACE, *"\x1c\x1d\x1e\x1f\u180e\u200b\u2060\ufeff"):
+        for device in (f"/dev/fuse{space}", f"{space}/dev/fuse:/dev/fuse"):
+            metadata = {"name": "x", "namespace": "visitors", "annotations": {"devices.crio.io": device}}
+            spec = {"containers": [{"name": "c", "image": "x"}]}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            comparison.add(ascii(device), request_for(pod), into)
+    assert (into.wrong, into.differing, into.through, into.refused) == ([], [], [], {})
+    assert (into.allowed, into.denied["device-annotation"]) == (2 * len(WHITE_SPACE), 16)
 
 
 @pytest.mark.parametrize(("volume", "driver"), [(DRIVEN[0], "smb.csi.k8s.io"), (DRIVEN[-1], "file.csi.azure.com")])

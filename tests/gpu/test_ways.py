@@ -3,6 +3,7 @@
 import copy
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,6 +23,7 @@ from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
 from webhook.catalog import device_annotations, device_variables, gpu_requests, host_paths, names, node_labels
 from webhook.catalog.host_paths import Access
+from webhook.catalog.white_space import WHITE_SPACE
 from webhook.cel.policies import offered
 from webhook.cli.inputs import cautious
 from webhook.engine.engine import Engine
@@ -528,6 +530,15 @@ def test_annotations_name_as_many_devices_as_any_container_needs() -> None:
     devices = ["/dev/fuse"] * device_annotations.MAX_DEVICES
     assert device_annotations.harmless_devices("devices.crio.io", ",".join(devices))
     assert not device_annotations.harmless_devices("devices.crio.io", ",".join([*devices, "/dev/fuse"]))
+
+
+def test_white_space_around_a_device_is_gos() -> None:
+    """The fallback trims a device as Go does. Python also trims the information separators."""
+    spaces = {chr(number) for number in range(sys.maxunicode + 1) if chr(number).isspace()}
+    assert set(WHITE_SPACE) == spaces - set("\x1c\x1d\x1e\x1f")
+    for each in map(chr, range(0x3100)):
+        harmless = each in WHITE_SPACE or each in ":/"
+        assert device_annotations.harmless_devices("devices.crio.io", f"/dev/fuse{each}") is harmless, ascii(each)
 
 
 @given(steps=st.lists(st.sampled_from(("..", ".", "", "dev", "nvidia0", "var", "run", "srv")), max_size=6))

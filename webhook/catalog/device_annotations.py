@@ -8,6 +8,7 @@ import re
 from webhook.catalog.gpu_requests import ASSIGNED
 from webhook.catalog.host_paths import DEVICE_FOLDERS, normal, within
 from webhook.catalog.names import Names
+from webhook.catalog.white_space import WHITE_SPACE
 
 DEVICE_ANNOTATIONS = (
     # cdi.k8s.io/* for the runtimes; nvidia.cdi.k8s.io/* for the toolkit's NRI plugin
@@ -252,7 +253,7 @@ def harmless_devices(key: str, value: object) -> bool:
         return False
     if value.count(",") >= MAX_DEVICES:
         return False
-    paths = (normal(device.partition(":")[0].strip()) for device in value.split(","))
+    paths = (normal(device.partition(":")[0].strip(WHITE_SPACE)) for device in value.split(","))
     return all(path in HARMLESS_DEVICES or within(path, DEVICE_FOLDERS) for path in paths)
 
 

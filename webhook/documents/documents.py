@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+from webhook.catalog.white_space import WHITE_SPACE
 from webhook.documents import glance, goyaml_quick
 from webhook.documents.goyaml import first_end, is_clean, parse
 from webhook.documents.goyaml_composer import MAX_DEPTH, MAX_VALUES
@@ -170,8 +171,8 @@ def stream(text: str, file: str, skips: Skips = unskipped, *, first_line: int = 
         yield Problem(file, error.line, str(error))
 
 
-_BLANK = "\t\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""Go's white space (unicode.IsSpace) except the line feed, for the brackets of a pattern."""
+_BLANK = WHITE_SPACE.replace("\n", "")
+"""Go's white space except the line feed, for the brackets of a pattern."""
 
 _REST = re.compile(rf"[{_BLANK}]*\n?")
 """Characters that are skipped after JSON."""
@@ -182,9 +183,9 @@ _NEXT = re.compile(r"(?:[ \t\r]*\n)*---")
 _LOOKED_AT = 4096
 """Bytes in which kubectl looks for the opening brace of JSON."""
 
-_BRACE = re.compile(rf"[{_BLANK}\n]*[{{[]")
+_BRACE = re.compile(rf"[{WHITE_SPACE}]*[{{[]")
 
-_OBJECT = re.compile(rf"[{_BLANK}\n]*{{")
+_OBJECT = re.compile(rf"[{WHITE_SPACE}]*{{")
 
 
 def _begins_as_json(text: str) -> bool:
