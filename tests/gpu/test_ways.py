@@ -24,6 +24,7 @@ from webhook.api.admission import decode, wrap
 from webhook.catalog import device_annotations, device_variables, gpu_requests, host_paths, names, node_labels
 from webhook.catalog.host_paths import Access
 from webhook.catalog.white_space import WHITE_SPACE
+from webhook.cel.paths import beginnings
 from webhook.cel.policies import offered
 from webhook.cli.inputs import cautious
 from webhook.engine.engine import Engine
@@ -334,7 +335,7 @@ ENGINES = (
     *("docker.sock", "docker/metrics.sock", "dockershim.sock", "cri-dockerd.sock", "cri-dockerd/cri.sock"),
     *("podman/podman.sock", "buildkit/buildkitd.sock", "k3s/containerd/containerd.sock", "system-docker.sock"),
     *("balena-engine.sock", "balena/balena-engine.sock", "isulad.sock", "isula/isula_restful.sock", "pouchcri.sock"),
-    *("nri/nri.sock", "salt/minion/minion_event_pub.ipc", "buildkitd.sock", "finch.sock", "sysbox/sysmgr.sock"),
+    *("nri/nri.sock", "salt/minion/minion_event_pub.ipc", "finch.sock", "sysbox/sysmgr.sock"),
     *("koord-runtimeproxy/runtimeproxy.sock", "cri-resmgr/cri-resmgr.sock", "teleportd/snapshotter.sock"),
     *("overlaybd-snapshotter/overlaybd.sock", "nix-snapshotter/nix-snapshotter.sock", "nydus/api.sock"),
     *("vmm-sandboxer.sock", "quark-sandboxer.sock", "wasm-sandboxer.sock", "runc-sandboxer.sock", "kuasar-vmm/x.sock"),
@@ -458,6 +459,19 @@ def test_each_place_of_a_limit_is_found_at_and_below_it(
     (review,) = pods_of(request_for(asked), asked, sample_policy, sample_facts)
     expected = [place + below, *([above] if above == "/etc" else [])]
     assert [each.name for each in review.exposure.limit_mounts] == expected
+
+
+STARRED = [place for place in (*host_paths.HOST_PATHS, *host_paths.DATA_PATHS, "/run/a.b*") if place.endswith("*")]
+
+
+@given(
+    places=st.lists(st.sampled_from(STARRED), min_size=1),
+    path=st.sampled_from((*STARRED, "/run/aXb*", "/x/run/nvidia*")),
+    cut=st.integers(0, 6),
+)
+def test_a_pattern_of_places_matches_what_begins_like_one(places: list[str], path: str, cut: int) -> None:
+    path = path[: len(path) - cut]
+    assert bool(re.match(beginnings((*places, "/etc")), path)) is path.startswith(tuple(each[:-1] for each in places))
 
 
 STEPS = st.lists(st.sampled_from(("a", "b", ".", "..", "")), min_size=1, max_size=4).map("/".join)

@@ -72,31 +72,31 @@ HOST_PATHS = (
     # Files and sockets of the kubelet and of container runtimes. A process with access to one controls the node.
     "/var/lib/kubelet",
     "/run/containerd*",  # and its snapshotters' sockets, which mount folders as root: containerd-stargz-grpc, -nydus
-    "/run/nix-snapshotter*",  # pdtpartners/nix-snapshotter
+    "/run/nix-snapshotter",  # pdtpartners/nix-snapshotter
     "/run/nydus*",  # dragonflyoss/nydus: the API of nydusd
-    "/run/overlaybd-snapshotter*",  # containerd/accelerated-container-image docs/QUICKSTART.md
+    "/run/overlaybd-snapshotter",  # containerd/accelerated-container-image docs/QUICKSTART.md
     "/run/soci-snapshotter*",
-    "/run/teleportd*",  # AKS's snapshotter (Azure/AgentBaker, the template of containerd's configuration)
+    "/run/teleportd",  # AKS's snapshotter (Azure/AgentBaker, the template of containerd's configuration)
     "/run/firecracker-containerd*",
     "/var/lib/containerd",
     "/run/crio",
     "/var/lib/containers",
     "/run/podman",
-    "/run/buildkit*",
+    "/run/buildkit",
     "/run/containers",
     "/run/docker*",
     "/run/cri-*",  # cri-dockerd, and intel/cri-resource-manager (cri-resmgr), a proxy for the runtime
-    "/run/koord-runtimeproxy*",  # another one: koordinator-sh/koordinator cmd/koord-runtime-proxy/options
+    "/run/koord-runtimeproxy",  # another one: koordinator-sh/koordinator cmd/koord-runtime-proxy/options
     "/run/system-docker*",  # RancherOS's
     "/run/balena*",  # balena-os/balena-engine, a fork of Docker
     "/run/isula*",  # openEuler's runtime: openeuler-mirror/iSulad src/daemon/config, isulad.sock
     "/run/pouch*",  # AliyunContainerService/pouch main.go
     "/run/finch*",  # runfinch/finch-daemon cmd/finch-daemon: Docker's API for containerd
     "/run/kuasar*",  # kuasar-io/kuasar README.md, and its sandboxers, which start containers for containerd
-    "/run/quark-sandboxer*",
-    "/run/runc-sandboxer*",
-    "/run/vmm-sandboxer*",
-    "/run/wasm-sandboxer*",
+    "/run/quark-sandboxer.sock",
+    "/run/runc-sandboxer.sock",
+    "/run/vmm-sandboxer.sock",
+    "/run/wasm-sandboxer.sock",
     "/run/sysbox*",  # nestybox/sysbox-ipc sysboxMgrGrpc: a manager that mounts folders for containers as root
     "/run/salt",  # what a Salt minion is told by these sockets it runs as root
     "/var/lib/docker",

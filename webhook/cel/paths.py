@@ -81,9 +81,8 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
     )
     begun = f"({joined(f'{steps_}.slice(0, size({steps_}) < 2 ? size({steps_}) : 2)')} + '/')"
     below, data, kept = (
-        f"{begun}.matches({text('^(' + '|'.join(starred) + ')')})"
+        f"{begun}.matches({text(beginnings(places))})"
         for places in (host_paths.HOST_PATHS, host_paths.DATA_PATHS, host_paths.KEPT_PATHS)
-        for starred in [[re.escape(each[:-1]) for each in places if each.endswith("*")]]
     )
     named = f"{steps_}.exists(s, {one_of('s', host_paths.RUNTIMES)})"
     runtimes = f"({named} && !{within(joined(steps_), (host_paths.LOGS,))})"
@@ -96,6 +95,23 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
         f" : found + '{READABLE}' + (found.contains('{DATA}') || {data} ? '{DATA}' : '')"
         f" + (found.contains('{KEPT}') || {kept} ? '{KEPT}' : ''))[0]"
     )
+
+
+def beginnings(places: Iterable[str]) -> str:
+    """Return the pattern that matches what begins like one of the places that end in `*`.
+
+    A pattern costs by its length, so each folder is written once.
+    """
+    names: dict[str, list[str]] = {}
+    for place in places:
+        if place.endswith("*"):
+            folder, _, name = place[:-1].rpartition("/")
+            names.setdefault(folder, []).append(_escaped(name))
+    return "^(" + "|".join(f"{_escaped(folder)}/({'|'.join(some)})" for folder, some in names.items()) + ")"
+
+
+def _escaped(plain: str) -> str:
+    return re.sub(r"[^\w/-]", lambda found: re.escape(found[0]), plain)
 
 
 def leads_to_gpu(letters_: str) -> str:
