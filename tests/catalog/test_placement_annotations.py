@@ -44,6 +44,10 @@ def test_a_new_name_in_the_domain_of_a_vendor_is_refused_before_it_is_known(doma
     assert not any(map(refused, (domain, f"{domain}/use-gpuuuid", f"{domain}/nouse-gpuuuid", f"x.{domain}/a")))
 
 
+def test_a_new_name_like_one_for_users_is_refused_too() -> None:
+    assert refused("metax-tech.com/sgpu-devices")
+
+
 @pytest.mark.parametrize("name", ["dcunum", "dcumem", "dcucores", "hcunum", "hcumem", "hcucores"])
 def test_what_a_container_has_of_a_card_of_hygon_is_refused_whatever_its_name(name: str) -> None:
     assert refused(f"main-hygon.com/{name}")

@@ -266,7 +266,7 @@ VENDOR_DOMAINS = (
     "enflame.com",  # Enflame's gcushare-scheduler-plugin pkg/consts; HAMi pkg/device/enflame: `gcu-assigned…`
     "hygon.com",  # koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go: `container-index`
     "iluvatar.ai",  # HAMi pkg/device/iluvatar before 2.7.1: `predicate-gpu-idx-…`
-    "iluvatar.com",
+    "iluvatar.com",  # Deep-Spark/ix-device-plugin pkg/kube/const.go: `DevVolcano`
     "kunlunxin.com",
     "metax-tech.com",  # HAMi pkg/device/metax/protocol.go; koordinator as above: `gpu-devices-allocated`
     "mthreads.com",  # HAMi pkg/device/mthreads/device.go: `gpu-index`, `predicate-…`
@@ -280,7 +280,8 @@ Most of these device plugins are closed. So every annotation there counts as a c
 _FOR_USERS_OF_VENDORS = (
     # Cards to use and to avoid, which the scheduler obeys: HAMi pkg/device/*/device.go, such as `hygon.com/use-dcutype`
     *(f"{domain}/{name}" for domain in VENDOR_DOMAINS for name in ("use-*", "nouse-*")),
-    "metax-tech.com/sgpu-*",  # HAMi pkg/device/metax/protocol.go, examples/metax/sgpu: class, quality, topology
+    # HAMi pkg/device/metax/protocol.go, examples/metax/sgpu
+    *(f"metax-tech.com/sgpu-{name}" for name in ("app-class", "qos-policy", "topology-aware")),
     "mthreads.com/request-gpu-num",  # HAMi's webhook writes it into a new pod: pkg/device/mthreads/device.go
 )
 
@@ -312,7 +313,7 @@ PLACEMENT_ANNOTATIONS = Names(
         # by its time
         "scheduling.koordinator.sh/bind-timestamp",
         "scheduling.koordinator.sh/gpu-minors",
-        "predicate-time",
+        "predicate-time",  # as Ascend's and Iluvatar's do
         *(f"{domain}/*" for domain in VENDOR_DOMAINS),
         # A summary for each container: `NAME-hygon.com/dcumem` (koordinator as above; Hygon's later names begin `hcu`)
         *(f"*-hygon.com/{kind}{part}" for kind in ("dcu", "hcu") for part in ("num", "mem", "cores")),
