@@ -11,6 +11,15 @@ from webhook.documents.goyaml_scalars import plain
 from webhook.text.words import quelled
 
 
+def as_json(value: Any) -> bytes:
+    """Write a value as JSON that go-yaml reads too: it refuses a character that is escaped as a surrogate pair."""
+    text = json.dumps(value, sort_keys=True)
+    return _ESCAPE.sub(lambda found: json.loads(f'"{found[0]}"') if found[1] else found[0], text).encode()
+
+
+_ESCAPE = re.compile(r"\\(?:(ud[89ab]..\\ud[c-f]..)|.)")
+
+
 def write(value: Any) -> str:
     """Write a JSON value as YAML. Keys keep their order, and texts of several lines become block scalars.
 

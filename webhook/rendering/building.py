@@ -1,6 +1,5 @@
 """Builds one kustomization with kustomize or kubectl, in a copy of the files that it refers to."""
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -10,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence
+from webhook.documents.goyaml_writer import as_json
 from webhook.kustomize import following
 from webhook.kustomize.followed import ChartObjects, Followed, Kustomization
 from webhook.kustomize.origins import may_read_annotations, same_but_for_origins
@@ -147,7 +147,7 @@ def _staged(job: Job, tree: Tree, *, fetch: bool, origins: bool) -> tuple[dict[s
             for name in job.names
             if name in job.found.files or name in job.found.folders
         ]
-        staged[os.path.join(at, "kustomization.yaml")] = json.dumps({"resources": names}).encode()
+        staged[os.path.join(at, "kustomization.yaml")] = as_json({"resources": names})
     value = {key: each for key, each in job.over.value.items() if each}
     value["patches"] = [_inline(each, job.folder, tree) for each in mappings(value.get("patches"))]
     value["components"] = [os.path.join("..", COPY, at, str(each)) for each in sequence(value.get("components"))]
@@ -177,11 +177,11 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
         own["buildMetadata"] = [
             *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), "originAnnotations"}
         ]
-    return json.dumps(own).encode()
+    return as_json(own)
 
 
 def _documents(objects: Iterable[Object]) -> bytes:
-    return "\n---\n".join(map(json.dumps, objects)).encode()
+    return b"\n---\n".join(map(as_json, objects))
 
 
 def _inline(patch: Mapping[str, Any], folder: str, tree: Tree) -> Mapping[str, Any]:
@@ -190,4 +190,4 @@ def _inline(patch: Mapping[str, Any], folder: str, tree: Tree) -> Mapping[str, A
     if not inline and isinstance(path := patch.get("path"), str) and path:
         own = {key: each for key, each in patch.items() if key != "path"}
         return {**own, "patch": tree.data(os.path.join(folder, path)).decode("utf-8", "replace")}
-    return {**patch, "patch": json.dumps(inline)} if isinstance(inline, (list, dict)) else patch
+    return {**patch, "patch": as_json(inline).decode()} if isinstance(inline, (list, dict)) else patch

@@ -18,6 +18,7 @@ from webhook.api.lenient import mapping, string
 from webhook.documents import files, yaml_versions
 from webhook.documents.documents import Document, Source, stream, unskipped
 from webhook.documents.files import Item
+from webhook.documents.goyaml_writer import as_json
 from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
 from webhook.model import Object, Path, Problem, immutable
@@ -79,7 +80,7 @@ class Release:
 
 def written(values: Mapping[str, Any]) -> list[bytes]:
     """Return some values as the texts that helm gets: none if there are none."""
-    return [json.dumps(values, sort_keys=True).encode()] if values else []
+    return [as_json(values)] if values else []
 
 
 _CHART_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*)?")

@@ -4,7 +4,6 @@ Sources: kustomize-controller api/v1/kustomization_types.go, helm-controller api
 source-controller api/v1 of Flux, and flux-operator api/v1/fluxinstance_types.go.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.documents.goyaml_writer import as_json
 from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.charts import Remote
@@ -130,7 +130,7 @@ def default_values(spec: Mapping[str, Any], tree: Tree, prefix: str) -> tuple[by
             hidden = hidden or not (error.absent and spec.get("ignoreMissingValuesFiles"))
             continue
         merged = _merged(merged, mapping(documents[0].value) if documents else {})
-    return json.dumps(merged).encode(), hidden
+    return as_json(merged), hidden
 
 
 def _merged(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

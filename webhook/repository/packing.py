@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from webhook.api.lenient import mapping, mappings, string
 from webhook.documents import files
 from webhook.documents.documents import Document
+from webhook.documents.goyaml_writer import as_json
 from webhook.repository.tree import Unseen
 from webhook.text.words import shown
 
@@ -117,7 +118,7 @@ def saved(chart: Files, depth: int = 0) -> dict[str, bytes]:
     metadata = {key.lower(): value for key, value in said(chart).items()}
     if metadata.get("dependencies") and string(metadata.get("apiversion")) in ("", "v1"):
         own = _first(chart.get(files.CHART, b""), files.CHART).items()
-        result[files.CHART] = json.dumps({key: value for key, value in own if key.lower() != "dependencies"}).encode()
+        result[files.CHART] = as_json({key: value for key, value in own if key.lower() != "dependencies"})
     for below in (_opened(*each) for each in _places(chart)):
         name = name_of(said(below))
         result |= {f"charts/{name}/{path}": data for path, data in saved(below, depth + 1).items()}
