@@ -34,7 +34,7 @@ JUDGING = {"yaml", "webhook.rules", "webhook.engine", "webhook.documents"}
         (
             ["check", "pod.yaml"],
             SERVING | CLUSTER | PROGRAMS | OTHERS | UNSHOWN,
-            149,
+            150,
         ),
         (["--help"], SERVING | CLUSTER | PROGRAMS | OTHERS | JUDGING, 20),
         (["version"], SERVING | CLUSTER | OTHERS | JUDGING, 20),

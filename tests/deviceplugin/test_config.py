@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from webhook.deviceplugin.config import Plugin, decode, folded
+from webhook.api.fields import folded
+from webhook.deviceplugin.config import Plugin, decode
 from webhook.deviceplugin.decoders import Decoded, qualified
 from webhook.documents.goyaml import parse
 

@@ -29,6 +29,12 @@ def kubectl() -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="session")
+def kustomize() -> Iterator[Oracle]:
+    """kustomize's own reader of kustomizations."""
+    yield from _asked("kustomize")
+
+
+@pytest.fixture(scope="session")
 def flux() -> Iterator[Oracle]:
     """Flux's own building of what a Kustomization applies."""
     yield from _asked("flux")

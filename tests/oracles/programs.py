@@ -1,5 +1,5 @@
-"""Other projects' own code, asked: NVIDIA's container toolkit, the scheduler's matching, kubectl's reader of files, and
-Flux's builds of repositories.
+"""Other projects' own code, asked: NVIDIA's container toolkit, the scheduler's matching, kubectl's reader of files,
+kustomize's reader of kustomizations, and Flux's builds of repositories.
 
 The module is named below NVIDIA's, since Go lets nobody else import what is `internal` there.
 """
@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 from tests.support.go_programs import built
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes", "files": "./files"}
+PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes", "files": "./files", "kustomize": "./kustomize"}
 FLUX = "flux"
 """The program with a module of its own, since Flux has versions of its own."""
 WITHOUT_GO = "the oracles need Go 1.26 (https://go.dev/dl)"

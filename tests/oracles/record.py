@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracles import compare
-from tests.oracles.programs import PROGRAMS, Oracle, running
+from tests.oracles.programs import Oracle, running
 from tests.support.records import record
 
 ANSWERS = Path(__file__).resolve().parent / "answers.json"
@@ -57,7 +57,7 @@ def asked(name: str, oracle: Oracle) -> dict[str, Any]:
 def ask() -> dict[str, Any]:
     """Start each oracle and ask it. Raises Missing."""
     answers = {}
-    for name in PROGRAMS:
+    for name in compare.CASES:
         with running(name) as program:
             answers[name] = asked(name, program)
     return answers

@@ -89,3 +89,14 @@ def group_kind(item: Object) -> tuple[str, str]:
     """Return the API group and the kind of an object. The group is empty for the core API."""
     version = string(item.get("apiVersion"))
     return version.rpartition("/")[0], string(item.get("kind"))
+
+
+def folded(key: str) -> str:
+    """Return the form of a key that Go compares to find a struct's field (foldName).
+
+    Two non-ASCII letters become ASCII.
+    """
+    return key.replace("\u017f", "s").replace("\u212a", "k").translate(_LOWER)
+
+
+_LOWER = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}

@@ -119,3 +119,49 @@ ENTRY: Known = _all(
 
 GLOBALS: Known = _all("chartHome configHome")
 """Fields of a kustomization for all of its charts."""
+
+_SELECTOR = _all("group version kind name namespace annotationSelector labelSelector")
+
+_PATCH: Known = {**_all("path patch"), "target": _SELECTOR, "options": _all("allowNameChange allowKindChange")}
+
+_OPTIONS = _all("labels annotations disableNameSuffixHash immutable")
+
+_GENERATOR: Known = {**_all("namespace name behavior literals files envs env type"), "options": _OPTIONS}
+
+_COPIED = _all("delimiter index encoding create")
+
+KUSTOMIZATION: Known = {
+    **_all("apiVersion kind openapi namePrefix nameSuffix namespace commonLabels commonAnnotations"),
+    **_all("patchesStrategicMerge resources components crds bases configurations generators transformers validators"),
+    **_all("buildMetadata"),
+    "metadata": _all("name namespace labels annotations"),
+    "labels": {
+        **_all("pairs includeSelectors includeTemplates"),
+        "fields": _all("group version kind path create"),
+    },
+    "patches": _PATCH,
+    "patchesJson6902": _PATCH,
+    **dict.fromkeys(("images", "imageTags"), _all("name newName tagSuffix newTag digest")),
+    "replacements": {
+        **_all("path sourceValue"),
+        "source": {**_all("group version kind name namespace fieldPath"), "options": _COPIED},
+        "targets": {"select": _SELECTOR, "reject": _SELECTOR, "fieldPaths": None, "options": _COPIED},
+    },
+    "replicas": _all("name count"),
+    "vars": {
+        "name": None,
+        "objref": _all("apiVersion group version kind name namespace"),
+        "fieldref": _all("fieldPath"),
+    },
+    "sortOptions": {"order": None, "legacySortOptions": _all("orderFirst orderLast")},
+    "configMapGenerator": _GENERATOR,
+    "secretGenerator": _GENERATOR,
+    "generatorOptions": _OPTIONS,
+    "helmGlobals": GLOBALS,
+    "helmCharts": {**ENTRY, **_all("apiVersions kubeVersion nameTemplate")},
+    "helmChartInflationGenerator": _all(
+        "chartName chartVersion chartRepoUrl chartHome chartRepoName helmBin helmHome values valuesLocal valuesMerge "
+        "releaseName releaseNamespace extraArgs"
+    ),
+}
+"""All fields of a kustomization (kustomize api/types/kustomization.go)."""

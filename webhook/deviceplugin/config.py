@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from webhook.api.fields import folded
 from webhook.deviceplugin.decoders import (
     Decoded,
     Fault,
@@ -77,17 +78,6 @@ def decode(value: Any) -> tuple[Plugin, list[Fault]]:
     faults = list(_struct(value, (), (), SCHEMA, plugin))
     faults += _validated(plugin)
     return plugin, faults
-
-
-def folded(key: str) -> str:
-    """Return the form of a key that Go compares to find a struct's field (foldName).
-
-    Two non-ASCII letters become ASCII.
-    """
-    return key.replace("\u017f", "s").replace("\u212a", "k").translate(_LOWER)
-
-
-_LOWER = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
 def _struct(value: Any, path: Path, names: Path, schema: "Schema", plugin: Plugin) -> Iterator[Fault]:

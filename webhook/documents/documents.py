@@ -234,13 +234,28 @@ def _is_read(part: Document | Problem | None) -> bool:
     return isinstance(part, Document) or (isinstance(part, Problem) and part.message.endswith((READ, READ_BEFORE)))
 
 
-def _parsed(chunk: str, first_line: int, repeats: list[Repeat] | None = None) -> tuple[Any, Mark]:
+def _parsed(
+    chunk: str, first_line: int, repeats: list[Repeat] | None = None, *, alone: bool = True
+) -> tuple[Any, Mark]:
     # only aliases can make more values than the text has characters
     most, repeats = max(MAX_VALUES, len(chunk)), [] if repeats is None else repeats
-    return parse(chunk, first_line=first_line, alone=True, max_values=most, repeats=repeats)
+    return parse(chunk, first_line=first_line, alone=alone, max_values=most, repeats=repeats)
+
+
+def first_document(text: str, file: str) -> Document | Problem | None:
+    """Read the first document of a text as go-yaml does, which does not split it as kubectl; None if it is empty."""
+    source, repeats = _First(text, 1), list[Repeat]()
+    try:
+        value, source.outline = source.read(repeats)
+    except Unreadable as error:
+        return Problem(file, error.line, f"{error}{READ if isinstance(error, UnsupportedText) else ''}")
+    return None if value is None else Document(file, 0, value, source.outline.line, source, repeats=tuple(repeats))
 
 
 class _Yaml(Source):
+    alone = True
+    """Whether nothing may follow the document."""
+
     def read(self, repeats: list[Repeat]) -> tuple[Any, Mark]:
         """Read the document, and return its value and `outline`. Raises Unreadable."""
         try:
@@ -248,7 +263,7 @@ class _Yaml(Source):
                 return goyaml_quick.parse(self._text, self._first_line)
         except goyaml_quick.Peculiar:
             pass
-        value, self.mark = _parsed(self._text, self._first_line, repeats)
+        value, self.mark = _parsed(self._text, self._first_line, repeats, alone=self.alone)
         return value, self.mark
 
     @cached_property
@@ -258,7 +273,7 @@ class _Yaml(Source):
 
     @cached_property
     def mark(self) -> Mark:
-        return _parsed(self._text, self._first_line)[1]
+        return _parsed(self._text, self._first_line, alone=self.alone)[1]
 
     @cached_property
     def items(self) -> Sequence[Source]:
@@ -277,6 +292,10 @@ class _Yaml(Source):
             _YamlItem("".join(lines[start - self._first_line : end - self._first_line]), start)
             for start, end in zip(starts, ends, strict=True)
         ]
+
+
+class _First(_Yaml):
+    alone = False
 
 
 class _YamlItem(Source):

@@ -11,7 +11,17 @@ from itertools import chain
 from pathlib import Path as FilePath
 from typing import IO, Any, TypeGuard
 
-from webhook.documents.documents import READ, READ_BEFORE, Document, Skips, Source, stream, unskipped, whole
+from webhook.documents.documents import (
+    READ,
+    READ_BEFORE,
+    Document,
+    Skips,
+    Source,
+    first_document,
+    stream,
+    unskipped,
+    whole,
+)
 from webhook.model import Object, Path, Problem, immutable
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -206,18 +216,11 @@ def parsed(data: bytes, name: str, skips: Skips = unskipped) -> Iterator[Documen
     if name == "-" and not data.strip():  # probably the program before the pipe failed
         yield Problem(name, 0, "standard input is empty")
         return
-    if data.startswith(_UTF16):  # kubectl reads only one of several documents in it
-        yield Problem(
-            name, 1, "not text in UTF-8 but in UTF-16, as PowerShell writes it; save it by Out-File -Encoding utf8"
-        )
+    text = _text(data, name)
+    if isinstance(text, Problem):
+        yield text
         return
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
-        return
-    hint = TEMPLATE if _occurs(_TEMPLATED, text) else TERRAFORM if _occurs(_TERRAFORM, text) else ""
-    some = name != "-"
+    hint, some = _hint(text), name != "-"
     for one in stream(text, name, skips):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
         yield one._replace(message=one.message + hint) if hint and _may_be_template(one) else one
@@ -225,7 +228,32 @@ def parsed(data: bytes, name: str, skips: Skips = unskipped) -> Iterator[Documen
         yield Problem(name, 0, "no Kubernetes object on standard input")
 
 
-def _may_be_template(one: Document | Problem) -> TypeGuard[Problem]:
+def first(data: bytes, name: str) -> Document | Problem | None:
+    """Read the first document in the contents of a file, as go-yaml splits them; None if it is empty."""
+    text = _text(data, name)
+    one = text if isinstance(text, Problem) else first_document(text, name)
+    if isinstance(text, str) and _may_be_template(one):
+        return one._replace(message=one.message + _hint(text))
+    return one
+
+
+def _text(data: bytes, name: str) -> str | Problem:
+    if data.startswith(_UTF16):  # kubectl reads only one of several documents in it
+        return Problem(
+            name, 1, "not text in UTF-8 but in UTF-16, as PowerShell writes it; save it by Out-File -Encoding utf8"
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
+
+
+def _hint(text: str) -> str:
+    """Return the end of a problem with a text: whether it may be a template."""
+    return TEMPLATE if _occurs(_TEMPLATED, text) else TERRAFORM if _occurs(_TERRAFORM, text) else ""
+
+
+def _may_be_template(one: Document | Problem | None) -> TypeGuard[Problem]:
     """Whether a text that cannot be read may be a template: kubectl reads no part of it."""
     return isinstance(one, Problem) and not one.message.endswith((READ, READ_BEFORE))
 

@@ -148,8 +148,9 @@ class Planner:
                 try:
                     document = self._tree.first(name)
                 except Unseen as error:
-                    if not (error.absent or str(error).endswith(files.TEMPLATE)):
-                        self.unread[name] = str(error)
+                    reason = str(error)
+                    if not (error.absent or (reason.endswith(files.TEMPLATE) and "templates" in name.split("/")[:-1])):
+                        self.unread[name] = reason.replace(files.TEMPLATE, files.MISPLACED)
                     continue
                 if not isinstance(document.value, dict):
                     continue

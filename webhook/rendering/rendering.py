@@ -13,10 +13,9 @@ from webhook.api.fields import group_kind
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
-from webhook.kustomize import following
 from webhook.kustomize.followed import ChartEntry
 from webhook.model import Problem
-from webhook.rendering import charts, deploying, matching, unfollowed, variables
+from webhook.rendering import charts, deploying, matching, variables
 from webhook.rendering.building import Job, build
 from webhook.rendering.charts import Release, Remote, Verbatim
 from webhook.rendering.model import (
@@ -168,8 +167,6 @@ class _Run:
             known = items if isinstance(data, bytes) else None
             self._result.files.update(matching.judged_by(job, self._tree, known))
             self._result.before.extend(matching.before(job, known))
-            if (job.of_charts or job.found.charts) and (odd := following.folded(job.found.unfollowed)):
-                self._gaps.hidden.append(f"{job.root} ({unfollowed.reason(dict.fromkeys(odd, True), {})})")
             if job.found.is_whole and job.built:
                 self._gaps.idle.update(dict.fromkeys(job.found.idle))
             if not self._fills(job, items):

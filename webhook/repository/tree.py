@@ -12,6 +12,7 @@ from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.documents.gitignore import Matcher
 from webhook.model import Problem
+from webhook.repository import kustomizations
 from webhook.text.words import shown
 
 MAX_READ = 256 * 2**20
@@ -141,14 +142,11 @@ class Tree:
         return found
 
     def first(self, name: str) -> Document:
-        """Return the first document of a file, which is all that kustomize reads of a kustomization. Raises Unseen.
-
-        Source: sigs.k8s.io/kustomize api/types/kustomization.go (Unmarshal).
-        """
+        """Return the first document of a file: of a kustomization, as kustomize reads it. Raises Unseen."""
         name = os.path.normpath(name)
         if name not in self._firsts:
-            self.data(name)
-            self._firsts[name] = next(files.read(name), None)
+            data, is_kustomization = self.data(name), os.path.basename(name) in files.KUSTOMIZATIONS
+            self._firsts[name] = kustomizations.first(data, name) if is_kustomization else next(files.read(name), None)
         found = self._firsts[name]
         if isinstance(found, Problem):
             raise Unseen(f"{found.file}:{found.line}: {found.message}")

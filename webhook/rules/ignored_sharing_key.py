@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from webhook.api.fields import folded
 from webhook.api.selectors import is_label_value
-from webhook.deviceplugin.config import SCHEMA, Plugin, Schema, folded
+from webhook.deviceplugin.config import SCHEMA, Plugin, Schema
 from webhook.deviceplugin.configmaps import SECTIONS, Config, later, repeated, sections
 from webhook.deviceplugin.decoders import MAX_NAME, Decoded
 from webhook.deviceplugin.review import ConfigMapReview

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from pathlib import Path, PurePath
@@ -348,14 +348,23 @@ def patches(names: Iterable[str]) -> Patches:
     for name in names:
         if os.path.basename(name) in files.KUSTOMIZATIONS:  # noqa: PTH119
             folder = os.path.dirname(name)  # noqa: PTH120
-            first = next(files.read(name), None)  # kustomize reads no further document
-            for path in _named(mapping(first.value if isinstance(first, Document) else None)):
+            for path in _named(_kustomization(name)):
                 file = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
                 is_own = os.path.normpath(os.path.dirname(file)) == os.path.normpath(folder)  # noqa: PTH120
                 (within if is_own else others).add(file)
     whole = {file for file in others - within if _creates(file)}
     own = frozenset(file for file in within if _creates(file))
     return Patches(frozenset(within | others - whole), frozenset(whole), own)
+
+
+def _kustomization(name: str) -> Mapping[str, Any]:
+    from webhook.repository import kustomizations  # which runs without roots do not need
+
+    try:
+        first = kustomizations.first(files.contents(name), name)
+    except (OSError, files.Unfit):
+        return {}
+    return mapping(first.value if isinstance(first, Document) else None)
 
 
 def _creates(file: str) -> bool:
