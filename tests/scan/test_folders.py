@@ -506,8 +506,41 @@ def test_files_that_git_writes_otherwise_than_it_keeps_them_are_noted(
     assert report.unfollowed == noted
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
 def test_a_pointer_of_git_lfs_is_noted(check: Check) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
-    report = check({"a.yaml": pointer, "notes.yaml": f"text: |\n  {pointer.splitlines()[0]}\n"})
+    report = check({"a.yaml": POINTER, "notes.yaml": f"text: |\n  {POINTER.splitlines()[0]}\n"})
     assert "1 file is a pointer of Git LFS, and the content is not here: a.yaml" in report.notes
     assert report.unfollowed == 1
+
+
+READING = '{{ .Files.Get "files/x.txt" }}'
+
+
+@pytest.mark.parametrize(
+    ("files", "note"),
+    [
+        ({".gitattributes": "*.txt text eol=crlf\n", "my charts/a/templates/x": READING}, "what Git checks out"),
+        ({".gitattributes": "*.bat text eol=crlf\n", "my charts/a/templates/x": READING}, ""),
+        ({".gitattributes": "* text=auto\n*.txt eol=lf\n", "my charts/a/templates/x": READING}, ""),
+        ({".gitattributes": "*.txt text eol=crlf\n"}, ""),
+        ({"my charts/a/files/x.txt": POINTER, "my charts/a/templates/x": READING}, "pointer of Git LFS"),
+        ({"my charts/a/files/x.txt": POINTER}, ""),
+        ({"my charts/a/values.yaml": f"x: {READING!r}\n", "my charts/a/files/x.txt": POINTER}, "pointer of Git LFS"),
+    ],
+)
+def test_files_that_a_chart_may_read_are_noted_too(
+    check: Check, helm: Callable[[str], None], files: dict[str, str | bytes], note: str
+) -> None:
+    helm("exit 0")
+    report = check({**CHART, "my charts/a/files/x.txt": "x\n", **files})
+    found = [each for each in report.notes if "what Git checks out" in each or "pointer of Git LFS" in each]
+    assert (len(found), report.unfollowed) == (bool(note), bool(note))
+    assert all(note in each for each in found)
+
+
+def test_files_that_a_kustomization_names_are_noted_too(check: Check) -> None:
+    kustomization = "configMapGenerator: [{name: a, files: [x.txt]}]\n"
+    report = check({"a/kustomization.yaml": kustomization, "a/x.txt": POINTER, "a/y.txt": POINTER, "pod.yaml": POD})
+    assert "1 file is a pointer of Git LFS, and the content is not here: a/x.txt" in report.notes

@@ -66,7 +66,7 @@ def patterns(text: str, folder: Sequence[str] = ()) -> Iterator[IgnorePattern]:
         parts = bare.split("/")
         if len(parts) > 1 and any("**" in part and part != "**" for part in parts):
             continue  # go-git never fits it
-        if all(len(part) <= _LONGEST and _PLAIN.fullmatch(part) for part in parts):
+        if all(len(part) <= _LONGEST and PLAIN.fullmatch(part) for part in parts):
             steps = _steps(parts) if len(parts) > 1 else (PatternStep(False, _test(bare)),)
             yield IgnorePattern(folder, steps, len(parts) > 1, of_folders, includes)
         elif not includes:
@@ -76,7 +76,7 @@ def patterns(text: str, folder: Sequence[str] = ()) -> Iterator[IgnorePattern]:
 _LONGEST = 255
 """Maximum characters of a part that is compared: no name has more."""
 
-_PLAIN = re.compile(r"(?:[^\[\\?]|\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?)+\])*")
+PLAIN = re.compile(r"(?:[^\[\\?]|\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?)+\])*")
 """A part that fits the same names in Go and in Python."""
 
 

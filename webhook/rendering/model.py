@@ -61,6 +61,7 @@ class Rendering:
     rendered, by their identity. `unfollowed` are objects that deploy others than those that were made.
     `before` are the objects that a root changes or deletes though another folder has them, as they were before.
     `patches` are the files of whole objects that serve an object of Argo CD only as patches.
+    `texts` are the files that kustomizations name, and those of charts of which a template may read the text.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -72,6 +73,7 @@ class Rendering:
     before: list[Item] = field(default_factory=list)
     installed: set[tuple[str, int, str]] = field(default_factory=set)
     patches: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
 
 
 def identity(item: Item) -> tuple[str, int, str]:

@@ -143,6 +143,7 @@ class _Run:
         outputs, remade = list[Output](), set[str]()
         for job, data in zip(jobs, self._each(jobs, work, "kustomize"), strict=True):
             self._result.patches.update(matching.patches_over(job, self._tree))
+            self._result.texts.update(job.found.files)
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
             self._result.problems.extend(Problem(job.place, 0, f"not rendered: {each}") for each in job.found.too_large)
@@ -344,7 +345,9 @@ class _Run:
                 self._gaps.elsewhere.append(f"{release.root} (its source is elsewhere)")
             else:
                 wanted.append((release, item))
-        self._used |= {release.chart for release, _ in wanted if isinstance(release.chart, str)}
+        used = {release.chart for release, _ in wanted if isinstance(release.chart, str)} - self._used
+        self._result.texts.update(name for chart in used for name in chart_folders.texts(self._tree, chart))
+        self._used |= used
         for release in () if quiet else (release for release, _ in wanted):
             self._gaps.hidden += [f"{release.root} ({doubt})"] if (doubt := self._doubt(release)) else []
         failures = dict[str, list[str]]()

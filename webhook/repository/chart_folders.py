@@ -254,7 +254,7 @@ def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
         inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder)]
     except Unseen:
         return []
-    reads = any(b"Files" in data or name.endswith(".tgz") for name, data in found.items())
+    reads = _reads_files(found)
     names = (name for name in found if (reads and not _is_hidden(name)) or _READ.fullmatch(name))
     own = [path for name in sorted(names) if os.path.lexists(path := os.path.normpath(os.path.join(folder, name)))]
     charts = (path for each in inner if depth < _DEEPEST and is_chart(path := os.path.normpath(each)))
@@ -268,11 +268,30 @@ _READ = re.compile(r"(?:charts/[^/]+/)*(?:Chart\.|values\.|requirements\.|\.helm
 def unread(tree: Tree, folder: str) -> str:
     """Return a hidden file of a chart that is left out, though a template may read it as `.Files`; empty if none is."""
     try:
-        if not any(b"Files" in data for name, data in staged(tree, folder).files.items() if "templates/" in name):
+        if not _reads_files(staged(tree, folder).files):
             return ""
         return next(filter(None, (_hidden(tree, top)[1] for top in sorted(folders(tree, folder)) if is_chart(top))), "")
     except Unseen:
         return ""
+
+
+def texts(tree: Tree, folder: str) -> list[str]:
+    """Return the files of a chart, and of those that it depends on by a path, of which a template may read the text.
+
+    A template may compare what another one makes, line by line. Other files count if it may read them, as `.Files`.
+    """
+    try:
+        reads = _reads_files(staged(tree, folder).files)
+        found = [each for top in folders(tree, folder) if is_chart(top) for each in paths(tree, top) if each != top]
+        below = (each for name in found if reads or "templates" in PurePath(name).parts for each in _below(name))
+        return [os.path.normpath(each) for each in below]
+    except Unseen:
+        return []
+
+
+def _reads_files(found: Mapping[str, bytes]) -> bool:
+    """Whether a template among the files of a chart may read others, as `.Files`. Its text may be a value."""
+    return any(name.endswith(".tgz") or (b"Files" in data and _READ.fullmatch(name)) for name, data in found.items())
 
 
 def _hidden(tree: Tree, folder: str) -> tuple[dict[str, bytes], str]:

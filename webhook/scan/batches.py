@@ -300,13 +300,14 @@ def read(
         unfound.unfollowed += len(found)
         words = "template" if len(found) == 1 else "templates"
         unfound.apart.rendered.append(f"{len(found):,} {words} of Helmfile not rendered: {listed(found, 3)}")
-    if found := folders.converted([path for path in paths if path != "-"]):
+    on_disk = [name for name in names_or_problems if isinstance(name, str) and name != "-"]
+    if found := _converted(folders.attributes([path for path in paths if path != "-"]), on_disk, made.texts):
         unfound.unfollowed += len(found)
         words = "file changes" if len(found) == 1 else "files change"
         unfound.apart.rendered.append(
             f"{len(found):,} {words} what Git checks out, and Flux reads what Git keeps: {listed(found, 3)}"
         )
-    if found := folders.pointers(name for name in names_or_problems if isinstance(name, str)):
+    if found := folders.pointers(dict.fromkeys(map(os.path.normpath, (*on_disk, *sorted(made.texts))))):
         unfound.unfollowed += len(found)
         words = "file is a pointer" if len(found) == 1 else "files are pointers"
         unfound.apart.rendered.append(
@@ -326,6 +327,14 @@ def read(
     return ReadRun(
         (unfound, _rendered(reading, made), *done), _as_before(reading._replace(patches=frozenset()), before, unlike)
     )
+
+
+def _converted(given: Sequence[str], names: Iterable[str], texts: Iterable[str]) -> list[str]:
+    if not given:
+        return []
+    from webhook.scan import attributes  # which few runs need
+
+    return attributes.converted(given, names, texts)
 
 
 def _as_before(reading: ReadOptions, items: Iterable[Item], names: Sequence[str]) -> Sequence[Pack]:

@@ -219,47 +219,41 @@ def helmfiles(paths: Iterable[str]) -> Iterator[str]:
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
 
 
-def converted(paths: Collection[str]) -> list[str]:
-    """Return the `.gitattributes` of some folders, and of those above, by which Git writes other files than it keeps.
-
-    Flux reads what Git keeps. Git converts the encoding of a file, and fills in `$Id$` (gitattributes(5)).
-    """
-    found = dict[str, None]()
+def attributes(paths: Collection[str]) -> list[str]:
+    """Return the `.gitattributes` in some folders, and in those above up to the top of a repository."""
+    found = set[str]()
     for path in paths:
         folder = os.path.realpath(path)
         while not os.path.lexists(os.path.join(folder, ".git")) and folder != (above := os.path.dirname(folder)):  # noqa: PTH118, PTH120
-            folder = above
-            found[os.path.relpath(os.path.join(folder, _ATTRIBUTES))] = None  # noqa: PTH118
-    found |= dict.fromkeys(name for name in files.all_hidden(paths) if os.path.basename(name) == _ATTRIBUTES)  # noqa: PTH119
-    return sorted(name for name in found if _converts(name))
+            folder, file = above, os.path.join(above, _ATTRIBUTES)  # noqa: PTH118
+            found |= {os.path.relpath(file)} if os.path.isfile(file) else set()  # noqa: PTH113
+    return sorted(found | {name for name in files.all_hidden(paths) if os.path.basename(name) == _ATTRIBUTES})  # noqa: PTH119
 
 
 _ATTRIBUTES = ".gitattributes"
 
 
-def _converts(name: str) -> bool:
-    try:
-        lines = files.contents(name).decode("utf-8", "replace").splitlines()
-    except (OSError, files.Unfit):
-        return False
-    words = (word for line in lines if not line.lstrip().startswith("#") for word in line.split()[1:])
-    return any(word == "ident" or word.startswith("working-tree-encoding=") for word in words)
-
-
 def pointers(names: Iterable[str]) -> list[str]:
     """Return those of some files of which Git LFS has the contents elsewhere (git-lfs docs/spec.md)."""
-    return [name for name in names if name != "-" and _is_pointer(name)]
+    return [name for name in names if is_pointer(name)]
 
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
+_POINTER = re.compile(
+    rb"version (?:https://git-lfs\.github\.com/spec/|https://hawser\.github\.com/spec/|http://git-media\.io/v/)"
+)
+"""The start of a pointer, in all its versions. Git LFS passes over space before it (git-lfs lfs/pointer.go)."""
+
+_LONGEST_POINTER = 1024
+"""Bytes of the longest file that Git LFS takes for a pointer."""
 
 
-def _is_pointer(name: str) -> bool:
+def is_pointer(name: str) -> bool:
+    """Whether Git LFS has the contents of a file elsewhere."""
     if not os.path.isfile(name):  # noqa: PTH113 - a pipe has no end
         return False
     try:
         with open(name, "rb") as file:  # noqa: PTH123
-            return file.read(len(_POINTER)) == _POINTER
+            return _POINTER.match(file.read(_LONGEST_POINTER).lstrip()) is not None
     except OSError:
         return False
 
