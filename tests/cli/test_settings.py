@@ -151,3 +151,33 @@ def test_trust_by_facts_of_the_repository_is_a_warning_if_its_policy_is_elsewher
     (folder / "deploy/pod.yaml").write_text(pod)
     assert cli.main(["check", "pod.yaml", *words]) == 0
     assert ("grants trust there" in capsys.readouterr().out) == warned
+
+
+RUNNING = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+  namespace: fresh
+  uid: 5f1c4f0e-1111-4222-8333-444455556666
+  managedFields: [{manager: kube-scheduler, operation: Update, fieldsV1: {"f:spec": {"f:nodeName": {}}}}]
+spec: {nodeName: gone, containers: [{name: c}]}
+status: {phase: Running}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settled", "words", "live"),
+    [
+        ('facts = "deploy/pod.yaml"', ["--policy", "../rules"], False),
+        ('facts = "deploy/pod.yaml"', ["--policy", "../rules", "--facts", "pod.yaml"], True),
+        ('facts = "deploy/pod.yaml"\npolicy = "rules"', [], True),
+    ],
+)
+def test_facts_of_the_repository_are_no_objects_of_a_cluster_if_its_policy_is_elsewhere(
+    folder: Path, capsys: pytest.CaptureFixture[str], settled: str, words: list[str], *, live: bool
+) -> None:
+    (folder / "slicewarden.toml").write_text(settled)
+    (folder / "deploy/pod.yaml").write_text(RUNNING)
+    assert cli.main(["check", "pod.yaml", *words]) == 1
+    assert ("comes from a cluster and is judged as created" in capsys.readouterr().out) == live

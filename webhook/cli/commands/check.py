@@ -169,7 +169,8 @@ def command(
         outputs.say([f"warning: {caution}"])
     formats_wanted = {report.format for report in wanted}
     diffs = explain or not formats_wanted.isdisjoint(("html", "markdown"))
-    dumps = frozenset(map(realpath, inputs.found(facts)))
+    of_repository = options.are_facts_of_repository() and not live
+    dumps = frozenset(map(realpath, () if of_repository else inputs.found(facts)))
     report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs, system=system, dumps=dumps)
     pools = _pools(engine.policy, all_facts) if "html" in formats_wanted else None
     problems = [*unknown, *map(_with_way, report.problems)]
@@ -177,7 +178,7 @@ def command(
         problems.append(Problem(paths[0], 0, _nothing(objects.charts)))
     elif report.unjudged and not (allow_empty or problems or report.judged or report.left_alone):
         problems.append(Problem(paths[0], 0, "no object of a kind that is judged; --allow-empty accepts that"))
-    trusted = Facts.of(()) if options.are_facts_of_repository() and not live else before
+    trusted = Facts.of(()) if of_repository else before
     warnings = (*report.warnings, *grants.brought(engine.policy, trusted, all_facts, report.judged))
     report = replace(report, problems=tuple(problems), warnings=warnings, pools=pools, everything=everything)
     if rules_chosen := options.chosen():
