@@ -120,3 +120,42 @@ def test_many_objects_of_one_template_are_not_compared_each_with_each(tmp_path: 
     place = Document(str(file), 0, None, 0, Source("", 0))
     made = [Item(place, (), pod(f"p{each}-1")) for each in reversed(range(number))]
     assert len([*charts.unlike(made, Release("web", "web", namespace="vision"))]) == differ
+
+
+READS = (
+    '{{ .Files.Get "x.zip" }}',
+    '{{ range omit . "Values" }}{{ .Get "x.zip" }}{{ end }}',
+    '{{ range $key, $each := . }}{{ $each.Lines "x.zip" }}{{ end }}',
+    '{{ (index . (print "Fil" "es")).GetBytes "x.zip" }}',
+    '{{ len (index . "\\x46iles") }}{{ len (index . "F\\u0069les") }}',
+    '{{ len (index . "\\106iles") }}',
+    "!!binary e3sgLkZpbGVzIH19",
+    "{{ range $key, $each := $ }}{{ len $each }}{{ end }}",
+    "{{ toJson $ | len }}",
+    '{{ index $ (print "Fi" "les") }}',
+    '{{ omit . "Values" | toJson | len }}',
+    "{{ values . | len }}",
+)
+
+READS_NONE = (
+    '{{ include "x" . }}{{ include "x" $ }}{{ tpl .Values.x $ }}',
+    "{{ with .Values.x }}{{ toYaml . }}{{ range $key, $each := . }}{{ get . $key }}{{ index . 0 }}{{ end }}{{ end }}",
+    '{{ omit .Values.x "y" | toYaml }}{{ index $.Values "x" }}{{ range $each := $.Values.y }}{{ end }}',
+    '{{ $_ := set $ "x" 1 }}{{ include "x" (dict "context" $ "values" .Values) }}',
+    "run: del=$'\\001'; cp /config.toml ${TARGET}; get $HOME \"\\d+\\.x\" $(index)",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"), [*((text, True) for text in READS), *((text, False) for text in READS_NONE)]
+)
+@pytest.mark.parametrize("place", ["template", "value", "subchart", "release"])
+def test_a_file_is_needed_if_a_template_may_read_it(text: str, place: str, *, reads: bool) -> None:
+    """The template may be a value, which another one fills in."""
+    files = {"web/Chart.yaml": CHART, "web/x.zip": "x", "web/README.md": READS[0], "web/templates/a.yaml": "a: 1\n"}
+    name = {"template": "web/templates/a.yaml", "value": "web/values.yaml", "subchart": "web/charts/b/templates/b.txt"}
+    tree = write({**files, **({name[place]: text} if place in name else {})})
+    values = () if place in name else (text.encode(),)
+    assert ("web/x.zip" in chart_folders.needed(tree, "web", values)) == reads
+    assert ("web/x.zip" in chart_folders.texts(tree, "web", values)) == reads
+    assert "web/templates/a.yaml" in chart_folders.texts(tree, "web", values)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -137,7 +137,7 @@ class Releases:
             reasons = (unfollowed.reason(chart, deployer_fields.CHART) for _, chart in found)
             self._note(root, unfollowed.reason(spec, deployer_fields.RELEASE) or next(filter(None, reasons), ""))
             for place, chart in found[: deploying.MOST_CHARTS]:
-                if where := self._chart_of_flux(root, place, chart, string(metadata.get("namespace")), sources):
+                if where := self._chart_of_flux(root, place, chart, string(metadata.get("namespace")), sources, own):
                     defaults, hidden = b"", bool(chart.get("valuesFiles"))
                     if hidden and not isinstance(place, Remote):
                         defaults, hidden = deploying.default_values(chart, self._tree, self._prefix)
@@ -147,7 +147,13 @@ class Releases:
                     yield replace(release, builder=builder), item
 
     def _chart_of_flux(
-        self, root: str, place: str | Remote | None, chart: Mapping[str, Any], namespace: str, sources: FluxSources
+        self,
+        root: str,
+        place: str | Remote | None,
+        chart: Mapping[str, Any],
+        namespace: str,
+        sources: FluxSources,
+        values: Collection[bytes],
     ) -> str | Remote:
         """Return the chart of a HelmRelease in a namespace; empty, with a note, if no folder here is it."""
         if isinstance(place, Remote):
@@ -160,7 +166,7 @@ class Releases:
             self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
             return ""
         paths = (deploying.flux_joined(self._prefix, string(each)) for each in sequence(chart.get("valuesFiles")))
-        names = [*chart_folders.needed(self._tree, where), *filter(os.path.isfile, paths)]
+        names = [*chart_folders.needed(self._tree, where, values), *filter(os.path.isfile, paths)]
         reference = mapping(chart.get("sourceRef"))
         if (kind := string(reference.get("kind"))) != GIT[1]:
             words = f"judged by the folder here, though its source is of the kind {kind}"

@@ -345,9 +345,12 @@ class _Run:
                 self._gaps.elsewhere.append(f"{release.root} (its source is elsewhere)")
             else:
                 wanted.append((release, item))
-        used = {release.chart for release, _ in wanted if isinstance(release.chart, str)} - self._used
-        self._result.texts.update(name for chart in used for name in chart_folders.texts(self._tree, chart))
-        self._used |= used
+        values = defaultdict[str, list[bytes]](list)
+        for release, _ in wanted:
+            if isinstance(release.chart, str):
+                values[release.chart] += release.values
+        self._result.texts.update(*(chart_folders.texts(self._tree, chart, own) for chart, own in values.items()))
+        self._used |= values.keys()
         for release in () if quiet else (release for release, _ in wanted):
             self._gaps.hidden += [f"{release.root} ({doubt})"] if (doubt := self._doubt(release)) else []
         failures = dict[str, list[str]]()
@@ -364,7 +367,8 @@ class _Run:
                 if item is not None and data != _NOT_VENDORED and programs.helm():
                     self._result.unfollowed.append(release.root)
                 continue
-            if isinstance(release.chart, str) and (name := chart_folders.unread(self._tree, release.chart)):
+            chart = release.chart
+            if isinstance(chart, str) and (name := chart_folders.unread(self._tree, chart, release.values)):
                 self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
             kustomized = not release.places or (item is not None and group_kind(item.value) == deploying.RELEASE)
             if kustomized and charts.reads_unlike(output):

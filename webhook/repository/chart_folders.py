@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -244,44 +244,48 @@ So much may links repeat too.
 """
 
 
-def needed(tree: Tree, folder: str, depth: int = 0) -> list[str]:
+def needed(tree: Tree, folder: str, values: Collection[bytes] = (), depth: int = 0) -> list[str]:
     """Return the files of a chart, and of those that it depends on, without which it may make other objects.
 
-    Files that Helm does not read by itself count only if a template may read them, as `.Files`.
+    Files that Helm does not read by itself count only if a template may read them, as `.Files`, with some values.
     """
     try:
         found = staged(tree, folder, depth).files
         inner = [os.path.join(folder, url.removeprefix("file://")) for _, url in _local(tree, folder)]
     except Unseen:
         return []
-    reads = _reads_files(found)
+    reads = _reads_files(found, values)
     names = (name for name in found if (reads and not _is_hidden(name)) or _READ.fullmatch(name))
     own = [path for name in sorted(names) if os.path.lexists(path := os.path.normpath(os.path.join(folder, name)))]
     charts = (path for each in inner if depth < _DEEPEST and is_chart(path := os.path.normpath(each)))
-    return [*own, *(name for path in charts for name in needed(tree, path, depth + 1))]
+    return [*own, *(name for path in charts for name in needed(tree, path, values, depth + 1))]
 
 
 _READ = re.compile(r"(?:charts/[^/]+/)*(?:Chart\.|values\.|requirements\.|\.helmignore|(?:templates|crds)/)[\s\S]*")
 """Files of a chart that Helm reads by itself (helm pkg/chart/loader/load.go, LoadFiles)."""
 
 
-def unread(tree: Tree, folder: str) -> str:
-    """Return a hidden file of a chart that is left out, though a template may read it as `.Files`; empty if none is."""
+def unread(tree: Tree, folder: str, values: Collection[bytes] = ()) -> str:
+    """Return a hidden file of a chart that is left out, though a template may read it as `.Files`; empty if none is.
+
+    Some values may have the text of a template.
+    """
     try:
-        if not _reads_files(staged(tree, folder).files):
+        if not _reads_files(staged(tree, folder).files, values):
             return ""
         return next(filter(None, (_hidden(tree, top)[1] for top in sorted(folders(tree, folder)) if is_chart(top))), "")
     except Unseen:
         return ""
 
 
-def texts(tree: Tree, folder: str) -> list[str]:
+def texts(tree: Tree, folder: str, values: Collection[bytes]) -> list[str]:
     """Return the files of a chart, and of those that it depends on by a path, of which a template may read the text.
 
-    A template may compare what another one makes, line by line. Other files count if it may read them, as `.Files`.
+    A template may compare what another one makes, line by line. Other files count if it may read them, as `.Files`,
+    with some values.
     """
     try:
-        reads = _reads_files(staged(tree, folder).files)
+        reads = _reads_files(staged(tree, folder).files, values)
         found = [each for top in folders(tree, folder) if is_chart(top) for each in paths(tree, top) if each != top]
         below = (each for name in found if reads or "templates" in PurePath(name).parts for each in _below(name))
         return [os.path.normpath(each) for each in below]
@@ -289,9 +293,25 @@ def texts(tree: Tree, folder: str) -> list[str]:
         return []
 
 
-def _reads_files(found: Mapping[str, bytes]) -> bool:
-    """Whether a template among the files of a chart may read others, as `.Files`. Its text may be a value."""
-    return any(name.endswith(".tgz") or (b"Files" in data and _READ.fullmatch(name)) for name, data in found.items())
+def _reads_files(found: Mapping[str, bytes], values: Iterable[bytes]) -> bool:
+    """Whether a template may read files, as `.Files`. It may be among the files of a chart, or the text of a value."""
+    if any(name.endswith(".tgz") or (b"Files" in data and "templates/" in name) for name, data in found.items()):
+        return True
+    return any(map(_FILES.search, (*values, *(data for name, data in found.items() if _READ.fullmatch(name)))))
+
+
+_FILES = re.compile(
+    rb"""[."`]Files\b|\.(?:Get|GetBytes|Glob|Lines|AsConfig|AsSecrets)\b"""
+    rb"""|\\(?:(?:x|u00|U000000)[4-7][\dA-Fa-f]|1[0-7]{2})|!!binary\s"""
+    rb"""|\brange\s+(?:\$\w+(?:\s*,\s*\$\w+)?\s*:=\s*)?\$(?![\w.{])"""
+    rb"""|\b(?:get|index|to[A-Z]\w+)\s+\$(?![\w.{])|\b(?:deepCopy|merge\w*|must[A-Z]\w+)\s+\$(?![\w.{])"""
+    rb"""|\b(?:omit|pick|pluck|values)\s+[$.](?![\w.{])"""
+)
+"""A sign that a template reads files without the word in it.
+
+It calls a method that only they have (helm pkg/engine/files.go), hides letters by an escape, or goes through all that a
+template has. A template gives a dot to other functions for many reasons, and `$` for few.
+"""
 
 
 def _hidden(tree: Tree, folder: str) -> tuple[dict[str, bytes], str]:
