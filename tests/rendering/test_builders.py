@@ -252,13 +252,12 @@ def test_a_chart_without_a_list_of_dependencies_keeps_its_archives(
         ("file://x@../lib", True),
         ("file:///lib", True),
         ("file://../../lib", True),
-        ("file://../lib-1.0.0.tgz", True),
         ("", True),
         (FAR, False),
     ],
 )
 def test_an_address_that_flux_reads_otherwise_is_noted(write: Write, url: str, noted: bool) -> None:
-    files = {"web/Chart.yaml": chart("web", dependency(repository=url)), "lib-1.0.0.tgz": "x"}
+    files = {"web/Chart.yaml": chart("web", dependency(repository=url))}
     tree = write({**CHARTS, **files, "lib#1/Chart.yaml": chart("lib")})
     assert bool(builders.doubt(tree, "web", Builder.FLUX)) == noted
     assert builders.doubt(write(COPY), "web", Builder.FLUX) == ""  # it adds nothing

@@ -77,6 +77,20 @@ def test_charts_that_get_the_same_archive_are_not_packed(write: Write) -> None:
         chart_folders.staged(tree, "web")
 
 
+@pytest.mark.parametrize(("vendored", "url"), [(False, "lib-1.0.0.tgz"), (True, "lib-1.0.0.tgz"), (False, "gone.tgz")])
+def test_a_dependency_at_the_path_of_an_archive_is_not_seen(write: Write, url: str, *, vendored: bool) -> None:
+    """Flux loads it, unless the chart has one."""
+    needs = f"dependencies: [{{name: lib, version: 1.0.0, repository: 'file://../{url}'}}]\n"
+    own = {"web/charts/lib/Chart.yaml": chart("lib")} if vendored else {}
+    tree = write({"web/Chart.yaml": chart("web", needs), "lib-1.0.0.tgz": "x", **own})
+    if vendored or url == "gone.tgz":
+        assert chart_folders.missing(tree, "web") != vendored
+        return
+    assert not chart_folders.missing(tree, "web")
+    with pytest.raises(Unseen, match=r"web has the dependency lib, which is packed: lib-1\.0\.0\.tgz"):
+        chart_folders.staged(tree, "web")
+
+
 def encoded(files: dict[str, str]) -> dict[str, bytes]:
     return {path: text.encode() for path, text in files.items()}
 

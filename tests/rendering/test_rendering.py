@@ -2277,6 +2277,8 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
         {"helmfile.yaml": 'releases:\n- name: x\n  chart: ./web\n  # {{ "\\n  values: [{priv: true}]" }}\n'},
         {"helmfile.yaml.gotmpl": "releases: [{name: x, chart: ./web, values: [{priv: true}]}]\n"},
         {"helmfile.d/a.yaml.gotmpl": "releases: [{name: x, chart: ../web, values: [{priv: true}]}]\n"},
+        {"helmfile.d/a.yaaml": "releases: [{name: x, chart: ../web, values: [{priv: true}]}]\n"},
+        {"helmfile.d/.a.yaml": "releases: [{name: x, chart: ../web, values: [{priv: true}]}]\n"},
         {
             "helmfile.yaml": "releases: [{name: x, chart: ./web, values: [v.yaml.gotmpl]}]\n",
             "v.yaml.gotmpl": '# {{ "\\npriv: true" }}\n',

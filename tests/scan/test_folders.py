@@ -544,3 +544,13 @@ def test_files_that_a_kustomization_names_are_noted_too(check: Check) -> None:
     kustomization = "configMapGenerator: [{name: a, files: [x.txt]}]\n"
     report = check({"a/kustomization.yaml": kustomization, "a/x.txt": POINTER, "a/y.txt": POINTER, "pod.yaml": POD})
     assert "1 file is a pointer of Git LFS, and the content is not here: a/x.txt" in report.notes
+
+
+def test_files_that_only_helmfile_reads_are_found_by_their_names(tmp_path: Path) -> None:
+    made = ["a.yaml.gotmpl", "b.yaaml", ".c.yml", "d.y.toml"]
+    others = ["e.yaml", "f.yml", "README.md", "g.yaml.bak", "h.gotmpl"]
+    for folder in ("helmfile.d", "other"):
+        (tmp_path / folder).mkdir()
+        for name in (*made, *others):
+            (tmp_path / folder / name).write_text("")
+    assert [*folders.helmfiles([str(tmp_path)])] == sorted(str(tmp_path / "helmfile.d" / name) for name in made)

@@ -179,13 +179,13 @@ def _made(chart: _Chart, url: str) -> packing.Files | None:
 def _is_plain(chart: _Chart, url: str) -> bool:
     """Whether Flux and Helm read an address `file://` as the same folder.
 
-    Flux reads the path from the chart, never leaves the repository, and takes an archive, too.
+    Flux reads the path from the chart, and never leaves the repository.
     """
     try:
         chart.tree.checked(chart.place(url))
     except Unseen:
         return False
-    return not _URL.search(url) and not os.path.isfile(chart.place(url))
+    return not _URL.search(url)
 
 
 _URL = re.compile(r"[%?#]|^file://(?:/|[^/]*@)")

@@ -233,6 +233,8 @@ def _added(tree: Tree, folder: str, found: Collection[str]) -> Iterator[tuple[st
         if enough:
             raise Unseen(f"{folder}/charts has other charts, so Flux adds no {shown(name, quotes=False)}")
         inner = os.path.normpath(os.path.join(folder, url.removeprefix("file://")))
+        if os.path.isfile(inner):  # Flux loads it
+            raise Unseen(f"{folder} has the dependency {shown(name, quotes=False)}, which is packed: {inner}")
         if is_chart(inner):
             yield inner, name
 

@@ -298,7 +298,7 @@ def read(
         )
     if found := list(folders.helmfiles(path for path in paths if path != "-")) if rendering else ():
         unfound.unfollowed += len(found)
-        words = "template" if len(found) == 1 else "templates"
+        words = "file" if len(found) == 1 else "files"
         unfound.apart.rendered.append(f"{len(found):,} {words} of Helmfile not rendered: {listed(found, 3)}")
     on_disk = [name for name in names_or_problems if isinstance(name, str) and name != "-"]
     if found := _converted(folders.attributes([path for path in paths if path != "-"]), on_disk, made.texts):

@@ -210,13 +210,26 @@ def terraform(paths: Iterable[str]) -> Iterator[str]:
 
 
 def helmfiles(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the files of Helmfile in some folders that only Helmfile can read, by their names: templates."""
+    """Yield the files in some folders that only Helmfile reads, by their names: templates, and some in helmfile.d.
+
+    There it reads hidden files too, and endings that nothing else takes for YAML (helmfile pkg/app/app.go).
+    """
     for path in paths:
         for at, inner, names in os.walk(path):
             inner[:] = [each for each in inner if not each.startswith(".")]
             for name in sorted(names):
-                if name.endswith(".gotmpl") and (name[:-7] in HELMFILES or PurePath(at).name == "helmfile.d"):
+                of_folder = PurePath(at).name == "helmfile.d" and _OF_HELMFILE.fullmatch(name)
+                is_template = name.endswith(".gotmpl")
+                if (of_folder or name[:-7] in HELMFILES) if is_template else (of_folder and not _is_found(name)):
                     yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
+
+
+def _is_found(name: str) -> bool:
+    return name.endswith((".yaml", ".yml")) and not name.startswith(".")
+
+
+_OF_HELMFILE = re.compile(r"[\s\S]*\.y[\s\S]*ml(?:\.gotmpl)?")
+"""A file that Helmfile reads in helmfile.d."""
 
 
 def attributes(paths: Collection[str]) -> list[str]:
