@@ -2540,6 +2540,25 @@ def test_a_merge_key_in_the_output_of_a_kustomized_chart_is_noted(
     assert ("a merge key after keys" in "".join(report.notes)) is bool(unfollowed)
 
 
+@pytest.mark.parametrize(("word", "name"), [("off", "as-printed"), ("'off'", "otherwise")])
+def test_kustomize_reads_the_text_that_helm_prints(check: Check, program: Program, word: str, name: str) -> None:
+    """A selector sees the word `off`, which helm and kubectl read as false."""
+    made = POD.replace("{name: made", f"{{name: made, annotations: {{a: {word}}}")
+    program(f"printf '%s' \"{made}\"", "helm")
+    read = 'text=; while read -r line; do text="$text $line"; done <./.objects-of-charts.yaml'
+    named = 'case $text in *"annotations: {a: off}"*) name=as-printed;; *) name=otherwise;; esac'
+    made = POD.replace("name: made", "name: '$name'")
+    program(f"{read}; {named}; printf '%s' '{made}'")
+    report = check({**WEB, **KUSTOMIZED}, options=Options(cached=False))
+    assert [one.name for one in report.judged if one.root == "."] == [name]
+
+
+def test_kustomize_gets_the_files_below_crds_before_the_templates() -> None:
+    crds = {"crds/a.yaml": b"\xef\xbb\xbfa: 1", "crds/b.yaml": b"b: 2\n"}
+    assert charts.Manifests(b"---\nc: 3\n", verbatim=crds).printed == b"---\na: 1\n---\nb: 2\n\n---\nc: 3\n"
+    assert charts.Manifests(b"c: 3\n", b"c: 3\na: 1\n", crds).printed == b"c: 3\na: 1\n", "helm has printed them"
+
+
 def with_gpus(count: str, more: str = "") -> str:
     """Write a pod that requests this number of GPUs."""
     limits = f"image: i, resources: {{limits: {{nvidia.com/gpu: '{count}'}}}}"

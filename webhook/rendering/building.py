@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path as FilePath
 from types import MappingProxyType
@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents.goyaml_writer import as_json
 from webhook.kustomize import following
-from webhook.kustomize.followed import ChartObjects, Followed, Kustomization
+from webhook.kustomize.followed import ChartEntry, ChartObjects, Followed, Kustomization
 from webhook.kustomize.origins import may_read_annotations, same_but_for_origins
-from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.model import Options
 from webhook.rendering.variables import Variables
@@ -43,6 +42,8 @@ class Job(NamedTuple):
     """A kustomization to build: its name, the parts of it that were followed, and changes by other objects.
 
     If `built` is false, the program is not run for it: it has plain files, or is a component that nothing includes.
+    `of_charts` are the objects of its charts, and `printed` are the texts that helm printed for them: kustomize reads
+    some words in a text otherwise than helm does.
     """
 
     root: str
@@ -54,6 +55,7 @@ class Job(NamedTuple):
     variables: Variables | None = None
     built: bool = True
     of_charts: ChartObjects = MappingProxyType({})
+    printed: Mapping[ChartEntry, bytes] = MappingProxyType({})
 
     @property
     def place(self) -> str:
@@ -65,14 +67,14 @@ class Job(NamedTuple):
         """Whether it includes a chart in several namespaces: the copy for the program has its objects only once."""
         return len({entry[:2] for entry in self.of_charts}) < len(self.of_charts)
 
-    def with_charts(self, tree: Tree, of_charts: ChartObjects) -> "Job":
+    def with_charts(self, tree: Tree, of_charts: ChartObjects, printed: Mapping[ChartEntry, bytes]) -> "Job":
         """Return the job with the objects of its charts among the resources."""
         if self.over is None:
             found = following.follow(tree, self.folder, of_charts)
         else:
             names = [os.path.relpath(name, self.folder) for name in self.names or (self.folder,)]
             found = following.follow_over(tree, names, self.over, of_charts)
-        return self._replace(found=found, of_charts=of_charts)
+        return self._replace(found=found, of_charts=of_charts, printed=printed)
 
 
 def build(job: Job, command: tuple[str, ...], tree: Tree, options: Options) -> bytes | str | None:
@@ -134,8 +136,8 @@ def _staged(job: Job, tree: Tree, *, fetch: bool, origins: bool) -> tuple[dict[s
         value: Mapping[str, Any] = mapping(tree.first(name).value)
         if job.over is not None and folder == os.path.normpath(job.folder):
             value = following.replaced(value, job.over.value)
-        if objects := [item.value for entry, items in job.of_charts.items() if entry.file == name for item in items]:
-            staged[os.path.join(tree.checked(os.path.join(folder, ".")), OF_CHARTS)] = _documents(objects)
+        if texts := [job.printed[entry] for entry, items in job.of_charts.items() if entry.file == name and items]:
+            staged[os.path.join(tree.checked(os.path.join(folder, ".")), OF_CHARTS)] = b"\n".join(texts)
             value = {**value, "resources": [*sequence(value.get("resources")), OF_CHARTS]}
         staged[tree.checked(name)] = _cleaned(value, folder, root=own, fetch=fetch)
     at = tree.checked(os.path.join(job.folder, "."))  # a link to a folder stands for that folder
@@ -178,10 +180,6 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
             *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), "originAnnotations"}
         ]
     return as_json(own)
-
-
-def _documents(objects: Iterable[Object]) -> bytes:
-    return b"\n---\n".join(map(as_json, objects))
 
 
 def _inline(patch: Mapping[str, Any], folder: str, tree: Tree) -> Mapping[str, Any]:

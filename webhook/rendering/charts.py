@@ -142,6 +142,12 @@ class Manifests(NamedTuple):
     whole: bytes = b""
     verbatim: Mapping[str, bytes] = MappingProxyType({})
 
+    @property
+    def printed(self) -> bytes:
+        """All of them as one text, as helm prints them for kustomize."""
+        crds = (b"---\n%s\n" % data.removeprefix(b"\xef\xbb\xbf") for data in self.verbatim.values())
+        return self.whole or b"".join((*crds, self.templates))
+
 
 def reads_unlike(made: Manifests) -> bool:
     """Whether kustomize may read a merge key in some manifests otherwise than kubectl does."""

@@ -271,12 +271,13 @@ class _Run:
                     included[entry] = self._releases.of_entry(entry, job.root)
                     values = self._releases.values_of(entry)[1]
                     self._result.files.update(name for name in values if not matching.holds_objects(name, self._tree))
-        entries = {id(release): entry for entry, (release, _) in included.items()}
-        for release, _, items in self._rendered(included.values()):
-            found[entries[id(release)]] = items
+        entries, printed = {id(release): entry for entry, (release, _) in included.items()}, dict[ChartEntry, bytes]()
+        for release, _, items, output in self._rendered(included.values()):
+            found[entries[id(release)]], printed[entries[id(release)]] = items, output.printed
         own = [{entry: found[entry] for entry in job.found.charts if entry in found} for job in jobs]
         return [
-            job.with_charts(self._tree, some) if job.found.charts else job for job, some in zip(jobs, own, strict=True)
+            job.with_charts(self._tree, some, printed) if job.found.charts else job
+            for job, some in zip(jobs, own, strict=True)
         ]
 
     def _installed(self, releases: list[Installed], folders: list[str]) -> None:
@@ -284,7 +285,7 @@ class _Run:
         used = self._used | {each.chart for each, _ in releases if isinstance(each.chart, str)}
         alone = self._alone([folder for folder in folders if folder not in used])
         rendered = set[int]()
-        for release, _, items in self._rendered([*releases, *alone]):
+        for release, _, items, _ in self._rendered([*releases, *alone]):
             rendered.add(id(release))
             self._result.outputs.append(Output(release.root, items))
         chained = [
@@ -292,7 +293,7 @@ class _Run:
             for release, item in (*releases, *alone)
             if isinstance(release.chart, str) and chart_folders.is_chained(self._tree, release.chart)
         ]
-        for release, _, items in self._rendered(chained, quiet=True):
+        for release, _, items, _ in self._rendered(chained, quiet=True):
             self._result.outputs.append(Output(release.root, items))
         left = {id(item) for release, item in releases if id(release) not in rendered}
         whole = (item for _, item in releases if item is not None and id(item) not in left)
@@ -303,7 +304,7 @@ class _Run:
         inner -= {*self._used, *self._planner.chart_folders}
         while some := self._unmade(inner):
             inner -= {*some}
-            for release, _, items in self._rendered(self._alone(some)):
+            for release, _, items, _ in self._rendered(self._alone(some)):
                 self._result.outputs.append(Output(release.root, items))
 
     def _alone(self, folders: Iterable[str]) -> list[Installed]:
@@ -335,8 +336,8 @@ class _Run:
 
     def _rendered(
         self, releases: Iterable[Installed], *, quiet: bool = False
-    ) -> Iterator[tuple[Release, Item | None, list[Item]]]:
-        """Yield releases with the objects of their charts. Unless it is `quiet`, note those that are not rendered."""
+    ) -> Iterator[tuple[Release, Item | None, list[Item], charts.Manifests]]:
+        """Yield releases with what their charts make. Unless it is `quiet`, note those that are not rendered."""
         wanted = list[Installed]()
         for release, item in releases:
             if isinstance(release.chart, Remote) and not self._options.fetch:
@@ -383,7 +384,7 @@ class _Run:
                 self._makers.update(str(above) for file in made_of for above in PurePath(file).parents)
             elif item is not None:
                 items = [_at_release(each, item) for each in items]
-            yield release, item, items
+            yield release, item, items, output
         for reason, roots in failures.items():
             self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
 
