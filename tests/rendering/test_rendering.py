@@ -1274,6 +1274,7 @@ def test_flux_deploys_the_top_of_a_repository(check: Check, program: Program, pa
     assert judged(report) == ["app/pod.yaml lab Kustomization team"]
 
 
+COMPONENT = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
 BY_ORIGIN = "{target: {annotationSelector: '!config.kubernetes.io/origin'}, patch: '{}'}"
 """A patch for which it matters whether a build writes the origins of objects into annotations."""
 
@@ -1316,6 +1317,50 @@ def test_changes_by_annotations_over_a_folder_see_only_the_origins_that_the_fold
     files = {"app/kustomization.yaml": f"{own}resources: [pod.yaml]\n", "app/pod.yaml": POD, "one.yaml": one}
     report = check(files, options=Options(cached=False))
     assert {one.name for one in report.judged} == {"added" if "origin" in own else "plain"}
+
+
+ORIGINS_BY_FLUX = [
+    ({"buildMetadata": ["originAnnotations"]}, {"resources": ["pod.yaml"]}, "added"),
+    ({"buildMetadata": ["transformerAnnotations"]}, {"resources": ["pod.yaml"]}, "plain"),
+    (
+        {"buildMetadata": ["managedByLabel"]},
+        {"resources": ["pod.yaml"], "buildMetadata": ["originAnnotations"]},
+        "plain",
+    ),
+    ({"buildMetadata": []}, {"resources": ["pod.yaml"], "buildMetadata": ["originAnnotations"]}, "added"),
+    ({}, {"components": ["c"], "buildMetadata": ["managedByLabel"]}, "added"),
+    ({}, {"components": ["c"], "resources": []}, "added"),
+    ({}, {"components": ["c"], "Re\u017fources": ["pod.yaml"]}, "plain"),
+    ({}, {"components": ["c"], "resources": ["pod.yaml"]}, "plain"),
+]
+
+
+@pytest.mark.parametrize(("spec", "own", "name"), ORIGINS_BY_FLUX)
+def test_a_build_records_what_flux_asks_for(
+    check: Check, program: Program, spec: dict[str, Any], own: dict[str, Any], name: str
+) -> None:
+    """Flux asks for origins by itself for a folder without resources, and a patch may select by them."""
+    named = "case $own in *originAnnotations*) name=added;; *) name=plain;; esac"
+    made = POD.replace("name: made", "name: '$name'")
+    program(f"for at; do :; done; read -r own <$at/kustomization.yaml; {named}; printf '%s' '{made}'")
+    one = json.loads(deploying_by("flux", "patches", [{"target": {"annotationSelector": "!a"}, "patch": "{}"}]))
+    one["spec"] |= spec
+    files = {"app/c/kustomization.yaml": f"{COMPONENT}resources: [pod.yaml]\n", "app/c/pod.yaml": POD}
+    files |= {"app/kustomization.yaml": json.dumps(own), "app/pod.yaml": POD, "one.yaml": json.dumps(one)}
+    report = check(files, options=Options(cached=False))
+    assert {each.name for each in report.judged if each.root == "Kustomization team"} == {name}
+
+
+@pytest.mark.parametrize(
+    ("patches", "unfollowed"), [(f"patches: [{BY_ORIGIN}]", 1), ("namePrefix: a-", 0)], ids=["by origins", "by none"]
+)
+@pytest.mark.parametrize("own", ["resources: [pod.yaml]\nbuildMetadata: [originAnnotations]", "components: [c]"])
+def test_a_patch_by_origins_is_noted_without_kustomize(check: Check, own: str, patches: str, unfollowed: int) -> None:
+    files = {"app/c/kustomization.yaml": f"{COMPONENT}resources: [pod.yaml]\n", "app/c/pod.yaml": POD}
+    files |= {"app/kustomization.yaml": f"{own}\n{patches}\n", "app/pod.yaml": POD}
+    report = check({**files, "one.yaml": deploying_by("flux", "prune", True)})
+    assert ("Kustomization team (buildMetadata not followed)" in "".join(report.notes)) is bool(unfollowed)
+    assert report.unfollowed == unfollowed
 
 
 def test_origins_give_the_places_of_objects_if_they_change_nothing_else(check: Check, program: Program) -> None:
@@ -2098,7 +2143,7 @@ def test_a_source_next_to_sources_deploys_nothing(check: Check, sources: list[An
     assert [each.namespace or "default" for each in report.judged if each.file == "web/pod.yaml"] == [namespace]
 
 
-COMPONENT = "kind: Component\npatches: [{{target: {{kind: Pod}}, patch: '{}'}}]\n"
+PATCHING = "kind: Component\npatches: [{{target: {{kind: Pod}}, patch: '{}'}}]\n"
 
 
 @pytest.mark.parametrize(
@@ -2120,7 +2165,7 @@ def test_components_that_are_missing_are_left_out_if_they_are_ignored(
     spec = json.loads(deploying_by(kind, f"{path}.components".lstrip("."), components))
     at = spec["spec"]["source"]["kustomize"] if kind == "argo" else spec["spec"]
     at["ignoreMissingComponents"] = ignored
-    files = {f"{name}/kustomization.yaml": COMPONENT.format(ASIDE) for name in ("one", "two")}
+    files = {f"{name}/kustomization.yaml": PATCHING.format(ASIDE) for name in ("one", "two")}
     own = {f"{folder}/pod.yaml": POD, f"{folder}/kustomization.yaml": "resources: [pod.yaml]\n"}
     assert (check({**files, **own, "one.yaml": json.dumps(spec)}).unfollowed > 0) == noted
 
@@ -3593,8 +3638,6 @@ def test_a_chart_of_a_base_is_rendered_once_for_all_overlays_with_its_namespace(
     assert judged(report) == [f"{own} one one", f"{own} two two", "other/pod.yaml lab other"]
     assert asked.read_text() == f"{TEMPLATING} --namespace own --values values-0.yaml -- made chart\n"
 
-
-COMPONENT = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
 
 OF_ARGO = (
     "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a, namespace: argocd}\n"

@@ -14,6 +14,7 @@ from webhook.kustomize import following
 from webhook.kustomize.followed import ChartEntry, ChartObjects, Followed, Kustomization
 from webhook.kustomize.origins import may_read_annotations, same_but_for_origins
 from webhook.rendering import charts
+from webhook.rendering.deploying import ORIGINS
 from webhook.rendering.model import Options
 from webhook.rendering.variables import Variables
 from webhook.repository import programs, results_cache
@@ -154,11 +155,29 @@ def _staged(job: Job, tree: Tree, *, fetch: bool, origins: bool) -> tuple[dict[s
     value["patches"] = [_inline(each, job.folder, tree) for each in mappings(value.get("patches"))]
     value["components"] = [os.path.join("..", COPY, at, str(each)) for each in sequence(value.get("components"))]
     value = {**value, "resources": [os.path.join("..", COPY, at)]}
-    if name := tree.kustomization(job.folder):
-        value["buildMetadata"] = sequence(mapping(tree.first(name).value).get("buildMetadata"))
+    value["buildMetadata"] = _metadata(job, tree)
     staged = {os.path.join(COPY, path): data for path, data in staged.items()}
     staged[os.path.join(OVER, "kustomization.yaml")] = _cleaned(value, OVER, root=origins, fetch=fetch, whole=True)
     return staged, OVER
+
+
+def _metadata(job: Job, tree: Tree) -> list[Any]:
+    """Return what kustomize is asked to record in the objects: by Flux, or by the folder's own kustomization."""
+    if job.over and (asked := sequence(job.over.value.get("buildMetadata"))):
+        return asked
+    name = tree.kustomization(job.folder)
+    return sequence(mapping(tree.first(name).value).get("buildMetadata")) if name else []
+
+
+def reads_origins(job: Job, tree: Tree) -> bool:
+    """Whether a kustomization may make an object depend on the origins that it records, which only kustomize knows."""
+    try:
+        if not any(str(each).endswith("Annotations") for each in _metadata(job, tree)):
+            return False
+        over = as_json(job.over.value) if job.over else b""
+        return may_read_annotations((over, *map(tree.data, job.found.files)))
+    except Unseen:
+        return False
 
 
 def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, whole: bool = False) -> bytes:
@@ -177,7 +196,7 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
                 ]
     if root:
         own["buildMetadata"] = [
-            *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), "originAnnotations"}
+            *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), ORIGINS}
         ]
     return as_json(own)
 

@@ -23,6 +23,9 @@ FLUX, RELEASE = ("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit
 INSTANCE = ("fluxcd.controlplane.io", "FluxInstance")
 APPLICATION, SET = ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet")
 
+ORIGINS = "originAnnotations"
+"""The option by which kustomize writes the origins of objects into annotations."""
+
 _OVER = ("namePrefix", "nameSuffix", "patches", "patchesStrategicMerge", "patchesJson6902", "images", "components")
 
 
@@ -58,6 +61,16 @@ def over_flux(value: Object) -> Mapping[str, Any]:
     if labels := mapping(mapping(spec.get("commonMetadata")).get("labels")):
         fields["labels"] = [{"pairs": labels}]
     return {"namespace": string(spec.get("targetNamespace")), **fields}
+
+
+def build_metadata(spec: Mapping[str, Any], own: Mapping[str, Any] | None) -> list[Any]:
+    """Return what Flux asks kustomize to record in the objects of a folder, in place of what the folder asks for.
+
+    `own` is the folder's kustomization: if it names no resources, Flux asks for origins (fluxcd/pkg
+    kustomize/kustomize_generator.go, GenerateManifest). It reads the name of that field in any case.
+    """
+    named = own is None or any(each for key, each in own.items() if str(key).casefold() == "resources")
+    return sequence(spec.get("buildMetadata")) or ([] if named else [ORIGINS])
 
 
 MOST_CHARTS = 10

@@ -416,6 +416,8 @@ class Planner:
         if (kind := string(source.get("kind")) or GIT[1]) != GIT[1]:
             plan.hidden.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
         changes = self._present(deploying.over_flux(item.value), spec, path)
+        if recorded := deploying.build_metadata(spec, self._own(path)):
+            changes = {**changes, "buildMetadata": recorded}
         over = Kustomization(path, changes, *_of_changes(item))
         job = self._over(root, path, over, plan)
         names = sorted(filter(None, map(self._tree.kustomization, job.found.folders)))
@@ -426,6 +428,13 @@ class Planner:
         if not self._tree.kustomization(path) and (name := self._tree.hidden(path)):
             plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
         return job
+
+    def _own(self, folder: str) -> Mapping[str, Any] | None:
+        """Return the kustomization of a folder; None without one that can be read."""
+        try:
+            return mapping(self._tree.first(name).value) if (name := self._tree.kustomization(folder)) else None
+        except Unseen:
+            return None
 
     def _present(self, changes: Mapping[str, Any], options: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
         """Return changes without components that do not exist, if Flux or Argo CD ignores these."""

@@ -16,7 +16,7 @@ from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry
 from webhook.model import Problem
 from webhook.rendering import charts, deploying, matching, variables
-from webhook.rendering.building import Job, build
+from webhook.rendering.building import Job, build, reads_origins
 from webhook.rendering.charts import Release, Remote, Verbatim
 from webhook.rendering.model import (
     Options,
@@ -157,6 +157,8 @@ class _Run:
                     self._gaps.hidden.append(f"{job.root} ({_unfollowed(job)})")
                 elif job.spreads and job.built and command:
                     self._gaps.hidden.append(f"{job.root} (a chart in several namespaces, followed by the files)")
+                elif reads_origins(job, self._tree):
+                    self._gaps.hidden.append(f"{job.root} (buildMetadata not followed)")
                 if job.built and (job.found.unfollowed or data):
                     self._gaps.followed.append(job.root)
                 seen = not (job.found.remote or job.found.charts or job.found.absent or job.found.unseen)
