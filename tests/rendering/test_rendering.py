@@ -2002,6 +2002,13 @@ def deploying_by(kind: str, path: str, value: Any) -> str:
     return json.dumps({"apiVersion": version, "kind": name, "metadata": {"name": "team"}, "spec": value_of})
 
 
+def in_folders(*folders: str) -> dict[str, str]:
+    """Write charts named web."""
+    return {f"{folder}/Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\n" for folder in folders}
+
+
+REGISTRY = "repositories: [{name: c, url: r.example/acme, oci: true}]\n"
+
 WEB = {
     "web/Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\n",
     "app/pod.yaml": POD,
@@ -2333,6 +2340,12 @@ def test_a_field_that_is_followed_or_harmless_brings_no_note(check: Check, kind:
         {"helmfile.yaml": "releases: [{name: x, chart: ./web, set: [{name: priv, value: true}]}]\n"},
         {"helmfile.yaml": "releases: [{name: x, chart: ./web, jsonPatches: [{target: {kind: Pod}}]}]\n"},
         {"helmfile.d/a.yaml": "releases: [{name: x, chart: ../web, inherit: [{template: t}]}]\n"},
+        {"helmfile.yaml": "releases: [{name: x, chart: ./web, enableDNS: true}]\n"},
+        {"helmfile.d/a.yaml": "releases: [{name: x, chart: c/web}]\n", **in_folders("c/web", "helmfile.d/c/web")},
+        {"a/helmfile.d/a.yaml": "releases: [{name: x, chart: c/web}]\n", **in_folders("c/web", "a/c/web")},
+        {"helmfile.yaml": f"{REGISTRY}releases: [{{name: x, chart: c/web}}]\n", **in_folders("c/web")},
+        {"helmfile.yaml": f"{REGISTRY.replace('c,', '., ')}releases: [{{name: x, chart: ./web}}]\n"},
+        {"helmfile.yaml": "releases: [{name: x, chart: oci://a.example/web}]\n", **in_folders("oci:/a.example/web")},
         {"helmfile.yaml": "releases: [{name: x, chart: ./web, values: [{priv: ref+echo://true}]}]\n"},
         {"helmfile.yaml": "releases: [{name: x, chart: ./web, values: [v.yaml]}]\n", "v.yaml": "a: ref+echo://b\n"},
         {"kustomization.yaml": "helmCharts: [{name: web, apiVersions: [evil/v1]}]\nhelmGlobals: {chartHome: .}\n"},
@@ -2538,6 +2551,26 @@ def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
         "kustomization.yaml": "helmCharts: [{name: web, valuesMerge: override}]\nhelmGlobals: {chartHome: .}\n",
     }
     assert check({**WEB, **files}).unfollowed == 0
+
+
+@pytest.mark.parametrize(
+    ("helmfile", "text", "folder"),
+    [
+        ("helmfile.d/a.yaml", "releases: [{name: x, chart: c/web, enableDNS: false}]\n", "c/web"),
+        ("a/helmfile.d/a.yaml", "releases: [{name: x, chart: c/web}]\n", "a/c/web"),
+        ("a/helmfile.d/a.yaml", "releases: [{name: x, chart: c/web}]\n", "c/web"),
+        ("helmfile.d/a.yaml", "releases: [{name: x, chart: ../c/web}]\n", "c/web"),
+        ("helmfile.yaml", f"{REGISTRY.replace(', oci: true', '')}releases: [{{name: x, chart: c/web}}]\n", "c/web"),
+        ("helmfile.yaml", f"{REGISTRY.replace('c,', 'web,')}releases: [{{name: x, chart: web}}]\n", "web"),
+    ],
+)
+def test_a_chart_of_helmfile_is_in_one_folder(
+    check: Check, program: Program, helmfile: str, text: str, folder: str
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    report = check({helmfile: text, **in_folders(folder)}, options=Options(cached=False))
+    assert judged(report) == [f"{folder} lab release x of {helmfile}"]
+    assert report.unfollowed == 0
 
 
 BASE = "templates: {base: &base {chart: ./web, values: [{a: 1}]}}\n"

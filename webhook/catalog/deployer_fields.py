@@ -106,7 +106,7 @@ HELMFILE: Known = {
 
 HELMFILE_RELEASE: Known = {
     **_all("name namespace chart version values labels condition installed needs historyMax missingFileHandler"),
-    **_all("disableValidationOnInstall skipSchemaValidation enableDNS deleteWait deleteTimeout"),
+    **_all("disableValidationOnInstall skipSchemaValidation deleteWait deleteTimeout"),
     **_WAYS,
 }
 """Fields of a release in a helmfile."""

@@ -191,9 +191,10 @@ class Releases:
             self._note(name, unfollowed.reason(settings, deployer_fields.HELMFILE))
         defaults = [mapping(one.get("helmDefaults")).get("skipDeps") for one in documents]
         skipped = True in defaults and all(each in (True, None) for each in defaults)
-        folder, urls = os.path.dirname(name), dict[str, str]()
+        folder, urls, ocis = os.path.dirname(name), dict[str, str](), dict[str, bool]()
         for each in (one for document in documents for one in mappings(document.get("repositories"))):
             url = string(each.get("url"))
+            ocis.setdefault(string(each.get("name")), bool(each.get("oci")))  # Helmfile takes the first of a name
             urls[string(each.get("name"))] = f"oci://{url}" if each.get("oci") and "://" not in url else url
         for document, number, each in _entries(written, "releases"):
             chart, release = string(each.get("chart")), string(each.get("name"))
@@ -212,19 +213,34 @@ class Releases:
             if hidden or any(b"ref+" in text for text in values):  # Helmfile reads what such a reference names
                 self._gaps.hidden.append(f"{root} (values elsewhere)")
             self._note(root, unfollowed.reason(each, deployer_fields.HELMFILE_RELEASE))
-            where = os.path.normpath(os.path.join(folder, chart))
+            where, *others = self._charts_of_helmfile(folder, chart)
+            before, slash, own = chart.partition("/")
             if chart.startswith(".") and os.path.lexists(where) and not chart_folders.is_chart(where):
                 self._note(root, _NO_FOLDER)
                 continue
+            self._note(root, _SEVERAL if others else "")
             place: str | Remote = where
             builder = Builder.SOMEBODY if each.get("skipDeps", skipped) is True else Builder.HELMFILE
+            if "://" in chart or (slash and ocis.get(before)):
+                self._note(root, _OF_REGISTRY if chart_folders.is_chart(where) else "")
             if not chart_folders.is_chart(where) or self._lost(where):
-                before, _, own = chart.partition("/")
-                address = urls.get(before, "")
+                address = urls.get(before, "") if slash else ""
                 remote = Remote(own if address else chart, address, string(each.get("version")))
                 place, builder = self._vendored(remote) or remote, Builder.SOMEBODY
             namespace, item = string(each.get("namespace")), Item(document, ("releases", number), each)
             yield Release(place, root, release or charts.RELEASE, namespace, tuple(values), builder=builder), item
+
+    def _charts_of_helmfile(self, folder: str, chart: str) -> list[str]:
+        """Return the folders of charts that a release may mean; one that may be no chart if there are none.
+
+        A path such as `charts/web` may begin in the folder in which Helmfile runs, if there are several files in
+        helmfile.d (helmfile pkg/state/state.go, normalizeChart). Others begin in the folder of the helmfile.
+        """
+        tops = [folder]
+        if os.path.basename(folder) == "helmfile.d" and _OF_WORKING_FOLDER.fullmatch(chart):
+            tops += [os.path.dirname(folder), self._prefix]
+        found = dict.fromkeys(os.path.normpath(os.path.join(top, chart)) for top in tops)
+        return [each for each in found if chart_folders.is_chart(each)] or [next(iter(found))]
 
     def _note(self, root: str, reason: str) -> None:
         if reason:
@@ -248,6 +264,13 @@ class Releases:
 
 
 _NO_FOLDER = "its chart is packed, or no chart"
+
+_OF_REGISTRY = "its chart is judged by the folder of that path here, and is in a registry"
+
+_SEVERAL = "its chart is in several folders"
+
+_OF_WORKING_FOLDER = re.compile(r"(?!\.{1,2}/)[^/]+/[^/]+")
+"""A chart that Helmfile takes for one of a repository, if the folder in which it runs does not have it."""
 
 _UNLIKE = "YAML that Helmfile and helm read otherwise"
 
