@@ -2357,6 +2357,62 @@ def test_what_else_deploys_other_objects_is_noted(check: Check, files: dict[str,
 
 
 OWN = {"path": "web", "repoURL": "https://git.example/own"}
+
+
+@pytest.mark.parametrize(
+    ("names", "unfollowed"),
+    [
+        (["prod.yaml", "dev.yaml", "prod.yaml"], 1),
+        (["prod.yaml", "dev.yaml", "../web/./prod.yaml"], 1),
+        (["prod.yaml", "dev.yaml", "/web/prod.yaml"], 1),
+        (["prod.yaml", "dev.yaml", "$own/web/prod.yaml"], 1),
+        (["prod.yaml", "prod.yaml", "dev.yaml", "dev.yaml"], 0),
+        (["prod.yaml", "gone.yaml", "dev.yaml"], 0),
+    ],
+)
+def test_a_values_file_that_argo_cd_moves_is_noted(
+    check: Check, program: Program, names: list[str], unfollowed: int
+) -> None:
+    """Argo CD passes each file once since 3.4, where it stands first; helm lets the last one count."""
+    program(f"printf '%s' '{POD}'", "helm")
+    source = {**OWN, "helm": {"valueFiles": names, "ignoreMissingValueFiles": True}}
+    one = deploying_by("argo", "sources", [source, {"repoURL": OWN["repoURL"], "ref": "own"}])
+    files = {**WEB, "web/prod.yaml": "a: 1\n", "web/dev.yaml": "a: 2\n", "deploy/one.yaml": one}
+    report = check(files, options=Options(cached=False))
+    assert report.unfollowed == unfollowed
+    assert ("a values file that it names twice" in "".join(report.notes)) is bool(unfollowed)
+
+
+@pytest.mark.parametrize(("text", "unfollowed"), [("a: 1\n---\na: 2\n", 1), ("# a\n---\na: 1\n---\n# b\n", 0)])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"one.yaml": deploying_by("argo", "source.helm.valueFiles", ["prod.yaml"]), "web/prod.yaml": "TEXT"},
+        {"one.yaml": deploying_by("argo", "source.helm.values", "TEXT")},
+        {"helmfile.yaml": "releases: [{name: x, chart: ./web, values: [web/prod.yaml]}]\n", "web/prod.yaml": "TEXT"},
+        {
+            "kustomization.yaml": "helmCharts: [{name: web, valuesFile: web/p.yaml}]\nhelmGlobals: {chartHome: .}\n",
+            "web/p.yaml": "TEXT",
+        },
+        {"web/values.yaml": "TEXT"},
+        {"web/charts/sub/values.yaml": "TEXT", "web/charts/sub/Chart.yaml": "name: sub\n"},
+    ],
+    ids=["file", "values", "helmfile", "kustomization", "own", "subchart"],
+)
+def test_values_of_several_documents_are_noted(
+    check: Check, program: Program, files: dict[str, str], text: str, unfollowed: int
+) -> None:
+    """Helm merges them since 3.18, and read only the first one before."""
+    program(f"printf '%s' '{POD}'", "helm")
+    own = {
+        name: each.replace("TEXT", text.replace("\n", "\\n") if each[0] == "{" else text)
+        for name, each in files.items()
+    }
+    report = check({**WEB, **own}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed
+    assert ("values of several documents" in "".join(report.notes)) is bool(unfollowed)
+
+
 VALUES = {"helm": {"values": "a: 2"}}
 BOTH = {"web/kustomization.yaml": "resources: [pod.yaml]\n", "web/pod.yaml": POD}
 
@@ -2426,7 +2482,7 @@ def test_helm_gets_the_values_of_an_application_as_they_are_written(
 ) -> None:
     asked = program(f"[ ! -f values-0.yaml ] || {LINES.format('values-0.yaml')}; printf '%s' '{POD}'", "helm")
     files = {**WEB, "web/prod.yaml": "a: 1\na: 2\n", "one.yaml": deploying_by("argo", "source.helm", options)}
-    assert check(files, options=Options(cached=False)).unfollowed == 0
+    assert check(files, options=Options(cached=False)).unfollowed == values.count("---")
     assert asked.read_text().splitlines()[1:] == values
 
 

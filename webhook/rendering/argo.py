@@ -339,13 +339,13 @@ def addresses(value: Object) -> Iterator[str]:
 
 def values(
     source: Mapping[str, Any], sources: list[Mapping[str, Any]], tree: Tree, prefix: str
-) -> tuple[list[bytes], bool]:
-    """Return the values that an Application gives to a chart, and whether other values exist that no file shows.
+) -> tuple[list[bytes], str]:
+    """Return the values that an Application gives to a chart, and the reason if Argo CD may give it others.
 
     Argo CD fills in variables in the paths of files, downloads those with an address, and ignores `values` next to
     `valuesObject` (util/helm, reposerver/repository/repository.go, and ValuesYAML in types.go).
     """
-    helm, found, hidden = mapping(source.get("helm")), list[bytes](), False
+    helm, found, hidden, names = mapping(source.get("helm")), list[bytes](), False, list[str]()
     references = {f"${string(each.get('ref'))}" for each in sources if each.get("ref")}
     for each in sequence(helm.get("valueFiles")):
         if not isinstance(each, str):
@@ -359,13 +359,20 @@ def values(
             continue
         try:
             found.append(tree.data(os.path.join(prefix, path)))
+            names.append(os.path.normpath(path))
         except Unseen as error:
             hidden = hidden or not (error.absent and helm.get("ignoreMissingValueFiles"))
     if helm.get("valuesObject") is not None:
         found += charts.written(mapping(helm.get("valuesObject")))
     elif text := string(helm.get("values")):
         found.append(text.encode("utf-8", "replace"))
-    return found, hidden
+    moved = [*dict.fromkeys(names)] != [*dict.fromkeys(names[::-1])][::-1]
+    return found, ELSEWHERE if hidden else _REPEATED if moved else ""
+
+
+ELSEWHERE = "values files elsewhere"
+
+_REPEATED = "a values file that it names twice counts where it stands first, since Argo CD 3.4"
 
 
 _ELSEWHERE = re.compile(r"[$*?\[]|://")

@@ -83,6 +83,19 @@ def written(values: Mapping[str, Any]) -> list[bytes]:
     return [as_json(values)] if values else []
 
 
+_DOCUMENT = re.compile(r"^---(?=\s|#|$)", re.MULTILINE)
+"""The line before a document of YAML."""
+
+_CONTENT = re.compile(r"^[ \t]*[^#%\s]", re.MULTILINE)
+"""A line that is neither blank, nor a comment, nor a directive."""
+
+
+def has_more(text: str) -> bool:
+    """Whether values have a second document: Flux reads the first one, and helm all of them since 3.18."""
+    first, *others = _DOCUMENT.split(text)
+    return any(map(_CONTENT.search, others if _CONTENT.search(first) else others[1:]))
+
+
 _CHART_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*)?")
 """Names of charts in a repository. Helm would look for others, such as /etc, among the files of the machine."""
 
@@ -90,6 +103,9 @@ _CHART_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*)?")
 NO_APPLICATION = "library charts are not installable"
 """What helm says of a library (helm pkg/cmd/install.go, checkIfInstallable)."""
 
+
+_VALUES = re.compile(r"(?:charts/[^._/][^/]*/)*values\.yaml")
+"""A chart's own values, or those of a subchart."""
 
 _NO_SCHEMAS = "--skip-schema-validation"
 """A schema of values may name any file of the machine, and an address. Helm has the option since 3.16."""
@@ -135,12 +151,14 @@ class Manifests(NamedTuple):
     """The manifests of a release: those of its templates, and those below `crds`, which Helm creates as they are.
 
     `whole` is the output with the files below `crds` too. It is empty if no archive may have such files. For a chart
-    from elsewhere it is the only one. `verbatim` are the files below `crds` by their paths in the chart.
+    from elsewhere it is the only one. `verbatim` are the files below `crds` by their paths in the chart. `unsure` is
+    whether releases of helm may read other values.
     """
 
     templates: bytes
     whole: bytes = b""
     verbatim: Mapping[str, bytes] = MappingProxyType({})
+    unsure: bool = False
 
     @property
     def printed(self) -> bytes:
@@ -173,14 +191,16 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
         if twin := chart.twins(release.chart):
             raise Unseen(f"it has several charts named {shown(twin, quotes=False)}, and Helm takes any of them")
     if release.defaults:
-        given["chart/values.yaml"] = release.defaults
+        given["chart/values.yaml"], own = release.defaults, {**own, "values.yaml": release.defaults}
+    texts = (*release.values, *(data for path, data in own.items() if _VALUES.fullmatch(path)))
+    unsure = any(has_more(text.decode("utf-8", "replace")) for text in texts)
     options += release.settings
     run = partial(_printed, helm, release, given, cached=cached)
     remote, packed = isinstance(release.chart, Remote), any(path.endswith(".tgz") for path in own)
     whole = run([*options, _CRDS]) if release.crds and (remote or packed) else b""
     found = sorted(own.items()) if release.crds else []
     verbatim = {path: data for path, data in found if _BELOW_CRDS.fullmatch(path)}
-    return Manifests(b"" if remote and whole else run(options), whole, verbatim)
+    return Manifests(b"" if remote and whole else run(options), whole, verbatim, unsure)
 
 
 def _printed(helm: str, release: Release, staged: Mapping[str, bytes], options: list[str], *, cached: bool) -> bytes:

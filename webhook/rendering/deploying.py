@@ -5,7 +5,6 @@ source-controller api/v1 of Flux, and flux-operator api/v1/fluxinstance_types.go
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -138,7 +137,7 @@ def default_values(spec: Mapping[str, Any], tree: Tree, prefix: str) -> tuple[by
         name = flux_joined(prefix, string(each))
         try:
             text, documents = tree.data(name).decode("utf-8", "replace"), tree.documents(name)
-            hidden = hidden or _has_more(text)
+            hidden = hidden or charts.has_more(text)
         except Unseen as error:
             hidden = hidden or not (error.absent and spec.get("ignoreMissingValuesFiles"))
             continue
@@ -155,19 +154,6 @@ def _merged(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-_DOCUMENT = re.compile(r"^---(?=\s|#|$)", re.MULTILINE)
-"""The line before a document of YAML."""
-
-_CONTENT = re.compile(r"^[ \t]*[^#%\s]", re.MULTILINE)
-"""A line that is neither blank, nor a comment, nor a directive."""
-
-
-def _has_more(text: str) -> bool:
-    """Whether values have a second document: Flux reads the first one, and helm all of them since 3.18."""
-    first, *others = _DOCUMENT.split(text)
-    return any(map(_CONTENT.search, others if _CONTENT.search(first) else others[1:]))
-
-
 def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
     """Return the values of a HelmRelease, and whether it has others: no file shows them, or files disagree."""
     spec, found, hidden = mapping(value.get("spec")), list[bytes](), False
@@ -177,7 +163,6 @@ def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
         key = string(each.get("valuesKey")) or "values.yaml"
         text = some.data.get(key) if some else None
         hidden = hidden or some is None or some.hidden or key in some.unsure or bool(each.get("targetPath"))
-        hidden = hidden or _has_more(text or "")
         if text is None or each.get("targetPath"):
             hidden = hidden or not each.get("optional")
             continue

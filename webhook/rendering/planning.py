@@ -522,11 +522,11 @@ class Planner:
                     plan.hidden.append(f"{root} (judged by the folder here, though its source is an OCI image)")
             if isinstance(where, Remote) or installs:
                 with self._tree.noting() as read_files:
-                    values, hidden = argo.values(source, sources, self._tree, self._prefix)
+                    values, reason = argo.values(source, sources, self._tree, self._prefix)
                 self.reads[root].append(read_files)
                 settings, unsure = argo.settings(source)
-                if hidden or unsure:
-                    plan.hidden.append(f"{root} (values files elsewhere)")
+                if reason := reason or (argo.ELSEWHERE if unsure else ""):
+                    plan.hidden.append(f"{root} ({reason})")
                 name = string(mapping(source.get("helm")).get("releaseName"))
                 name = name or string(mapping(value.get("metadata")).get("name"))
                 release = Release(where, root, name, namespace, tuple(values), settings, builder=Builder.ARGO)

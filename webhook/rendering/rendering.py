@@ -376,6 +376,8 @@ class _Run:
             kustomized = not release.places or (item is not None and group_kind(item.value) == deploying.RELEASE)
             if kustomized and charts.reads_unlike(output):
                 self._gaps.hidden.append(f"{release.root} ({_UNLIKE})")
+            if output.unsure:
+                self._gaps.hidden.append(f"{release.root} ({_SEVERAL})")
             items, wrong = data
             self._result.problems.extend(Problem(release.root, 0, each) for each in wrong)
             if isinstance(release.chart, str):
@@ -477,6 +479,8 @@ def _unfollowed(job: Job) -> str:
 
 
 _UNLIKE = "a merge key after keys, which kustomize and kubectl read otherwise"
+
+_SEVERAL = "values of several documents, of which Flux and older releases of helm read the first"
 
 _NOT_VENDORED = "a dependency is not vendored; helm dependency build CHART brings it"
 
