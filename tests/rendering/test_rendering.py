@@ -597,6 +597,23 @@ def test_changes_that_apply_before_those_of_their_folder_are_noted(
     assert report.unfollowed >= noted
 
 
+@pytest.mark.parametrize(("selected", "noted"), [("a=b", True), ("c=d", False)])
+@pytest.mark.parametrize("own", ["helmCharts: [{name: web}]", "resources: [../base]"], ids=["own", "of a base"])
+@pytest.mark.parametrize("kind", ["flux", "argo"])
+def test_changes_that_apply_to_charts_before_those_of_their_folder_are_noted(
+    check: Check, program: Program, own: str, kind: str, selected: str, noted: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    folder, field = ("app", "patches") if kind == "flux" else ("web", "source.kustomize.patches")
+    patch = {"target": {"kind": "Pod", "labelSelector": selected}, "patch": ASIDE}
+    files = {"one.yaml": deploying_by(kind, field, [patch]), "base/kustomization.yaml": "helmCharts: [{name: web}]\n"}
+    files[f"{folder}/kustomization.yaml"] = f"namespace: lab\n{own}\nlabels: [{{pairs: {{a: b}}}}]\n"
+    files |= in_folders(f"{folder}/charts/web", "base/charts/web")
+    report = check(files, options=Options(cached=False))
+    assert any("its changes apply before others" in note for note in report.notes) == noted
+    assert report.unfollowed == noted
+
+
 @pytest.mark.parametrize(("name", "noted"), [("i", 1), ("j", 1), ("k", 0)])
 @pytest.mark.parametrize("kind", ["flux", "argo"])
 def test_an_image_that_the_folder_renames_too_is_noted(check: Check, kind: str, name: str, noted: int) -> None:

@@ -145,7 +145,7 @@ def replaced(value: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, 
     return {key: each for key, each in value.items() if key not in ("namePrefix", "nameSuffix") or not over.get(key)}
 
 
-def is_reordered(tree: Tree, over: Kustomization) -> bool:
+def is_reordered(tree: Tree, over: Kustomization, of_charts: ChartObjects = MappingProxyType({})) -> bool:
     """Whether changes of Flux or Argo CD have another effect in the kustomization of a folder than over it.
 
     Both write their fields into the folder's own kustomization, whose fields apply in the order of kustomize: first the
@@ -182,9 +182,10 @@ def is_reordered(tree: Tree, over: Kustomization) -> bool:
     results = list[list[str]]()
     try:
         for layers in ([inside], [own, {**changes, "namespace": namespace}]):
-            follower, built, above = _Follower(tree, Followed(), {}), list[Built](), [os.path.normpath(over.folder)]
+            follower, above = _Follower(tree, Followed(), of_charts, over), [os.path.normpath(over.folder)]
+            built, around = list[Built](), _namespace_over(tree, over)
             for value in layers:
-                one = Kustomization(over.folder, value, Document(name, 0, value, 1, Source("", 1)))
+                one = Kustomization(over.folder, value, Document(name, 0, value, 1, Source("", 1)), namespace=around)
                 paths = [*sequence(value.get("resources")), *sequence(value.get("bases"))]
                 built += (
                     each for path in paths if isinstance(path, str) for each in follower.resource(path, one, above)

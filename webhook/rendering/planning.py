@@ -424,7 +424,7 @@ class Planner:
         if reason := self.sources.unlike(source, own, self._tree, names):
             plan.hidden.append(f"{root} ({reason})")
         if self._is_reordered(over):
-            plan.hidden.append(f"{root} ({_REORDERED})")
+            plan.hidden.append(f"{root} ({REORDERED})")
         if not self._tree.kustomization(path) and (name := self._tree.hidden(path)):
             plan.hidden.append(f"{root} (the hidden file {shown(name, quotes=False)})")
         return job
@@ -538,7 +538,7 @@ class Planner:
                 plan.hidden.append(f"{root} ({_FIRST})")
             over = Kustomization(where, changes, item.document, item.base, versioned=True)
             if not directory and self._is_reordered(over):
-                plan.hidden.append(f"{root} ({_REORDERED})")
+                plan.hidden.append(f"{root} ({REORDERED})")
             names = None
             if plain:
                 wanted = argo.wanted(directory)
@@ -552,7 +552,7 @@ class Planner:
             plan.jobs.append(self._over(root, where, over, plan, names)._replace(default=namespace))
 
 
-_REORDERED = "its changes apply before others of the folder's kustomization, and are judged after these"
+REORDERED = "its changes apply before others of the folder's kustomization, and are judged after these"
 
 _FIRST = "Argo CD 3.6 applies only the first of its components"
 """Its loop ends at the first one that exists (argo-cd v3.6.1 util/kustomize/kustomize.go, Build)."""

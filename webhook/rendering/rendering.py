@@ -13,6 +13,7 @@ from webhook.api.fields import group_kind
 from webhook.documents import files
 from webhook.documents.documents import Document, Source
 from webhook.documents.files import Item
+from webhook.kustomize import following
 from webhook.kustomize.followed import ChartEntry
 from webhook.model import Problem
 from webhook.rendering import charts, deploying, matching, variables
@@ -27,7 +28,7 @@ from webhook.rendering.model import (
     is_helmfile,
     is_root,
 )
-from webhook.rendering.planning import Installed, Planner
+from webhook.rendering.planning import REORDERED, Installed, Planner
 from webhook.rendering.releases import Releases
 from webhook.rendering.touched import Touched
 from webhook.repository import builders, chart_folders, programs, results_cache
@@ -116,6 +117,7 @@ class _Run:
             )
             jobs = [job for job in jobs if job.root in touched]
         jobs = self._with_charts(jobs)
+        self._gaps.hidden += (line for job in jobs if (line := self._reordered(job)) not in ("", *self._gaps.hidden))
         outputs = self._built(jobs)
         made = [item for output in outputs for item in output.items]
         releases += self._noted(self._releases.of_flux(made, self._unsure, planner, self._result.files))
@@ -130,6 +132,12 @@ class _Run:
         self._result.unfollowed.extend(self._gaps.unjudged)
 
     # Kustomizations
+
+    def _reordered(self, job: Job) -> str:
+        """Return the note for changes that have another effect on the objects of charts, if they have; else nothing."""
+        if not (job.over and job.of_charts and following.is_reordered(self._tree, job.over, job.of_charts)):
+            return ""
+        return f"{job.root} ({REORDERED})"
 
     def _built(self, jobs: list[Job]) -> list[Output]:
         command = programs.kustomize()
