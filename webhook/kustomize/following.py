@@ -220,14 +220,6 @@ _UNORDERED = frozenset(("apiVersion", "kind", "metadata", "buildMetadata", "sort
 """Fields that apply before all others, in any case."""
 
 
-def folded(fields: Iterable[str]) -> list[str]:
-    """Return the fields that kustomize reads as one that is followed here, as it ignores case (Go's encoding/json)."""
-    return sorted(each for each in fields if each not in FOLLOWED and each.casefold() in _FOLDED)
-
-
-_FOLDED = frozenset(each.casefold() for each in FOLLOWED)
-
-
 def is_namespaced(value: Object) -> bool:
     """Whether an object is in a namespace, as far as its kind is known."""
     return group_kind(value) not in _CLUSTER | {("", "Namespace")}
