@@ -85,8 +85,8 @@ class Asked(NamedTuple):
     """What is deployed: a chart with texts of values, a kustomization, or the files of a folder.
 
     `roots` are names of what says so. Argo CD writes the fields `over` into a kustomization. Flux applies what its
-    `objects` say. If it `deploys`, it makes HelmReleases and Applications, which install charts. `why` names what is
-    hard to follow about it.
+    `objects` say. If it `deploys`, it makes HelmReleases and Applications, which install charts. A chart that
+    is `packed` is installed by Flux. `why` names what is hard to follow about it.
     """
 
     program: str
@@ -100,6 +100,7 @@ class Asked(NamedTuple):
     over: Mapping[str, Any] | None = None
     objects: tuple[Map, ...] = ()
     deploys: bool = False
+    packed: bool = False
     why: str = ""
 
 

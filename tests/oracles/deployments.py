@@ -281,6 +281,7 @@ spec:
                     texts,
                     release=spec.get("releaseName") or "-".join(filter(None, (target, name))),
                     namespace=target or space,
+                    packed=True,
                     why=why or ("made maps" if way == "chart" else ""),
                 )
             )

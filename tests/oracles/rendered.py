@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -124,7 +125,8 @@ def _releases(text: str, asked: Asked) -> Iterator[Asked]:
             target = spec.get("targetNamespace", "")
             name = spec.get("releaseName") or "-".join(filter(None, (target, metadata["name"])))
             texts, place = (json.dumps(spec.get("values", {})),), spec["chart"]["spec"]["chart"]
-            yield Asked("helm", place, roots, texts, release=name, namespace=target or metadata["namespace"])
+            space = target or metadata["namespace"]
+            yield Asked("helm", place, roots, texts, release=name, namespace=space, packed=True)
         if kind == "Application":
             helm, arguments = spec["source"]["helm"], list[str]()
             for each in helm.get("parameters", ()):
@@ -141,7 +143,14 @@ def _run(asked: Asked, copy: Path, run: Run) -> subprocess.CompletedProcess[str]
             (copy.parent / f"values-{number}.yaml").write_text(text, "utf-8")
             files.append(f"--values={copy.parent}/values-{number}.yaml")
         options = [f"--namespace={asked.namespace}", *(["--include-crds"] if asked.crds else []), *files]
-        return run("helm", "template", *options, *asked.arguments, "--", asked.release, copy / asked.place)
+        chart = copy / asked.place
+        if asked.packed:
+            with tempfile.TemporaryDirectory() as folder:
+                if (done := run("helm", "package", "--destination", folder, "--", chart)).returncode:
+                    return done
+                (packed,) = Path(folder).iterdir()
+                return run("helm", "template", *options, *asked.arguments, "--", asked.release, packed)
+        return run("helm", "template", *options, *asked.arguments, "--", asked.release, chart)
     with _changed(copy / asked.place, asked.over or {}):
         return run("kubectl", "kustomize", *_HELM, copy / asked.place)
 

@@ -113,7 +113,12 @@ def test_a_packed_chart_has_its_charts_in_folders_of_their_names() -> None:
 
 @pytest.mark.parametrize(
     ("version", "key", "left"),
-    [("v2", "dependencies", True), ("v1", "dependencies", False), ("v1", "Dependencies", False)],
+    [
+        ("v2", "dependencies", True),
+        ("v1", "dependencies", False),
+        ("v1", "Dependencies", False),
+        ("v1", "dependencie\u017f", False),
+    ],
 )
 def test_a_packed_chart_of_the_first_version_loses_its_dependencies(version: str, key: str, left: bool) -> None:
     text = f"apiVersion: {version}\nname: a\n{key}: [{{name: b, condition: b.on}}]\n"
@@ -129,6 +134,37 @@ def test_an_archive_is_unpacked_as_it_was_packed(files: dict[str, bytes], name: 
     files = {path: data for path, data in files.items() if {".", ".."}.isdisjoint(path.split("/"))}
     assert packing.unpacked(packing.archive(name, files)) == files
     assert packing.archive(name, files) == packing.archive(name, files)
+
+
+def test_an_archive_with_a_backslash_in_a_name_is_read_as_helm_reads_it() -> None:
+    names = {"notes\\templates\\pod.yaml": b"", "Chart.yaml": b""}
+    assert packing.unpacked(packing.archive("web", names)).keys() == {"templates/pod.yaml", "Chart.yaml"}
+    with pytest.raises(Unseen, match="in an archive as a file in a folder"):
+        packing.saved(names)
+
+
+@pytest.mark.parametrize(
+    ("own", "written"),
+    [
+        ("1.2.3", "1.2.3+a.1"),
+        ("1.2.3-rc.1+b", "1.2.3-rc.1+a.1"),
+        ("v1.2", "1.2.0+a.1"),
+        ("'1'", "1.0.0+a.1"),
+        ("1.2.x", ""),
+        ("1.2.3 ", "1.2.3+a.1"),
+        ("'1.2.3 '", ""),
+        ("\u0661.0.0", ""),
+        ("''", ""),
+    ],
+)
+@pytest.mark.parametrize("key", ["version", "Version"])
+def test_the_version_of_a_chart_gets_other_metadata(own: str, written: str, key: str) -> None:
+    files = encoded({"Chart.yaml": f"name: web\n{key}: {own}\n"})
+    if written:
+        assert packing.version(files, "a.1") == written
+    else:
+        with pytest.raises(Unseen, match="is none"):
+            packing.version(files, "a.1")
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\x1f\x8b\x08x", packing.archive("a", {"b": b"x" * 999})[:60]])
@@ -184,6 +220,17 @@ def test_charts_of_one_name_are_twins_unless_helm_can_tell_them_apart(
     if packed:
         found = {"Chart.yaml": chart("outer").encode(), "charts/web.tgz": packing.archive("web", found)}
     assert packing.twins(found) == twin
+
+
+@pytest.mark.parametrize(("more", "twin"), [({}, "sub"), ({"charts/b/templates/p": "a"}, "sub"), ({"same": ""}, "")])
+@pytest.mark.parametrize("inner", [False, True])
+def test_charts_of_one_name_get_one_folder_in_an_archive(more: dict[str, str], twin: str, inner: bool) -> None:
+    """Their versions do not tell them apart there. They may have the same files."""
+    files = encoded({**VERSIONS, **ALIASES, **more} if "same" not in more else {**TWO, "charts/b/templates/p": "a"})
+    if inner:
+        files = {"Chart.yaml": chart("outer").encode(), "charts/web.tgz": packing.archive("web", files)}
+    assert packing.twins(files, packed=True) == twin
+    assert packing.twins(files) == ""
 
 
 def test_a_folder_and_the_archive_that_helm_made_of_it_are_no_twins() -> None:

@@ -63,13 +63,28 @@ def check(
     return run
 
 
+PACKING = """\
+if [ $1 = package ]; then
+  echo "$*" >>FOLDER/packed
+  : >chart.tgz
+  [ -e chart/values.yaml ] || exit 0
+  while read -r line || [ -n "$line" ]; do echo "$line"; done <chart/values.yaml >chart.tgz
+  exit
+fi
+"""
+
+
 @pytest.fixture
 def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Pretend a program by the text of its script; it writes a line to `asked` whenever it runs."""
+    """Pretend a program by the text of its script; it writes a line to `asked` whenever it runs.
+
+    As helm, it packs a chart by copying its values, and writes the line to `packed`.
+    """
     folder = tmp_path_factory.mktemp("programs")
 
     def write(script: str, name: str = "kustomize") -> Path:
-        (folder / name).write_text(f'#!/bin/sh\necho "$*" >>{folder}/asked\n{script}\n')
+        packing = PACKING.replace("FOLDER", str(folder)) if name == "helm" else ""
+        (folder / name).write_text(f'#!/bin/sh\n{packing}echo "$*" >>{folder}/asked\n{script}\n')
         (folder / name).chmod(0o755)
         monkeypatch.setenv("PATH", str(folder))
         return folder / "asked"
@@ -1432,8 +1447,8 @@ def test_a_chart_hides_no_object_that_it_leaves_out(check: Check, program: Progr
     assert judged(report) == ["templates/door.yaml lab", "templates/pod.yaml lab ."]
 
 
-def named(name: str, more: str = "") -> str:
-    return f"apiVersion: v2\nname: {name}\nversion: 1.0.0\n{more}"
+def named(name: str, more: str = "", version: str = "1.0.0") -> str:
+    return f"apiVersion: v2\nname: {name}\nversion: {version}\n{more}"
 
 
 AS_B = "dependencies: [{name: a, version: 1.0.0, alias: b}]\n"
@@ -1629,7 +1644,7 @@ def test_of_a_definition_below_crds_only_the_kind_is_read(check: Check, program:
     here = tree.Tree(str(Path.cwd()))
     for places, read in ((True, {"apiVersion", "kind"}), (False, {"apiVersion", "kind", "metadata", "spec"})):
         one = charts.Release("chart", "chart", places=places)
-        made = charts.template(here, one, charts.Downloads(), version="", cached=False)
+        made = charts.template(here, one, charts.Archives(), version="", cached=False)
         (item,) = [each for each in charts.items(here, made, one)[0] if isinstance(each, charts.Verbatim)]
         assert item.value.keys() == read, "kustomize may change it"
 
@@ -3669,7 +3684,7 @@ def test_the_values_files_of_a_release_take_the_place_of_the_charts_own(
     check: Check, program: Program, names: list[str], defaults: Object
 ) -> None:
     """A null there does not remove what a subchart has, as it does among the values of a release."""
-    asked = program(f"{LINES.format('chart/values.yaml')}; printf '%s' '{POD}'", "helm")
+    asked = program(f"{LINES.format('chart.tgz')}; printf '%s' '{POD}'", "helm")
     files = {"web/values.yaml": "a: 1\nb: {c: 1, d: 3}\n", "web/prod.yaml": "---\na: null\nb: {d: 2}\n---\n# no more\n"}
     fields = {"chart": "web", "sourceRef": {"kind": "GitRepository", "name": "own"}, "ignoreMissingValuesFiles": True}
     one = deploying_by("release", "chart.spec", {**fields, "valuesFiles": names})
@@ -3694,6 +3709,78 @@ def test_values_with_a_second_document_are_noted(check: Check, program: Program,
     files = {"deploy/map.yaml": json.dumps({**map_, "data": {"values.yaml": text}}), "deploy/one.yaml": RELEASE_OF_MAP}
     files |= {"deploy/kustomization.yaml": "resources: [one.yaml, map.yaml]\n"}
     assert check({**WEB, **files}, options=Options(cached=False)).unfollowed == noted
+
+
+TWINS = {
+    "web/Chart.yaml": named(
+        "web", "dependencies: [{name: worker, alias: a, version: 1.0.0}, {name: worker, alias: b, version: 2.0.0}]\n"
+    ),
+    "web/charts/a/Chart.yaml": named("worker", version="1.0.0"),
+    "web/charts/b/Chart.yaml": named("worker", version="2.0.0"),
+}
+
+REVISION = "[0-9a-f]{12}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "package"),
+        ({"version": "9.9.9", "reconcileStrategy": "ChartVersion", "valuesFiles": []}, "package"),
+        ({"reconcileStrategy": "Revision"}, rf"package --version=1\.2\.3\+{REVISION}"),
+        ({"valuesFiles": ["web/values.yaml"]}, r"package --version=1\.2\.3\+1"),
+        (
+            {"reconcileStrategy": "Revision", "valuesFiles": ["web/values.yaml"]},
+            rf"package --version=1\.2\.3\+{REVISION}\.1",
+        ),
+    ],
+)
+def test_a_chart_is_packed_once_with_the_version_that_flux_writes(
+    check: Check, program: Program, fields: Mapping[str, Any], words: str
+) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    spec = {"chart": "web", "sourceRef": {"kind": "GitRepository", "name": "own"}, **fields}
+    both = {f"{name}.yaml": deploying_by("release", "chart.spec", spec).replace("team", name) for name in ("a", "b")}
+    assert check({**WEB, **both}, options=Options(cached=False)).unfollowed == 0
+    (line,) = (asked.parent / "packed").read_text().splitlines()
+    assert re.fullmatch(rf"{words} -- chart", line)
+    assert [line.rsplit(" ", 2)[1:] for line in sorted(asked.read_text().splitlines())] == [
+        ["a", "chart.tgz"],
+        ["b", "chart.tgz"],
+    ]
+
+
+def test_the_version_of_a_chart_from_an_oci_repository_names_its_digest(check: Check, program: Program) -> None:
+    asked = program(f"printf '%s' '{POD}'", "helm")
+    source = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "OCIRepository", "metadata": {"name": "web"}}
+    release = json.loads(deploying_by("release", "chartRef", {"kind": "OCIRepository", "name": "web"}))
+    del release["spec"]["chart"]
+    files = {f"charts/{name}": text for name, text in WEB.items()}
+    files |= {"source.yaml": json.dumps({**source, "spec": {"url": "oci://registry.example/web"}})}
+    check({**files, "one.yaml": json.dumps(release)})
+    assert re.fullmatch(rf"package --version=1\.2\.3\+{REVISION} -- chart\n", (asked.parent / "packed").read_text())
+
+
+@pytest.mark.parametrize(
+    ("files", "fields", "reason"),
+    [
+        ({"web/notes\\templates\\pod.txt": POD}, {}, r"it is packed, and Helm reads .* as a file in a folder"),
+        (TWINS, {}, "it has several charts named worker, and Flux packs them as one"),
+        ({"web/Chart.yaml": named("web", version="x")}, {"reconcileStrategy": "Revision"}, 'version, and "x" is none'),
+        ({"web/Chart.yaml": named("web", version="x")}, {}, ""),
+        (WEB, {"reconcileStrategy": "Revision"}, ""),
+    ],
+)
+def test_a_chart_that_flux_packs_otherwise_is_not_rendered(
+    check: Check, program: Program, files: dict[str, str], fields: Mapping[str, Any], reason: str
+) -> None:
+    """Argo CD does not pack it."""
+    program(f"printf '%s' '{POD}'", "helm")
+    spec = {"chart": "web", "sourceRef": {"kind": "GitRepository", "name": "own"}, **fields}
+    report = check({**WEB, **files, "one.yaml": deploying_by("release", "chart.spec", spec)})
+    assert report.unfollowed == bool(reason)
+    assert any(re.search(f"HelmRelease team not rendered: .*{reason}", note) for note in report.notes) == bool(reason)
+    assert check({"one.yaml": deploying_by("argo", "project", "x")}).unfollowed == 0
 
 
 HELM_CHART = """\

@@ -6,7 +6,7 @@ import re
 import shlex
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
@@ -22,7 +22,7 @@ from webhook.documents.goyaml_writer import as_json
 from webhook.kustomize.following import is_namespaced
 from webhook.kustomize.patching import placed
 from webhook.model import Object, Path, Problem, immutable
-from webhook.repository import chart_folders, programs, results_cache, template_lines
+from webhook.repository import chart_folders, packing, programs, results_cache, template_lines
 from webhook.repository.builders import Builder
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
@@ -61,7 +61,8 @@ class Release:
     `places`, objects without a namespace get the release's, which a kustomization does not do. With `versioned`, helm
     gets the version of the nodes; of kustomizations, only those of Argo CD do that. `crds` is whether the objects below
     `crds` are created. `defaults` are written in place of the chart's own values, if there are any. `built` is whether
-    the dependencies of dependencies were built before, and `builder` what builds those of the chart.
+    the dependencies of dependencies were built before, and `builder` what builds those of the chart. With `packed`,
+    helm gets the chart as Flux packs it; with `revised`, its version names the revision of the source.
     """
 
     chart: str | Remote
@@ -76,6 +77,8 @@ class Release:
     defaults: bytes = b""
     built: bool = True
     builder: Builder = Builder.SOMEBODY
+    packed: bool = False
+    revised: bool = False
 
 
 def written(values: Mapping[str, Any]) -> list[bytes]:
@@ -118,32 +121,42 @@ lines that look like its own, so templates are rendered without them.
 """
 
 
-class Downloads:
-    """Downloads each chart once for all of its releases. helm itself would download it for each."""
+class Archives:
+    """Downloads or packs each chart once for all of its releases. helm itself would download it for each."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._done = dict[Remote, Future[bytes]]()
+        self._done = dict[Remote | str, Future[bytes]]()
 
-    def archive(self, chart: Remote) -> bytes:
-        """Return the archive of a chart. Raises Failed."""
+    def pulled(self, chart: Remote) -> bytes:
+        """Return the archive of a chart that helm downloads. Raises Failed."""
+        return self._once(chart, lambda: _archive(["pull", *chart.arguments], {}, network=True))
+
+    def packed(self, chart: Mapping[str, bytes], words: Sequence[str]) -> bytes:
+        """Return the archive that a command of helm makes of the files of a chart. Raises Failed."""
+        key = results_cache.key([*map(str.encode, words)], results_cache.pairs(chart))
+        return self._once(key, lambda: _archive([*words, "--", "chart"], chart))
+
+    def _once(self, key: Remote | str, make: Callable[[], bytes]) -> bytes:
         with self._lock:
-            mine = chart not in self._done
-            future = self._done.setdefault(chart, Future())
+            mine = key not in self._done
+            future = self._done.setdefault(key, Future())
         if mine:
             try:
-                future.set_result(_pulled(chart))
+                future.set_result(make())
             except BaseException as error:  # waiting threads raise it too
                 future.set_exception(error)
         return future.result()
 
 
-def _pulled(chart: Remote) -> bytes:
+def _archive(words: Sequence[str], contents: Mapping[str, bytes], *, network: bool = False) -> bytes:
+    """Return the archive that a command of helm writes next to some folders. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder:
-        programs.output([programs.helm(), "pull", *chart.arguments], folder, network=True)
+        write(FilePath(folder), contents)
+        programs.output([programs.helm(), *words], folder, network=network)
         found = [entry.path for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
         if len(found) != 1:
-            raise programs.Failed(f"helm pull brings {len(found)} files")
+            raise programs.Failed(f"helm {words[0]} brings {len(found)} files")
         return FilePath(found[0]).read_bytes()
 
 
@@ -173,7 +186,7 @@ def reads_unlike(made: Manifests) -> bool:
     return any(yaml_versions.unlike(chunk, scalars=False) for chunk in chunks)
 
 
-def template(tree: Tree, release: Release, downloads: Downloads, *, version: str, cached: bool) -> Manifests:
+def template(tree: Tree, release: Release, archives: Archives, *, version: str, cached: bool) -> Manifests:
     """Return the manifests of a release. Raises Failed and Unseen."""
     helm = programs.helm()
     if not helm:
@@ -184,18 +197,20 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     if isinstance(release.chart, Remote):
         if not _CHART_NAME.fullmatch(release.chart.name):
             raise programs.Failed(f"{shown(release.chart.name)} is no name of a chart")
-        given, own = {"chart.tgz": downloads.archive(release.chart)}, dict[str, bytes]()
+        given, own = {"chart.tgz": archives.pulled(release.chart)}, dict[str, bytes]()
     else:
         chart = chart_folders.staged(tree, release.chart, built=release.built)
         given, own = {f"chart/{path}": data for path, data in chart.archives.items()}, chart.files
-        if twin := chart.twins(release.chart):
-            raise Unseen(f"it has several charts named {shown(twin, quotes=False)}, and Helm takes any of them")
+        if twin := chart.twins(release.chart, packed=release.packed):
+            why = "Flux packs them as one" if release.packed else "Helm takes any of them"
+            raise Unseen(f"it has several charts named {shown(twin, quotes=False)}, and {why}")
     if release.defaults:
         given["chart/values.yaml"], own = release.defaults, {**own, "values.yaml": release.defaults}
     texts = (*release.values, *(data for path, data in own.items() if _VALUES.fullmatch(path)))
     unsure = any(has_more(text.decode("utf-8", "replace")) for text in texts)
     options += release.settings
-    run = partial(_printed, helm, release, given, cached=cached)
+    packs = _packing(release, own) if own and release.packed else []
+    run = partial(_printed, helm, release, given, archives, packs, cached=cached)
     remote, packed = isinstance(release.chart, Remote), any(path.endswith(".tgz") for path in own)
     whole = run([*options, _CRDS]) if release.crds and (remote or packed) else b""
     found = sorted(own.items()) if release.crds else []
@@ -203,18 +218,43 @@ def template(tree: Tree, release: Release, downloads: Downloads, *, version: str
     return Manifests(b"" if remote and whole else run(options), whole, verbatim, unsure)
 
 
-def _printed(helm: str, release: Release, staged: Mapping[str, bytes], options: list[str], *, cached: bool) -> bytes:
-    """Return what helm prints for a release with some options. Raises Failed."""
+def _packing(release: Release, chart: Mapping[str, bytes]) -> list[str]:
+    """Return the words with which helm packs the files of a chart as Flux does. Raises Unseen.
+
+    Flux adds the revision of the source to the version, and the generation of a HelmChart that names files of values
+    (source-controller internal/controller/helmchart_controller.go). A hash stands for the revision.
+    """
+    packing.refuse_backslashes(chart)
+    revision = results_cache.key(results_cache.pairs(chart))[:12] if release.revised else ""
+    added = ".".join(filter(None, (revision, "1" if release.defaults else "")))
+    return ["package", *([f"--version={packing.version(chart, added)}"] if added else [])]
+
+
+def _printed(
+    helm: str,
+    release: Release,
+    staged: Mapping[str, bytes],
+    archives: Archives,
+    packs: Sequence[str],
+    options: list[str],
+    *,
+    cached: bool,
+) -> bytes:
+    """Return what helm prints for a release with some options. Its chart is packed first if `packs` says how.
+
+    Raises Failed.
+    """
     words = [part.encode("utf-8", "surrogatepass") for part in (programs.identity(helm), release.name, *options)]
-    key = results_cache.key(words, release.values, results_cache.pairs(staged))
+    key = results_cache.key(words, [*map(str.encode, packs)], release.values, results_cache.pairs(staged))
     if cached and (data := results_cache.get(key)) is not None:
         return data
+    files = {"chart.tgz": archives.packed(staged, packs)} if packs else staged
     with tempfile.TemporaryDirectory() as folder:
-        write(FilePath(folder), staged)
+        write(FilePath(folder), files)
         for index, text in enumerate(release.values):
             FilePath(folder, f"values-{index}.yaml").write_bytes(text)
             options = [*options, "--values", f"values-{index}.yaml"]
-        chart = "chart.tgz" if isinstance(release.chart, Remote) else "chart"
+        chart = "chart.tgz" if "chart.tgz" in files else "chart"
         data = programs.output([helm, "template", *options, "--", release.name, chart], folder)
     if cached:
         results_cache.put(key, data)

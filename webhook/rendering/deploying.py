@@ -92,6 +92,15 @@ def charts_of(value: Object, sources: FluxSources) -> list[tuple[str | Remote | 
     return [(_chart(each, own, sources), each) for each in specs]
 
 
+def is_revised(release: Mapping[str, Any], chart: Mapping[str, Any]) -> bool:
+    """Whether Flux adds the revision of the source to the version of a chart, as it always does without a HelmChart.
+
+    See helm-controller internal/controller/helmrelease_controller.go, mutateChartWithSourceRevision.
+    """
+    kind = mapping(release.get("chartRef")).get("kind") or "HelmChart"
+    return kind != "HelmChart" or chart.get("reconcileStrategy") == "Revision"
+
+
 def _of_registry(name: str, spec: Mapping[str, Any]) -> Remote:
     wanted, url = mapping(spec.get("ref")), string(spec.get("url"))
     if url and (digest := string(wanted.get("digest"))):  # counts before the others (source-controller)

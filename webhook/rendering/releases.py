@@ -143,7 +143,8 @@ class Releases:
                         defaults, hidden = deploying.default_values(chart, self._tree, self._prefix)
                     self._note(root, "values files in place of the chart's own" if hidden else "")
                     builder = Builder.SOMEBODY if isinstance(place, Remote) else Builder.FLUX
-                    release = Release(where, root, name or charts.RELEASE, namespace, tuple(own), defaults=defaults)
+                    given, revised = (root, name or charts.RELEASE, namespace), deploying.is_revised(spec, chart)
+                    release = Release(where, *given, tuple(own), defaults=defaults, packed=True, revised=revised)
                     yield replace(release, builder=builder), item
 
     def _chart_of_flux(

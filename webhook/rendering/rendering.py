@@ -88,7 +88,7 @@ class _Run:
         self._releases = Releases(tree, self._prefix, self._gaps)
         self._used = set[str]()
         self._unsure = dict[int, frozenset[str]]()  # of ConfigMaps, by the identity of what was made
-        self._downloads = charts.Downloads()
+        self._archives = charts.Archives()
         self._lock, self._made, self._given_values, self._filled = Lock(), 0, 0, 0
         self._verbatim = set[tuple[str, int, str]]()
         self._makers = set[str]()  # the folders with the templates of objects that charts make
@@ -416,7 +416,7 @@ class _Run:
             if isinstance(release.chart, str) and chart_folders.missing(self._tree, release.chart):
                 return _NOT_VENDORED
             made = charts.template(
-                self._tree, release, self._downloads, version=self._options.version, cached=self._options.cached
+                self._tree, release, self._archives, version=self._options.version, cached=self._options.cached
             )
         except (programs.Failed, Unseen, OSError) as error:
             return str(error)
@@ -426,7 +426,7 @@ class _Run:
         """Whether helm says that a chart is a library."""
         options = self._options
         try:
-            charts.template(self._tree, release, self._downloads, version=options.version, cached=options.cached)
+            charts.template(self._tree, release, self._archives, version=options.version, cached=options.cached)
         except programs.Failed as error:
             return str(error) == charts.NO_APPLICATION
         except (Unseen, OSError):

@@ -173,12 +173,12 @@ class Staged:
         packed = {path: one for path, one in self.packed.items() if path in kept}
         return replace(self, own={path: data for path, data in self.own.items() if path in kept}, packed=packed)
 
-    def twins(self, folder: str) -> str:
+    def twins(self, folder: str, *, packed: bool = False) -> str:
         """Return the name of several subcharts of which Helm takes any; empty if there are none. Raises Unseen."""
         try:
-            return packing.twins(self.without_ignored(folder).files)
+            return packing.twins(self.without_ignored(folder).files, packed=packed)
         except Unseen:
-            return packing.twins(self.files)
+            return packing.twins(self.files, packed=packed)
 
 
 def staged(tree: Tree, folder: str, depth: int = 0, *, built: bool = True) -> Staged:

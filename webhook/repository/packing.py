@@ -114,15 +114,41 @@ def saved(chart: Files, depth: int = 0) -> dict[str, bytes]:
     """
     if depth > DEEPEST:
         raise Unseen(f"a chart has more than {DEEPEST} charts within each other")
+    refuse_backslashes(chart)
     result = {path: data for path, data in chart.items() if not path.startswith("charts/") or path.endswith(".prov")}
-    metadata = {key.lower(): value for key, value in said(chart).items()}
+    metadata = _folded(said(chart))
     if metadata.get("dependencies") and string(metadata.get("apiversion")) in ("", "v1"):
         own = _first(chart.get(files.CHART, b""), files.CHART).items()
-        result[files.CHART] = as_json({key: value for key, value in own if key.lower() != "dependencies"})
+        result[files.CHART] = as_json({key: value for key, value in own if key.casefold() != "dependencies"})
     for below in (_opened(*each) for each in _places(chart)):
         name = name_of(said(below))
         result |= {f"charts/{name}/{path}": data for path, data in saved(below, depth + 1).items()}
     return result
+
+
+def refuse_backslashes(chart: Files) -> None:
+    """Raise Unseen if a file of a chart has a backslash in its name, which Helm reads as a slash in an archive."""
+    if odd := next((path for path in chart if "\\" in path), ""):
+        raise Unseen(f"it is packed, and Helm reads {shown(odd)} in an archive as a file in a folder")
+
+
+def version(chart: Files, added: str) -> str:
+    """Return the version of a chart with other metadata, as Flux writes it. Raises Unseen.
+
+    Go's library adds the numbers that are missing (github.com/Masterminds/semver, version.go).
+    """
+    own = string(_folded(said(chart)).get("version"))
+    if not (found := _VERSION.fullmatch(own)):
+        raise Unseen(f"Flux adds to its version, and {shown(own)} is none")
+    return f"{'.'.join(str(int(each or 0)) for each in found.group(1, 2, 3))}{found[4] or ''}+{added}"
+
+
+_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+
+
+def _folded(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a chart says of itself, by keys as Go compares them."""
+    return {key.casefold(): value for key, value in metadata.items()}
 
 
 def archive(name: str, chart: Files) -> bytes:
@@ -145,7 +171,8 @@ def unpacked(data: bytes) -> dict[str, bytes]:
                 size += member.size
                 if size > MOST_UNPACKED:
                     raise Unseen(f"an archive of a chart has more than {MOST_UNPACKED // 2**20} MiB")
-                path = posixpath.normpath(member.name.replace("\\", "/").partition("/")[2])
+                slash = "\\" if "\\" in member.name else "/"  # helm pkg/chart/loader/archive
+                path = posixpath.normpath(member.name.partition(slash)[2].replace(slash, "/"))
                 if member.isfile() and (file := packed.extractfile(member)) is not None:
                     found[path] = file.read()
     except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
@@ -197,18 +224,21 @@ _WANTED = re.compile(
 """An exact version, or a range within a major version (github.com/Masterminds/semver, constraints.go)."""
 
 
-def twins(chart: Files, depth: int = 0) -> str:
+def twins(chart: Files, depth: int = 0, *, packed: bool = False) -> str:
     """Return the name of several charts next to each other of which Helm takes any; empty if there are none.
 
     Helm reads them in no order (helm pkg/chart/v2/loader/load.go, LoadFiles). Charts of one name are no twins if they
-    have the same files, or if each dependency names the version of one of them. Raises Unseen.
+    have the same files, or if each dependency names the version of one of them. If the chart is `packed`, the second
+    is not enough, since they get one folder. Raises Unseen.
     """
     if depth > DEEPEST:
         raise Unseen(f"a chart has more than {DEEPEST} charts within each other")
     groups, names = defaultdict[str, list[_Named]](list), list[str]()
     for place, below in _places(chart):
-        packed = _is_packed(place, below)
-        metadata, found = _summary(below[""], depth + 1) if packed else (said(below), twins(below, depth + 1))
+        if _is_packed(place, below):
+            metadata, found = _summary(below[""], depth + 1, packed=packed)
+        else:
+            metadata, found = said(below), twins(below, depth + 1, packed=packed)
         if found:
             return found
         groups[string(metadata.get("name"))].append(_Named(metadata, place, below))
@@ -218,7 +248,7 @@ def twins(chart: Files, depth: int = 0) -> str:
         if name and len(group) > 1 and not _are_same(group):
             versions = [string(each.metadata.get("version")) for each in group]
             asked = {string(each.get("version")) for each in wanted}
-            if len({*versions}) < len(versions) or asked != {*versions}:
+            if packed or len({*versions}) < len(versions) or asked != {*versions}:
                 return name
         names += [string(each.get("alias")) or name for each in wanted] or [name]
     return next((name for name, count in Counter(filter(None, names)).items() if count > 1), "")
@@ -231,12 +261,12 @@ class _Named(NamedTuple):
 
 
 @lru_cache(256)
-def _summary(data: bytes, depth: int) -> tuple[Mapping[str, Any], str]:
+def _summary(data: bytes, depth: int, *, packed: bool) -> tuple[Mapping[str, Any], str]:
     """Return what a packed chart says of itself, and the name of twins in it; nothing if Helm refuses the archive."""
     if not data.startswith(_GZIP):
         return {}, ""
     chart = unpacked(data)
-    return said(chart), twins(chart, depth)
+    return said(chart), twins(chart, depth, packed=packed)
 
 
 _GZIP = b"\x1f\x8b\x08"
