@@ -109,7 +109,7 @@ def test_a_filter_matters_to_what_flux_reads(
 
 
 def test_of_very_many_lines_each_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attributes, "MOST_LINES", 2)
+    monkeypatch.setattr(attributes, "MOST_PAIRS", 2)
     assert not is_converted("*.x eol=crlf\n" * 2, "a.txt")
     assert is_converted("*.x eol=crlf\n" * 3, "a.txt")
 

@@ -28,7 +28,7 @@ def converted(given: Iterable[str], names: Iterable[str], texts: Iterable[str]) 
     has_flux = cache(lambda: any(map(_has_flux, every)))
 
     def counts(line: _Line, kinds: Set[str]) -> bool:
-        if _ALWAYS in kinds or len(changing) > MOST_LINES:
+        if _ALWAYS in kinds or len(changing) * len(every) > MOST_PAIRS:
             return True
         if _ENDS in kinds and any(_fitting(line, as_text)):
             return True
@@ -37,8 +37,8 @@ def converted(given: Iterable[str], names: Iterable[str], texts: Iterable[str]) 
     return [*dict.fromkeys(line.file for line, kinds in changing if counts(line, kinds))]
 
 
-MOST_LINES = 1_000
-"""Maximum lines that change files and are compared with their names; of more, each counts."""
+MOST_PAIRS = 1_000_000
+"""Maximum of lines that change files, times the names that each is compared with; of more, each line counts."""
 
 
 def _has_flux(name: str) -> bool:
