@@ -286,3 +286,15 @@ def test_flux_adds_a_chart_of_another_name(write: Write) -> None:
     tree = write({**CHARTS, "web/Chart.yaml": chart("web", dependency("x"))})
     assert builders.doubt(tree, "web", Builder.FLUX) == 'Flux adds "lib" for its dependency "x"'
     assert builders.doubt(tree, "web", Builder.ARGO) == ""
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_a_link_to_a_chart_leads_to_other_dependencies_for_argo_cd(write: Write, near: bool) -> None:
+    files = {"a/web/Chart.yaml": chart("web", dependency()), "a/lib/Chart.yaml": chart("lib")}
+    tree = write({**files, **({} if near else {"b/lib/Chart.yaml": chart("lib")})})
+    Path("b").mkdir(exist_ok=True)
+    Path("b/web").symlink_to("../a/web")
+    if near:
+        Path("b/lib").symlink_to("../a/lib")
+    assert ("follows the link" in builders.doubt(tree, "b/web", Builder.ARGO)) is not near
+    assert builders.doubt(tree, "a/web", Builder.ARGO) == builders.doubt(tree, "b/web", Builder.HELMFILE) == ""

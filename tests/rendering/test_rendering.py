@@ -2,6 +2,7 @@
 
 import copy
 import fnmatch
+import hashlib
 import json
 import os
 import re
@@ -945,6 +946,7 @@ LOCAL = "name: web\ndependencies: [{name: lib, repository: 'file://../lib'}]\n"
         ("/_a.tpl\n_a.tpl/\n*/_b.tpl", set()),
         ("nothing\u2028templates/_a.tpl\vvalues.yaml", set()),
         ("nothing\r\nvalues.yaml\r\n", {"values.yaml"}),
+        ("templates/_a.tpl\x1c\nvalues.yaml\x85", {"values.yaml"}),
         ("# .gitignore\n.git/\n*.swp\n.idea/\n*.tmproj\n*~\n", set()),
         ("", set()),
     ],
@@ -956,6 +958,28 @@ def test_a_dependency_is_read_with_its_own_patterns(check: Check, patterns: str,
     check({**lib, "web/Chart.yaml": LOCAL, "web/.helmignore": "templates/"})
     staged = chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files
     assert {name for name in names if f"charts/lib/{name}" not in staged} == left_out
+
+
+def test_a_dependency_is_added_without_hidden_templates(check: Check) -> None:
+    names = {"templates/.a.tpl", "templates/.x/b.tpl", "templates/x/.c.tpl", ".d"}
+    lib = {f"lib/{name}": "x" for name in names} | {"lib/Chart.yaml": "name: lib\n"}
+    check({**lib, "web/Chart.yaml": LOCAL})
+    staged = chart_folders.staged(tree.Tree(str(Path.cwd())), "web").files
+    assert {name for name in names if f"charts/lib/{name}" in staged} == {"templates/x/.c.tpl", ".d"}
+
+
+@pytest.mark.parametrize("kind", ["", "release", "argo"])
+def test_a_chart_is_rendered_without_dependencies_that_are_elsewhere(check: Check, program: Program, kind: str) -> None:
+    far = "dependencies: [{name: far, version: 1.0.0, repository: 'https://a.example'}]\n"
+    made = f"printf '# Source: web/templates/pod.yaml\\n%s' '{TAKING}'"
+    program(f"find . -name '*.tgz' -exec tar xzf {{}} \\;\ngrep -rq far . && exit 1\n{made}", "helm")
+    files = {"web/Chart.yaml": named("web") + far, "web/templates/pod.yaml": TAKING}
+    report = check({**files, **({"deploy/one.yaml": deploying_by(kind, "suspend", None)} if kind else {})})
+    assert (report.count(allowed=False), report.unfollowed) == (1, 0)
+    assert any("rendered without dependencies that are not vendored" in note for note in report.notes)
+    program("echo 'Error: no template far.name' >&2; exit 1", "helm")
+    report = check(files)
+    assert any("not rendered: a dependency is not vendored" in note for note in report.notes)
 
 
 @pytest.mark.parametrize(("text", "staged"), [(LOCAL, True), (f"name: web\n---\n{LOCAL}", False)])
@@ -2415,6 +2439,18 @@ def test_a_values_file_that_argo_cd_moves_is_noted(
     assert ("a values file that it names twice" in "".join(report.notes)) is bool(unfollowed)
 
 
+def test_a_values_file_that_argo_cd_moves_is_noted_if_it_is_named_through_a_link(
+    check: Check, program: Program
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    names = ["prod.yaml", "dev.yaml", "link.yaml"]
+    one = deploying_by("argo", "sources", [{**OWN, "helm": {"valueFiles": names}}])
+    check({**WEB, "web/prod.yaml": "a: 1\n", "web/dev.yaml": "a: 2\n", "deploy/one.yaml": one})
+    Path("web/link.yaml").symlink_to("more.yaml")
+    Path("web/more.yaml").symlink_to("../web/prod.yaml")
+    assert check({}, options=Options(cached=False)).unfollowed == 1
+
+
 @pytest.mark.parametrize(("text", "unfollowed"), [("a: 1\n---\na: 2\n", 1), ("# a\n---\na: 1\n---\n# b\n", 0)])
 @pytest.mark.parametrize(
     "files",
@@ -2648,6 +2684,8 @@ def test_plain_helmfiles_and_charts_bring_no_note(check: Check) -> None:
         ("a/helmfile.d/a.yaml", "releases: [{name: x, chart: c/web}]\n", "a/c/web"),
         ("a/helmfile.d/a.yaml", "releases: [{name: x, chart: c/web}]\n", "c/web"),
         ("helmfile.d/a.yaml", "releases: [{name: x, chart: ../c/web}]\n", "c/web"),
+        ("helmfile.d/a.yaml", "releases: [{name: x, chart: c/web/}]\n", "c/web"),
+        ("helmfile.d/a.yaml", "releases: [{name: x, chart: b/c/web}]\n", "b/c/web"),
         ("helmfile.yaml", f"{REGISTRY.replace(', oci: true', '')}releases: [{{name: x, chart: c/web}}]\n", "c/web"),
         ("helmfile.yaml", f"{REGISTRY.replace('c,', 'web,')}releases: [{{name: x, chart: web}}]\n", "web"),
     ],
@@ -4533,3 +4571,12 @@ def test_a_library_below_a_chart_is_not_rendered_by_itself(check: Check, program
     report = check(files, options=Options(cached=False))
     assert [one.root for one in report.judged] == ["web"]
     assert not any("not rendered" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("x" * 53, "x" * 53), ("x" * 54, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-HASH"), ("", "")],
+)
+def test_flux_shortens_the_name_of_a_release(name: str, short: str) -> None:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    assert deploying.shortened(name) == short.replace("HASH", digest)

@@ -359,7 +359,7 @@ def values(
             continue
         try:
             found.append(tree.data(os.path.join(prefix, path)))
-            names.append(os.path.normpath(path))
+            names.append(_resolved(os.path.join(prefix, path)))
         except Unseen as error:
             hidden = hidden or not (error.absent and helm.get("ignoreMissingValueFiles"))
     if helm.get("valuesObject") is not None:
@@ -369,6 +369,18 @@ def values(
     moved = [*dict.fromkeys(names)] != [*dict.fromkeys(names[::-1])][::-1]
     return found, ELSEWHERE if hidden else _REPEATED if moved else ""
 
+
+def _resolved(path: str) -> str:
+    """Return the path of a file, or that to which it leads as a link (argo-cd util/io/path/resolved.go)."""
+    for _ in range(_MOST_LINKS):
+        if not os.path.islink(path):
+            break
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    return os.path.normpath(path)
+
+
+_MOST_LINKS = 10
+"""Maximum number of links from one to the next that Argo CD follows."""
 
 ELSEWHERE = "values files elsewhere"
 

@@ -6,7 +6,7 @@ import re
 import shlex
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
@@ -165,13 +165,14 @@ class Manifests(NamedTuple):
 
     `whole` is the output with the files below `crds` too. It is empty if no archive may have such files. For a chart
     from elsewhere it is the only one. `verbatim` are the files below `crds` by their paths in the chart. `unsure` is
-    whether releases of helm may read other values.
+    whether releases of helm may read other values, and `complete` whether the chart has all of its dependencies.
     """
 
     templates: bytes
     whole: bytes = b""
     verbatim: Mapping[str, bytes] = MappingProxyType({})
     unsure: bool = False
+    complete: bool = True
 
     @property
     def printed(self) -> bytes:
@@ -186,8 +187,10 @@ def reads_unlike(made: Manifests) -> bool:
     return any(yaml_versions.unlike(chunk, scalars=False) for chunk in chunks)
 
 
-def template(tree: Tree, release: Release, archives: Archives, *, version: str, cached: bool) -> Manifests:
-    """Return the manifests of a release. Raises Failed and Unseen."""
+def template(
+    tree: Tree, release: Release, archives: Archives, *, version: str, cached: bool, without: Collection[str] = ()
+) -> Manifests:
+    """Return the manifests of a release, without the dependencies of some names. Raises Failed and Unseen."""
     helm = programs.helm()
     if not helm:
         raise programs.Failed("there is no helm on PATH")
@@ -204,6 +207,7 @@ def template(tree: Tree, release: Release, archives: Archives, *, version: str, 
         if twin := chart.twins(release.chart, packed=release.packed):
             why = "Flux packs them as one" if release.packed else "Helm takes any of them"
             raise Unseen(f"it has several charts named {shown(twin, quotes=False)}, and {why}")
+        given |= {f"chart/{path}": data for path, data in packing.without(own, without).items()} if without else {}
     if release.defaults:
         given["chart/values.yaml"], own = release.defaults, {**own, "values.yaml": release.defaults}
     texts = (*release.values, *(data for path, data in own.items() if _VALUES.fullmatch(path)))
@@ -215,7 +219,7 @@ def template(tree: Tree, release: Release, archives: Archives, *, version: str, 
     whole = run([*options, _CRDS]) if release.crds and (remote or packed) else b""
     found = sorted(own.items()) if release.crds else []
     verbatim = {path: data for path, data in found if _BELOW_CRDS.fullmatch(path)}
-    return Manifests(b"" if remote and whole else run(options), whole, verbatim, unsure)
+    return Manifests(b"" if remote and whole else run(options), whole, verbatim, unsure, not without)
 
 
 def _packing(release: Release, chart: Mapping[str, bytes]) -> list[str]:

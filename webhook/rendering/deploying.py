@@ -4,6 +4,7 @@ Sources: kustomize-controller api/v1/kustomization_types.go, helm-controller api
 source-controller api/v1 of Flux, and flux-operator api/v1/fluxinstance_types.go.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -183,3 +184,13 @@ def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
 def _encoded(text: str) -> bytes:
     """Return a text as bytes: the same ones each time that a release names the text."""
     return text.encode("utf-8", "replace")
+
+
+def shortened(name: str) -> str:
+    """Return the name of a release as Flux gives it to Helm (helm-controller internal/release/name.go, ShortenName)."""
+    data = name.encode("utf-8", "surrogatepass")
+    return name if len(data) <= _LONGEST else f"{name[: _LONGEST - 13]}-{hashlib.sha256(data).hexdigest()[:12]}"
+
+
+_LONGEST = 53
+"""Maximum bytes of a release's name."""

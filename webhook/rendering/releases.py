@@ -129,9 +129,8 @@ class Releases:
             found = deploying.charts_of(value, sources)
             self._note(root, ENCRYPTED if is_encrypted(value) or any(holds(chart) for _, chart in found) else "")
             namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
-            name = string(spec.get("releaseName")) or "-".join(
-                filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name"))))
-            )
+            whole = "-".join(filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name")))))
+            name = deploying.shortened(string(spec.get("releaseName")) or whole)
             words = f"its chart is written in more than {deploying.MOST_CHARTS} ways"
             self._note(root, words if len(found) > deploying.MOST_CHARTS else "")
             reasons = (unfollowed.reason(chart, deployer_fields.CHART) for _, chart in found)
@@ -270,8 +269,11 @@ _OF_REGISTRY = "its chart is judged by the folder of that path here, and is in a
 
 _SEVERAL = "its chart is in several folders"
 
-_OF_WORKING_FOLDER = re.compile(r"(?!\.{1,2}/)[^/]+/[^/]+")
-"""A chart that Helmfile takes for one of a repository, if the folder in which it runs does not have it."""
+_OF_WORKING_FOLDER = re.compile(r"(?!\.{0,2}/)[^/]*(?:/[^/]*){1,2}")
+"""A chart that Helmfile takes for one of a repository, if the folder in which it runs does not have it.
+
+Such a path has two or three parts, and the last one may be empty (helmfile pkg/state/util.go, isLocalChart).
+"""
 
 _UNLIKE = "YAML that Helmfile and helm read otherwise"
 

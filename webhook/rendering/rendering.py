@@ -364,7 +364,7 @@ class _Run:
         self._used |= values.keys()
         for release in () if quiet else (release for release, _ in wanted):
             self._gaps.hidden += [f"{release.root} ({doubt})"] if (doubt := self._doubt(release)) else []
-        failures = dict[str, list[str]]()
+        failures, incomplete = dict[str, list[str]](), list[str]()
         made = self._each(wanted, lambda each: self._template(each[0]), "helm")
         for (release, item), output in zip(wanted, made, strict=True):
             data = output if isinstance(output, str) else self._items(release, output)
@@ -378,6 +378,7 @@ class _Run:
                 if item is not None and data != _NOT_VENDORED and programs.helm():
                     self._result.unfollowed.append(release.root)
                 continue
+            incomplete += [] if output.complete else [release.root]
             chart = release.chart
             if isinstance(chart, str) and (name := chart_folders.unread(self._tree, chart, release.values)):
                 self._gaps.hidden.append(f"{release.root} (the hidden file {shown(name, quotes=False)})")
@@ -399,6 +400,8 @@ class _Run:
             yield release, item, items, output
         for reason, roots in failures.items():
             self._result.notes.append(f"{_charts(roots)} not rendered: {reason}")
+        if incomplete and not quiet:
+            self._result.notes.append(f"{_charts(incomplete)} rendered without {_LACKING}")
 
     def _doubt(self, release: Release) -> str:
         """Return why a release may get other dependencies than those that are rendered; empty if it gets these."""
@@ -412,14 +415,14 @@ class _Run:
             self._given_values += sum(map(len, release.values))
             if self._given_values > MAX_MADE:
                 return f"the values of all releases have more than {MAX_MADE // 2**20} MiB"
+        lacking = chart_folders.missing(self._tree, release.chart) if isinstance(release.chart, str) else set[str]()
+        options = self._options
         try:
-            if isinstance(release.chart, str) and chart_folders.missing(self._tree, release.chart):
-                return _NOT_VENDORED
             made = charts.template(
-                self._tree, release, self._archives, version=self._options.version, cached=self._options.cached
+                self._tree, release, self._archives, version=options.version, cached=options.cached, without=lacking
             )
         except (programs.Failed, Unseen, OSError) as error:
-            return str(error)
+            return _NOT_VENDORED if lacking else str(error)
         return self._beyond(len(made.templates) + len(made.whole)) or made
 
     def _is_refused(self, release: Release) -> bool:
@@ -489,6 +492,8 @@ def _unfollowed(job: Job) -> str:
 _UNLIKE = "a merge key after keys, which kustomize and kubectl read otherwise"
 
 _SEVERAL = "values of several documents, of which Flux and older releases of helm read the first"
+
+_LACKING = "dependencies that are not vendored; helm dependency build CHART brings them"
 
 _NOT_VENDORED = "a dependency is not vendored; helm dependency build CHART brings it"
 

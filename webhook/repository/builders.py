@@ -79,6 +79,8 @@ def _reasons(chart: _Chart, builder: Builder) -> Iterator[str]:
             yield f"its {name} names other dependencies than the chart"
     if packing.REQUIREMENTS in chart.own and packing.REQUIREMENTS not in (chart.read or ()):
         yield f"its .helmignore may leave out {packing.REQUIREMENTS}"
+    if builder is Builder.ARGO and any(_is_linked(chart, string(each.get("repository"))) for each in chart.wanted):
+        yield "Argo CD follows the link to the chart before it looks for its dependencies"
     if builder is Builder.FLUX:
         yield from _of_flux(chart)
     elif builder is Builder.HELMFILE or (builder is Builder.ARGO and chart.lacks()):
@@ -186,6 +188,12 @@ def _is_plain(chart: _Chart, url: str) -> bool:
     except Unseen:
         return False
     return not _URL.search(url)
+
+
+def _is_linked(chart: _Chart, url: str) -> bool:
+    """Whether an address leads elsewhere from the folder to which links lead. Argo CD runs helm there."""
+    real = os.path.join(os.path.realpath(chart.folder), url.removeprefix("file://"))
+    return url.startswith("file://") and os.path.realpath(real) != os.path.realpath(chart.place(url))
 
 
 _URL = re.compile(r"[%?#]|^file://(?:/|[^/]*@)")

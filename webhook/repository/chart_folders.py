@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, string
+from webhook.catalog.white_space import WHITE_SPACE
 from webhook.documents import files
 from webhook.documents.gitignore import Matcher
 from webhook.model import immutable
@@ -362,7 +363,8 @@ def _without_ignored(staged: dict[str, bytes], folder: str) -> dict[str, bytes]:
     pkg/ignore/rules.go).
     """
     text = staged.get(".helmignore", b"").decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = [line for line in map(str.strip, text.split("\n")) if line and not line.startswith("#")]
+    own = (line.strip(WHITE_SPACE) for line in text.split("\n"))
+    lines = [_ALWAYS_LEFT_OUT, *(line for line in own if line and not line.startswith("#"))]
     if len(lines) > _MOST_PATTERNS or any(map(_ODD.search, lines)):
         raise Unseen(f"{folder}/.helmignore has more than {_MOST_PATTERNS} patterns, or one that is not simple")
     patterns = [(line, [*map(matcher, line.strip("/").split("/"))]) for line in lines]
@@ -383,6 +385,9 @@ def _without_ignored(staged: dict[str, bytes], folder: str) -> dict[str, bytes]:
 
     return {path: data for path, data in staged.items() if not is_left_out(path)}
 
+
+_ALWAYS_LEFT_OUT = "templates/.?*"
+"""What Helm and Flux leave out of every chart (helm pkg/ignore/rules.go, AddDefaults)."""
 
 _MOST_PATTERNS = 100
 """Maximum patterns of a .helmignore that are compared with the files of a chart."""
@@ -439,16 +444,16 @@ def folders(tree: Tree, folder: str) -> set[str]:
     return found
 
 
-def missing(tree: Tree, folder: str) -> bool:
-    """Whether a chart has dependencies that are not in the repository."""
+def missing(tree: Tree, folder: str) -> set[str]:
+    """Return the names of a chart's dependencies that are not in the repository."""
     try:
         found, wanted = staged(tree, folder).files, {string(each.get("name")) for each in _dependencies(tree, folder)}
         have = {path.split("/")[1] for path in found if path.startswith("charts/")}
         own = (path for path in found if _PACKED.fullmatch(path) and os.path.lexists(os.path.join(folder, path)))
         have |= {_name(tree, os.path.join(folder, path)) for path in own}
     except Unseen:
-        return False
-    return any(not any(each == name or each.startswith(f"{name}-") for each in have) for name in wanted if name)
+        return set()
+    return {name for name in wanted if name and not any(each == name or each.startswith(f"{name}-") for each in have)}
 
 
 def is_chained(tree: Tree, chart: str) -> bool:

@@ -8,7 +8,7 @@ import re
 import tarfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -49,6 +49,17 @@ def said(chart: Files) -> Mapping[str, Any]:
 def _first(data: bytes, name: str) -> Mapping[str, Any]:
     one = next(files.parsed(data, name), None)
     return mapping(one.value) if isinstance(one, Document) else {}
+
+
+def without(chart: Files, names: Collection[str]) -> dict[str, bytes]:
+    """Return the files of a chart that say what it depends on, without the dependencies of some names."""
+    result = dict[str, bytes]()
+    for name in (files.CHART, REQUIREMENTS):
+        value = _first(chart.get(name, b""), name)
+        if listed := mappings(value.get("dependencies")):
+            kept = [each for each in listed if each.get("name") not in names]
+            result[name] = as_json({**value, "dependencies": kept})
+    return result
 
 
 def odd_key(chart: Files, depth: int = 0) -> str:
