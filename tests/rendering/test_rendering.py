@@ -1268,9 +1268,9 @@ def test_generators_end_at_the_first_application_too_many(check: Check, monkeypa
     monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 2)
     paths, of_path = list[str](), argo._of_path
 
-    def noted(path: str) -> Mapping[str, str]:
+    def noted(path: str, *, of_go: bool) -> Mapping[str, str]:
         paths.append(path)
-        return of_path(path)
+        return of_path(path, of_go=of_go)
 
     monkeypatch.setattr(argo, "_of_path", noted)
     report = check({"s.yaml": SET, **{f"d{each}/pod.yaml": POD for each in range(9)}})
@@ -1897,6 +1897,88 @@ def test_many_files_that_are_nowhere_are_one_note(check: Check) -> None:
         "30 files that kustomizations name are not there; the rest is judged: a/0.yaml (a/kustomization.yaml), "
         "a/1.yaml (a/kustomization.yaml), a/2.yaml (a/kustomization.yaml) and 27 more"
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ("resources: [pod.yaml, gone.yaml, ../gone]", '"resources": ["pod.yaml"]'),
+        ("resources: [pod.yaml]\nbases: [../gone]", '"bases": []'),
+        ("resources: [pod.yaml]\nsecretGenerator: [{name: s, envs: [gone.env, pod.yaml]}]", '"envs": ["pod.yaml"]'),
+        ("resources: [pod.yaml]\nsecretGenerator: [{name: s, files: [gone, k=gone, a=pod.yaml]}]", '["a=pod.yaml"]'),
+        ("resources: [pod.yaml]\nconfigMapGenerator: [{name: s, env: gone.env, literals: [a=b]}]", '["a=b"]'),
+        ("resources: [pod.yaml]\nconfigMapGenerator: [{name: s, files: [k=gone], envs: [gone]}]", '"name": "s"'),
+    ],
+)
+def test_a_program_builds_the_rest_if_a_file_is_not_there(
+    check: Check, program: Program, fields: str, left: str
+) -> None:
+    made = POD.replace("name: made", "name: other")
+    program(f"read -r own <$2/kustomization.yaml; case $own in *gone*) ;; *'{left}'*) printf '%s' '{made}';; esac")
+    report = check({"a/pod.yaml": POD, "a/kustomization.yaml": f"{fields}\n"})
+    assert [one.name for one in report.judged if one.root] == ["other"]
+    assert sum("not there; the rest is judged: " in note for note in report.notes) == 1
+    assert report.unfollowed == 0
+
+
+@pytest.mark.parametrize("fields", ["patches: [{path: gone.yaml}]", "secretGenerator: [{name: s, envs: [gone.env]}]"])
+def test_a_program_that_fails_where_a_file_is_not_there_is_noted(check: Check, program: Program, fields: str) -> None:
+    program("echo 'Error: no matches for Id' >&2; exit 1")
+    report = check({"a/pod.yaml": POD, "a/kustomization.yaml": f"resources: [pod.yaml]\n{fields}\n"})
+    assert "root a: no matches for Id; the rest of it is judged" in report.notes
+    assert report.unfollowed == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "unfollowed"),
+    [
+        ("resources: [pod.yaml]\nsecretGenerator: [{name: s, envs: ['https://example.com/env']}]", 1),
+        ("resources: [pod.yaml]\npatches: [{path: 'https://example.com/p.yaml'}]", 1),
+        ("resources: [pod.yaml, 'https://example.com/p.yaml']", 0),
+    ],
+)
+def test_an_address_that_keeps_the_program_from_running_is_noted(
+    check: Check, program: Program, fields: str, unfollowed: int
+) -> None:
+    asked = program(f"printf '%s' '{POD}'")
+    report = check({"a/pod.yaml": POD, "a/kustomization.yaml": f"{fields}\n"})
+    assert report.unfollowed == unfollowed
+    assert asked.exists() != bool(unfollowed)
+    why = "a (followed by the files, because of an address: https://example.com/"
+    assert any(why in note for note in report.notes) == bool(unfollowed)
+
+
+def originating(name: str, path: str, kind: str = "Pod") -> str:
+    origin = f"annotations: {{config.kubernetes.io/origin: 'path: {path}'}}"
+    made = POD.replace("namespace: lab", f"namespace: lab, {origin}").replace("kind: Pod", f"kind: {kind}")
+    return made.replace("name: made", f"name: {name}")
+
+
+MARKS_LOCAL = "annotations: {config.kubernetes.io/local-config: x}"
+
+
+@pytest.mark.parametrize(
+    ("transformer", "made", "by_themselves"),
+    [
+        (MARKS_LOCAL, [], True),
+        (MARKS_LOCAL, [originating("one", "one.yaml")], True),
+        (MARKS_LOCAL, [originating("one", "two.yaml"), originating("map", "one.yaml", "ConfigMap")], True),
+        (MARKS_LOCAL, [originating("one", "one.yaml"), originating("two", "two.yaml")], False),
+        (MARKS_LOCAL, [originating("x-one", "one.yaml"), originating("x-two", "two.yaml")], False),
+        ("$patch: delete", [], False),
+        ("$patch: delete", [originating("one", "one.yaml")], False),
+    ],
+)
+def test_a_file_is_judged_by_itself_if_a_transformer_may_mark_its_object_as_a_local_one(
+    check: Check, program: Program, transformer: str, made: list[str], by_themselves: bool
+) -> None:
+    """A transformer may also write the origin of one object to another of its kind: all of these are judged."""
+    output = "---\n".join(made)
+    program(f"printf '%s' {shlex.quote(output)}")
+    root = {"a/kustomization.yaml": "resources: [one.yaml, two.yaml]\ntransformers: [t.yaml]\n"}
+    pods = {f"a/{name}.yaml": POD.replace("name: made", f"name: {name}") for name in ("one", "two")}
+    report = check({**root, **pods, "a/t.yaml": f"{transformer}\n"})
+    assert {one.file for one in report.judged if not one.root} == ({*pods} if by_themselves else set())
 
 
 def test_a_chart_that_is_not_here_is_no_fault_of_its_kustomization(check: Check, program: Program) -> None:

@@ -179,6 +179,11 @@ SHAPES: dict[str, Callable[[str], Files]] = {
         "kustomization.yaml": "resources: [pod.yaml]\ncommonAnnotations: {config.kubernetes.io/local-config: 'true'}\n",
         "pod.yaml": pod(n),
     },
+    "no longer local": lambda n: {
+        "kustomization.yaml": "resources: [pod.yaml]\n"
+        + REMOVES.replace("[", "[{op: remove, path: /metadata/annotations}, ", 1),
+        "pod.yaml": pod(n, more=", annotations: {config.kubernetes.io/local-config: 'true'}"),
+    },
     "plain file of a chart": lambda n: {"Chart.yaml": CHART, "templates/pod.yaml": pod(n)},
     "other files of a chart": lambda n: {"Chart.yaml": CHART, "files/pod.yaml": pod(n)},
     "crds of a chart": lambda n: {"Chart.yaml": CHART, "crds/pod.yaml": pod(n)},

@@ -124,7 +124,8 @@ def _output(
 def _staged(job: Job, tree: Tree, *, fetch: bool, origins: bool) -> tuple[dict[str, bytes], str]:
     """Return the files of a kustomization by their paths in the repository, and the folder that is built.
 
-    Remote resources are left out: the program could only download them. So are charts, which helm has rendered.
+    Remote resources are left out: the program could only download them. So are charts, which helm has rendered, and
+    resources and files of generators that do not exist, for which the program would build nothing.
     `origins` asks for the origins of objects, in annotations that selectors see.
     """
     staged = dict[str, bytes]()
@@ -137,6 +138,8 @@ def _staged(job: Job, tree: Tree, *, fetch: bool, origins: bool) -> tuple[dict[s
         value: Mapping[str, Any] = mapping(tree.first(name).value)
         if job.over is not None and folder == os.path.normpath(job.folder):
             value = following.replaced(value, job.over.value)
+        if job.found.absent and not job.found.unfollowed:
+            value = _present(value, folder, tree)
         if texts := [job.printed[entry] for entry, items in job.of_charts.items() if entry.file == name and items]:
             staged[os.path.join(tree.checked(os.path.join(folder, ".")), OF_CHARTS)] = b"\n".join(texts)
             value = {**value, "resources": [*sequence(value.get("resources")), OF_CHARTS]}
@@ -172,12 +175,49 @@ def _metadata(job: Job, tree: Tree) -> list[Any]:
 def reads_origins(job: Job, tree: Tree) -> bool:
     """Whether a kustomization may make an object depend on the origins that it records, which only kustomize knows."""
     try:
-        if not any(str(each).endswith("Annotations") for each in _metadata(job, tree)):
-            return False
-        over = as_json(job.over.value) if job.over else b""
-        return may_read_annotations((over, *map(tree.data, job.found.files)))
+        return any(str(each).endswith("Annotations") for each in _metadata(job, tree)) and reads_annotations(job, tree)
     except Unseen:
         return False
+
+
+def reads_annotations(job: Job, tree: Tree) -> bool:
+    """Whether a kustomization may read the annotations of objects, or write those of kustomize. Raises Unseen."""
+    over = as_json(job.over.value) if job.over else b""
+    return may_read_annotations((over, *map(tree.data, job.found.files)))
+
+
+def _present(value: Mapping[str, Any], folder: str, tree: Tree) -> Mapping[str, Any]:
+    """Return a kustomization without the resources, and the files of its generators, that do not exist."""
+
+    def some(paths: Any, *, keyed: bool = False) -> list[Any]:
+        names = ((each, each.partition("=")[2] if keyed and "=" in each else each) for each in _texts(paths))
+        return [each for each, name in names if not _is_absent(name, folder, tree)]
+
+    def sources(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        env = some([entry.get("env")])
+        own = {"files": some(entry.get("files"), keyed=True), "envs": some(entry.get("envs")), "env": "".join(env)}
+        return {**entry, **{key: each for key, each in own.items() if key in entry}}
+
+    own = {key: some(value[key]) for key in ("resources", "bases") if key in value}
+    return {**value, **own, **{key: [*map(sources, mappings(value[key]))] for key in _GENERATORS if key in value}}
+
+
+_GENERATORS = ("configMapGenerator", "secretGenerator")
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in sequence(value) if isinstance(each, str)]
+
+
+def _is_absent(path: str, folder: str, tree: Tree) -> bool:
+    """Whether a kustomization names a file that does not exist. One that cannot be read is another matter."""
+    if following.is_remote(path, folder):
+        return False
+    try:
+        tree.data(os.path.join(folder, path))
+    except Unseen as error:
+        return error.absent
+    return False
 
 
 def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, whole: bool = False) -> bytes:
@@ -191,13 +231,11 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
             if isinstance(own.get(key), list):
                 own[key] = [
                     each
-                    for each in own[key]
-                    if isinstance(each, str) and (whole or each == OF_CHARTS or not following.is_remote(each, folder))
+                    for each in _texts(own[key])
+                    if (whole or each == OF_CHARTS or not following.is_remote(each, folder))
                 ]
     if root:
-        own["buildMetadata"] = [
-            *{*(each for each in sequence(own.get("buildMetadata")) if isinstance(each, str)), ORIGINS}
-        ]
+        own["buildMetadata"] = [*{*_texts(own.get("buildMetadata")), ORIGINS}]
     return as_json(own)
 
 

@@ -3,9 +3,11 @@
 import json
 import os
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
+from typing import NamedTuple
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
@@ -18,33 +20,45 @@ from webhook.kustomize.followed import Built, BuiltIndex, name_of
 from webhook.kustomize.origins import ItemLayer, Rendered, without_origin
 from webhook.model import Object, Problem
 from webhook.rendering import deploying
-from webhook.rendering.building import COPY, OVER, Job
+from webhook.rendering.building import COPY, OVER, Job, reads_annotations
 from webhook.rendering.created import SHARING, creates, is_created
 from webhook.rendering.repositories import GIT, SOURCES
 from webhook.rendering.variables import MAX_FILLED, Variables, substituted
 from webhook.repository.tree import Tree, Unseen
 
 
-def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[list[Item], list[Problem]]:
-    """Return the objects in a program's output with their places in the sources, and the problems of unreadable parts.
+class Matched(NamedTuple):
+    """The objects in a program's output with their places in the sources; the real path of each origin, with a kind."""
+
+    items: list[Item]
+    origins: list[tuple[str, tuple[str, str]]]
+
+
+def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[Matched, list[Problem]]:
+    """Return the objects in a program's output, and the problems of unreadable parts.
 
     `prefix` is the path of the repository from the working folder.
     """
     documents, problems = read(data.decode("utf-8", "replace"), job.place)
     items, unusable = files.items(documents)
-    index = BuiltIndex(job.found.objects)
-    found = [_with_origin(job, item.value, index, tree, prefix) for item in items]
-    return found, [each._replace(line=0) for each in (*problems, *unusable)]
+    index, made = BuiltIndex(job.found.objects), Matched([], [])
+    for value, origin in (without_origin(item.value) for item in items):
+        file = _file(job, origin, tree, prefix) if origin else ""
+        made.items.append(_placed(job, value, index, file))
+        made.origins.append((os.path.realpath(file) if file else "", group_kind(value)))
+    return made, [each._replace(line=0) for each in (*problems, *unusable)]
 
 
-def _with_origin(job: Job, value: Object, index: BuiltIndex, tree: Tree, prefix: str) -> Item:
-    value, origin = without_origin(value)
-    if each := index.find(value):
-        return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
+def _file(job: Job, origin: str, tree: Tree, prefix: str) -> str:
     path = os.path.join(OVER if job.over else tree.checked(job.folder), origin)
     path = os.path.relpath(path, COPY) if job.over else path
-    file = os.path.normpath(os.path.join(prefix, path)) if origin else job.place
-    place = file if os.path.isfile(file) else job.place
+    return os.path.normpath(os.path.join(prefix, path))
+
+
+def _placed(job: Job, value: Object, index: BuiltIndex, file: str) -> Item:
+    if each := index.find(value):
+        return Rendered(each.layers[0].document, (), value, root=job.root, layers=each.layers)
+    place = file if file and os.path.isfile(file) else job.place
     return Item(Document(place, 0, None, 0, Source("", 0)), (), value, root=job.root)
 
 
@@ -137,7 +151,7 @@ def _is_disabled(value: Object, job: Job) -> bool:
 _SUBSTITUTE = "kustomize.toolkit.fluxcd.io/substitute"
 
 
-def judged_by(job: Job, tree: Tree, output: Sequence[Item] | None) -> Iterator[str]:
+def judged_by(job: Job, tree: Tree, output: Matched | None) -> Iterator[str]:
     """Yield the files that need not be judged by themselves, because their objects are among those that a root makes.
 
     A file that a generator reads, or only the program, may have an object that somebody applies: then the file is not
@@ -148,11 +162,9 @@ def judged_by(job: Job, tree: Tree, output: Sequence[Item] | None) -> Iterator[s
     found = job.found
     written = {each.layers[0].document.file for each in found.written} if job.built else set()
     unmade = {name for name in written if _reads_less(name, tree)}
-    if output is not None and len(output) < len(found.objects) and not found.unfollowed:
-        # No patch that only the program follows has deleted an object.
-        made = {id(each.layers[0]) for each in output if isinstance(each, Rendered)}
-        unmade |= {each.layers[0].document.file for each in found.objects if id(each.layers[0]) not in made} & written
-    local = {each.layers[0].document.file for each in found.objects if job.built and _is_local(each.value)}
+    unmade |= {*_left_out(job, output, tree)} & written if output else set()
+    marked = (*found.written, *found.objects) if job.built else ()
+    local = {each.layers[0].document.file for each in marked if _is_local(each.value)}
     kustomizations = {name for name in found.files if os.path.basename(name) in files.KUSTOMIZATIONS}
     longer = {name for name in kustomizations if _has_more(name, tree)}  # generators and patches may be in them
     own = {tree.kustomization(folder) for folder in found.folders}
@@ -161,6 +173,25 @@ def judged_by(job: Job, tree: Tree, output: Sequence[Item] | None) -> Iterator[s
     for name in found.files - local - longer - unmade:
         if name in own or (name in known and _belongs(name, found.folders, tree)) or not holds_objects(name, tree):
             yield os.path.normpath(name)
+
+
+def _left_out(job: Job, output: Matched, tree: Tree) -> Iterator[str]:
+    """Yield the files of which a program's output may lack an object that no patch has deleted.
+
+    What only the program follows may delete an object, too. Then it counts only if something may mark it as a local
+    one. Its name is not known then, but the origins of all objects of its kind, unless something has changed one.
+    """
+    found = job.found
+    if not found.unfollowed:
+        made = {id(each.layers[0]) for each in output.items if isinstance(each, Rendered)}
+        objects = found.objects if len(output.items) < len(found.objects) else ()
+        yield from (each.layers[0].document.file for each in objects if id(each.layers[0]) not in made)
+    else:
+        numbers = Counter(output.origins)
+        wanted = Counter((each.layers[0].document.file, group_kind(each.value)) for each in found.objects)
+        lacking = {kind for (file, kind), number in wanted.items() if numbers[os.path.realpath(file), kind] < number}
+        if lacking and reads_annotations(job, tree):
+            yield from (file for file, kind in wanted if kind in lacking)
 
 
 def patches_over(job: Job, tree: Tree) -> Iterator[str]:

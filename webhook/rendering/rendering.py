@@ -154,9 +154,12 @@ class _Run:
             self._result.texts.update(job.found.files)
             for reason in job.found.remote:
                 self._gaps.remote.setdefault(reason, []).append(job.root)
+            self._gaps.absent.update(dict.fromkeys(job.found.absent))
             self._result.problems.extend(Problem(job.place, 0, f"not rendered: {each}") for each in job.found.too_large)
+            made = None
             if isinstance(data, bytes):
-                items, unreadable = matching.matched(job, data, self._tree, self._prefix)
+                made, unreadable = matching.matched(job, data, self._tree, self._prefix)
+                items = made.items
                 self._result.problems.extend(unreadable)
                 remade |= self._planner.remade(job, items) if reads else set()
             else:
@@ -165,6 +168,8 @@ class _Run:
                     self._gaps.hidden.append(f"{job.root} ({_unfollowed(job)})")
                 elif job.spreads and job.built and command:
                     self._gaps.hidden.append(f"{job.root} (a chart in several namespaces, followed by the files)")
+                elif job.found.blocked and job.built and command and not data:
+                    self._gaps.hidden.append(f"{job.root} (followed by the files{_address(job)})")
                 elif reads_origins(job, self._tree):
                     self._gaps.hidden.append(f"{job.root} (buildMetadata not followed)")
                 if job.built and (job.found.unfollowed or data):
@@ -172,12 +177,10 @@ class _Run:
                 seen = not (job.found.remote or job.found.charts or job.found.absent or job.found.unseen)
                 if data and seen:
                     self._result.problems.append(Problem(job.place, 0, f"not rendered: {data}"))
-                self._gaps.absent.update(dict.fromkeys(job.found.absent))
-                for reason in job.found.unseen or ([data] if data and not (seen or job.found.absent) else []):
+                for reason in job.found.unseen or ([data] if data and not seen else []):
                     self._gaps.lacking.setdefault(reason, []).append(job.root)
-            known = items if isinstance(data, bytes) else None
-            self._result.files.update(matching.judged_by(job, self._tree, known))
-            self._result.before.extend(matching.before(job, known))
+            self._result.files.update(matching.judged_by(job, self._tree, made))
+            self._result.before.extend(matching.before(job, made and made.items))
             if job.found.is_whole and job.built:
                 self._gaps.idle.update(dict.fromkeys(job.found.idle))
             if not self._fills(job, items):
@@ -485,8 +488,11 @@ class _Run:
 def _unfollowed(job: Job) -> str:
     """Say which fields of a kustomization only the program follows, and the address that keeps it from running."""
     fields = sorted(job.found.unfollowed)
-    why = f", because of an address: {shown(job.found.blocked[0], quotes=False)}" if job.found.blocked else ""
-    return f"{listed(fields, len(fields))} not followed{why}"
+    return f"{listed(fields, len(fields))} not followed{_address(job)}"
+
+
+def _address(job: Job) -> str:
+    return f", because of an address: {shown(job.found.blocked[0], quotes=False)}" if job.found.blocked else ""
 
 
 _UNLIKE = "a merge key after keys, which kustomize and kubectl read otherwise"
