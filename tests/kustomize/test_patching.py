@@ -1,6 +1,7 @@
 """What kustomizations and Flux change, followed without their programs."""
 
 import copy
+import json
 import re
 from typing import Any
 
@@ -13,8 +14,8 @@ from webhook.documents.documents import read
 from webhook.kustomize import patching
 from webhook.rendering.variables import Variables, substituted
 
-SECOND = {"name": "b", "env": [{"name": "K", "value": "1"}]}
-POD = {"spec": {"containers": [{"name": "a", "image": "x:1"}, SECOND]}}
+FIRST, SECOND, THIRD = {"name": "a", "image": "x:1"}, {"name": "b", "env": [{"name": "K", "value": "1"}]}, {"name": "c"}
+POD = {"spec": {"containers": [FIRST, SECOND]}}
 
 
 @pytest.mark.parametrize(
@@ -24,12 +25,58 @@ POD = {"spec": {"containers": [{"name": "a", "image": "x:1"}, SECOND]}}
         ({"spec": {"containers": [{"name": "a", "image": None}]}}, {"spec": {"containers": [{"name": "a"}, SECOND]}}),
         ({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}, {"spec": {"containers": [SECOND]}}),
         ({"spec": {"containers": [{"$patch": "replace"}, {"name": "c"}]}}, {"spec": {"containers": [{"name": "c"}]}}),
+        ({"spec": {"containers": [{**THIRD, "$patch": "replace"}]}}, {"spec": {"containers": [THIRD, FIRST, SECOND]}}),
         ({"spec": {"$patch": "replace", "x": 1}}, {"spec": {"x": 1}}),
+        ({"spec": {"$patch": "replace", "volumes": [{"name": "v", "$patch": "delete"}]}}, {"spec": {"volumes": []}}),
+        ({"spec": {"$patch": "replace", "x": {"y": 1, "z": {"$patch": "delete"}}}}, {"spec": {"x": {"y": 1}}}),
         ({"$patch": "delete"}, None),
     ],
 )  # fmt: skip
 def test_a_strategic_merge_patch(patch: dict[str, Any], expected: Any) -> None:
     assert patching.merge(POD, patch, strategic=True) == expected
+    assert patching.merges_object(POD, patch, strategic=True)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"$patch": "replace", "spec": {}},
+        {"spec": {"$patch": "other"}},
+        {"spec": {"containers": [{"name": "a", "$patch": "replace"}]}},
+        {"spec": {"containers": [{"$patch": "delete"}]}},
+        {"spec": {"containers": [{"$patch": "replace"}, {"name": "a", "$patch": "delete"}]}},
+        {"spec": {"containers": [{"image": "x"}]}},
+        {"spec": {"containers": [{"name": "b", "env": [{"$patch": "merge"}]}]}},
+        {"spec": {"initContainers": [{"$patch": "replace"}, {"name": "c"}]}},
+        {"spec": {"$retainKeys": ["containers"]}},
+        {"spec": {"$setElementOrder/containers": [{"name": "b"}]}},
+        {"metadata": {"annotations": None}},
+        {"metadata": {"labels": {"a": None}}},
+    ],
+)
+def test_what_kustomize_may_merge_otherwise_is_known(patch: dict[str, Any]) -> None:
+    assert not patching.merges_object(POD, patch, strategic=True)
+
+
+def test_claims_are_merged_by_the_api_and_replaced_by_kustomize() -> None:
+    patch, claims = {"resourceClaims": [{"name": "b"}]}, {"resourceClaims": [{"name": "a"}]}
+    assert not patching.merges_object(claims, patch, strategic=True)
+    assert patching.merges_object({}, patch, strategic=True)
+
+
+def test_lists_of_other_kinds_keep_directives() -> None:
+    patch = {"spec": {"containers": [{"name": "a", "$patch": "delete", "image": None}]}}
+    assert patching.merge(POD, patch, strategic=False) == patch
+    assert patching.merges_object(POD, patch, strategic=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "templates"), [("apps/v1", "Deployment", 1), ("argoproj.io/v1", "Rollout", 0)]
+)
+def test_the_templates_of_some_kinds_get_annotations(version: str, kind: str, templates: int) -> None:
+    value = {"apiVersion": version, "kind": kind, "spec": {"template": {}}}
+    marked = patching.marked(value, {"a": "b"}, templates=True, field="annotations")
+    assert json.dumps(marked).count('"annotations"') == 1 + templates
 
 
 def test_lists_of_other_kinds_are_replaced() -> None:

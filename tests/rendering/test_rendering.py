@@ -1872,6 +1872,49 @@ def test_a_patch_with_an_empty_target_changes_every_object(check: Check) -> None
     assert [result.rule for result in check(files).judged[0].verdict.results] == ["visible-devices"]
 
 
+@pytest.mark.parametrize(("key", "namespace"), [("patchesJson6902", "other"), ("patches", "vision")])
+def test_operations_in_their_own_field_apply_after_the_namespace(check: Check, key: str, namespace: str) -> None:
+    moved = "{target: {version: v1, kind: Pod}, patch: '[{op: replace, path: /metadata/namespace, value: other}]'}"
+    text = f"resources: [pod.yaml]\nnamespace: vision\n{key}: [{moved}]\n"
+    (one,) = check({"app/pod.yaml": POD, "app/kustomization.yaml": text}).judged
+    assert one.namespace == namespace
+
+
+DENIED = {"app/pod.yaml": POD.replace("image: i", "image: i, resources: {limits: {nvidia.com/gpu.shared: 2}}")}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *(f"{{op: remove, path: /{key}}}" for key in ("kind", "apiVersion", "metadata")),
+        *(f"{{op: replace, path: /kind, value: {value}}}" for value in ("3", '""', "[]")),
+    ],
+)
+def test_an_object_that_a_patch_leaves_without_its_kind_is_judged_as_it_was(check: Check, operation: str) -> None:
+    patch = f"resources: [pod.yaml]\npatches: [{{target: {{}}, patch: '[{operation}]'}}]\n"
+    report = check({**DENIED, "app/kustomization.yaml": patch})
+    assert [each.verdict.allowed for each in report.judged] == [False]
+    assert any("the patch does not fit: it leaves no apiVersion, kind or metadata" in each for each in report.notes)
+
+
+@pytest.mark.parametrize("key", ["patches", "patchesStrategicMerge"])
+@pytest.mark.parametrize(
+    ("directive", "noted"), [("$patch: replace, ", True), ("$patch: merge, ", False), ("", False)], ids=str
+)
+def test_a_merge_patch_leaves_the_identity_of_an_object(check: Check, key: str, directive: str, noted: bool) -> None:
+    """A patch may stand on one line, as JSON does."""
+    spec = "{containers: [{name: c, image: i, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]}"
+    text = f"{{{directive}apiVersion: v1, kind: Pod, metadata: {{name: made, namespace: lab}}, spec: {spec}}}"
+    entry = {"patches": f"{{patch: '{text}'}}", "patchesStrategicMerge": f"'{text}'"}[key]
+    report = check({"app/pod.yaml": POD, "app/kustomization.yaml": f"resources: [pod.yaml]\n{key}: [{entry}]\n"})
+    (one,) = report.judged
+    assert (one.api_version, one.kind, one.namespace, one.name) == ("v1", "Pod", "lab", "made")
+    assert [result.rule for result in one.verdict.results] == ["visible-devices"]
+    notes = list(report.notes)
+    assert any("app (parts of merge patches not followed)" in each for each in notes) is noted
+    assert noted or not notes
+
+
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_LOOKS", 1)
     assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: its patches look at more than 1 objects"]

@@ -12,7 +12,7 @@ from webhook.documents.documents import Document, read
 from webhook.documents.files import Item, alone
 from webhook.policy.model import Policy
 from webhook.scan import unjudged
-from webhook.scan.results import GroupKind, Unjudged
+from webhook.scan.results import GroupKind, PassedOver, Unjudged, count_unjudged
 from webhook.scan.unjudged import MOST, UnjudgedPlace, may_have_places, places, within_texts
 
 HEAD = "apiVersion: example.com/v1\nkind: Trainer\nmetadata: {name: t, namespace: lab, labels: {nvidia.com/gpu: '1'}}\n"
@@ -32,6 +32,11 @@ def test_a_long_name_without_a_slash_is_looked_at_once(text: str) -> None:
     every = re.findall(r"[A-Za-z0-9.-]++/[A-Za-z0-9._-]++", text)
     assert unjudged._RESOURCE.findall(text) == every
     assert all(unjudged._RESOURCE.match(f"ab{text}/c", start) is None for start in (1, 2))
+
+
+def test_a_kind_without_a_name_is_counted(sample_policy: Policy) -> None:
+    (found,) = count_unjudged([PassedOver(GroupKind("", ""))], sample_policy.workloads)
+    assert (found.objects, found.meant) == (1, "")
 
 
 def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:

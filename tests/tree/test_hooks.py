@@ -101,18 +101,21 @@ def test_every_hook_runs_a_command_there_is() -> None:
         ({"README.md": "# A kind: of title\n\n- a: b\n* c\n"}, "README.md", 0),
         ({"main.py": 'kind = {"kind": 1}\ndef f():\n\treturn kind\n'}, "main.py", 0),
         ({}, "pod.txt", 1),
+        ({"logo.png": "\0PNG"}, "logo.png", 0),
+        ({"web-1.0.0.tgz": "\0"}, "web-1.0.0.tgz", 0),
+        ({"kustomization.yaml": "resources: [logo.png]\n", "logo.png": "POD"}, "logo.png", 1),
     ],
 )
 def test_the_hook_judges_files_of_any_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str], changed: str, status: int
 ) -> None:
     hook, *_ = read(ROOT / ".pre-commit-hooks.yaml")
-    assert (hook["types"], hook["types_or"]) == ([], ["text", "symlink"])
+    assert (hook["types"], hook["types_or"]) == ([], ["file", "symlink"])
     (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
     pod = (ROOT / "tests/fixtures/multiple-slices/deny-one-in-each-of-two-containers.yaml").read_text()
     for name, text in {"pod.txt": pod, **files}.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace("POD", pod))
     assert cli.main([*hook["entry"].split()[1:], *hook["args"], changed]) == status
 
 

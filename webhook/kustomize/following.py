@@ -52,6 +52,9 @@ Only the program follows any others: `replacements`, `Resources` (it ignores cas
 TARGETS = "targets of patches"
 """Stands among the fields that only the program follows for targets that it may read otherwise."""
 
+DIRECTIVES = "parts of merge patches"
+"""Stands among these fields for merge patches that kustomize may apply otherwise."""
+
 MERGES = "merge keys after other keys"
 """Stands among these fields for merge keys that kustomize reads otherwise than kubectl."""
 
@@ -71,7 +74,7 @@ _ENTRIES = {
 
 WITHOUT_FILES = frozenset(
     ("configurations", "crds", "labels.fields", "patches.options", "patchesJson6902.options", "images.tagSuffix")
-) | {TARGETS, MERGES}
+) | {TARGETS, DIRECTIVES, MERGES}
 """The other fields that let the program read no files but those that are named there.
 
 They say in which fields of an object it writes labels, names and the like: in the data of a ConfigMap, too.
@@ -387,8 +390,7 @@ class _Follower:
                     built = self.folder(self._path(path, one.folder), above or [], built, one.namespace)
                 except Unseen as error:
                     self._lacks(error, one, resource=True)
-        for place, patches in self._patches(one):
-            built = self._all_patched(built, place, patches)
+        built = self._patched(built, one, ("patchesStrategicMerge", "patches"))
         if namespace := string(value.get("namespace")):
             built = [_in(each, namespace) for each in built]
         prefix, suffix = string(value.get("namePrefix")), string(value.get("nameSuffix"))
@@ -403,6 +405,7 @@ class _Follower:
             built = [
                 each.become(patching.marked(each.value, own, templates=True, field="annotations")) for each in built
             ]
+        built = self._patched(built, one, ("patchesJson6902",))
         if images := mappings(value.get("images")):
             built = [each.become(patching.with_images(each.value, images)) for each in built]
         self._found.unfollowed.update(key for key, each in value.items() if each and key not in FOLLOWED)
@@ -515,12 +518,14 @@ class _Follower:
 
     # Patches
 
-    def _patches(self, one: Kustomization) -> Iterator[tuple[str, list[Patch]]]:
-        """Yield the place of each entry of patches, and the patches in it."""
-        for key in ("patchesStrategicMerge", "patches", "patchesJson6902"):
+    def _patched(self, built: list[Built], one: Kustomization, keys: tuple[str, ...]) -> list[Built]:
+        """Apply the patches in some fields."""
+        for key in keys:
             for index, each in enumerate(sequence(one.value.get(key))):
                 base: Path = (*one.base, key, index)
-                yield f"{one.document.file}:{one.document.line(base)}", [*self._of_entry(one, base, each)]
+                place = f"{one.document.file}:{one.document.line(base)}"
+                built = self._all_patched(built, place, [*self._of_entry(one, base, each)])
+        return built
 
     def _of_entry(self, one: Kustomization, base: Path, each: Any) -> Iterator[Patch]:
         if isinstance(each, str):
@@ -541,7 +546,7 @@ class _Follower:
 
     def _texts_of(self, one: Kustomization, path: str, base: Path, *, inline: str | None) -> list[Document]:
         """Return the documents of a patch's file, or of one written in the kustomization, with its lines."""
-        if inline is None and "\n" in path:
+        if inline is None and ("\n" in path or _is_map(path)):
             inline = path
         if inline is not None:
             if is_unlike(inline.encode("utf-8", "replace")):
@@ -596,25 +601,33 @@ class _Follower:
                 self._found.unseen.append(f"{document.file}:{line}: the patch does not fit: {error}")
                 continue
             layers.append(Layer(document, (*base, index, "value"), path, operation.get("value")))
+        if not (string(value.get("apiVersion")) and string(value.get("kind")) and mapping(value.get("metadata"))):
+            place = f"{document.file}:{document.line(base)}"
+            self._found.unseen.append(f"{place}: the patch does not fit: it leaves no apiVersion, kind or metadata")
+            return each
         return each.become(value, *layers)
 
     def _merged(self, each: Built, document: Document, base: Path, patch: Any) -> list[Built]:
-        group = group_kind(each.value)[0]
-        own = {key: value for key, value in mapping(patch).items() if key not in ("apiVersion", "kind")}
-        if isinstance(own.get("metadata"), dict):
-            own["metadata"] = {key: value for key, value in own["metadata"].items() if key not in ("name", "namespace")}
-        value = patching.merge(each.value, own, strategic=group in patching.STRATEGIC)
+        strategic = group_kind(each.value)[0] in patching.STRATEGIC
+        if not patching.merges_object(each.value, patch, strategic=strategic):
+            self._found.unfollowed.add(DIRECTIVES)
+        value = patching.merge(each.value, patch, strategic=strategic)
         if value is None:
             self._found.deleted.update(
                 layer.document.file for layer in (*each.layers, Layer(document, base, (), patch))
             )
             return []
-        return [each.become(value, Layer(document, base, (), patch))]
+        return [each.become(patching.identified(value, each.value), Layer(document, base, (), patch))]
 
 
 def is_unlike(data: bytes) -> bool:
     """Whether kustomize may read a merge key in a file otherwise than kubectl does."""
     return (b"<<" in data or b"!" in data) and _is_unlike(data)
+
+
+def _is_map(text: str) -> bool:
+    """Whether a text on one line is a map, such as a patch, and no path."""
+    return "{" in text and any(isinstance(each.value, dict) for each in read(text, "")[0])
 
 
 @lru_cache(64)

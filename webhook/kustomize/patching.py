@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.model import Path
 
@@ -14,7 +15,6 @@ _MERGED = {
     "ephemeralContainers": ("name",),
     "volumes": ("name",),
     "imagePullSecrets": ("name",),
-    "resourceClaims": ("name",),
     "env": ("name",),
     "volumeMounts": ("mountPath",),
     "volumeDevices": ("devicePath",),
@@ -24,7 +24,18 @@ _MERGED = {
 }
 """The lists that a strategic merge patch merges, with the keys of their entries (k8s.io/api, patchMergeKey)."""
 
-_DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
+_PAIRED = frozenset(("ports", "topologySpreadConstraints"))
+"""The lists whose entries have a second key, so that the first may occur twice."""
+
+_UNSURE = frozenset(("resourceClaims",))
+"""The lists that the API merges, and kustomize 5.8 replaces: its schema is that of Kubernetes 1.21."""
+
+_PATCH = "$patch"
+
+_REPLACE = {_PATCH: "replace"}
+"""The entry by which a patch replaces a whole list."""
+
+_DIRECTIVES = (_PATCH, "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
 """The beginnings of keys that are no fields (apimachinery strategicpatch). One such as `${name}` is a field."""
 
 STRATEGIC = frozenset(("", "apps", "batch", "policy", "networking.k8s.io", "rbac.authorization.k8s.io"))
@@ -38,43 +49,105 @@ class Unfitting(ValueError):
 def merge(value: Any, patch: Any, *, strategic: bool) -> Any:
     """Return a value with a strategic merge patch applied; None if the patch deletes it.
 
-    Sources: sigs.k8s.io/kustomize kyaml/yaml/merge2, and apimachinery strategicpatch for `$patch`.
+    Sources: sigs.k8s.io/kustomize kyaml/yaml/merge2 and walk.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
-    directive = patch.get("$patch")
+    directive = patch.get(_PATCH)
     if directive == "delete":
         return None
-    own = {key: each for key, each in patch.items() if not key.startswith(_DIRECTIVES)}
-    if directive == "replace" or not isinstance(value, dict):
-        return {key: merge(None, each, strategic=strategic) for key, each in own.items() if each is not None}
-    merged = dict(value)
-    for key, each in own.items():
-        if each is None:
+    merged = dict(value) if isinstance(value, dict) and directive != "replace" else {}
+    for key, each in patch.items():
+        if key.startswith(_DIRECTIVES):
+            continue
+        keys = _MERGED.get(key, ()) if strategic and isinstance(each, list) else ()
+        old = merged.get(key)
+        result = _merged_list(old, each, keys) if keys else merge(old, each, strategic=strategic)
+        if result is None:
             merged.pop(key, None)
-        elif isinstance(each, list):
-            merged[key] = _merged_list(merged.get(key), each, _MERGED.get(key, ()) if strategic else (), strategic)
         else:
-            result = merge(merged.get(key), each, strategic=strategic)
-            if result is None:
-                merged.pop(key, None)
-            else:
-                merged[key] = result
+            merged[key] = result
     return merged
 
 
-def _merged_list(value: Any, patch: list[Any], keys: tuple[str, ...], strategic: bool) -> list[Any]:
-    key = next((key for key in keys if all(isinstance(each, dict) and key in each for each in patch)), None)
-    entries = [each for each in patch if not (isinstance(each, dict) and each.get("$patch") == "replace")]
-    if key is None or not isinstance(value, list) or len(entries) < len(patch):
-        return [merge(None, each, strategic=strategic) for each in entries]
+def _merged_list(value: Any, patch: list[Any], keys: tuple[str, ...]) -> list[Any]:
+    entries = [each for each in patch if each != _REPLACE]
+    key = _key_of(entries, keys)
+    if key is None:
+        return copy.deepcopy(entries)
     # What the patch has comes first (kyaml yaml/walk/associative_sequence.go, elementValues).
-    left, result = list(value), list[Any]()
-    for each in patch:
+    left, result = list(value) if isinstance(value, list) and len(entries) == len(patch) else [], list[Any]()
+    for each in entries:
         at = next((i for i, old in enumerate(left) if isinstance(old, dict) and old.get(key) == each[key]), None)
-        made = merge(None if at is None else left.pop(at), each, strategic=strategic)
+        made = merge(None if at is None else left.pop(at), each, strategic=True)
         result += [] if made is None else [made]
     return [*result, *left]
+
+
+def _key_of(entries: list[Any], keys: tuple[str, ...]) -> str | None:
+    """Return the first key that all entries have."""
+    return next((key for key in keys if all(isinstance(each, dict) and key in each for each in entries)), None)
+
+
+def merges_object(value: Any, patch: Any, *, strategic: bool) -> bool:
+    """Whether kustomize surely makes of an object and a strategic merge patch what `merge` makes of them.
+
+    It replaces no object as a whole, and removes no label or annotation by a null.
+    """
+    patch = mapping(patch)
+    metadata = mapping(patch.get("metadata"))
+    own = [metadata[key] for key in ("labels", "annotations") if key in metadata]
+    nulls = any(each is None or None in mapping(each).values() for each in own)
+    return not nulls and patch.get(_PATCH) != "replace" and merges(value, patch, strategic=strategic)
+
+
+def merges(value: Any, patch: Any, *, strategic: bool) -> bool:
+    """Whether kustomize surely makes of a part of an object and a patch what `merge` makes of them.
+
+    It ignores some directives, keeps others as fields, and drops entries without the key of their list. Lists that no
+    schema of kustomize's has are replaced, and may be merged by a later release.
+    """
+    if not isinstance(patch, dict):
+        return True
+    directive = patch.get(_PATCH)
+    if directive not in (None, "delete", "merge", "replace") or any(_is_odd(key) for key in patch):
+        return False
+    have = mapping(value) if directive != "replace" else {}
+    for key, each in patch.items():
+        old = have.get(key)
+        if strategic and isinstance(each, list) and not _merges_list(key, old, each):
+            return False
+        if not merges(old, each, strategic=strategic):
+            return False
+    return True
+
+
+def _is_odd(key: str) -> bool:
+    return key != _PATCH and key.startswith(_DIRECTIVES)
+
+
+def _merges_list(field: str, value: Any, patch: list[Any]) -> bool:
+    if field in _UNSURE and isinstance(value, list):
+        return False
+    keys = _MERGED.get(field)
+    if keys is None:
+        return True
+    entries = [each for each in patch if each != _REPLACE]
+    replaces = len(patch) - len(entries)
+    key = _key_of(entries, keys)
+    if key is None or replaces > isinstance(value, list):
+        return False
+    directives = [each.get(_PATCH) for each in entries]
+    if replaces and any(directives):
+        return False
+    old = {str(each.get(key)): each for each in mappings(value)} if not replaces else {}
+    names = [str(each[key]) for each in entries]
+    if field not in _PAIRED and (len({*names}) < len(names) or (old and len(old) < len(value))):
+        return False  # an entry occurs twice, or has no key
+    # A whole entry that is there already is not replaced: the old one takes its place again.
+    if any(name in old and directive == "replace" for name, directive in zip(names, directives, strict=True)):
+        return False
+    return all(merges(old.get(name), each, strategic=True) for name, each in zip(names, entries, strict=True))
 
 
 def operate(value: Any, operation: Mapping[str, Any]) -> Path:
@@ -118,6 +191,16 @@ def _key(holder: Any, step: str, pointer: str, *, end: bool = False) -> Any:
     raise Unfitting(f"{pointer} is not there")
 
 
+def identified(value: Mapping[str, Any], old: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object with the identity that it had before a patch (kustomize api/resource, ApplySmPatch)."""
+    own = {key: each for key, each in mapping(value.get("metadata")).items() if key not in _NAMES}
+    had = {key: each for key, each in mapping(old.get("metadata")).items() if key in _NAMES}
+    return {**value, "apiVersion": old.get("apiVersion"), "kind": old.get("kind"), "metadata": {**own, **had}}
+
+
+_NAMES = ("name", "namespace")
+
+
 def named(value: Mapping[str, Any], prefix: str, suffix: str) -> Mapping[str, Any]:
     """Return an object with another name."""
     metadata = mapping(value.get("metadata"))
@@ -140,13 +223,31 @@ def unplaced(value: Mapping[str, Any]) -> Mapping[str, Any]:
 def marked(
     value: Mapping[str, Any], entries: Mapping[str, Any], *, templates: bool, field: str = "labels"
 ) -> Mapping[str, Any]:
-    """Return an object with more labels or annotations. With `templates`, the templates of its pods get them too."""
+    """Return an object with more labels or annotations. With `templates`, the templates of its pods get them too.
+
+    Only those of some kinds do (kustomize api/internal/konfig/builtinpluginconsts/commonannotations.go).
+    """
+    group, kind = group_kind(value)
+    templates = templates and kind in _TEMPLATED and _TEMPLATED[kind] in (None, group)
+    return _marked(value, entries, templates=templates, field=field)
+
+
+_TEMPLATED = {
+    **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet")),
+    "ReplicationController": "",
+    "Job": "batch",
+    "CronJob": "batch",
+}
+"""The kinds whose templates of pods get labels and annotations, with their groups; None for any."""
+
+
+def _marked(value: Mapping[str, Any], entries: Mapping[str, Any], *, templates: bool, field: str) -> Mapping[str, Any]:
     metadata = mapping(value.get("metadata"))
     result = {**value, "metadata": {**metadata, field: {**mapping(metadata.get(field)), **entries}}}
     spec = mapping(value.get("spec"))
     for key in ("template", "jobTemplate") if templates else ():
         if isinstance(spec.get(key), dict):
-            inner = marked(spec[key], entries, templates=key == "jobTemplate", field=field)
+            inner = _marked(spec[key], entries, templates=key == "jobTemplate", field=field)
             result["spec"] = {**spec, key: inner}
     return result
 

@@ -381,7 +381,7 @@ def _meant(kind: GroupKind, workloads: Workloads, guesses: Guesses) -> str:
     known = map(GroupKind._make, judged_kinds(workloads))
     own = {one.kind: one for one in known if one.group == kind.group or "." not in one.group + kind.group}
     near = guesses.nearest(kind.kind, own, _ALIKE)
-    return own[near].text if near == kind.kind else near
+    return own[near].text if near in own and near == kind.kind else near
 
 
 _GUESSED = 100
