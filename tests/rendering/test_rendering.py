@@ -705,6 +705,50 @@ def test_a_parameter_is_written_as_argo_cd_writes_it(check: Check, value: Any, w
 
 
 @pytest.mark.parametrize(
+    ("of_go", "key", "kept"),
+    [
+        (True, "path", True),
+        (True, "path.path", False),
+        (True, "path.segments.1", False),
+        (True, "path[1]", True),
+        (False, "path", False),
+        (False, "path.path", True),
+        (False, "path[1]", False),
+        (False, "path.segments.1", True),
+    ],
+)
+def test_a_selector_knows_the_names_that_templates_of_a_kind_have(
+    check: Check, of_go: bool, key: str, kept: bool
+) -> None:
+    """An absent key is in no list, so Argo CD keeps what it should have left out (applicationset/utils/selector.go)."""
+    selector = {"matchExpressions": [{"key": key, "operator": "NotIn", "values": ["apps/gpu", "gpu"]}]}
+    generator = {"git": {"directories": [{"path": "apps/*"}]}, "selector": selector}
+    check({"apps/gpu/pod.yaml": POD})
+    spec = {"generators": [generator], "template": {"metadata": {"name": "x"}}, "goTemplate": of_go}
+    assert len(argo.applications({"spec": spec}, tree.Tree(str(Path.cwd())), "")[0]) == kept
+
+
+@pytest.mark.parametrize(
+    ("of_go", "values", "written", "filled"),
+    [
+        (True, {"a": "b"}, "{{.values.gpu}}", "{{.values.gpu}}"),
+        (True, {}, "{{.values.gpu}}", "off"),
+        (True, {"gpu": "on"}, "{{.values.gpu}}", "on"),
+        (True, {"a": "b"}, "{{.path.own}}", "{{.path.own}}"),
+        (False, {"a": "b"}, "{{values.gpu}}", "off"),
+    ],
+)
+def test_a_generator_replaces_the_maps_of_a_file_for_templates_of_go(
+    check: Check, of_go: bool, values: Mapping[str, str], written: str, filled: str
+) -> None:
+    check({"apps/a.json": '{"values": {"gpu": "off"}, "path": {"own": "off"}}'})
+    generator = {"git": {"files": [{"path": "apps/*.json"}], "values": values}}
+    spec = {"generators": [generator], "template": {"spec": {"project": written}}, "goTemplate": of_go}
+    (made,) = argo.applications({"spec": spec}, tree.Tree(str(Path.cwd())), "")[0]
+    assert made["spec"] == {"project": filled}
+
+
+@pytest.mark.parametrize(
     ("selector", "made"),
     [
         ({}, True),
@@ -3313,6 +3357,18 @@ def test_a_source_of_another_kind_is_named(check: Check, kind: str, noted: bool)
     report = check({"app/pod.yaml": POD, "one.yaml": deploying_by("flux", "sourceRef", {"kind": kind, "name": "x"})})
     told = f"Kustomization team (judged by the folder here, though its source is of the kind {kind})"
     assert any(told in note for note in report.notes) == noted
+    assert report.unfollowed == noted
+
+
+@pytest.mark.parametrize(("kind", "noted"), [("OCIRepository", False), ("ExternalArtifact", True), ("New", True)])
+def test_a_release_whose_chart_is_of_another_kind_is_named(
+    check: Check, program: Program, kind: str, noted: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    release = json.loads(deploying_by("release", "chartRef", {"kind": kind, "name": "web"}))
+    del release["spec"]["chart"]
+    report = check({**in_folders("charts/web"), "one.yaml": json.dumps(release)})
+    assert any(f"its source is of the kind {kind}" in note for note in report.notes) == noted
     assert report.unfollowed == noted
 
 

@@ -204,6 +204,7 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str, *, of_go:
         yield _flat(element, of_go=of_go)
     git = mapping(generator.get("git"))
     more = _flat({"values": mapping(git.get("values"))}, of_go=of_go)
+    replaced = ("path", "values") if git.get("values") else ("path",)
     directories = mappings(git.get("directories"))
     tests = [(_ODD_EXCLUDED if each.get("exclude") else _ODD, each) for each in directories]
     for odd, each in (*tests, *((_ODD_FILE, each) for each in mappings(git.get("files")))):
@@ -217,7 +218,7 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str, *, of_go:
         for path in (path for path in paths if os.path.isdir(os.path.join(tree.root, path))):
             tree.look(sum(map(len, excluded)))
             if not any(fits(path.split("/"), tests) for tests in excluded):
-                yield {**_of_path(path), **more}
+                yield {**_of_path(path, of_go=of_go), **more}
     unread: Unseen | None = None
     for each in mappings(git.get("files")):
         for path in tree.matching(string(each.get("path")), across=True):
@@ -227,7 +228,10 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str, *, of_go:
                 unread = error
                 continue
             for found in value if isinstance(value, list) else [value]:
-                yield {**_flat(mapping(found), of_go=of_go), **_of_path(os.path.dirname(path) or "."), **more}
+                own = _flat(mapping(found), of_go=of_go)
+                if of_go:  # Argo CD replaces these maps, and merges no keys
+                    own = {key: text for key, text in own.items() if key.partition(".")[0] not in replaced}
+                yield {**own, **_of_path(os.path.dirname(path) or ".", of_go=of_go), **more}
     if unread:
         raise unread
 
@@ -258,11 +262,16 @@ _ODD_FILE = re.compile(rf"{_ODD.pattern}|^:")
 """The same for files, with the magic of pathspecs (gitglossary(7))."""
 
 
-def _of_path(path: str) -> Mapping[str, str]:
+def _of_path(path: str, *, of_go: bool) -> Mapping[str, str]:
+    """Return the parameters of a folder, by the names that a selector has for them too.
+
+    Sources: argo-cd applicationset/generators/git.go, and generator_spec_processor.go (flattenParameters).
+    """
     name = os.path.basename(path)
     normal = re.sub(r"[^a-z0-9.-]", "-", name.lower())[:253].strip("-.")
-    segments = {f"path[{i}]": each for i, each in enumerate(path.split("/"))}
-    return {"path": path, "path.path": path, "path.basename": name, "path.basenameNormalized": normal, **segments}
+    segments = {f"path.segments.{i}" if of_go else f"path[{i}]": each for i, each in enumerate(path.split("/"))}
+    whole = "path.path" if of_go else "path"
+    return {whole: path, "path.basename": name, "path.basenameNormalized": normal, **segments}
 
 
 def _flat(value: Mapping[str, Any], *, of_go: bool) -> dict[str, str]:

@@ -25,6 +25,7 @@ from webhook.repository import chart_folders
 from webhook.repository.builders import Builder
 from webhook.repository.gaps import Gaps
 from webhook.repository.tree import Tree, Unseen
+from webhook.text.words import shown
 
 
 class Releases:
@@ -135,6 +136,8 @@ class Releases:
             self._note(root, words if len(found) > deploying.MOST_CHARTS else "")
             reasons = (unfollowed.reason(chart, deployer_fields.CHART) for _, chart in found)
             self._note(root, unfollowed.reason(spec, deployer_fields.RELEASE) or next(filter(None, reasons), ""))
+            kind = string(mapping(spec.get("chartRef")).get("kind"))
+            self._note(root, _of_kind(kind) if kind not in ("", "HelmChart", "OCIRepository") else "")
             for place, chart in found[: deploying.MOST_CHARTS]:
                 if where := self._chart_of_flux(root, place, chart, string(metadata.get("namespace")), sources, own):
                     defaults, hidden = b"", bool(chart.get("valuesFiles"))
@@ -169,8 +172,7 @@ class Releases:
         names = [*chart_folders.needed(self._tree, where, values), *filter(os.path.isfile, paths)]
         reference = mapping(chart.get("sourceRef"))
         if (kind := string(reference.get("kind"))) != GIT[1]:
-            words = f"judged by the folder here, though its source is of the kind {kind}"
-            self._note(root, words)
+            self._note(root, _of_kind(kind))
         self._note(root, sources.unlike(reference, namespace, self._tree, names))
         return where
 
@@ -279,6 +281,10 @@ _UNLIKE = "YAML that Helmfile and helm read otherwise"
 
 _PATTERN = re.compile(r"[*?\[]")
 """A sign by which the path of a values file of Helmfile stands for several (path/filepath, Glob)."""
+
+
+def _of_kind(kind: str) -> str:
+    return f"judged by the folder here, though its source is of the kind {shown(kind, quotes=False)}"
 
 
 def _maps(
