@@ -4761,3 +4761,10 @@ def test_a_library_below_a_chart_is_not_rendered_by_itself(check: Check, program
 def test_flux_shortens_the_name_of_a_release(name: str, short: str) -> None:
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
     assert deploying.shortened(name) == short.replace("HASH", digest)
+
+
+def test_the_top_folder_of_a_repository_is_rendered_from_above(check: Check, program: Program) -> None:
+    """As that of a submodule: its own folder is the top of its repository."""
+    program(f"printf '%s' {shlex.quote(originating('made', 'pod.yaml'))}")
+    report = check({"sub/kustomization.yaml": "resources: [pod.yaml]\n", "sub/pod.yaml": POD, "sub/.git": ""})
+    assert [one.name for one in report.judged] == ["made"]

@@ -50,7 +50,7 @@ def matched(job: Job, data: bytes, tree: Tree, prefix: str) -> tuple[Matched, li
 
 
 def _file(job: Job, origin: str, tree: Tree, prefix: str) -> str:
-    path = os.path.join(OVER if job.over else tree.checked(job.folder), origin)
+    path = os.path.join(OVER if job.over else tree.checked(os.path.join(job.folder, ".")), origin)
     path = os.path.relpath(path, COPY) if job.over else path
     return os.path.normpath(os.path.join(prefix, path))
 
