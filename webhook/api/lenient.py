@@ -1,5 +1,6 @@
 """Reads objects that another program wrote. A value of an unexpected type counts as absent."""
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,3 +34,8 @@ def strings(value: Any) -> Mapping[str, str]:
     if all(isinstance(each, str) for each in found.values()):
         return found
     return {key: each for key, each in found.items() if isinstance(each, str)}
+
+
+def from_base64(text: str) -> bytes:
+    """Decode base64 as Go does, which passes over line breaks (encoding/base64, Decode). Raises ValueError."""
+    return base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)

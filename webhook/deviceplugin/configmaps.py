@@ -1,6 +1,5 @@
 """Finds and reads the configurations of NVIDIA's device plugin in ConfigMaps."""
 
-import base64
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -9,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from webhook.allowance import CONFIGURATION, Allowance
+from webhook.api.lenient import from_base64
 from webhook.api.objects import ConfigMap
 from webhook.deviceplugin.config import Plugin, decode, members
 from webhook.deviceplugin.decoders import Fault
@@ -147,7 +147,7 @@ def _texts(config_map: ConfigMap) -> Iterator[tuple[tuple[str, str], str, Unread
         yield ("data", key), text, None
     for key, encoded in config_map.binary_data.items():
         try:
-            yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True)), None
+            yield ("binaryData", key), _decoded(from_base64(encoded)), None
         except UnsupportedText as error:
             yield ("binaryData", key), encoded, error
         except ValueError:  # from binascii, or for text that is not ASCII
@@ -192,7 +192,7 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
     for key, encoded in config_map.binary_data.items():
         if key in old.binary_data and old.binary_data[key] != encoded:
             try:
-                yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True))
+                yield ("binaryData", key), _decoded(from_base64(encoded))
             except ValueError:
                 yield ("binaryData", key), ""
 

@@ -1,10 +1,8 @@
 """Reads ConfigMaps: sharing configurations of the device plugin, and lists of images."""
 
-import base64
-import binascii
 from typing import Any
 
-from webhook.api.lenient import mapping
+from webhook.api.lenient import from_base64, mapping
 from webhook.api.resources import Resource
 from webhook.facts.installations import Texts
 from webhook.facts.kind import Fact, Part, Reach, Table
@@ -40,8 +38,8 @@ def _texts(item: Object) -> Texts:
     texts: dict[str, str | None] = {key: _small(text) for key, text in data.items()}
     for key, encoded in mapping(item.get("binaryData")).items():
         try:
-            texts[key] = _small(base64.b64decode(encoded, validate=True).decode("utf-8"))
-        except (binascii.Error, TypeError, ValueError):
+            texts[key] = _small(from_base64(encoded).decode("utf-8"))
+        except (AttributeError, ValueError):  # no text, or no base64 of UTF-8
             texts[key] = None
     return texts
 
