@@ -298,3 +298,13 @@ def test_a_link_to_a_chart_leads_to_other_dependencies_for_argo_cd(write: Write,
         Path("b/lib").symlink_to("../a/lib")
     assert ("follows the link" in builders.doubt(tree, "b/web", Builder.ARGO)) is not near
     assert builders.doubt(tree, "a/web", Builder.ARGO) == builders.doubt(tree, "b/web", Builder.HELMFILE) == ""
+
+
+def test_of_very_many_packed_dependencies_none_is_compared(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = write({**CHARTS, "web/Chart.yaml": chart("web", dependency(), dependency("more", FAR))})
+    for name in ("lib", "more"):
+        packed(f"web/charts/{name}-1.0.0.tgz", name)
+    assert builders.doubt(tree, "web", Builder.ARGO) == ""
+    monkeypatch.setattr(builders, "MOST_PAIRS", 3)
+    assert "too many" in builders.doubt(Tree(str(Path.cwd())), "web", Builder.ARGO)
+    assert builders.doubt(tree, "web", Builder.SOMEBODY) == ""

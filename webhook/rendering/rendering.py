@@ -117,7 +117,8 @@ class _Run:
             )
             jobs = [job for job in jobs if job.root in touched]
         jobs = self._with_charts(jobs)
-        self._gaps.hidden += (line for job in jobs if (line := self._reordered(job)) not in ("", *self._gaps.hidden))
+        noted = {"", *self._gaps.hidden}
+        self._gaps.hidden += [line for job in jobs if (line := self._reordered(job)) not in noted]
         outputs = self._built(jobs)
         made = [item for output in outputs for item in output.items]
         releases += self._noted(self._releases.of_flux(made, self._unsure, planner, self._result.files))

@@ -79,12 +79,20 @@ def _reasons(chart: _Chart, builder: Builder) -> Iterator[str]:
             yield f"its {name} names other dependencies than the chart"
     if packing.REQUIREMENTS in chart.own and packing.REQUIREMENTS not in (chart.read or ()):
         yield f"its .helmignore may leave out {packing.REQUIREMENTS}"
+    packed = sum(path.startswith("charts/") and path.endswith(".tgz") for path in chart.own)
+    if builder is not Builder.SOMEBODY and packed * len(chart.wanted) > MOST_PAIRS:
+        yield "it has too many packed dependencies to compare"
+        return
     if builder is Builder.ARGO and any(_is_linked(chart, string(each.get("repository"))) for each in chart.wanted):
         yield "Argo CD follows the link to the chart before it looks for its dependencies"
     if builder is Builder.FLUX:
         yield from _of_flux(chart)
     elif builder is Builder.HELMFILE or (builder is Builder.ARGO and chart.lacks()):
         yield from _of_helm(chart, builder)
+
+
+MOST_PAIRS = 2_500
+"""Maximum dependencies of a chart, times its archives, that are compared: each comparison opens all archives."""
 
 
 # Locks

@@ -78,22 +78,26 @@ _SPACE = re.compile(r"[ \t\r]+")
 
 def _changing(lines: Collection[_Line]) -> Iterator[tuple[_Line, Set[str]]]:
     """Yield the lines that may change files, and the kinds of their attributes."""
-    macros = defaultdict[str, set[str]](set)
+    kinds = _kinds(lines)
     for line in lines:
-        if line.pattern.startswith(_MACRO):
-            macros[line.pattern.removeprefix(_MACRO)] |= line.words
-    for line in lines:
-        if kinds := {*map(_kind, _with_macros(line.words, macros))} - {""}:
-            yield line, kinds
+        if found := {kind for word in line.words for kind in kinds[word]}:
+            yield line, found
 
 
-def _with_macros(words: Iterable[str], macros: Mapping[str, Collection[str]]) -> set[str]:
-    """Return some attributes, and those of the macros among them."""
-    found, left = set[str](), [*words]
+def _kinds(lines: Iterable[_Line]) -> Mapping[str, Set[str]]:
+    """Return the kinds of each attribute, and of each macro by the attributes in it."""
+    macros, found, left = defaultdict[str, list[str]](list), defaultdict[str, set[str]](set), list[tuple[str, str]]()
+    for line in lines:
+        for word in line.words:
+            if line.pattern.startswith(_MACRO):
+                macros[word].append(line.pattern.removeprefix(_MACRO))
+            if kind := _kind(word):
+                left.append((word, kind))
     while left:
-        if (word := left.pop()) not in found:
-            found.add(word)
-            left += macros.get(word, ())
+        word, kind = left.pop()
+        if kind not in found[word]:
+            found[word].add(kind)
+            left += ((macro, kind) for macro in macros[word])
     return found
 
 
