@@ -1,7 +1,6 @@
 """What builds a chart's dependencies adds those that are rendered, or a note says why it may not."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,29 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.trees import Write
 from webhook.repository import builders, packing
 from webhook.repository.builders import Builder
 from webhook.repository.tree import Tree
 
-Write = Callable[[dict[str, str]], Tree]
-
 LIB = "file://../lib"
 FAR = "https://charts.example"
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write files below the top of a repository, which is the working folder."""
-    (tmp_path / ".git").mkdir()
-    monkeypatch.chdir(tmp_path)
-
-    def write(files: dict[str, str]) -> Tree:
-        for name, text in files.items():
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_text(text)
-        return Tree(str(tmp_path))
-
-    return write
 
 
 def dependency(name: str = "lib", repository: str = LIB, version: str = "1.x", **more: str) -> dict[str, str]:

@@ -1,31 +1,14 @@
 """How charts are packed, and which charts next to each other Helm cannot tell apart."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.trees import Write
 from webhook.repository import chart_folders, packing
 from webhook.repository.tree import Tree, Unseen
-
-Write = Callable[[dict[str, str]], Tree]
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write files below the top of a repository, which is the working folder."""
-    (tmp_path / ".git").mkdir()
-    monkeypatch.chdir(tmp_path)
-
-    def write(files: dict[str, str]) -> Tree:
-        for name, text in files.items():
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_text(text)
-        return Tree(str(tmp_path))
-
-    return write
 
 
 def chart(name: str, more: str = "", version: str = "1.0.0") -> str:
