@@ -46,7 +46,7 @@ FOLLOWED = frozenset(
 )
 """The fields that are followed, or change nothing that is judged.
 
-Only the program follows any others: `replacements`, `Resources` (it ignores case), and those of later releases.
+Only the program follows any others: `replacements`, and those of later releases.
 """
 
 TARGETS = "targets of patches"
@@ -70,7 +70,7 @@ _ENTRIES = {
     "configMapGenerator": _SOURCES,
     "secretGenerator": _SOURCES,
 }
-"""The fields that are followed in the entries of a field. Only the program follows others, also `Name` for `name`."""
+"""The fields that are followed in the entries of a field. Only the program follows others."""
 
 WITHOUT_FILES = frozenset(
     ("configurations", "crds", "labels.fields", "patches.options", "patchesJson6902.options", "images.tagSuffix")

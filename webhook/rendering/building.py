@@ -232,7 +232,7 @@ def _cleaned(value: Mapping[str, Any], folder: str, *, root: bool, fetch: bool, 
                 own[key] = [
                     each
                     for each in _texts(own[key])
-                    if (whole or each == OF_CHARTS or not following.is_remote(each, folder))
+                    if whole or each == OF_CHARTS or not following.is_remote(each, folder)
                 ]
     if root:
         own["buildMetadata"] = [*{*_texts(own.get("buildMetadata")), ORIGINS}]

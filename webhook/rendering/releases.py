@@ -288,18 +288,18 @@ def _of_kind(kind: str) -> str:
 
 
 def _maps(
-    made: Iterable[Item], unsure: Mapping[int, frozenset[str]], away: Set[str], shown: Iterable[Item]
+    made: Iterable[Item], unsure: Mapping[int, frozenset[str]], away: Set[str], free: Iterable[Item]
 ) -> Mapping[str, Maps]:
     """Return the ConfigMaps that each root makes, which count before those of others; and those of all, for no root.
 
     A generated one has its name with the program's hash: by another name Flux does not find it. For others, those of
-    roots that are `away` are not known. Those that files of no root have are `shown`.
+    roots that are `away` are not known. Those that files of no root have are `free`.
     """
     found = defaultdict[str, list[MapObject]](list)
     for item in made:
         found[item.root].append(MapObject(item.value, unsure=unsure.get(id(item), frozenset())))
     others = (each._replace(known=root not in away) for root, objects in found.items() for each in objects)
-    every = Maps(chain(others, (MapObject(item.value) for item in shown)))
+    every = Maps(chain(others, (MapObject(item.value) for item in free)))
     return {"": every, **{root: Maps(objects, every) for root, objects in found.items()}}
 
 

@@ -98,12 +98,12 @@ class _Run:
 
     def render(self) -> None:
         """Render everything, and note the parts that could not be rendered."""
-        planner, chart_folders = self._planner, self._planner.chart_folders
+        planner, folders = self._planner, self._planner.chart_folders
         helmfiles = [name for name in self._names if is_helmfile(name)]
         kustomizations, unread = planner.kustomizations, planner.unread
         self._result.problems.extend(Problem(name, 0, f"not rendered: {reason}") for name, reason in unread.items())
         self._result.files.update(unread)
-        if not (kustomizations or chart_folders or planner.deployers or helmfiles):
+        if not (kustomizations or folders or planner.deployers or helmfiles):
             return
         plan = planner.plan()
         self._gaps.hidden += plan.hidden
@@ -126,8 +126,8 @@ class _Run:
         if self._options.touched:
             touched |= {root for root, names in planner.reads.items() if any(map(self._has_some, names))}
             releases = [(release, item) for release, item in releases if self._is_changed(release, item, touched)]
-            chart_folders = [folder for folder in chart_folders if self._changed.has_chart(self._tree, folder)]
-        self._installed(releases, chart_folders)
+            folders = [folder for folder in folders if self._changed.has_chart(self._tree, folder)]
+        self._installed(releases, folders)
         self._gaps.hidden += planner.unplanned(plan, self._result.outputs)
         self._result.notes.extend(self._gaps.lines())
         self._result.unfollowed.extend(self._gaps.unjudged)
