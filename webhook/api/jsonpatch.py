@@ -1,6 +1,7 @@
 """Turns fixes into a JSON Patch (RFC 6902)."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from webhook.allowance import FEW, Allowance, TooLarge
@@ -52,8 +53,7 @@ class _Patched:
 
     def merge(self, path: Path, value: Any) -> list[Operation]:
         """Merge a value into the document at a path. Returns the operations that have the same effect."""
-        there: Any = self._copy(self.document)
-        self.document = holder = there
+        holder = there = self._root()
         copies, depth = self._copies, 0
         for key in path:
             holder, listed, depth = there, type(there) is list, depth + 1
@@ -63,7 +63,7 @@ class _Patched:
                     value = {below: value}
                 holder[key] = value
                 return [_operation("replace" if listed else "add", _pointer(path[:depth]), value)]
-            if id(there) not in copies and type(there) in _HOLDERS:
+            if type(there) in _HOLDERS and id(there) not in copies:
                 holder[key] = there = self._copy(there)
         at = _pointer(path)
         if type(there) is dict and type(value) is dict:
@@ -98,7 +98,7 @@ class _Patched:
 
     def _own(self, place: Iterable[str | int]) -> Any:
         """Return the map or list at a place. It and its parents are copied first, unless they are copies already."""
-        self.document = there = self._copy(self.document)
+        there = self._root()
         for key in place:
             at: Any = int(key) if type(there) is list else key
             child = there[at]
@@ -107,9 +107,13 @@ class _Patched:
             there = child
         return there
 
+    def _root(self) -> Any:
+        """Return the document, copied before its first change."""
+        if not self._copies:
+            self.document = self._copy(self.document)
+        return self.document
+
     def _copy(self, container: Any) -> Any:
-        if id(container) in self._copies:
-            return container
         copy = container.copy()
         self._copies[id(copy)] = copy  # keeps the object alive, so that no other object can get its id()
         return copy
@@ -122,6 +126,7 @@ def _operation(operation: str, at: str, value: Any) -> Operation:
     return {"op": operation, "path": at, "value": value}
 
 
+@lru_cache(maxsize=1024)  # nearly all fixes are at the same few places
 def _pointer(path: Path) -> str:
     pointer = "/".join(("", *map(str, path)))
     if "~" in pointer or pointer.count("/") > len(path):  # few paths have a key to escape
