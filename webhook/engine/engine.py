@@ -60,7 +60,8 @@ class Engine:
         """`lenient`: warn of what a replica of another release did not patch, and do not deny it."""
         self.policy, self._lenient = policy, lenient
         self.rules = tuple(rules)
-        self._rules_of = {each: tuple(r for r in rules if issubclass(each, r.subject)) for each in get_args(Subject)}
+        applied = [rule for rule in rules if rule.applies is None or rule.applies(policy)]
+        self._rules_of = {each: tuple(r for r in applied if issubclass(each, r.subject)) for each in get_args(Subject)}
         self._mending = tuple(rule for rule in self._rules_of[Pod] if rule.mends)
         # Nearly all pods have one of a few sets of traits.
         self._looking = {kind: lru_cache(maxsize=256)(partial(asked, own)) for kind, own in self._rules_of.items()}
@@ -265,11 +266,11 @@ class Engine:
         """Yield each rule that has findings, with the findings at their places in the object."""
         allowance, late, rule = review.allowance, review.allowance.late, None
         elsewhere = review.subject if isinstance(review.subject, Pod) and review.subject.elsewhere else None
+        findings: list[Finding] = []
         try:
             for rule in rules(review):
                 if late():
                     raise TooLate
-                findings: list[Finding] = []
                 for finding in rule.check(review):
                     parts = finding.parts
                     named = len("".join(parts))
@@ -283,6 +284,7 @@ class Engine:
                     findings.append(_located(finding, elsewhere) if elsewhere else finding)
                 if findings:
                     yield rule, findings
+                    findings = []
         except TooLate:
             raise
         except Malformed as error:

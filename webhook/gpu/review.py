@@ -22,9 +22,12 @@ from webhook.text.words import shown
 Trait = (
     Way
     | Literal["gpu", "exposed", "mark", "extended resource", "claim", "trust", "node name", "host namespace", "spread"]
-    | Literal["old", "daemon", "unread"]
+    | Literal["old", "daemon", "unread", "job set", "runtime class"]
 )
 """A property that few pods have, such as a way to a GPU, a field that they set, or their type."""
+
+JOB_SET = "JobSet"
+"""The kind for whose pods its controller may write anti-affinity."""
 
 MIRRORED = "; add it to the file that the kubelet runs the pod from, because a mirror pod is never patched"
 """The way out for a mirror pod that lacks what `/mutate` writes into others."""
@@ -54,6 +57,10 @@ class PodReview(Review[Pod]):
             found.append("host namespace")
         if "topologySpreadConstraints" in spec or "affinity" in spec:
             found.append("spread")
+        if "runtimeClassName" in spec:
+            found.append("runtime class")
+        if pod.kind == JOB_SET:
+            found.append("job set")
         if pod.daemon:
             found.append("daemon")
         if pod.unread:

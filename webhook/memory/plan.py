@@ -341,15 +341,14 @@ def _container(
 ) -> ContainerPlan:
     env = container.variables(_READ)
     values = {name: variable.value for name, variable in env.items() if name in environment.KNOWN}
-    allowance.spend("settings", sum(map(len, filter(None, values.values()))) // LETTERS)
-    image = container.image
+    words, image = container.words, container.image
+    letters = sum(map(len, filter(None, values.values()))) + sum(map(len, words))
+    allowance.spend("settings", letters // LETTERS)
     steps = environment.merge(values, cap, image)
     if container.spec.get("envFrom"):
         steps = (*steps, *environment.from_elsewhere(environment.applied(values, steps), container.env_from))
     if cap.driver:
         steps = tuple([step for step in steps if step.kind not in _BY_VARIABLE_ALONE])
-    words = container.words
-    allowance.spend("settings", sum(map(len, words)) // LETTERS)
     start = command_line.start(container.reference, words)
     argument = limited = None
     if start is not None:

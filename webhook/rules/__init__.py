@@ -27,6 +27,7 @@ FIRST = "0.1"
 """The release that brought the first rules."""
 
 Check = Callable[[Any], Iterator[Finding]]
+Applies = Callable[[Policy], bool]
 Fallback = Callable[[Policy], Iterator[Clause]]
 
 REVIEWS: Mapping[type[Subject], type[Review[Any]]] = {Pod: PodReview, ConfigMap: ConfigMapReview}
@@ -53,6 +54,8 @@ class Rule:
     mends: bool = False
     since: Release = (0, 0)
     looks_at: frozenset[Trait] | None = None
+    applies: Applies | None = None
+    """Whether the rule can find anything under a policy; None if it can under every policy."""
     fallback: Fallback | None = None
     """The clauses that the API server enforces by itself; its docstring says how much less they find than `check`."""
 
@@ -68,7 +71,7 @@ def walk() -> tuple[Rule, ...]:
 
     The type of the parameter of a rule's `check` says which subjects the rule judges. A rule whose findings have fixes
     sets `MENDS = True`. `SINCE` is the release that adds the rule, such as `"0.1"`. `LOOKS_AT` names traits; in a pod
-    with none of them the rule finds nothing.
+    with none of them the rule finds nothing. `applies` returns False for a policy under which it finds nothing.
     """
     return tuple(sorted(map(_rule, (m.name for m in pkgutil.iter_modules(__path__))), key=lambda r: r.id))
 
@@ -81,10 +84,11 @@ def _rule(name: str) -> Rule:
     page = (module.__doc__ or "").strip()
     mends = getattr(module, "MENDS", False)
     since = release(getattr(module, "SINCE", FIRST))
-    fallback = getattr(module, "fallback", None)
+    applies, fallback = getattr(module, "applies", None), getattr(module, "fallback", None)
     looks_at = getattr(module, "LOOKS_AT", None)
     traits = None if looks_at is None else frozenset(looks_at)
-    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since, traits, fallback)
+    subject = reduce(or_, subjects)
+    return Rule(name.replace("_", "-"), subject, module.check, page, mends, since, traits, applies, fallback)
 
 
 def asked(rules: Iterable[Rule], traits: frozenset[str] | None) -> tuple[Rule, ...]:

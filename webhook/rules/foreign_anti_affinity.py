@@ -27,7 +27,7 @@ from webhook.api.fields import entries, section, text, texts
 from webhook.api.pods import Pod
 from webhook.cel.clauses import ASKING, Clause
 from webhook.cel.write import text as written
-from webhook.gpu.review import PodReview
+from webhook.gpu.review import JOB_SET, PodReview
 from webhook.model import Finding, Object, Path
 from webhook.policy.model import Policy
 from webhook.policy.scopes import NAME_LABEL
@@ -35,7 +35,7 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("spread", "gpu", "claim")
+LOOKS_AT = ("spread", "job set")
 
 HOSTNAME = "kubernetes.io/hostname"
 """The topology key under which each node is a domain of its own."""
@@ -50,7 +50,7 @@ EXCLUSIVE, BY_LABELS = "alpha.jobset.sigs.k8s.io/exclusive-topology", "alpha.job
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag required anti-affinity to pods of other namespaces, in pods that may be on nodes of pools."""
     pod = review.subject
-    if pod.kind == "JobSet" and review.placement is not None:
+    if pod.kind == JOB_SET and review.placement is not None:
         yield from _of_job_set(review)
     terms = [(path, term) for path, term in _terms(pod) if term.get("labelSelector") is not None]
     if not terms or (review.placement is None and not review.roams):

@@ -42,6 +42,11 @@ MENDS = True
 DEADLINE, GRACE = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
 
 
+def applies(policy: Policy) -> bool:
+    """Return whether a pool limits how long a pod may stay."""
+    return any(pool.max_active_deadline is not None for pool in policy.pools)
+
+
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag pods without a deadline, or with one that is later than their pool allows."""
     pod, placement = review.subject, review.placement

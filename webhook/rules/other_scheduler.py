@@ -23,6 +23,11 @@ SINCE = "0.1"
 LOOKS_AT = ("gpu",)
 
 
+def applies(policy: Policy) -> bool:
+    """Return whether a pool names its scheduler."""
+    return any(pool.scheduler is not None for pool in policy.pools)
+
+
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a `schedulerName` other than the pool's. Without one, a pod uses Kubernetes' own scheduler."""
     pod, placement = review.subject, review.placement

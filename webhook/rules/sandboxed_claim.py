@@ -25,7 +25,7 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("claim", "gpu")
+LOOKS_AT = ("runtime class",)
 
 
 def check(review: PodReview) -> Iterator[Finding]:

@@ -39,6 +39,11 @@ from webhook.text.words import listed, shown
 SINCE = "0.1"
 
 
+def applies(policy: Policy) -> bool:
+    """Return whether the policy gives priority classes to some pods only, or lets only trusted pods evict others."""
+    return bool(policy.priorities) or not policy.untrusted_preempt
+
+
 def check(review: PodReview | Review[PodGroup]) -> Iterator[Finding]:
     """Flag priority classes of pods with GPUs, and of groups of pods, that no entry of the policy gives to them."""
     if isinstance(review, PodReview):

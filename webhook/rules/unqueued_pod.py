@@ -42,6 +42,11 @@ VOLCANO = "scheduling.volcano.sh/queue-name"
 """The annotation that Volcano's controller writes into the pods of its jobs, from their `spec.queue`."""
 
 
+def applies(policy: Policy) -> bool:
+    """Return whether a pool gives GPUs to queues only."""
+    return any(pool.queue is not None for pool in policy.pools)
+
+
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag objects that request a GPU of a pool with a queue, and name no queue or a forbidden one."""
     pod, placement = review.subject, review.placement
