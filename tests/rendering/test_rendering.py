@@ -3799,6 +3799,37 @@ RELEASE_OF_MAP = json.dumps(
 """A HelmRelease that reads a ConfigMap, and installs the chart without it too."""
 
 
+def kustomization_of(folder: str) -> str:
+    one = json.loads(deploying_by("flux", "path", folder))
+    return json.dumps({**one, "metadata": {"name": folder.replace("/", "-"), "namespace": "lab"}})
+
+
+def cluster_of(folder: str, *parts: str) -> dict[str, str]:
+    """Write a folder with a Kustomization for each part, of which each has a ConfigMap, and the first a HelmRelease."""
+    files = {f"{folder}/{part}.yaml": kustomization_of(f"{folder}-{part}") for part in parts}
+    files |= {f"{folder}-{part}/map.yaml": MAP.format("lab", part) for part in parts}
+    return {**files, f"{folder}-{parts[0]}/one.yaml": RELEASE_OF_MAP}
+
+
+@pytest.mark.parametrize(
+    ("files", "unfollowed"),
+    [
+        (cluster_of("a", "apps", "infra"), 1),
+        ({**cluster_of("a", "apps"), "a/map.yaml": MAP.format("lab", "x")}, 1),
+        ({**cluster_of("a", "apps"), **cluster_of("b", "infra")}, 0),
+        ({**cluster_of("a", "apps", "infra"), "a-infra/map.yaml": MAP.format("lab", "apps")}, 0),
+        ({**cluster_of("a", "apps", "infra"), "a-infra/map.yaml": MAP.format("other", "infra")}, 0),
+    ],
+)
+def test_a_map_of_which_a_cluster_has_two_shows_no_values(
+    check: Check, program: Program, files: dict[str, str], unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    clusters = {f"{each}.yaml": kustomization_of(each) for each in "ab" if f"{each}/apps.yaml" in files}
+    report = check({**WEB, **clusters, **files}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed, report.notes
+
+
 @pytest.mark.parametrize(
     ("text", "build", "unfollowed"),
     [

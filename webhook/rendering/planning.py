@@ -89,7 +89,10 @@ class Planner:
         self.reads = defaultdict[str, list[set[str]]](list)
         """The files that were read for the roots that objects of Flux and Argo CD make, once the work is planned."""
         self.makers = defaultdict[str, set[str]](set)
-        """The roots that make these objects, by the roots that the objects make, once the work is planned."""
+        """The roots that make these objects, by the roots that the objects make, once the work is planned.
+
+        They include the files in which the objects are written.
+        """
         self.away = set[str]()
         """The roots of Kustomizations that Flux does not apply in its own cluster, once the work is planned."""
         self._titles = defaultdict[_Place, list[str]](list)
@@ -188,6 +191,9 @@ class Planner:
                 break
             self._fetched = fetched
             planned, plan = made, self._planned(made)
+        for (file, *_), titles in self._titles.items():
+            for title in titles:
+                self.makers[title].add(file)
         for job in plan.jobs:
             for each in job.found.objects:
                 first = each.layers[0]

@@ -1,5 +1,6 @@
 """Finds which charts are installed with which values: by kustomizations, by helmfiles and by HelmReleases of Flux."""
 
+import json
 import os
 import re
 from collections import defaultdict
@@ -11,11 +12,12 @@ from typing import Any
 from webhook.api.encryption import holds, is_encrypted
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.objects import CONFIG_MAP
 from webhook.catalog import deployer_fields
 from webhook.documents import merged_values, yaml_versions
 from webhook.documents.documents import Document
 from webhook.documents.files import Item
-from webhook.kustomize.followed import ChartEntry
+from webhook.kustomize.followed import ChartEntry, name_of
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.planning import Installed, Planner
@@ -118,7 +120,8 @@ class Releases:
         shown = (
             (item for item in planner.plain_maps if os.path.normpath(item.document.file) not in files) if reads else ()
         )
-        maps = _maps(made, unsure, planner.away, shown) if reads else {}
+        disputed = _disputed((item for item in made if item.root not in planner.away), planner.makers)
+        maps = _maps(made, unsure, disputed, planner.away, shown) if reads else {}
         for item in installing:
             value = item.value
             spec, metadata = mapping(value.get("spec")), mapping(value.get("metadata"))
@@ -287,18 +290,40 @@ def _of_kind(kind: str) -> str:
     return f"judged by the folder here, though its source is of the kind {shown(kind, quotes=False)}"
 
 
+def _disputed(made: Iterable[Item], makers: Mapping[str, Set[str]]) -> set[int]:
+    """Return the identities of ConfigMaps that roots of one cluster make with other data: the last to apply it counts.
+
+    Roots whose Kustomizations one root or one file makes (`makers`) are of one cluster.
+    """
+    written = defaultdict[tuple[str, ...], dict[str, list[int]]](lambda: defaultdict(list))
+    for item in made:
+        if group_kind(item.value) == CONFIG_MAP and (name := name_of(item.value))[1]:
+            data = json.dumps(item.value.get("data"), sort_keys=True)
+            for maker in {item.root, *makers.get(item.root, ())}:
+                written[maker, *name][data].append(id(item))
+    return {each for data in written.values() if len(data) > 1 for each in chain(*data.values())}
+
+
 def _maps(
-    made: Iterable[Item], unsure: Mapping[int, frozenset[str]], away: Set[str], free: Iterable[Item]
+    made: Iterable[Item],
+    unsure: Mapping[int, frozenset[str]],
+    disputed: Set[int],
+    away: Set[str],
+    free: Iterable[Item],
 ) -> Mapping[str, Maps]:
     """Return the ConfigMaps that each root makes, which count before those of others; and those of all, for no root.
 
-    A generated one has its name with the program's hash: by another name Flux does not find it. For others, those of
-    roots that are `away` are not known. Those that files of no root have are `free`.
+    A generated one has its name with the program's hash: by another name Flux does not find it. Those that are
+    `disputed` are not known, and for others, those of roots that are `away`. Those that files of no root have are
+    `free`.
     """
     found = defaultdict[str, list[MapObject]](list)
     for item in made:
-        found[item.root].append(MapObject(item.value, unsure=unsure.get(id(item), frozenset())))
-    others = (each._replace(known=root not in away) for root, objects in found.items() for each in objects)
+        known = id(item) not in disputed
+        found[item.root].append(MapObject(item.value, known, unsure.get(id(item), frozenset())))
+    others = (
+        each._replace(known=each.known and root not in away) for root, objects in found.items() for each in objects
+    )
     every = Maps(chain(others, (MapObject(item.value) for item in free)))
     return {"": every, **{root: Maps(objects, every) for root, objects in found.items()}}
 
