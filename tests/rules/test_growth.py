@@ -18,9 +18,11 @@ import pytest
 
 from tests.support.fixtures import FOLDERS, engine_of, files_of, fixture, verb
 from tests.support.growth import ALL, FIRST, KINDS, Grow, growths, pods, shape
+from tests.support.objects import pod
 from webhook import allowance
 from webhook.api import admission
 from webhook.api.pods import CONTAINER_LISTS
+from webhook.catalog import host_paths
 from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -193,3 +195,28 @@ def test_two_lists_of_a_pod_cost_no_product(engine: Engine, sample_facts: Facts)
     request = admission.decode(admission.wrap(both(1)))
     cost(engine, sample_facts, request, both(1))
     assert steepness(engine, sample_facts, request, both, SIZES) <= STEEPER
+
+
+def test_the_path_of_a_volume_is_not_read_again_for_each_mount(
+    engine: Engine, sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, normal = list[str](), host_paths.normal
+
+    def reading(path: str) -> str:
+        read.append(path)
+        return normal(path)
+
+    monkeypatch.setattr(host_paths, "normal", reading)
+
+    def reads(mounts: int) -> int:
+        container = {"name": "a", "volumeMounts": [{"name": "v", "mountPath": "/v"}] * mounts}
+        spec = {"containers": [container], "volumes": [{"name": "v", "hostPath": {"path": "/usr/share/zoneinfo/x"}}]}
+        tolerations = [{"key": "slicewarden.dev/pool", "operator": "Exists"}]
+        made = pod(**spec, tolerations=tolerations)
+        request = admission.decode(admission.wrap(made))
+        read.clear()
+        verdicts = engine.mutate(request, sample_facts), engine.validate(request, sample_facts)
+        assert any(each.patch or each.malformed for each in verdicts)
+        return sum(path.endswith("/x") for path in read)
+
+    assert 0 < reads(2_000) == reads(2)

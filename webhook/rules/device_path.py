@@ -56,6 +56,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from webhook.api.fields import entries
 from webhook.api.fields import text as text_of
+from webhook.api.jsonpatch import MAX_OPERATIONS
 from webhook.api.pods import DEFAULT_MESSAGE, MESSAGE, Pod
 from webhook.catalog import host_paths, volume_drivers
 from webhook.catalog.host_paths import Access
@@ -155,17 +156,22 @@ def _mended(pod: Pod, found: list[HostPath]) -> Mapping[HostPath, Sequence[Fix]]
     if not named or pod.mirror:
         return {}
     fixes: dict[HostPath, list[Fix]] = {each: [] for each in named.values()}
+    less, number = dict[tuple[HostPath, Access, bool], Object | None](), 0  # a path is long, and has many mounts
     for container in pod.containers:
         for index, mount in entries(container.spec, "volumeMounts", container.path):
             at = (*container.path, "volumeMounts", index)
             volume = named.get(text_of(mount, "name", at))
-            if volume not in fixes or not host_paths.leads_to_gpu(volume.name, access_of(mount)):
+            if volume not in fixes:
                 continue
-            value = _less(volume.name, mount)
+            key = volume, access_of(mount), mount.get("mountPropagation") not in (None, "None")
+            if key not in less:
+                less[key] = _less(*key)
+            value = less[key]
             if value is None:
                 del fixes[volume]
-            else:
+            elif value and (not fixes[volume] or number <= MAX_OPERATIONS):  # a patch with more is refused
                 fixes[volume].append(Fix(at, value))
+                number += 1
     return fixes
 
 
@@ -175,11 +181,16 @@ def _may_be_mended(found: HostPath) -> bool:
     return found.access is Access.READ and not host_paths.leads_to_gpu(found.name, Access.READ_IF_POSSIBLE)
 
 
-def _less(path: str, mount: Object) -> Object | None:
-    """Return what makes a mount of a path harmless, without a change of what the container may do; None if nothing."""
-    if host_paths.only_opened(path):
+def _less(found: HostPath, access: Access, propagates: bool) -> Object | None:
+    """Return what makes a mount harmless, without a change of what the container may do; None if nothing does.
+
+    It is empty for a mount that is harmless.
+    """
+    if not host_paths.leads_to_gpu(found.name, access):
+        return {}
+    if host_paths.only_opened(found.name):
         return {"readOnly": True}
-    if mount.get("mountPropagation") in (None, "None"):
+    if not propagates:
         return {"recursiveReadOnly": "IfPossible"}
     return None  # the API server allows it only without propagation: kubernetes pkg/apis/core/validation
 
