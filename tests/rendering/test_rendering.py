@@ -3799,6 +3799,97 @@ RELEASE_OF_MAP = json.dumps(
 """A HelmRelease that reads a ConfigMap, and installs the chart without it too."""
 
 
+OF_CLUSTER = {"kind": "ConfigMap", "name": "vals", "valuesKey": "${c}.yaml", "optional": True}
+"""Values that a release may read, by a variable that only the cluster has."""
+
+
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "unfollowed"),
+    [
+        ("release", "chart.spec.valuesFiles", ["web/values-${c}.yaml"], True),
+        ("release", "chart.spec.chart", "charts/${c}", True),
+        ("release", "chart.spec.sourceRef.name", "${c}", True),
+        ("release", "valuesFrom", [OF_CLUSTER], True),
+        ("release", "values", {"a": "${c}"}, False),
+        ("release", "dependsOn", [{"name": "${c}"}], False),
+        ("flux", "components", ["../parts/${c}"], True),
+        ("flux", "path", "app-${c}", True),
+        ("flux", "patches", [{"target": {"kind": "Pod", "name": "${c}"}, "patch": "spec: {hostNetwork: true}"}], True),
+        ("flux", "postBuild", {"substitute": {"a": "${c}"}}, False),
+        ("flux", "healthChecks", [{"name": "${c}"}], False),
+    ],
+)
+def test_a_variable_that_only_the_cluster_has_is_noted_where_it_names_something(
+    check: Check, program: Program, kind: str, path: str, value: Any, unfollowed: bool, above: bool
+) -> None:
+    """The object may be made by a Kustomization that another repository has, or by one that is here (`above`)."""
+    program(f"printf '%s' '{POD}'", "helm")
+    one = json.loads(deploying_by(kind, path, value))
+    one["metadata"]["namespace"] = "lab"
+    one["spec"] |= {"ignoreMissingComponents": True} if kind == "flux" else {}
+    if kind == "release":
+        one["spec"]["chart"]["spec"]["ignoreMissingValuesFiles"] = True
+    files = {**WEB, "team/one.yaml": json.dumps(one), "team/map.yaml": MAP.format("lab", "1")}
+    if above:
+        parent = json.loads(deploying_by("flux", "postBuild", {"substituteFrom": [SECRET]}))
+        parent["spec"]["path"] = "team"
+        files["parent.yaml"] = json.dumps({**parent, "metadata": {"name": "parent", "namespace": "lab"}})
+    elif kind == "release":
+        files["other.yaml"] = deploying_by("flux", "path", "app")
+    report = check(files, options=Options(cached=False))
+    assert bool(report.unfollowed) == unfollowed, report.notes
+    assert any("(a variable that no file shows" in note for note in report.notes) == unfollowed
+    placed = any(note.startswith("rendered with placeholders") for note in report.notes)
+    assert placed == (kind == "release" and path == "values")
+
+
+@pytest.mark.parametrize(("place", "unfollowed"), [("${c}", 1), ("x", 0), ("$${c}", 1)])
+def test_a_variable_that_another_one_gives_on_is_not_known(check: Check, place: str, unfollowed: int) -> None:
+    one = json.loads(deploying_by("flux", "postBuild", {"substitute": {"class": place}}))
+    pod = POD.replace("spec: {", "spec: {runtimeClassName: '${class}', ")
+    report = check({"app/pod.yaml": pod, "one.yaml": json.dumps(one)}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed
+
+
+@pytest.mark.parametrize(("origin", "unfollowed"), [("own", 1), ("fork", 0), (None, 0)])
+@pytest.mark.parametrize(("kind", "path"), [("flux", "path"), ("argo", "source.path"), ("release", "chart.spec.chart")])
+def test_a_path_that_is_not_in_its_own_repository_is_noted(
+    check: Check, kind: str, path: str, origin: str | None, unfollowed: int
+) -> None:
+    if origin:
+        Path(".git/config").write_text(ORIGIN.replace("/own", f"/{origin}"))
+    one = json.loads(deploying_by(kind, path, "gone"))
+    if kind == "flux":
+        one["spec"]["sourceRef"]["name"] = "own"
+    source = {"metadata": {"name": "own"}, "spec": {"url": "https://git.example/own"}}
+    files = {
+        "one.yaml": json.dumps(one),
+        "own.yaml": json.dumps({"apiVersion": GIT_VERSION, "kind": "GitRepository", **source}),
+    }
+    report = check({**WEB, **files}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed, report.notes
+    assert any("is not in the repository" in note for note in report.notes) == bool(unfollowed)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "installed"),
+    [
+        ("helmfile-prod.yaml", "releases: [{name: a, chart: ./web}]\n", True),
+        ("env/helmfile.prod.yml", "releases: [{name: a, chart: ../web}]\n", True),
+        ("helmfile-values.yaml", "limits: {{ 1 }}\nbases: [a]\n", False),
+        ("values.helmfile.yaml", "releases: [{name: a, chart: ./web}]\n", False),
+    ],
+)
+def test_a_helmfile_may_have_a_longer_name(
+    check: Check, program: Program, name: str, text: str, installed: bool
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    report = check({**WEB, name: text}, options=Options(cached=False))
+    assert report.unfollowed == 0, report.notes
+    assert any(each.root.startswith("release a of ") for each in report.judged) == installed
+
+
 def kustomization_of(folder: str) -> str:
     one = json.loads(deploying_by("flux", "path", folder))
     return json.dumps({**one, "metadata": {"name": folder.replace("/", "-"), "namespace": "lab"}})

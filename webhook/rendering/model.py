@@ -100,7 +100,7 @@ def is_root(name: str) -> bool:
 
 
 def is_helmfile(name: str) -> bool:
-    """Whether a file lists releases of charts."""
-    if os.path.basename(name) in HELMFILES:
-        return True
-    return "helmfile.d" in name and PurePath(name).parent.name == "helmfile.d" and name.endswith((".yaml", ".yml"))
+    """Whether a file lists releases of charts by its name (helmfile.readthedocs.io), as helmfile-prod.yaml may."""
+    if "helmfile" not in name or not name.endswith((".yaml", ".yml")):
+        return False
+    return os.path.basename(name).startswith("helmfile") or PurePath(name).parent.name == "helmfile.d"

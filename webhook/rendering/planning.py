@@ -30,7 +30,7 @@ from webhook.rendering.charts import Release, Remote, Templated
 from webhook.rendering.model import Output, deployers
 from webhook.rendering.repositories import GIT, SOURCES, FluxSources
 from webhook.rendering.touched import Touched
-from webhook.rendering.variables import MapObject, Maps, reads_maps, variables
+from webhook.rendering.variables import OPEN, MapObject, Maps, is_open, reads_maps, variables
 from webhook.repository import chart_folders
 from webhook.repository.builders import Builder
 from webhook.repository.tree import Tree, Unseen
@@ -281,6 +281,8 @@ class Planner:
             operation = {"operation": item.value.get("operation") if kind == deploying.APPLICATION else None}
             if reason := unfollowed.reason(operation, {"operation": deployer_fields.OPERATION}):
                 plan.hidden.append(f"{deploying.title(item.value)} ({reason})")
+            if self.is_of_flux and is_open(item.value.get("spec")):
+                plan.hidden.append(f"{deploying.title(item.value)} ({OPEN})")
             if is_encrypted(item.value):
                 plan.hidden.append(f"{deploying.title(item.value)} ({repositories.ENCRYPTED})")
             if kind == deploying.FLUX:
@@ -417,7 +419,7 @@ class Planner:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
             return None
         if not path:
-            self._without(where, root, plan)
+            self._without(where, root, plan, [string(spec.get("url")) for spec in self.sources.specs(source, own)])
             return None
         if (kind := string(source.get("kind")) or GIT[1]) != GIT[1]:
             plan.hidden.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
@@ -463,10 +465,12 @@ class Planner:
             return ""
         return folder if os.path.isdir(folder) and "{{" not in folder else ""
 
-    def _without(self, folder: str, root: str, plan: Plan) -> None:
-        """Note an object whose folder is not read: it is in another repository, or hidden in this one."""
+    def _without(self, folder: str, root: str, plan: Plan, urls: Iterable[str]) -> None:
+        """Note an object whose folder is not read: it is in another repository, or hidden or missing in this one."""
         if "\0" not in folder and os.path.isdir(folder):
             plan.hidden.append(f"{root} (its path leads into a hidden folder, or out of the repository)")
+        elif any(repositories.is_here(self._tree.root, url) for url in urls):
+            plan.hidden.append(f"{root} ({repositories.MISSING})")
         else:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
 
@@ -510,7 +514,7 @@ class Planner:
                 plan.hidden.append(f"{root} (Argo CD refuses its path {shown(path)})")
                 continue
             elif not (where := self._folder(folder := os.path.normpath(os.path.join(self._prefix, path)))):
-                self._without(folder, root, plan)
+                self._without(folder, root, plan, [url])
                 continue
             if isinstance(where, str) and not source.get("ref") and self._is_namesake(url):
                 plan.hidden.append(f"{root} ({repositories.instead_of(url)})")

@@ -20,9 +20,10 @@ from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry, name_of
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
+from webhook.rendering.model import HELMFILES
 from webhook.rendering.planning import Installed, Planner
-from webhook.rendering.repositories import ENCRYPTED, GIT, FluxSources
-from webhook.rendering.variables import MapObject, Maps
+from webhook.rendering.repositories import ENCRYPTED, GIT, MISSING, FluxSources, is_here
+from webhook.rendering.variables import OPEN, MapObject, Maps, is_open
 from webhook.repository import chart_folders
 from webhook.repository.builders import Builder
 from webhook.repository.gaps import Gaps
@@ -131,6 +132,7 @@ class Releases:
             root = deploying.title(value)
             self._note(root, "values from objects that no file shows" if hidden else "")
             found = deploying.charts_of(value, sources)
+            self._note(root, OPEN if is_open(spec) or any(is_open(chart) for _, chart in found) else "")
             self._note(root, ENCRYPTED if is_encrypted(value) or any(holds(chart) for _, chart in found) else "")
             namespace = string(spec.get("targetNamespace")) or string(metadata.get("namespace"))
             whole = "-".join(filter(None, (string(spec.get("targetNamespace")), string(metadata.get("name")))))
@@ -168,12 +170,15 @@ class Releases:
         if os.path.isfile(where) or (place and os.path.lexists(where) and not chart_folders.is_chart(where)):
             self._note(root, _NO_FOLDER)
             return ""
+        reference = mapping(chart.get("sourceRef"))
+        if place and is_here(self._tree.root, sources.url(reference, namespace)) and not chart_folders.is_chart(where):
+            self._note(root, MISSING)
+            return ""
         if place is None or not chart_folders.is_chart(where):
             self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
             return ""
         paths = (deploying.flux_joined(self._prefix, string(each)) for each in sequence(chart.get("valuesFiles")))
         names = [*chart_folders.needed(self._tree, where, values), *filter(os.path.isfile, paths)]
-        reference = mapping(chart.get("sourceRef"))
         if (kind := string(reference.get("kind"))) != GIT[1]:
             self._note(root, _of_kind(kind))
         self._note(root, sources.unlike(reference, namespace, self._tree, names))
@@ -183,20 +188,24 @@ class Releases:
 
     def of_helmfile(self, name: str) -> Iterator[Installed]:
         """Yield the releases of a helmfile. A note names one with templates: they may stand in comments too."""
+        folder, text = os.path.dirname(name), ""
         try:
-            written, text = self._tree.documents(name), self._tree.data(name).decode("utf-8", "replace")
-            templated = "{{" in text
+            text = self._tree.data(name).decode("utf-8", "replace")
+            written, templated = self._tree.documents(name), "{{" in text
         except Unseen:
-            written, text, templated = [], "", True
+            written, templated = [], True
+        named = os.path.basename(name) in HELMFILES or os.path.basename(folder) == "helmfile.d"
+        if not (named or "releases" in text):
+            return
         if templated:
             self._gaps.hidden.append(f"{name} (a template)")
-        self._note(name, _UNLIKE if yaml_versions.unlike(text, scalars=True) else "")
+        self._note(name, _UNLIKE if written and yaml_versions.unlike(text, scalars=True) else "")
         documents = [mapping(document.value) for document in written]
         for settings in documents:
             self._note(name, unfollowed.reason(settings, deployer_fields.HELMFILE))
         defaults = [mapping(one.get("helmDefaults")).get("skipDeps") for one in documents]
         skipped = True in defaults and all(each in (True, None) for each in defaults)
-        folder, urls, ocis = os.path.dirname(name), dict[str, str](), dict[str, bool]()
+        urls, ocis = dict[str, str](), dict[str, bool]()
         for each in (one for document in documents for one in mappings(document.get("repositories"))):
             url = string(each.get("url"))
             ocis.setdefault(string(each.get("name")), bool(each.get("oci")))  # Helmfile takes the first of a name

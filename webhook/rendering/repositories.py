@@ -27,6 +27,9 @@ GIT = (SOURCES, "GitRepository")
 ENCRYPTED = "texts that SOPS has encrypted"
 """Why an object does not show what it deploys."""
 
+MISSING = "its path is not in the repository"
+"""Why an object whose source is this repository as it is here is not rendered."""
+
 MOST_SPECS = 100
 """Maximum specs of one source that are compared."""
 
@@ -116,6 +119,11 @@ def _origin(root: str) -> str:
         return ""
     found = re.search(r'^\[remote "origin"\]\n(?:[ \t].*\n)*?[ \t]*url[ \t]*=[ \t]*(\S+)', config, re.MULTILINE)
     return found[1] if found else ""
+
+
+def is_here(root: str, url: str) -> bool:
+    """Whether an address is that of the origin of the repository at a path."""
+    return bool(url and (origin := _origin(root))) and place_of(url) == place_of(origin)
 
 
 def is_elsewhere(url: str, own: str) -> bool:

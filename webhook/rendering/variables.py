@@ -7,6 +7,7 @@ that text, and reads it again.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
+from itertools import chain
 from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
@@ -294,7 +295,9 @@ def variables(value: Object, maps: Maps) -> Variables:
             continue
         unsure = (unsure - some.data.keys()) | some.unsure
         shown = (shown | some.data.keys()) - unsure
-    given = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
+    texts = {key: str(each) for key, each in mapping(build.get("substitute")).items() if not isinstance(each, dict)}
+    given = {key: each for key, each in texts.items() if "${" not in each}
+    hidden = hidden or len(given) < len(texts)  # a Kustomization above fills in their placeholders
     values = {key: each.replace("\n", "") for key, each in (found | given).items()}
     hidden = hidden or not _BOOLEANS.isdisjoint(given)
     strict, active = not hidden, hidden or bool(values) or build.get("substituteStrategy") == "Always"
@@ -304,6 +307,42 @@ def variables(value: Object, maps: Maps) -> Variables:
     return Variables(
         values, strict, hidden, known, frozenset(unsure - given.keys()), read, active, idle=hidden and not exists
     )
+
+
+def is_open(spec: Any) -> bool:
+    """Whether an object of Flux has a placeholder where it says what it deploys: no file shows the variable."""
+    left = [spec]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            named = chain.from_iterable(
+                one if isinstance(one, list) else [one] for key, one in each.items() if key in _NAMING
+            )
+            if any(isinstance(text, str) and "${" in text for text in named):
+                return True
+            left += (one for key, one in each.items() if key not in _GIVEN)
+        elif isinstance(each, list):
+            left += each
+    return False
+
+
+OPEN = "a variable that no file shows, in what it names"
+
+_NAMING = frozenset(
+    (
+        *("path", "chart", "components", "name", "valuesFiles", "valueFiles", "valuesKey"),
+        *("labelSelector", "annotationSelector"),
+    )
+)
+"""Fields of objects of Flux and Argo CD that say what is deployed, and what a patch changes."""
+
+_GIVEN = frozenset(
+    (
+        *("values", "valuesObject", "postBuild", "commonMetadata", "images", "parameters"),
+        *("dependsOn", "healthChecks", "decryption", "kubeConfig", "driftDetection"),
+    )
+)
+"""Fields of which no text decides which files are read."""
 
 
 def _references(build: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -36,6 +36,8 @@ class Gaps:
     """Followed by the files, without the program."""
     hidden: list[str] = field(default_factory=list)
     """Not rendered, or not as its object says, each with the reason."""
+    open: list[str] = field(default_factory=list)
+    """Rendered with placeholders in their values, because no file fills these in."""
     components: list[str] = field(default_factory=list)
     """Components of kustomize that nothing includes."""
     elsewhere: list[str] = field(default_factory=list)
@@ -66,6 +68,8 @@ class Gaps:
             yield f"{len(self.idle):,} {words} no object: {listed([*self.idle], NAMED)}"
         for reason, roots in self.lacking.items():
             yield f"{several_of(roots, 'root')}: {reason}; the rest of it is judged"
+        if self.open:
+            yield f"rendered with placeholders in the values that no file fills in: {listed(self.open, NAMED)}"
         if self.components:
             names = several_of(self.components, "component")
             yield f"{names} of kustomize included by nothing; patches there are judged only with resources there"
