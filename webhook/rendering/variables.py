@@ -149,6 +149,7 @@ _DECIDING = frozenset(
         *("apiVersion", "kind", "runtimeClassName", "priorityClassName", "schedulerName", "nodeName"),
         *("resourceClaimName", "resourceClaimTemplateName", "deviceClassName", "devicePath", "restartPolicy"),
         *("mountPath", "terminationMessagePath", "allocationMode", "gpuType", "podSpecPatch", "manifest"),
+        "extendedResourceName",
     )
 )
 """Fields whose texts decide what a pod gets; those of an image, of values and of arguments do not."""
@@ -164,6 +165,7 @@ _BELOW: Mapping[Any, Set[str]] = {
     "opaque": {"driver"},
     "cel": {"expression"},
     "gpu": {"name"},
+    "config": {"name", "default"},
 }
 """Such fields by the one above them."""
 
