@@ -44,7 +44,9 @@ class Patched:
                 target |= {"namespace": one["metadata"]["namespace"]} if "namespace" in one["metadata"] else {}
             text = json.dumps(patch)
             is_text = key == "patchesStrategicMerge"
-            made.setdefault(key, []).append(text if is_text else {"patch": text, "target": target})
+            named = key == "patches" and isinstance(patch, dict) and self._random.random() < 0.4
+            entry = {"patch": text} if named else {"patch": text, "target": target}
+            made.setdefault(key, []).append(text if is_text else entry)
         return objects, made | {key: value for key, value in _FIELDS.items() if self._random.random() < 0.25}
 
     def _among(self, *values: Any) -> Any:
@@ -52,7 +54,7 @@ class Patched:
 
     def _object(self, number: int) -> Any:
         kind, metadata = self._among(*_BELOW), {"name": f"web{number}", "annotations": {"k": "v"}}
-        metadata |= self._among({}, {"namespace": "vision"})
+        metadata |= self._among({}, {"namespace": "vision"}, {"namespace": "default"})
         containers = [self._container(name) for name in self._random.sample("cde", self._among(1, 2))]
         spec: Any = {"containers": containers, "volumes": [{"name": "v", "hostPath": {"path": "/dev"}}]}
         spec |= {"tolerations": [{"key": "a"}], "nodeSelector": {"x": "y"}, "resourceClaims": [{"name": "g"}]}
@@ -74,6 +76,8 @@ class Patched:
 
     def _merge(self, one: Any) -> Any:
         metadata = {key: one["metadata"][key] for key in ("name", "namespace") if key in one["metadata"]}
+        if self._random.random() < 0.3 and metadata.pop("namespace", "default") == "default":
+            metadata |= self._among({}, {"namespace": "default"})  # they mean the same
         patch: Any = {"apiVersion": one["apiVersion"], "kind": one["kind"], "metadata": metadata}
         if self._random.random() < 0.1:
             return patch | self._among({"$patch": "delete"}, {"$patch": "replace", "spec": {}}, {"$patch": "merge"})

@@ -1959,6 +1959,89 @@ def test_a_merge_patch_leaves_the_identity_of_an_object(check: Check, key: str, 
     assert noted or not notes
 
 
+PATCH_ON = "env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]"
+
+
+@pytest.mark.parametrize("key", ["patches", "patchesStrategicMerge"])
+@pytest.mark.parametrize(
+    ("own", "named", "applied"),
+    [
+        ("", "default", True),
+        ("default", "", True),
+        ("default", "default", True),
+        ("", "", True),
+        ("lab", "lab", True),
+        ("lab", "", False),
+        ("lab", "default", False),
+        ("", "lab", False),
+    ],
+)
+def test_a_merge_patch_finds_its_object_by_the_namespace_that_counts(
+    check: Check, key: str, own: str, named: str, applied: bool
+) -> None:
+    """No namespace counts as `default`. kustomize refuses a patch that finds no object."""
+
+    def pod(namespace: str, rest: str) -> str:
+        metadata = f"{{name: made{namespace and f', namespace: {namespace}'}}}"
+        return f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {{containers: [{{name: c, {rest}}}]}}}}"
+
+    entry = {"patches": "{path: p.yaml}", "patchesStrategicMerge": "p.yaml"}[key]
+    files = {
+        "app/pod.yaml": pod(own, "image: i"),
+        "app/p.yaml": pod(named, PATCH_ON),
+        "app/kustomization.yaml": f"resources: [pod.yaml]\n{key}: [{entry}]\n",
+    }
+    report = check(files)
+    pods = [each for each in report.judged if each.file == "app/pod.yaml"]
+    assert [each.verdict.allowed for each in pods] == [not applied]
+    assert any("merge patches that fit no object not followed" in note for note in report.notes) is not applied
+    assert report.unfollowed == (not applied)
+
+
+LAYERS = {
+    "a/pod.yaml": POD,
+    "a/kustomization.yaml": "resources: [pod.yaml]\nnamePrefix: a-\n",
+    "b/kustomization.yaml": "resources: [../a]\nnamePrefix: b-\nnamespace: vision\n",
+}
+
+
+@pytest.mark.parametrize(("name", "applied"), [("made", True), ("a-made", False), ("b-a-made", True)])
+def test_a_target_knows_the_first_name_and_the_last_one(check: Check, name: str, applied: bool) -> None:
+    env = "[{op: add, path: /spec/containers/0/env, value: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]"
+    text = f"resources: [../b]\npatches: [{{target: {{name: {name}}}, patch: '{env}'}}]\n"
+    report = check({**LAYERS, "c/kustomization.yaml": text})
+    assert [each.verdict.allowed for each in report.judged if each.root == "c"] == [not applied]
+
+
+@pytest.mark.parametrize("name", ["made", "a-made", "b-a-made"])
+@pytest.mark.parametrize("namespace", ["lab", "vision"])
+def test_a_merge_patch_knows_each_name_with_the_namespace_of_its_time(check: Check, name: str, namespace: str) -> None:
+    """kustomize sets the namespace before the name."""
+    applied = (name, namespace) not in {("made", "vision"), ("b-a-made", "lab")}
+    metadata = f"{{name: {name}, namespace: {namespace}}}"
+    patch = f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {{containers: [{{name: c, {PATCH_ON}}}]}}}}"
+    report = check({**LAYERS, "c/kustomization.yaml": f"resources: [../b]\npatches: [{{patch: '{patch}'}}]\n"})
+    assert [each.verdict.allowed for each in report.judged if each.root == "c"] == [not applied]
+    assert any("merge patches that fit no object not followed" in note for note in report.notes) is not applied
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a/kustomization.yaml": "resources: [https://example.com/x.yaml]\npatches: [{path: p.yaml}]\n"},
+        {"a/kustomization.yaml": "helmCharts: [{name: x}]\npatches: [{path: p.yaml}]\n"},
+        {"a/kustomization.yaml": "kind: Component\npatches: [{path: p.yaml}]\n"},
+        {
+            "a/kustomization.yaml": "secretGenerator: [{name: s, literals: [a=b]}]\npatches: [{path: p.yaml}]\n",
+            "a/p.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nimmutable: true\n",
+        },
+    ],
+)
+def test_a_merge_patch_may_fit_an_object_that_is_not_seen(check: Check, files: dict[str, str]) -> None:
+    report = check({"a/p.yaml": POD, **files})
+    assert not any("merge patches that fit no object" in note for note in report.notes)
+
+
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_LOOKS", 1)
     assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: its patches look at more than 1 objects"]
@@ -4397,7 +4480,7 @@ def test_rendered_objects_are_found_by_an_index() -> None:
         names = [f"made-{each}" for each in range(number)]
         maps = [Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=name)) for name in names]
         Counted.asked = 0
-        index = followed.BuiltIndex(followed.Built(each, frozenset(), ()) for each in maps)
+        index = followed.BuiltIndex(followed.Built(each, (), ()) for each in maps)
         for name, value in zip(names, maps, strict=True):
             made = Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=f"{name}-7h4k2m", namespace="lab"))
             assert index.find(made) is not None
@@ -4409,9 +4492,7 @@ def test_rendered_objects_are_found_by_an_index() -> None:
 
 def test_a_rendered_object_is_found_by_its_namespace_first() -> None:
     objects = [
-        followed.Built(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": each}}, frozenset(), ()
-        )
+        followed.Built({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": each}}, (), ())
         for each in ("one", "two")
     ]
     index = followed.BuiltIndex(objects)

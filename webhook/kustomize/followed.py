@@ -13,18 +13,29 @@ from webhook.kustomize.origins import Layer, Rendered
 from webhook.model import Object, Path, immutable
 
 
+class Id(NamedTuple):
+    """The kind, the name and the namespace by which a patch finds an object. No namespace is the same as `default`.
+
+    Source: kustomize kyaml/resid/resid.go, EffectiveNamespace.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+
+
 @immutable
 class Built:
-    """An object that a kustomization makes, the names that it has had, and the documents that it comes from."""
+    """An object that a kustomization makes, all ids that it has had, and the documents that it comes from."""
 
     value: Object
-    names: frozenset[str]
+    ids: tuple[Id, ...]
     layers: tuple[Layer, ...]
 
     def become(self, value: Object, *layers: Layer) -> "Built":
         """Return the object with a new value, and with the documents that changed it."""
-        name = string(mapping(value.get("metadata")).get("name"))
-        return Built(value, self.names | {name}, (*self.layers, *layers))
+        own = id_of(value)
+        return Built(value, self.ids if own == self.ids[-1] else (*self.ids, own), (*self.layers, *layers))
 
     def rendered(self, root: str) -> Rendered:
         """Return the object as an item of its resource's document."""
@@ -121,8 +132,11 @@ class Patch(NamedTuple):
     def selects(self, each: Built) -> bool:
         """Whether the patch changes an object."""
         if self.target is not None:
-            return patching.selects(self.target, each.value, each.names, [name_of(each.layers[0].value)[1]])
-        return not isinstance(self.value, list) and _is_named(mapping(self.value), each)
+            ends = (each.ids[0], each.ids[-1])
+            names, namespaces = frozenset(one.name for one in ends), [one.namespace for one in ends]
+            return patching.selects(self.target, each.value, names, namespaces)
+        patch = mapping(self.value)
+        return patch.get("apiVersion") == each.value.get("apiVersion") and id_of(patch) in each.ids
 
 
 class BuiltIndex:
@@ -158,11 +172,7 @@ def name_of(value: Object) -> tuple[str, str]:
     return string(metadata.get("name")), string(metadata.get("namespace"))
 
 
-def _is_named(patch: Mapping[str, Any], each: Built) -> bool:
-    metadata = mapping(patch.get("metadata"))
-    own = mapping(each.value.get("metadata"))
-    return (
-        group_kind(patch) == group_kind(each.value)
-        and string(metadata.get("name")) in each.names
-        and metadata.get("namespace") in (None, own.get("namespace"))
-    )
+def id_of(value: Object) -> Id:
+    """Return the id of an object, or of the object that a patch names."""
+    name, namespace = name_of(value)
+    return Id(string(value.get("kind")), name, namespace or "default")

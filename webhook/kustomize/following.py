@@ -18,10 +18,9 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.documents import files, yaml_versions
 from webhook.documents.documents import Document, Source, read
-from webhook.documents.files import Item
 from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.kustomize import patching
-from webhook.kustomize.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, name_of
+from webhook.kustomize.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, id_of
 from webhook.kustomize.origins import ItemLayer, Layer
 from webhook.model import Object, Path
 from webhook.repository.tree import Tree, Unseen
@@ -55,6 +54,9 @@ TARGETS = "targets of patches"
 DIRECTIVES = "parts of merge patches"
 """Stands among these fields for merge patches that kustomize may apply otherwise."""
 
+UNFITTED = "merge patches that fit no object"
+"""Stands among these fields for merge patches without a target whose object was not found."""
+
 MERGES = "merge keys after other keys"
 """Stands among these fields for merge keys that kustomize reads otherwise than kubectl."""
 
@@ -74,7 +76,7 @@ _ENTRIES = {
 
 WITHOUT_FILES = frozenset(
     ("configurations", "crds", "labels.fields", "patches.options", "patchesJson6902.options", "images.tagSuffix")
-) | {TARGETS, DIRECTIVES, MERGES}
+) | {TARGETS, DIRECTIVES, UNFITTED, MERGES}
 """The other fields that let the program read no files but those that are named there.
 
 They say in which fields of an object it writes labels, names and the like: in the data of a ConfigMap, too.
@@ -262,6 +264,7 @@ class _Follower:
     def __init__(self, tree: Tree, found: Followed, of_charts: ChartObjects, over: Kustomization | None = None) -> None:
         self._tree, self._found, self._of_charts, self._over = tree, found, of_charts, over
         self._count, self._looked = 0, 0
+        self._apart = False  # it begins with a component, whose patches name objects of what includes it
 
     def folder(
         self, folder: str, above: list[str], built: list[Built] | None = None, namespace: str = ""
@@ -287,6 +290,7 @@ class _Follower:
         self._found.folders.add(folder)
         self._found.files.add(file)
         value = mapping(document.value)
+        self._apart = self._apart or (not above and value.get("kind") == "Component")
         namespace = string(value.get("namespace")) or namespace
         if self._over is not None and not above and folder == os.path.normpath(self._over.folder):
             value, namespace = replaced(value, self._over.value), self._over.namespace
@@ -355,7 +359,7 @@ class _Follower:
         if is_unlike(self._tree.data(name)):
             self._found.unfollowed.add(MERGES)
         for item in items:
-            self._found.written.append(one := _begin(item))
+            self._found.written.append(one := _begin(item.value, Layer(item.document, item.base, (), item.value)))
             yield one
 
     def _bounded(self, built: list[Built]) -> None:
@@ -455,7 +459,7 @@ class _Follower:
                 self._found.charts.append(entry)
             for item in self._of_charts.get(entry, ()):
                 layer = ItemLayer(item.document, (), (), item.value, item=item)
-                made.append(Built(item.value, frozenset((name_of(item.value)[0],)), (layer,)))
+                made.append(_begin(item.value, layer))
         self._bounded(made)
         return made
 
@@ -469,7 +473,7 @@ class _Follower:
                 texts.append((key, text))
                 layers.append(layer)
             value = patching.generated({"options": options, **entry}, iter(texts))
-            yield Built(value, frozenset((string(entry.get("name")),)), tuple(layers))
+            yield _begin(value, *layers)
         for entry in mappings(one.value.get("secretGenerator")):
             for path in (*sequence(entry.get("files")), *sequence(entry.get("envs")), entry.get("env")):
                 if isinstance(path, str) and path:
@@ -568,23 +572,31 @@ class _Follower:
 
     def _all_patched(self, built: list[Built], place: str, patches: list[Patch]) -> list[Built]:
         """Apply the patches of an entry. One with a target that selects nothing is idle; kustomize refuses others."""
-        fitted = False
+        fitted = 0
         for patch in patches:
             self._looked += len(built)
             if self._looked > MAX_LOOKS:
                 raise _TooLarge(f"its patches look at more than {MAX_LOOKS:,} objects")
-            result = list[Built]()
+            result, before = list[Built](), fitted
             for each in built:
                 if patch.selects(each):
-                    fitted = True
+                    fitted += 1
                     self._looked += len(each.layers)  # it has a layer for each patch before
                     result += self._with_patch(each, patch)
                 else:
                     result.append(each)
             built = result
+            if fitted == before and patch.target is None and patch.value and self._sees(patch.value):
+                self._found.unfollowed.add(UNFITTED)
         if patches and not fitted and any(patch.target is not None for patch in patches):
             self._found.idle.append(place)
         return built
+
+    def _sees(self, patch: Any) -> bool:
+        """Whether all objects that a patch may name are known. Secrets are not generated here."""
+        found = self._found
+        missing = self._apart or found.unseen or found.absent or found.remote or found.charts
+        return not missing and group_kind(mapping(patch)) != ("", "Secret")
 
     def _with_patch(self, each: Built, patch: Patch) -> list[Built]:
         if isinstance(patch.value, list):
@@ -662,9 +674,8 @@ _UNNAMED = frozenset(
 """Kinds that keep their names (kustomize api/internal/builtins/PrefixTransformer.go)."""
 
 
-def _begin(item: Item) -> Built:
-    name = string(mapping(item.value.get("metadata")).get("name"))
-    return Built(item.value, frozenset((name,)), (Layer(item.document, item.base, (), item.value),))
+def _begin(value: Object, *layers: Layer) -> Built:
+    return Built(value, (id_of(value),), layers)
 
 
 def _in(each: Built, namespace: str) -> Built:
