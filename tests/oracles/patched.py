@@ -42,7 +42,7 @@ class Patched:
                 group = one["apiVersion"].rpartition("/")[0]
                 target |= {"group": group} if group else {}
                 target |= {"namespace": one["metadata"]["namespace"]} if "namespace" in one["metadata"] else {}
-            text = json.dumps(patch)
+            text = json.dumps(self._listed(patch) if isinstance(patch, dict) else patch)
             is_text = key == "patchesStrategicMerge"
             named = key == "patches" and isinstance(patch, dict) and self._random.random() < 0.4
             entry = {"patch": text} if named else {"patch": text, "target": target}
@@ -85,6 +85,13 @@ class Patched:
             metadata |= self._among({"annotations": None}, {"annotations": {"k": None}}, {"labels": {"q": "r"}})
             metadata |= self._among({}, {"$patch": "replace"})
         return {**patch, "spec": self._within(one["kind"], self._spec())}
+
+    def _listed(self, patch: Any) -> Any:
+        """Return a patch, which may be in a list."""
+        if self._random.random() < 0.8:
+            return patch
+        listed = {"kind": self._among("List", f"{patch['kind']}List", "ResourceList"), "items": [patch]}
+        return self._among(listed, {"apiVersion": "v1", **listed}, {"kind": "List", "items": [listed]})
 
     def _spec(self) -> Any:
         spec = dict[str, Any]()

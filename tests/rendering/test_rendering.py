@@ -1961,6 +1961,8 @@ def test_a_merge_patch_leaves_the_identity_of_an_object(check: Check, key: str, 
 
 PATCH_ON = "env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]"
 
+SPEC_ON = f"{{containers: [{{name: c, {PATCH_ON}}}]}}"
+
 
 @pytest.mark.parametrize("key", ["patches", "patchesStrategicMerge"])
 @pytest.mark.parametrize(
@@ -2019,7 +2021,7 @@ def test_a_merge_patch_knows_each_name_with_the_namespace_of_its_time(check: Che
     """kustomize sets the namespace before the name."""
     applied = (name, namespace) not in {("made", "vision"), ("b-a-made", "lab")}
     metadata = f"{{name: {name}, namespace: {namespace}}}"
-    patch = f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {{containers: [{{name: c, {PATCH_ON}}}]}}}}"
+    patch = f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {SPEC_ON}}}"
     report = check({**LAYERS, "c/kustomization.yaml": f"resources: [../b]\npatches: [{{patch: '{patch}'}}]\n"})
     assert [each.verdict.allowed for each in report.judged if each.root == "c"] == [not applied]
     assert any("merge patches that fit no object not followed" in note for note in report.notes) is not applied
@@ -2040,6 +2042,38 @@ def test_a_merge_patch_knows_each_name_with_the_namespace_of_its_time(check: Che
 def test_a_merge_patch_may_fit_an_object_that_is_not_seen(check: Check, files: dict[str, str]) -> None:
     report = check({"a/p.yaml": POD, **files})
     assert not any("merge patches that fit no object" in note for note in report.notes)
+
+
+LISTED = f"{{apiVersion: v1, kind: Pod, metadata: {{name: made, namespace: lab}}, spec: {SPEC_ON}}}"
+
+
+@pytest.mark.parametrize("key", ["patches", "inline", "patchesStrategicMerge"])
+@pytest.mark.parametrize(
+    ("patch", "applied"),
+    [
+        ("{apiVersion: v1, kind: List, items: [POD]}", True),
+        ("{apiVersion: v1, kind: PodList, items: [POD]}", True),
+        ("{kind: ResourceList, items: [POD]}", True),
+        ("{kind: List, items: [{kind: List, items: [POD]}]}", True),
+        ("{kind: List, items: []}\n---\nPOD", True),
+        ("{apiVersion: v1, kind: Pods, metadata: {name: made, namespace: lab}, items: [POD]}", False),
+    ],
+)
+def test_a_list_of_merge_patches_is_opened(check: Check, key: str, patch: str, applied: bool) -> None:
+    text = patch.replace("POD", LISTED) + "\n"
+    entry = {"patches": "{path: p.yaml}", "inline": f"{{patch: {json.dumps(text)}}}"}.get(key, "p.yaml")
+    field = "patches" if key == "inline" else key
+    files = {"app/kustomization.yaml": f"resources: [pod.yaml]\n{field}: [{entry}]\n", "app/pod.yaml": POD}
+    report = check({**files, "app/p.yaml": text})
+    assert [each.verdict.allowed for each in report.judged if each.file == "app/pod.yaml"] == [not applied]
+    assert any("merge patches that fit no object not followed" in note for note in report.notes) is not applied
+
+
+def test_a_list_of_one_merge_patch_may_have_a_target(check: Check) -> None:
+    text = f"kind: List\nitems:\n- {LISTED}\n"
+    fields = "resources: [pod.yaml]\npatches: [{path: p.yaml, target: {kind: Pod}}]\n"
+    (one,) = check({"app/pod.yaml": POD, "app/kustomization.yaml": fields, "app/p.yaml": text}).judged
+    assert [result.rule for result in one.verdict.results] == ["visible-devices"]
 
 
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Defines the parts of a kustomization that was followed: objects with their documents, patches, and missing parts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -137,6 +138,21 @@ class Patch(NamedTuple):
             return patching.selects(self.target, each.value, names, namespaces)
         patch = mapping(self.value)
         return patch.get("apiVersion") == each.value.get("apiVersion") and id_of(patch) in each.ids
+
+
+def opened(documents: Iterable[Document], target: Mapping[str, Any] | None = None) -> Iterator[Patch]:
+    """Yield the patches in some documents. Those in a List come after the others.
+
+    For kustomize any kind that ends in List is one (api/resource/factory.go, inlineAnyEmbeddedLists).
+    """
+    left = deque(Patch(document, (), target) for document in documents)
+    while left:
+        patch = left.popleft()
+        value = mapping(patch.value)
+        if string(value.get("kind")).endswith("List") and isinstance(value.get("items"), list):
+            left += (patch._replace(base=(*patch.base, "items", index)) for index in range(len(value["items"])))
+        else:
+            yield patch
 
 
 class BuiltIndex:

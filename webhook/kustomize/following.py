@@ -20,7 +20,7 @@ from webhook.documents import files, yaml_versions
 from webhook.documents.documents import Document, Source, read
 from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.kustomize import patching
-from webhook.kustomize.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, id_of
+from webhook.kustomize.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, id_of, opened
 from webhook.kustomize.origins import ItemLayer, Layer
 from webhook.model import Object, Path
 from webhook.repository.tree import Tree, Unseen
@@ -533,7 +533,7 @@ class _Follower:
 
     def _of_entry(self, one: Kustomization, base: Path, each: Any) -> Iterator[Patch]:
         if isinstance(each, str):
-            yield from (Patch(document) for document in self._texts_of(one, each, base, inline=None))
+            yield from opened(self._texts_of(one, each, base, inline=None))
             return
         entry = mapping(each)
         target = mapping(entry["target"]) if isinstance(entry.get("target"), dict) else None  # an empty one selects all
@@ -543,10 +543,9 @@ class _Follower:
         if isinstance(inline, list):  # Flux has operations, and merges, as values
             yield Patch(one.document, (*base, "patch"), target)
         elif isinstance(inline, str) and inline:
-            documents = self._texts_of(one, "", (*base, "patch"), inline=inline)
-            yield from (Patch(document, (), target) for document in documents)
+            yield from opened(self._texts_of(one, "", (*base, "patch"), inline=inline), target)
         elif path := string(entry.get("path")):
-            yield from (Patch(document, (), target) for document in self._texts_of(one, path, (), inline=None))
+            yield from opened(self._texts_of(one, path, (), inline=None), target)
 
     def _texts_of(self, one: Kustomization, path: str, base: Path, *, inline: str | None) -> list[Document]:
         """Return the documents of a patch's file, or of one written in the kustomization, with its lines."""
