@@ -9,6 +9,14 @@ _BELOW = {"Pod": "", "Deployment": "template", "CronJob": "jobTemplate/spec/temp
 
 _VERSIONS = {"Pod": "v1", "Deployment": "apps/v1", "CronJob": "batch/v1", "Foo": "example.com/v1"}
 
+_REFERRED = {
+    "ServiceAccount": "v1",
+    "ConfigMap": "v1",
+    "PersistentVolumeClaim": "v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+}
+"""The kinds to which pods refer by name."""
+
 _FIELDS = {
     "namespace": "lab",
     "namePrefix": "p-",
@@ -47,7 +55,34 @@ class Patched:
             named = key == "patches" and isinstance(patch, dict) and self._random.random() < 0.4
             entry = {"patch": text} if named else {"patch": text, "target": target}
             made.setdefault(key, []).append(text if is_text else entry)
-        return objects, made | {key: value for key, value in _FIELDS.items() if self._random.random() < 0.25}
+        made |= {key: value for key, value in _FIELDS.items() if self._random.random() < 0.25}
+        return [*objects, *self._referred()], made
+
+    def _referred(self) -> list[Any]:
+        """Return objects to which pods refer by their names."""
+        objects: list[Any] = [
+            {"apiVersion": version, "kind": kind, "metadata": {"name": self._among("x", "y"), **place}}
+            for kind, version in _REFERRED.items()
+            for place in ({}, {"namespace": self._among("vision", "default")})[: 1 if "/" in version else 2]
+        ]
+        group = "rbac.authorization.k8s.io"
+        subject = {"kind": "ServiceAccount", "name": self._among("x", "y"), "namespace": self._among("vision", "lab")}
+        role = {"apiGroup": group, "kind": "Role", "name": "x"}
+        binding = {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": {"name": "z"}, "roleRef": role}
+        objects += [{**binding, "subjects": [subject]}, {**objects[0], "apiVersion": f"{group}/v1", "kind": "Role"}]
+        return self._random.sample(objects, self._among(0, 0, 0, 2, 4))
+
+    def _references(self) -> Any:
+        """Return fields of a pod by which it refers to other objects."""
+        name = self._among("x", "y")
+        return self._among(
+            {"serviceAccountName": name},
+            {"serviceAccount": name},
+            {"priorityClassName": name},
+            {"initContainers": [{"name": "i", "envFrom": [{"configMapRef": {"name": name}}]}]},
+            {"volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": name}}]}}]},
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]},
+        )
 
     def _among(self, *values: Any) -> Any:
         return self._random.choice(values)
@@ -58,6 +93,7 @@ class Patched:
         containers = [self._container(name) for name in self._random.sample("cde", self._among(1, 2))]
         spec: Any = {"containers": containers, "volumes": [{"name": "v", "hostPath": {"path": "/dev"}}]}
         spec |= {"tolerations": [{"key": "a"}], "nodeSelector": {"x": "y"}, "resourceClaims": [{"name": "g"}]}
+        spec |= self._references() if self._random.random() < 0.5 else {}
         return {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": self._within(kind, spec)}
 
     def _container(self, name: str) -> Any:

@@ -18,11 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cost import calls
+from tests.support.trees import Write
 from webhook.cli import main as cli
 from webhook.documents import documents, files, gitignore
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.kustomize import followed, following
+from webhook.kustomize.followed import name_of
 from webhook.model import Object
 from webhook.rendering import argo, charts, deploying, rendering, repositories, variables
 from webhook.rendering.charts import Remote, pull
@@ -2074,6 +2076,91 @@ def test_a_list_of_one_merge_patch_may_have_a_target(check: Check) -> None:
     fields = "resources: [pod.yaml]\npatches: [{path: p.yaml, target: {kind: Pod}}]\n"
     (one,) = check({"app/pod.yaml": POD, "app/kustomization.yaml": fields, "app/p.yaml": text}).judged
     assert [result.rule for result in one.verdict.results] == ["visible-devices"]
+
+
+AGENT = {
+    "app/sa.yaml": """\
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: cloudwatch-agent, namespace: amazon-cloudwatch}
+""",
+    "app/pod.yaml": """\
+apiVersion: v1
+kind: Pod
+metadata: {name: made, namespace: amazon-cloudwatch}
+spec:
+  serviceAccountName: cloudwatch-agent
+  tolerations: [{operator: Exists}]
+  containers: [{name: c, image: i, securityContext: {privileged: true}}]
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "exempt"),
+    [
+        ("resources: [pod.yaml, sa.yaml]\nnameSuffix: -v2\n", False),
+        ("resources: [pod.yaml, sa.yaml]\nnamePrefix: my-\n", False),
+        ("resources: [pod.yaml, sa.yaml]\n", True),
+        ("resources: [pod.yaml]\nnameSuffix: -v2\n", True),
+    ],
+)
+def test_a_pod_is_exempt_by_the_name_that_its_account_gets(check: Check, fields: str, exempt: bool) -> None:
+    report = check({**AGENT, "app/kustomization.yaml": fields})
+    (one,) = (each for each in report.judged if each.kind == "Pod")
+    assert one.verdict.allowed is exempt
+    assert not report.unfollowed
+
+
+ACCOUNT = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa}\n"
+USER = "{apiVersion: v1, kind: Pod, metadata: {name: pod}, spec: {serviceAccountName: sa, containers: []}}"
+BOUND = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: binding}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: role}
+subjects: [{kind: ServiceAccount, name: sa}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: role}
+"""
+
+
+@pytest.mark.parametrize(
+    ("top", "accounts", "noted"),
+    [
+        ("resources: [a, b]", {"a-pod": "a-sa", "b-pod": "b-sa"}, False),
+        ("resources: [a, b]\nnamePrefix: x-", {"x-a-pod": "x-a-sa", "x-b-pod": "x-b-sa"}, False),
+        ("resources: [a, pod.yaml]", {"a-pod": "a-sa", "pod": "a-sa"}, False),
+        ("resources: [a, b, pod.yaml]", {"a-pod": "a-sa", "b-pod": "b-sa", "pod": "sa"}, False),
+        ("resources: [base]\nnamespace: lab", {"pod": "sa"}, False),
+    ],
+)
+def test_a_pod_refers_to_the_account_of_its_own_kustomization(
+    write: Write, top: str, accounts: dict[str, str], noted: bool
+) -> None:
+    tree = write(
+        {
+            "kustomization.yaml": top,
+            "pod.yaml": USER,
+            "base/kustomization.yaml": "resources: [pod.yaml, sa.yaml, bound.yaml]",
+            "base/pod.yaml": USER,
+            "base/sa.yaml": ACCOUNT,
+            "base/bound.yaml": BOUND,
+            "a/kustomization.yaml": "resources: [../base]\nnamePrefix: a-\n",
+            "b/kustomization.yaml": "resources: [../base]\nnamePrefix: b-\n",
+        }
+    )
+    found = following.follow(tree, ".")
+    pods = {name_of(each.value)[0]: each.value["spec"] for each in found.objects if each.value["kind"] == "Pod"}
+    assert {name: spec["serviceAccountName"] for name, spec in pods.items()} == accounts
+    assert bool(found.unfollowed) is noted
+    for each in found.objects:
+        if each.value["kind"] == "RoleBinding":
+            prefix = name_of(each.value)[0].removesuffix("binding")
+            assert each.value["subjects"][0]["name"] == f"{prefix}sa"
+            assert each.value["roleRef"]["name"] == f"{prefix}role"
 
 
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -4514,7 +4601,7 @@ def test_rendered_objects_are_found_by_an_index() -> None:
         names = [f"made-{each}" for each in range(number)]
         maps = [Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=name)) for name in names]
         Counted.asked = 0
-        index = followed.BuiltIndex(followed.Built(each, (), ()) for each in maps)
+        index = followed.BuiltIndex(followed.Built(each, followed.id_of(each), ()) for each in maps)
         for name, value in zip(names, maps, strict=True):
             made = Counted(apiVersion="v1", kind="ConfigMap", metadata=Counted(name=f"{name}-7h4k2m", namespace="lab"))
             assert index.find(made) is not None
@@ -4525,10 +4612,10 @@ def test_rendered_objects_are_found_by_an_index() -> None:
 
 
 def test_a_rendered_object_is_found_by_its_namespace_first() -> None:
-    objects = [
-        followed.Built({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": each}}, (), ())
-        for each in ("one", "two")
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": each}} for each in ("one", "two")
     ]
+    objects = [followed.Built(each, followed.id_of(each), ()) for each in pods]
     index = followed.BuiltIndex(objects)
     assert index.find(objects[1].value) is objects[1]
     assert index.find({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "x"}}) is objects[0]

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
@@ -27,16 +27,42 @@ class Id(NamedTuple):
 
 @immutable
 class Built:
-    """An object that a kustomization makes, all ids that it has had, and the documents that it comes from."""
+    """An object that a kustomization makes, its `first` id and all that it had before, and its source documents.
+
+    `prefixes` and `suffixes` are those that its name got, from the inside out. If a change left the id as it was, that
+    id is among the `past` ones, too.
+    """
 
     value: Object
-    ids: tuple[Id, ...]
+    first: Id
     layers: tuple[Layer, ...]
+    past: frozenset[Id] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> Id:
+        """The id that it has now."""
+        return id_of(self.value)
 
     def become(self, value: Object, *layers: Layer) -> "Built":
         """Return the object with a new value, and with the documents that changed it."""
-        own = id_of(value)
-        return Built(value, self.ids if own == self.ids[-1] else (*self.ids, own), (*self.layers, *layers))
+        return replace(self, value=value, layers=(*self.layers, *layers))
+
+    def moved(self, value: Object, *layers: Layer, prefix: str = "", suffix: str = "") -> "Built":
+        """Return the object with a new value that may have another id, and with a new part of its name."""
+        prefixes = (*self.prefixes, prefix) if prefix else self.prefixes
+        suffixes = (*self.suffixes, suffix) if suffix else self.suffixes
+        past = self.past | {self.last}
+        return replace(self.become(value, *layers), past=past, prefixes=prefixes, suffixes=suffixes)
+
+    def fits(self, other: "Built", *, empty: bool) -> bool:
+        """Whether two names got the same parts, as far as both got some; with `empty`, one may have got none.
+
+        Source: kustomize api/resource/resource.go, PrefixesSuffixesEquals.
+        """
+        pairs = (self.prefixes, other.prefixes), (self.suffixes, other.suffixes)
+        return all((empty and not (one and two)) or _ends_alike(one, two) for one, two in pairs)
 
     def rendered(self, root: str) -> Rendered:
         """Return the object as an item of its resource's document."""
@@ -133,11 +159,12 @@ class Patch(NamedTuple):
     def selects(self, each: Built) -> bool:
         """Whether the patch changes an object."""
         if self.target is not None:
-            ends = (each.ids[0], each.ids[-1])
+            ends = (each.first, each.last)
             names, namespaces = frozenset(one.name for one in ends), [one.namespace for one in ends]
             return patching.selects(self.target, each.value, names, namespaces)
         patch = mapping(self.value)
-        return patch.get("apiVersion") == each.value.get("apiVersion") and id_of(patch) in each.ids
+        named = id_of(patch)
+        return patch.get("apiVersion") == each.value.get("apiVersion") and (named in each.past or named == each.last)
 
 
 def opened(documents: Iterable[Document], target: Mapping[str, Any] | None = None) -> Iterator[Patch]:
@@ -192,3 +219,49 @@ def id_of(value: Object) -> Id:
     """Return the id of an object, or of the object that a patch names."""
     name, namespace = name_of(value)
     return Id(string(value.get("kind")), name, namespace or "default")
+
+
+def _ends_alike(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
+    shorter = min(len(one), len(two))
+    return one[len(one) - shorter :] == two[len(two) - shorter :] if shorter else one == two
+
+
+class Renamed:
+    """Finds the objects that others refer to by a name that these had before, as kustomize does at its end.
+
+    `looked` counts the comparisons. Sources: kustomize api/filters/nameref/nameref.go; api/resmap/reswrangler.go,
+    SubsetThatCouldBeReferencedByResource.
+    """
+
+    def __init__(self, objects: Iterable[Built]) -> None:
+        self._had = dict[tuple[str, str], list[Built]]()
+        self.looked = 0
+        for each in objects:
+            if patching.is_referred_to(each.value):
+                for kind, name in {(past.kind, past.name) for past in each.past}:
+                    self._had.setdefault((kind, name), []).append(each)
+
+    def __bool__(self) -> bool:
+        return bool(self._had)
+
+    def find(self, of: Built, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """Return the object that another one means by a kind and a name, and maybe a namespace."""
+        found = self._had.get((kind, name), [])
+        self.looked += len(found)
+        if namespace is not None:
+            found = [each for each in found if each.first.namespace == namespace] or [
+                each for each in found if each.last.namespace == namespace
+            ]
+        if kind not in _EVERYWHERE and of.first.kind != "ClusterRoleBinding":
+            spaces = patching.spaces(of.value) if kind == "ServiceAccount" else ()
+            found = [
+                each for each in found if each.last.namespace == of.last.namespace or name_of(each.value)[1] in spaces
+            ]
+        for empty in (True, False):
+            if len(found) > 1:
+                found = [each for each in found if each.fits(of, empty=empty)]
+        return found[0].value if len({name_of(each.value)[0] for each in found}) == 1 else None
+
+
+_EVERYWHERE = ("PriorityClass", "ClusterRole")
+"""The kinds to which the objects of all namespaces refer."""

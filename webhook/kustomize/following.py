@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +20,17 @@ from webhook.documents import files, yaml_versions
 from webhook.documents.documents import Document, Source, read
 from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.kustomize import patching
-from webhook.kustomize.followed import Built, ChartEntry, ChartObjects, Followed, Kustomization, Patch, id_of, opened
+from webhook.kustomize.followed import (
+    Built,
+    ChartEntry,
+    ChartObjects,
+    Followed,
+    Kustomization,
+    Patch,
+    Renamed,
+    id_of,
+    opened,
+)
 from webhook.kustomize.origins import ItemLayer, Layer
 from webhook.model import Object, Path
 from webhook.repository.tree import Tree, Unseen
@@ -106,7 +116,8 @@ def follow(tree: Tree, folder: str, of_charts: ChartObjects = MappingProxyType({
     """
     found = Followed()
     try:
-        found.objects.extend(_Follower(tree, found, of_charts).folder(os.path.normpath(folder), []))
+        follower = _Follower(tree, found, of_charts)
+        found.objects.extend(follower.referring(follower.folder(os.path.normpath(folder), [])))
     except Unseen as error:
         found.unseen.append(str(error))
     except _TooLarge as error:
@@ -124,7 +135,7 @@ def follow_over(
         built = [each for name in names for each in follower.under(name, over)]
         made, whole = follower.followed(over, built)
         found.before.extend(_changed(built, made, whole=whole))
-        found.objects.extend(made)
+        found.objects.extend(follower.referring(made))
     except Unseen as error:
         found.unseen.append(str(error))
     except _TooLarge as error:
@@ -398,11 +409,10 @@ class _Follower:
         if namespace := string(value.get("namespace")):
             built = [_in(each, namespace) for each in built]
         prefix, suffix = string(value.get("namePrefix")), string(value.get("nameSuffix"))
-        if prefix or suffix:
-            built = [
-                each if group_kind(each.value) in _UNNAMED else each.become(patching.named(each.value, prefix, suffix))
-                for each in built
-            ]
+        if prefix:
+            built = [_named(each, prefix=prefix) for each in built]
+        if suffix:
+            built = [_named(each, suffix=suffix) for each in built]
         for labels, templates in patching.label_sets(value):
             built = [each.become(patching.marked(each.value, labels, templates=templates)) for each in built]
         if own := mapping(value.get("commonAnnotations")):
@@ -426,6 +436,16 @@ class _Follower:
         if path := string(mapping(value.get("openapi")).get("path")):
             self._kept(path, one)
         return built
+
+    def referring(self, built: list[Built]) -> list[Built]:
+        """Return the objects, which refer to others by their last names."""
+        made, renamed = list[Built](), Renamed(built)
+        for each in built if renamed else ():
+            value = patching.referring(each.value, each.first.kind, partial(renamed.find, each))
+            made.append(each if value is each.value else each.become(value))
+            if self._looked + renamed.looked > MAX_LOOKS:
+                raise _TooLarge(f"its references look at more than {MAX_LOOKS:,} objects")
+        return made or built
 
     def _kept(self, path: str, one: Kustomization, *, loads: bool = False) -> None:
         """Read a file, or the files of a folder, that only the program understands.
@@ -616,7 +636,7 @@ class _Follower:
             place = f"{document.file}:{document.line(base)}"
             self._found.unseen.append(f"{place}: the patch does not fit: it leaves no apiVersion, kind or metadata")
             return each
-        return each.become(value, *layers)
+        return each.moved(value, *layers)
 
     def _merged(self, each: Built, document: Document, base: Path, patch: Any) -> list[Built]:
         strategic = group_kind(each.value)[0] in patching.STRATEGIC
@@ -674,15 +694,21 @@ _UNNAMED = frozenset(
 
 
 def _begin(value: Object, *layers: Layer) -> Built:
-    return Built(value, (id_of(value),), layers)
+    return Built(value, id_of(value), layers)
+
+
+def _named(each: Built, **parts: str) -> Built:
+    """Return an object with a prefix or a suffix."""
+    key = group_kind(each.value)
+    return each if key in _UNNAMED else each.moved(patching.named(each.value, **parts), **parts)
 
 
 def _in(each: Built, namespace: str) -> Built:
     key = group_kind(each.value)
     if key == ("", "Namespace"):
         metadata = mapping(each.value.get("metadata"))
-        return each.become({**each.value, "metadata": {**metadata, "name": namespace}})
-    return each if key in _CLUSTER else each.become(patching.placed(each.value, namespace))
+        return each.moved({**each.value, "metadata": {**metadata, "name": namespace}})
+    return each.moved(each.value if key in _CLUSTER else patching.placed(each.value, namespace))
 
 
 def _of_text(name: str) -> Document:

@@ -2,7 +2,8 @@
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from webhook.api.fields import group_kind
@@ -201,10 +202,99 @@ def identified(value: Mapping[str, Any], old: Mapping[str, Any]) -> Mapping[str,
 _NAMES = ("name", "namespace")
 
 
-def named(value: Mapping[str, Any], prefix: str, suffix: str) -> Mapping[str, Any]:
+def named(value: Mapping[str, Any], prefix: str = "", suffix: str = "") -> Mapping[str, Any]:
     """Return an object with another name."""
     metadata = mapping(value.get("metadata"))
     return {**value, "metadata": {**metadata, "name": f"{prefix}{string(metadata.get('name'))}{suffix}"}}
+
+
+def referring(value: Mapping[str, Any], own: str, find: Callable[[str, str, str | None], Any]) -> Mapping[str, Any]:
+    """Return an object that refers to others by their new names: `find` finds one by its kind, name and namespace.
+
+    The object's `own` kind is its first one. Sources: kustomize
+    api/internal/konfig/builtinpluginconsts/namereference.go, api/internal/accumulator/namereferencetransformer.go.
+    """
+
+    def renamed(kind: str, name: Any) -> Any:
+        found = find(kind, name, None) if isinstance(name, str) else None
+        return found["metadata"]["name"] if found else name
+
+    def subject(each: Any) -> Any:
+        one = mapping(each)
+        found = find("ServiceAccount", string(one.get("name")), one.get("namespace"))
+        return {**one, **{key: found["metadata"][key] for key in _NAMES if key in found["metadata"]}} if found else each
+
+    group, _, version = string(value.get("apiVersion")).rpartition("/")
+    for kind, path in _REFERENCES if own in _PODS else ():
+        if own not in _UNREWRITTEN[kind] and not (own == "Pod" and kind == "ConfigMap" and version != "v1"):
+            value = _rewritten(value, (*_PODS[own], *path), partial(renamed, kind))
+    if own in ("RoleBinding", "ClusterRoleBinding") and group == _RBAC:
+        role = string(mapping(value.get("roleRef")).get("kind"))
+        value = _rewritten(value, ("roleRef", "name"), partial(renamed, role))
+        value = _rewritten(value, ("subjects",), subject)
+    return value
+
+
+def spaces(value: Mapping[str, Any]) -> list[Any]:
+    """Return the namespaces of the accounts that a RoleBinding names."""
+    subjects = mappings(value.get("subjects")) if value.get("kind") == "RoleBinding" else []
+    return [each["namespace"] for each in subjects if each.get("kind") == "ServiceAccount" and "namespace" in each]
+
+
+def _rewritten(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        made = [_rewritten(each, path, change) for each in value]
+        return value if made == value else made
+    if not path:
+        return change(value)
+    old = value.get(path[0]) if isinstance(value, dict) else None
+    new = old if old is None else _rewritten(old, path[1:], change)
+    return value if new == old else {**value, path[0]: new}
+
+
+_PODS = {
+    "Pod": ("spec",),
+    "PodTemplate": ("template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+    **dict.fromkeys(
+        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"),
+        ("spec", "template", "spec"),
+    ),
+}
+"""Where the kinds whose references are rewritten have the spec of their pods."""
+
+_REFERENCES = (
+    ("ServiceAccount", ("serviceAccountName",)),
+    ("PriorityClass", ("priorityClassName",)),
+    ("PersistentVolumeClaim", ("volumes", "persistentVolumeClaim", "claimName")),
+    ("ConfigMap", ("volumes", "configMap", "name")),
+    ("ConfigMap", ("volumes", "projected", "sources", "configMap", "name")),
+    *(
+        ("ConfigMap", (containers, *path, "name"))
+        for containers in ("containers", "initContainers")
+        for path in (("env", "valueFrom", "configMapKeyRef"), ("envFrom", "configMapRef"))
+    ),
+)
+"""The kinds that pods refer to, and where. Secrets have no part here, because they are not judged."""
+
+_UNREWRITTEN = {
+    **dict.fromkeys(("ServiceAccount", "PriorityClass", "PersistentVolumeClaim"), ("PodTemplate", "ReplicaSet")),
+    "ConfigMap": ("ReplicationController",),
+}
+"""The kinds with pods of which kustomize leaves the references to a kind as they are."""
+
+_RBAC = "rbac.authorization.k8s.io"
+
+_GROUPS = {"PriorityClass": "scheduling.k8s.io", "Role": _RBAC, "ClusterRole": _RBAC}
+"""The groups of the kinds that are referred to; others may have any."""
+
+
+def is_referred_to(value: Mapping[str, Any]) -> bool:
+    """Whether pods and bindings may refer to an object by a name that kustomize rewrites."""
+    group, _, version = string(value.get("apiVersion")).rpartition("/")
+    kind = string(value.get("kind"))
+    own = _GROUPS.get(kind, group)
+    return own == group and (kind in ("Role", "ClusterRole") or (kind in _UNREWRITTEN and version == "v1"))
 
 
 def placed(value: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
