@@ -56,7 +56,16 @@ class Patched:
             entry = {"patch": text} if named else {"patch": text, "target": target}
             made.setdefault(key, []).append(text if is_text else entry)
         made |= {key: value for key, value in _FIELDS.items() if self._random.random() < 0.25}
+        if self._random.random() < 0.2:
+            options = {"disableNameSuffixHash": True}
+            made["configMapGenerator"] = [{"name": "x", "files": ["data", "k=data"], "options": options}]
         return [*objects, *self._referred()], made
+
+    def data(self) -> bytes:
+        """Return the contents of the file `data`: a text, or bytes that are none."""
+        length = self._among(1, 2, 51, 52, 53, 54, 105, 210)
+        made: bytes = self._among("a: 1\n".encode(self._among("utf-8", "utf-16")), b"\xff" * length)
+        return made
 
     def _referred(self) -> list[Any]:
         """Return objects to which pods refer by their names."""

@@ -55,6 +55,7 @@ def test_what_is_followed_without_a_note_is_what_kustomize_makes(
         objects, kustomization = made.one()
         Path("objects.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
         Path("kustomization.yaml").write_text(json.dumps(kustomization))
+        Path("data").write_bytes(made.data())
         found = following.follow(Tree(str(tmp_path)), ".")
         if found.unseen or found.unfollowed:
             outcomes["noted"] += 1

@@ -2163,6 +2163,18 @@ def test_a_pod_refers_to_the_account_of_its_own_kustomization(
             assert each.value["roleRef"]["name"] == f"{prefix}role"
 
 
+@pytest.mark.parametrize(("encoding", "field"), [("utf-8", "data"), ("utf-16", "binaryData")])
+def test_a_generator_writes_a_file_in_any_encoding(check: Check, encoding: str, field: str) -> None:
+    Path("any.conf").write_bytes(
+        "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1000}]}}\n".encode(encoding)
+    )
+    fields = "namespace: gpu-operator\nconfigMapGenerator: [{name: nvidia-plugin-configs, files: [any=any.conf]}]\n"
+    (one,) = check({"kustomization.yaml": fields}).judged
+    denied = [each for each in one.verdict.results if each.rule == "unsafe-sharing-config"]
+    assert not one.verdict.allowed
+    assert {each.finding.path[:2] for each in denied} == {(field, "any")}
+
+
 def test_patches_of_many_objects_end(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_LOOKS", 1)
     assert [str(each) for each in check(IDLE).problems] == ["a: not rendered: its patches look at more than 1 objects"]

@@ -488,25 +488,25 @@ class _Follower:
         for index, entry in enumerate(mappings(one.value.get("configMapGenerator"))):
             base: Path = (*one.base, "configMapGenerator", index)
             layers = [Layer(one.document, base, ("metadata",), {"name": entry.get("name")})]
-            texts = list[tuple[str, str]]()
-            for key, text, layer in self._texts(one, entry, base):
-                texts.append((key, text))
+            texts = list[tuple[str, str, str]]()
+            for field, key, text, layer in self._texts(one, entry, base):
+                texts.append((field, key, text))
                 layers.append(layer)
-            value = patching.generated({"options": options, **entry}, iter(texts))
+            value = patching.generated({"options": options, **entry}, texts)
             yield _begin(value, *layers)
         for entry in mappings(one.value.get("secretGenerator")):
             for path in (*sequence(entry.get("files")), *sequence(entry.get("envs")), entry.get("env")):
                 if isinstance(path, str) and path:
                     self._kept(path.partition("=")[2] or path, one)
 
-    def _texts(self, one: Kustomization, entry: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str, Layer]]:
-        """Yield the keys and texts of a ConfigMap with their places."""
+    def _texts(self, one: Kustomization, entry: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str, str, Layer]]:
+        """Yield the fields, keys and texts of a ConfigMap with their places."""
         for index, each in enumerate(sequence(entry.get("literals"))):
             if isinstance(each, str):
                 key, _, text = each.partition("=")
                 if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
                     text = text[1:-1]
-                yield key, text, Layer(one.document, (*base, "literals", index), ("data", key), text)
+                yield "data", key, text, Layer(one.document, (*base, "literals", index), ("data", key), text)
         for each in sequence(entry.get("files")):
             if not isinstance(each, str):
                 continue
@@ -516,18 +516,18 @@ class _Follower:
                 name = self._path(path, one.folder)
                 data = self._tree.data(name)
                 self._found.files.add(name)
-                text = data.decode("utf-8")
-            except UnicodeDecodeError:  # it goes into binaryData
-                continue
+                field, text = "data", data.decode("utf-8")
+            except UnicodeDecodeError:
+                field, text = "binaryData", patching.encoded(data)
             except Unseen as error:
                 self._lacks(error, one)
                 continue
-            yield key, text, Layer(_of_text(name), (), ("data", key), text, text=True)
+            yield field, key, text, Layer(_of_text(name), (), (field, key), text, text=True)
         for each in (*sequence(entry.get("envs")), entry.get("env")):
             if isinstance(each, str) and each:
                 yield from self._env(one, each)
 
-    def _env(self, one: Kustomization, path: str) -> Iterator[tuple[str, str, Layer]]:
+    def _env(self, one: Kustomization, path: str) -> Iterator[tuple[str, str, str, Layer]]:
         try:
             name = self._path(path, one.folder)
             text = self._tree.data(name).decode("utf-8", "replace")
@@ -538,7 +538,7 @@ class _Follower:
         for row in text.removeprefix("\ufeff").split("\n"):  # as kustomize api/kv/kv.go, keyValuesFromLines
             key, equals, value = row.removesuffix("\r").lstrip().partition("=")
             if equals and not key.startswith("#"):
-                yield key, value, Layer(_of_text(name), (), ("data", key), value, text=True)
+                yield "data", key, value, Layer(_of_text(name), (), ("data", key), value, text=True)
 
     # Patches
 

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -469,18 +470,28 @@ def _is_met(found: re.Match[str], have: Mapping[str, Any]) -> bool:
     return value in wanted if found["equal"] or found["among"] else found["key"] in have
 
 
-def generated(entry: Mapping[str, Any], texts: Iterator[tuple[str, str]]) -> Mapping[str, Any]:
-    """Return the ConfigMap that a generator makes of some texts by their keys."""
+def encoded(data: bytes) -> str:
+    """Return the base64 that kustomize writes, with its lines (kyaml/yaml/datamap.go, encodeBase64)."""
+    text = b64encode(data).decode()
+    lines = [f"{text[at : at + _WIDTH]}\n" for at in range(0, len(text), _WIDTH)]
+    return text if len(text) < _WIDTH else "".join(lines)
+
+
+_WIDTH = 70
+"""Characters of a line of base64."""
+
+
+def generated(entry: Mapping[str, Any], texts: Iterable[tuple[str, str, str]]) -> Mapping[str, Any]:
+    """Return the ConfigMap that a generator makes of some texts by their fields and keys."""
     options = mapping(entry.get("options"))
     metadata = {key: mapping(options[key]) for key in ("labels", "annotations") if options.get(key)}
     if entry.get("namespace"):
         metadata["namespace"] = entry["namespace"]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": string(entry.get("name")), **metadata},
-        "data": dict(texts),
-    }
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": string(entry.get("name")), **metadata}}
+    fields: dict[str, dict[str, str]] = {"data": {}}
+    for field, key, text in texts:
+        fields.setdefault(field, {})[key] = text
+    return {**made, **fields}
 
 
 def label_sets(kustomization: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], bool]]:
