@@ -221,6 +221,20 @@ def test_no_format_prints_a_command_of_a_stranger(
 
 
 @pytest.mark.usefixtures("parsed_once")
+@pytest.mark.parametrize("command", ["check", "diff", "test"])
+def test_no_command_of_a_stranger_is_in_a_report_that_is_written_to_a_file(
+    command: str, folder: Path, tmp_path: Path
+) -> None:
+    words = [str(folder) if word == "FOLDER" else word for word in ARGUMENTS[command]]
+    forms = [form for name, form in formats() if name == command]
+    more = [word for form in forms for word in ("--format", form, "--output", str(tmp_path / form))]
+    cli.main([command, *words, *more])
+    written = {form: (tmp_path / form).read_text("utf-8") for form in forms}
+    assert any("FORGED" in text for text in written.values())
+    assert {form: found for form, text in written.items() if (found := harmful(text, form))} == {}
+
+
+@pytest.mark.usefixtures("parsed_once")
 @pytest.mark.parametrize("words", UNFORMATTED, ids=lambda words: "-".join(words[1:3]))
 def test_no_command_without_formats_prints_a_command_of_a_stranger(
     words: tuple[Any, ...],

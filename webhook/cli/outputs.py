@@ -30,15 +30,17 @@ class Wanted(NamedTuple):
 def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str], *, aside: bool = False) -> None:
     """Render each report and write it to its file or to standard output. Raises as `show` and `save` do.
 
-    Files are written first, because the reader of standard output may leave early. With `aside`, reports for standard
-    output go to standard error.
+    Files are written first, because the reader of standard output may leave early, and disarmed like it, because a
+    build server may print them. With `aside`, reports for standard output go to standard error.
     """
     for report in sorted(wanted, key=lambda report: report.file is None):
+        commands = report.format in COMMANDS
         if report.file is None:
             text = render(report.format, PLAIN._replace(quiet=_quiet()) if aside else look())
-            show(text, commands=report.format in COMMANDS, aside=aside)
+            show(text, commands=commands, aside=aside)
         else:
-            save(report.file, render(report.format, PLAIN._replace(quiet=_quiet())))
+            text = render(report.format, PLAIN._replace(quiet=_quiet()))
+            save(report.file, text if commands else quelled(text))
 
 
 def look() -> Look:
