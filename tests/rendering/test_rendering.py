@@ -235,6 +235,21 @@ def test_a_field_that_only_a_program_follows_is_noted_if_none_runs(
     assert any(f"a ({named} not followed" in note for note in report.notes) != runs
 
 
+@pytest.mark.parametrize("name", ["x.yaml", "x.json", "x.txt", "x"])
+@pytest.mark.parametrize(("text", "runs"), [("{kind: PatchTransformer}", True), ("path: http://localhost:1/x", False)])
+def test_a_program_gets_the_resources_of_a_folder_of_transformers(
+    check: Check, program: Program, name: str, text: str, runs: bool
+) -> None:
+    asked = program(f"[ -e a/t/{name} ] && printf '%s' '{POD}'")
+    fields = "resources: [pod.yaml]\ntransformers: [t]\n"
+    files = {"a/kustomization.yaml": fields, "a/t/kustomization.yaml": f"resources: [{name}]\n", f"a/t/{name}": text}
+    report = check({**files, "a/pod.yaml": POD})
+    lines = asked.read_text().splitlines() if asked.exists() else []
+    assert any(line.endswith("./a") for line in lines) is runs
+    assert any("a (transformers not followed" in note for note in report.notes) is not runs
+    assert not [each for each in report.problems if each.file == "a"]
+
+
 @pytest.mark.parametrize(
     ("path", "file", "remote"),
     [

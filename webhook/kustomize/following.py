@@ -461,8 +461,12 @@ class _Follower:
                         self._found.blocked.append(each)
                     self._found.files.add(each)
             if self._tree.is_folder(name) and (file := self._tree.kustomization(name)):
-                self._tree.data(file)
+                document = self._tree.first(file)
                 self._found.files.add(file)
+                inner = Kustomization(name, mapping(document.value), document)
+                for each in sequence(inner.value.get("resources")):  # of any ending
+                    if isinstance(each, str) and os.path.isfile(os.path.join(name, each)):
+                        self._kept(each, inner, loads=loads)
         except Unseen as error:
             self._lacks(error, one)
 
