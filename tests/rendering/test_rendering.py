@@ -2049,9 +2049,14 @@ def test_a_merge_patch_knows_each_name_with_the_namespace_of_its_time(check: Che
     [
         {"a/kustomization.yaml": "resources: [https://example.com/x.yaml]\npatches: [{path: p.yaml}]\n"},
         {"a/kustomization.yaml": "helmCharts: [{name: x}]\npatches: [{path: p.yaml}]\n"},
-        {"a/kustomization.yaml": "kind: Component\npatches: [{path: p.yaml}]\n"},
+        {"a/kustomization.yaml": "patches: [{path: p.yaml}]\n"},
         {
-            "a/kustomization.yaml": "secretGenerator: [{name: s, literals: [a=b]}]\npatches: [{path: p.yaml}]\n",
+            "a/kustomization.yaml": "kind: Component\nresources: [c.yaml]\npatches: [{path: p.yaml}]\n",
+            "a/c.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+        },
+        {
+            "a/kustomization.yaml": "resources: [c.yaml]\nsecretGenerator: [{name: s}]\npatches: [{path: p.yaml}]\n",
+            "a/c.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
             "a/p.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nimmutable: true\n",
         },
     ],

@@ -163,8 +163,10 @@ class Patch(NamedTuple):
             names, namespaces = frozenset(one.name for one in ends), [one.namespace for one in ends]
             return patching.selects(self.target, each.value, names, namespaces)
         patch = mapping(self.value)
+        if patch.get("apiVersion") != each.value.get("apiVersion"):
+            return False
         named = id_of(patch)
-        return patch.get("apiVersion") == each.value.get("apiVersion") and (named in each.past or named == each.last)
+        return named in each.past or named == each.last
 
 
 def opened(documents: Iterable[Document], target: Mapping[str, Any] | None = None) -> Iterator[Patch]:

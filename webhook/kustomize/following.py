@@ -609,7 +609,7 @@ class _Follower:
                 else:
                     result.append(each)
             built = result
-            if fitted == before and patch.target is None and patch.value and self._sees(patch.value):
+            if built and fitted == before and patch.target is None and patch.value and self._sees(patch.value):
                 self._found.unfollowed.add(UNFITTED)
         if patches and not fitted and any(patch.target is not None for patch in patches):
             self._found.idle.append(place)
