@@ -686,6 +686,10 @@ def test_an_image_that_the_folder_renames_too_is_noted(check: Check, kind: str, 
         ("files: [{path: '*/h.yaml'}]", False, True),
         ("files: [{path: '.git*'}]", False, True),
         ("files: [{path: 'g*/*'}]", False, False),
+        ("files: [{path: d/one/config.yaml}, {path: 'd/*/c*', exclude: true}]", False, False),
+        ("files: [{path: d/one/config.yaml}, {path: 'd/*', exclude: true}]", True, False),
+        ("files: [{path: d/one/config.yaml, exclude: true}]", False, False),
+        ("files: [{path: d/one/config.yaml}], directories: [{path: 'x*'}]", False, False),
     ],
 )
 def test_generators_read_patterns_as_argo_does(check: Check, generator: str, made: bool, noted: bool) -> None:
@@ -702,6 +706,7 @@ def test_generators_read_patterns_as_argo_does(check: Check, generator: str, mad
         ("web", "web"),
         (12, "12"),
         (1.0, "1"),
+        (-0.0, "-0"),
         (0.5, "0.5"),
         (True, "true"),
         (1, "1"),
@@ -728,6 +733,8 @@ def test_a_parameter_is_written_as_argo_cd_writes_it(check: Check, value: Any, w
         (True, "path.path", False),
         (True, "path.segments.1", False),
         (True, "path[1]", True),
+        (True, "values.own", True),  # unknown before Argo CD 3.4
+        (False, "values.own", False),
         (False, "path", False),
         (False, "path.path", True),
         (False, "path[1]", False),
@@ -739,7 +746,7 @@ def test_a_selector_knows_the_names_that_templates_of_a_kind_have(
 ) -> None:
     """An absent key is in no list, so Argo CD keeps what it should have left out (applicationset/utils/selector.go)."""
     selector = {"matchExpressions": [{"key": key, "operator": "NotIn", "values": ["apps/gpu", "gpu"]}]}
-    generator = {"git": {"directories": [{"path": "apps/*"}]}, "selector": selector}
+    generator = {"git": {"directories": [{"path": "apps/*"}], "values": {"own": "gpu"}}, "selector": selector}
     check({"apps/gpu/pod.yaml": POD})
     spec = {"generators": [generator], "template": {"metadata": {"name": "x"}}, "goTemplate": of_go}
     assert len(argo.applications({"spec": spec}, tree.Tree(str(Path.cwd())), "")[0]) == kept
@@ -760,6 +767,31 @@ def test_a_generator_replaces_the_maps_of_a_file_for_templates_of_go(
 ) -> None:
     check({"apps/a.json": '{"values": {"gpu": "off"}, "path": {"own": "off"}}'})
     generator = {"git": {"files": [{"path": "apps/*.json"}], "values": values}}
+    spec = {"generators": [generator], "template": {"spec": {"project": written}}, "goTemplate": of_go}
+    (made,) = argo.applications({"spec": spec}, tree.Tree(str(Path.cwd())), "")[0]
+    assert made["spec"] == {"project": filled}
+
+
+@pytest.mark.parametrize(
+    ("generator", "of_go", "written", "filled"),
+    [
+        ({"list": {"elements": [{"path": "apps"}]}}, True, "{{.path}}", "apps"),
+        ({"git": {"directories": [{"path": "apps"}]}}, True, "{{.path}}", "{{.path}}"),
+        ({"git": {"files": [{"path": "apps/A_b.json"}]}}, True, "{{.path.filename}}", "A_b.json"),
+        ({"git": {"files": [{"path": "apps/A_b.json"}]}}, False, "{{path.filenameNormalized}}", "a-b.json"),
+        ({"git": {"directories": [{"path": "apps"}]}}, False, "{{path.filename}}", "{{path.filename}}"),
+        ({"git": {"directories": [{"path": "apps"}], "pathParamPrefix": "p"}}, True, "{{.p.path.path}}", "apps"),
+        ({"git": {"directories": [{"path": "apps"}], "pathParamPrefix": "p"}}, False, "{{p.path[0]}}", "apps"),
+        ({"git": {"directories": [{"path": "apps"}], "pathParamPrefix": "p"}}, False, "{{path}}", "{{path}}"),
+        ({"git": {"directories": [{"path": "apps"}], "values": {"a": "{{path}}-x"}}}, False, "{{values.a}}", "apps-x"),
+        ({"git": {"files": [{"path": "apps/*"}], "values": {"a": "{{.who}}"}}}, True, "{{.values.a}}", "one"),
+        ({"git": {"files": [{"path": "apps/*"}], "values": {"a": "{{.b}}"}}}, True, "{{.values.a}}", "{{.b}}"),
+    ],
+)
+def test_parameters_have_the_names_of_argo_cd(
+    check: Check, generator: Mapping[str, Any], of_go: bool, written: str, filled: str
+) -> None:
+    check({"apps/A_b.json": '{"who": "one", "p": {"path": "other"}}'})
     spec = {"generators": [generator], "template": {"spec": {"project": written}}, "goTemplate": of_go}
     (made,) = argo.applications({"spec": spec}, tree.Tree(str(Path.cwd())), "")[0]
     assert made["spec"] == {"project": filled}
@@ -1329,9 +1361,9 @@ def test_generators_end_at_the_first_application_too_many(check: Check, monkeypa
     monkeypatch.setattr(following, "MAX_ALL_OBJECTS", 2)
     paths, of_path = list[str](), argo._of_path
 
-    def noted(path: str, *, of_go: bool) -> Mapping[str, str]:
+    def noted(path: str, file: str, start: str, *, of_go: bool) -> Mapping[str, str]:
         paths.append(path)
-        return of_path(path, of_go=of_go)
+        return of_path(path, file, start, of_go=of_go)
 
     monkeypatch.setattr(argo, "_of_path", noted)
     report = check({"s.yaml": SET, **{f"d{each}/pod.yaml": POD for each in range(9)}})

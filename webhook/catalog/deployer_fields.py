@@ -84,7 +84,7 @@ SET: Known = {
     "generators": {
         "selector": None,
         "list": _all("elements"),
-        "git": _all("repoURL revision directories files values requeueAfterSeconds"),
+        "git": _all("repoURL revision directories files values requeueAfterSeconds pathParamPrefix"),
     },
 }
 """Fields of the spec of an ApplicationSet."""

@@ -162,7 +162,9 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
         for key in generator.keys() - _GENERATORS:
             if not (sets and generator[key]):
                 return made, f"generator {key}"
-        for parameters in (each for each in sets if _is_selected(each, mapping(generator.get("selector")))):
+        for parameters in (
+            each for each in sets if _is_selected(each, mapping(generator.get("selector")), of_go=of_go)
+        ):
             whole = {**template, "apiVersion": value.get("apiVersion"), "kind": "Application"}
             made.append(_filled(whole, parameters, of_go=of_go))
         if unread:
@@ -170,12 +172,14 @@ def applications(value: Object, tree: Tree, prefix: str) -> tuple[list[Object], 
     return made, ""
 
 
-def _is_selected(parameters: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
+def _is_selected(parameters: Mapping[str, str], selector: Mapping[str, Any], *, of_go: bool) -> bool:
     """Whether a selector may fit parameters: also if it names one that is not known here.
 
-    Source: argo-cd applicationset/generators/generator_spec_processor.go (Transform).
+    With templates of Go, it knows the `values` of a generator since Argo CD 3.4 only. Source: argo-cd
+    applicationset/generators/generator_spec_processor.go (Transform, normalizeMapForFlatten).
     """
-    known = {key: text for key, text in parameters.items() if "{{" not in text}
+    unsure = "values." if of_go else "{{"
+    known = {key: text for key, text in parameters.items() if "{{" not in text and not key.startswith(unsure)}
     equal = mapping(selector.get("matchLabels")).items()
     if any(key in known and known[key] != value for key, value in equal):
         return False
@@ -203,11 +207,17 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str, *, of_go:
     for element in mappings(mapping(generator.get("list")).get("elements")):
         yield _flat(element, of_go=of_go)
     git = mapping(generator.get("git"))
-    more = _flat({"values": mapping(git.get("values"))}, of_go=of_go)
-    replaced = ("path", "values") if git.get("values") else ("path",)
+    more, start = _flat({"values": mapping(git.get("values"))}, of_go=of_go), string(git.get("pathParamPrefix"))
+    replaced = (start or "path", "values") if git.get("values") else (start or "path",)
+
+    def whole(own: Mapping[str, str], path: str, file: str = "") -> Mapping[str, str]:
+        known = {**own, **_of_path(path, file, start, of_go=of_go)}
+        return {**known, **_filled(more, known, of_go=of_go)}
+
     directories = mappings(git.get("directories"))
+    named = [] if directories else mappings(git.get("files"))
     tests = [(_ODD_EXCLUDED if each.get("exclude") else _ODD, each) for each in directories]
-    for odd, each in (*tests, *((_ODD_FILE, each) for each in mappings(git.get("files")))):
+    for odd, each in (*tests, *((_ODD_FILE, each) for each in named)):
         if odd.search(string(each.get("path"))):
             raise Unseen(f"the pattern {shown(string(each.get('path')))} of a generator")
     if directories:
@@ -218,20 +228,23 @@ def _parameters(generator: Mapping[str, Any], tree: Tree, prefix: str, *, of_go:
         for path in (path for path in paths if os.path.isdir(os.path.join(tree.root, path))):
             tree.look(sum(map(len, excluded)))
             if not any(fits(path.split("/"), tests) for tests in excluded):
-                yield {**_of_path(path, of_go=of_go), **more}
+                yield whole({}, path)
     unread: Unseen | None = None
-    for each in mappings(git.get("files")):
-        for path in tree.matching(string(each.get("path")), across=True):
-            try:
-                value = _first(tree, os.path.join(prefix, path))
-            except Unseen as error:
-                unread = error
-                continue
-            for found in value if isinstance(value, list) else [value]:
-                own = _flat(mapping(found), of_go=of_go)
-                if of_go:  # Argo CD replaces these maps, and merges no keys
-                    own = {key: text for key, text in own.items() if key.partition(".")[0] not in replaced}
-                yield {**own, **_of_path(os.path.dirname(path) or ".", of_go=of_go), **more}
+    found, out = set[str](), set[str]()
+    for each in named:  # what all releases leave out is out
+        exclude, pattern = each.get("exclude"), string(each.get("path"))
+        (out if exclude else found).update(tree.matching(pattern, across=not exclude))
+    for path in sorted(found - out):
+        try:
+            value = _first(tree, os.path.join(prefix, path))
+        except Unseen as error:
+            unread = error
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            own = _flat(mapping(one), of_go=of_go)
+            if of_go:  # Argo CD replaces these maps, and merges no keys
+                own = {key: text for key, text in own.items() if key.partition(".")[0] not in replaced}
+            yield whole(own, os.path.dirname(path) or ".", os.path.basename(path))
     if unread:
         raise unread
 
@@ -262,16 +275,19 @@ _ODD_FILE = re.compile(rf"{_ODD.pattern}|^:")
 """The same for files, with the magic of pathspecs (gitglossary(7))."""
 
 
-def _of_path(path: str, *, of_go: bool) -> Mapping[str, str]:
-    """Return the parameters of a folder, by the names that a selector has for them too.
+def _of_path(path: str, file: str, start: str, *, of_go: bool) -> Mapping[str, str]:
+    """Return the parameters of a folder, and of a file there, by the names that a selector has for them too.
 
-    Sources: argo-cd applicationset/generators/git.go, and generator_spec_processor.go (flattenParameters).
+    Sources: argo-cd applicationset/generators/repo_path_utils.go, and generator_spec_processor.go (flattenParameters).
     """
-    name = os.path.basename(path)
-    normal = re.sub(r"[^a-z0-9.-]", "-", name.lower())[:253].strip("-.")
-    segments = {f"path.segments.{i}" if of_go else f"path[{i}]": each for i, each in enumerate(path.split("/"))}
-    whole = "path.path" if of_go else "path"
-    return {whole: path, "path.basename": name, "path.basenameNormalized": normal, **segments}
+    top, names = f"{start}.path" if start else "path", {"basename": os.path.basename(path), "filename": file}
+    found = {f"{top}.path" if of_go else top: path}
+    for key, name in names.items():
+        if name or key == "basename":
+            normal = re.sub(r"[^a-z0-9.-]", "-", name.lower())[:253].strip("-.")
+            found |= {f"{top}.{key}": name, f"{top}.{key}Normalized": normal}
+    segments = enumerate(path.split("/"))
+    return {**found, **{f"{top}.segments.{i}" if of_go else f"{top}[{i}]": each for i, each in segments}}
 
 
 def _flat(value: Mapping[str, Any], *, of_go: bool) -> dict[str, str]:
@@ -301,7 +317,7 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
-        value = int(value)
+        return "-0" if str(value) == "-0.0" else _text(int(value))
     if isinstance(value, (int, float)):
         return str(value) if value == 0 or _SMALLEST <= abs(value) < _LARGEST else None
     return value if isinstance(value, str) else None
@@ -324,8 +340,7 @@ def _filled(value: Any, parameters: Mapping[str, str], *, of_go: bool) -> Any:
         return value
 
     def fill(found: re.Match[str]) -> str:
-        name = "path.path" if found[1] and found[2] == "path" else found[2]
-        return parameters.get(name, found[0]) if bool(found[1]) is of_go else found[0]
+        return parameters.get(found[2], found[0]) if bool(found[1]) is of_go else found[0]
 
     return _PARAMETER.sub(fill, value)
 
