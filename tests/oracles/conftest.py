@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chart import helm
 from tests.e2e import binaries
 from tests.oracles.programs import Oracle, running
 from tests.support.go_programs import Missing
@@ -41,6 +42,16 @@ def flux() -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="session")
+def argo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    """Argo CD's own making of Applications, and of what they deploy."""
+    try:
+        program = helm.find()
+    except Missing as missing:
+        pytest.exit(str(missing), returncode=2)
+    yield from _asked("argo", program.parent, home=tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
 def with_kubectl() -> Path:
     """A folder with kubectl, which builds kustomizations."""
     try:
@@ -49,9 +60,9 @@ def with_kubectl() -> Path:
         pytest.exit(str(missing), returncode=2)
 
 
-def _asked(name: str) -> Iterator[Oracle]:
+def _asked(name: str, *needed: Path, home: Path | None = None) -> Iterator[Oracle]:
     try:
-        with running(name) as oracle:
+        with running(name, *needed, home=home) as oracle:
             yield oracle
     except Missing as missing:
         pytest.exit(str(missing), returncode=2)

@@ -1,10 +1,11 @@
 """Other projects' own code, asked: NVIDIA's container toolkit, the scheduler's matching, kubectl's reader of files,
-kustomize's reader of kustomizations, and Flux's builds of repositories.
+kustomize's reader of kustomizations, and what Flux and Argo CD make of repositories.
 
 The module is named below NVIDIA's, since Go lets nobody else import what is `internal` there.
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +16,11 @@ from tests.support.go_programs import built
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes", "files": "./files", "kustomize": "./kustomize"}
-FLUX = "flux"
-"""The program with a module of its own, since Flux has versions of its own."""
+MODULES = {
+    "flux": {"flux": "."},
+    "argo": {"argo": ".", "kustomize": "sigs.k8s.io/kustomize/kustomize/v5"},
+}
+"""The programs with modules of their own, since Flux and Argo CD have versions of their own, and what these need."""
 WITHOUT_GO = "the oracles need Go 1.26 (https://go.dev/dl)"
 
 
@@ -46,11 +50,14 @@ class Program:
 
 
 @contextmanager
-def running(name: str) -> Iterator[Program]:
-    """Start a program. Raises Missing."""
-    folder = built(*((HERE / FLUX, {FLUX: "."}) if name == FLUX else (HERE, PROGRAMS)), without_go=WITHOUT_GO)
+def running(name: str, *needed: Path, home: Path | None = None) -> Iterator[Program]:
+    """Start a program, which finds those in the folders `needed`. Raises Missing."""
+    own = (HERE / name, MODULES[name]) if name in MODULES else (HERE, PROGRAMS)
+    folder = built(*own, without_go=WITHOUT_GO, patience="; the first time, ten minutes or so" if needed else "")
     command, quietly = [folder / name], subprocess.DEVNULL  # kustomize warns of fields that are deprecated
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quietly) as process:
+    path = ":".join(map(str, (folder, *needed, os.environ["PATH"])))
+    given = {**os.environ, "PATH": path, **({"HOME": str(home)} if home else {})}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quietly, env=given) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield Program(process.stdin, process.stdout)

@@ -467,8 +467,8 @@ def compared(oracle: Oracle, files: Mapping[str, str], folder: Path) -> Comparis
     answer = oracle.ask(asked)
     theirs = [each for objects in answer["objects"].values() for each in objects or ()]
     read = batches.read(["."], rendering=Options(cached=False))
-    ours = Counter(_text(item.value) for item in read.each(lambda item: item))
-    lost = [each for each in theirs if each["kind"] in JUDGED and not ours[_text(each)]]
+    ours = Counter(text_of(item.value) for item in read.each(lambda item: item))
+    lost = [each for each in theirs if each["kind"] in JUDGED and not ours[text_of(each)]]
     problems = [str(each) for each in read.problems]
     is_noted = bool(problems) or any(each.unfollowed for each in read.read)
     return Comparison(lost, len(theirs), is_noted, [*problems, *read.notes])
@@ -480,7 +480,7 @@ UNSEEN = ("replicas", "selector")
 """Fields that no rule reads, and that a kustomization changes unseen if it is followed by its files."""
 
 
-def _text(value: Object) -> str:
+def text_of(value: Object) -> str:
     """What an object is to an API server, which takes an empty text for none in each field."""
     metadata = value.get("metadata") or {}
     own = {"name": metadata.get("name"), "namespace": metadata.get("namespace") or "default"}

@@ -81,6 +81,7 @@ def _build(
 ) -> None:
     flags = f"-mod=readonly -modfile={pins / 'go.mod'}" if module else "-mod=readonly"
     environment = {**os.environ, "CGO_ENABLED": str(int(cgo)), "GOWORK": "off", "GOFLAGS": flags}
+    environment["GOTOOLCHAIN"] = "auto"  # a go.mod may need a newer Go, which Go fetches
     # Built beside its place and then moved: a build that is cut off leaves nothing that looks whole.
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
         output = Path(scratch) / name
