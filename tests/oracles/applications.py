@@ -44,6 +44,9 @@ TEXTS = (
     "$X",
 )
 KEYS = ("a", "a", "b", "env", "c.d", "e-f")
+LINK = "link to "
+"""The beginning of the text of a link."""
+
 FINGERPRINT = """apiVersion: v1
 kind: Pod
 metadata:
@@ -64,13 +67,21 @@ class Applications:
         """Make a repository. The objects of Argo CD are in its folder `fleet`."""
         random = self._random
         self._files = dict[str, str]()
-        self._folders = list[str]()
+        self._folders, self._linked = list[str](), dict[str, str]()
         self._kinds = ("chart",) if self._chance(0.8 if self._sets else 0.5) else ("chart", "chart", "built", "plain")
         for top in random.sample(("apps", "apps", "infra", "envs/prod"), k=random.choice((1, 1, 2))):
             for name in random.sample(NAMES, k=random.choice((1, 2, 3))):
                 self._folder(f"{top}/{name}")
         for name in random.sample(("one.yaml", "two.yaml", "three.json", "sub/four.yaml"), k=random.choice((1, 2))):
             self._write(f"config/{name}", self._config())
+        for folder in self._folders[:1] if self._chance(0.2) else ():
+            self._write(f"{Path(folder).parent}/linked", f"{LINK}{Path(folder).name}")
+            names = [each for each in self._files if each.startswith(f"{folder}/")]
+            target = random.choice(names) if names else "missing"
+            name = random.choice(("l.yaml", "l.json", "sub/l.yaml", "templates/l.yaml", "values-l.yaml"))
+            self._write(f"{folder}/{name}", LINK + os.path.relpath(target, Path(f"{folder}/{name}").parent))
+            self._folders.append(f"{Path(folder).parent}/linked")
+            self._linked[self._folders[-1]] = folder
         for number in range(1 if self._chance(0.7) else 2):
             made = self._set(number) if self._sets else self._application(number)
             self._write(f"fleet/object-{number}.yaml", made)
@@ -104,9 +115,22 @@ class Applications:
         else:
             names = random.sample(("p.yaml", "q.yml", "r.json", "sub/s.yaml", "t.txt"), k=random.choice((1, 2, 3)))
             for name in names:
-                self._write(f"{folder}/{name}", self._pod())
+                self._write(f"{folder}/{name}", self._objects(name))
+            if self._chance(0.15):
+                odd = (
+                    "XChart.yaml",
+                    ".h.yaml",
+                    ".h/p.yaml",
+                    "o.YAML",
+                    "_p.yaml",
+                    "sub/kustomization.yaml",
+                    "sub/Chart.yaml",
+                )
+                name = random.choice((*odd, "Chart.yaml"))
+                other: Map = {"resources": []} if "kust" in name else {"name": "c", "version": "1"}
+                self._write(f"{folder}/{name}", other if "kust" in name or name[0] == "C" else self._pod())
             if kind == "built":
-                value: Map = {"resources": names}
+                value: Map = {"resources": names if self._chance(0.9) else []}
                 if self._chance(0.3):
                     value["namePrefix"] = "k-"
                 if self._chance(0.2):
@@ -124,6 +148,16 @@ class Applications:
         if self._chance(0.05):
             name = random.choice((".argocd-source.yaml", ".argocd-source-app-0.yaml", ".argocd-source-web.yaml"))
             self._write(f"{folder}/{name}", {"helm": {"parameters": [{"name": "a", "value": "overridden"}]}})
+
+    def _objects(self, name: str) -> Any:
+        """Return what is in a file with objects."""
+        one, other = self._pod(), self._pod()
+        several = f"# first\n---\n{json.dumps(one)}\n---\n\n---\n{json.dumps(other)}\n...\n"
+        listed = {"apiVersion": "v1", "kind": "List", "items": [one, other]}
+        skipped = f"# +argocd:skip-file-rendering\n{json.dumps(one)}\n"
+        if name.endswith("json"):
+            several, skipped = f"{json.dumps(one)}\n{json.dumps(other)}", json.dumps(one)
+        return self._random.choice((*(one,) * 8, several, listed, listed, skipped))
 
     def _pod(self) -> Map:
         metadata: Map = {"name": f"pod-{self._random.randrange(10**6)}"}
@@ -186,6 +220,7 @@ class Applications:
             f"/{folder}",
         )
         source: Map = {"repoURL": URL, "path": random.choice(paths), "targetRevision": "HEAD"}
+        folder = self._linked.get(folder, folder)
         if f"{folder}/Chart.yaml" in self._files or self._chance(0.05):
             if self._chance(0.9):
                 source["helm"] = self._helm(folder)
@@ -193,6 +228,10 @@ class Applications:
             source["kustomize"] = self._kustomize(folder)
         elif self._chance(0.7):
             source["directory"] = self._directory()
+        if self._chance(0.03):
+            source["plugin"] = {}
+        if self._chance(0.05):
+            source[random.choice(("helm", "kustomize", "directory"))] = {}
         return source
 
     def _helm(self, folder: str) -> Map:
@@ -261,6 +300,8 @@ class Applications:
             "i=r:5000/other",
             "other=x:1",
             "i=a:1@sha256:" + "1" * 64,
+            "i=x:$ARGOCD_APP_NAME",
+            "i=x:${Y}",
         )
         patch = {"target": {"kind": "Pod"}, "patch": json.dumps([_operation("argo")])}
         options: Map = {
@@ -476,7 +517,10 @@ def compared(oracle: Oracle, files: dict[str, str], folder: Path, *, globbing: b
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        if text.startswith(LINK):
+            path.symlink_to(text.removeprefix(LINK))
+        else:
+            path.write_text(text, "utf-8")
     author = ("-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main")
     quiet = ("git", *author, "-C", str(folder))
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"], ["remote", "add", "origin", URL]):

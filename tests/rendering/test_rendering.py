@@ -661,6 +661,23 @@ def test_an_image_that_the_folder_renames_too_is_noted(check: Check, kind: str, 
 
 
 @pytest.mark.parametrize(
+    ("images", "read"),
+    [
+        (["i=r:5000/o:2"], [{"name": "i", "newName": "r:5000/o", "newTag": "2"}]),
+        (["r:5000/i:2"], [{"name": "r:5000/i", "newName": "r:5000/i", "newTag": "2"}]),
+        (["i@sha256:0a"], [{"name": "i", "newName": "i", "digest": "sha256:0a"}]),
+        (["i=o@sha256:0a"], [{"name": "i", "newName": "o", "digest": "sha256:0a"}]),
+        (
+            ["i=o", "j:1", "i:2"],
+            [{"name": "i", "newName": "i", "newTag": "2"}, {"name": "j", "newName": "j", "newTag": "1"}],
+        ),
+    ],
+)
+def test_images_are_read_as_kustomize_edits_them(images: list[str], read: Any) -> None:
+    assert argo.changes({"kustomize": {"images": images}})["images"] == read
+
+
+@pytest.mark.parametrize(
     ("generator", "made", "noted"),
     [
         ("directories: [{path: 'd/*'}, {path: 'd*', exclude: true}]", True, False),

@@ -89,17 +89,22 @@ def changes(source: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the changes that an Argo CD source's kustomize options make, as fields of a kustomization."""
     options = mapping(source.get("kustomize"))
     fields = {key: options[key] for key in ("namePrefix", "nameSuffix", "patches", "components") if options.get(key)}
-    images = [found for each in sequence(options.get("images")) if isinstance(each, str) and (found := _image(each))]
-    return {"namespace": string(options.get("namespace")), **fields, **({"images": images} if images else {})}
+    images = {each["name"]: each for text in sequence(options.get("images")) if (each := _image(string(text)))}
+    return {
+        "namespace": string(options.get("namespace")),
+        **fields,
+        **({"images": [*images.values()]} if images else {}),
+    }
 
 
-def _image(text: str) -> Mapping[str, Any] | None:
-    name, equals, new = text.partition("=")
-    name, new = (name, new) if equals else (text.rpartition(":")[0] or text, text)
-    where, colon, tag = new.rpartition(":")
-    if not colon or "/" in tag:
-        return {"name": name, "newName": new}
-    return {"name": name, "newName": where, "newTag": tag}
+def _image(text: str) -> Mapping[str, str]:
+    """Return an image as `kustomize edit set image` reads it; of several with one name, the last one counts."""
+    name, equals, new = text.partition("=") if "=" in text else (text, "", text)
+    where, at, digest = new.partition("@")
+    place, colon, tag = ("", "", "") if at else where.rpartition(":")
+    where, tag = (place, tag) if colon and "/" not in tag else (where, "")
+    found = {"name": name if equals else where, "newName": where, "newTag": tag, "digest": digest}
+    return {key: part for key, part in found.items() if part} if text else {}
 
 
 def leads_out(path: str) -> bool:
