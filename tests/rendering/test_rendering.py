@@ -660,6 +660,12 @@ def test_an_image_that_the_folder_renames_too_is_noted(check: Check, kind: str, 
     assert check({**files, "one.yaml": deploying_by(kind, field, [image])}).unfollowed == noted
 
 
+@pytest.mark.parametrize(("image", "noted"), [("i=x:$ARGOCD_APP_NAME", 1), ("i=x:1", 0)])
+def test_a_variable_in_an_image_is_noted(check: Check, image: str, noted: int) -> None:
+    files = {"web/kustomization.yaml": "resources: [pod.yaml]\n", "web/pod.yaml": POD}
+    assert check({**files, "one.yaml": deploying_by("argo", "source.kustomize.images", [image])}).unfollowed == noted
+
+
 @pytest.mark.parametrize(
     ("images", "read"),
     [

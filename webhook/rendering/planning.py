@@ -546,6 +546,8 @@ class Planner:
             changes = self._present(argo.changes(source), options, where)
             if options.get("ignoreMissingComponents") and len(sequence(changes.get("components"))) > 1:
                 plan.hidden.append(f"{root} ({_FIRST})")
+            if "$" in json.dumps(options.get("images")):
+                plan.hidden.append(f"{root} (a variable in its images)")
             over = Kustomization(where, changes, item.document, item.base, versioned=True)
             if not directory and self._is_reordered(over):
                 plan.hidden.append(f"{root} ({REORDERED})")
