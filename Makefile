@@ -54,10 +54,10 @@ faults: $(READY)  ## what killed workers, rotated certificates, slow peers and l
 soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memory must not grow, nothing may fail (needs Go)
 	$(BIN)/python -m tests.faults.soak $(or $(MINUTES),20)
 
-nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed statements, new cases of the fuzzer, the soak, other releases of Kubernetes, Flux, and faults during changes
+nightly:  ## all of .ci/run whatever was green before, the agent's tests, signed statements, new cases of the fuzzer, the soak, other releases of Kubernetes, Flux, Argo CD, and faults during changes
 	CI= ALL=1 .ci/run
 	$(MAKE) agent fuzz soak signing versions
-	$(BIN)/pytest -m thorough tests/monitoring tests/e2e/test_flux.py
+	$(BIN)/pytest -m thorough tests/monitoring tests/e2e/test_flux.py tests/oracles/test_argo.py
 	$(BIN)/python -m tests.e2e.nightly --minutes $(or $(MINUTES),30)
 
 signing: $(READY)  ## statements that cosign itself signs, and a release published to a registry, verified and installed from there (needs Go and what make node does; seven minutes the first time)

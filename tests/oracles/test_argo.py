@@ -15,6 +15,9 @@ from tests.oracles.programs import Oracle
 from tests.support.records import SAME
 from webhook.rendering import argo as reading
 
+pytestmark = pytest.mark.thorough
+"""Argo CD takes six minutes to build, so `make nightly` asks it."""
+
 REPOSITORIES = int(os.environ.get("EXAMPLES", "60"))
 
 

@@ -26,10 +26,10 @@ from webhook.facts.snapshot import Facts
 from webhook.kustomize import followed, following
 from webhook.kustomize.followed import name_of
 from webhook.model import Object
-from webhook.rendering import argo, charts, deploying, rendering, repositories, variables
+from webhook.rendering import argo, charts, deploying, flux_sources, rendering, variables
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
-from webhook.repository import chart_folders, programs, results_cache, tree
+from webhook.repository import addresses, chart_folders, programs, results_cache, tree
 from webhook.scan import batches
 from webhook.scan.results import Report
 
@@ -1866,7 +1866,7 @@ def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
     (tmp_path / ".git").mkdir()
     if config:
         (tmp_path / ".git/config").write_text(config)
-    assert repositories.known(str(tmp_path), urls) == name
+    assert addresses.known(str(tmp_path), urls) == name
 
 
 @pytest.mark.parametrize(
@@ -1886,7 +1886,7 @@ def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
     ],
 )
 def test_a_repository_of_another_owner_or_host_has_another_place(one: str, other: str, same: bool) -> None:
-    assert (repositories.place_of(one) == repositories.place_of(other)) == same
+    assert (addresses.place_of(one) == addresses.place_of(other)) == same
 
 
 @pytest.mark.parametrize(
@@ -1904,7 +1904,7 @@ def test_a_repository_of_another_owner_or_host_has_another_place(one: str, other
     ],
 )
 def test_only_a_variable_in_a_part_of_an_address_hides_it(url: str, is_namesake: bool) -> None:
-    assert repositories.is_namesake(url, "own", repositories.RepositoryPlace("git.example", "a/own")) == is_namesake
+    assert addresses.is_namesake(url, "own", addresses.RepositoryPlace("git.example", "a/own")) == is_namesake
 
 
 @pytest.mark.parametrize(("url", "noted"), [("https://git.example/a/own", 0), ("https://git.example/b/own", 1)])
@@ -3734,7 +3734,7 @@ def test_no_second_source_makes_flux_deploy_another_repository(check: Check) -> 
 
 
 def test_a_source_in_too_many_ways_is_noted(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repositories, "MOST_SPECS", 2)
+    monkeypatch.setattr(flux_sources, "MOST_SPECS", 2)
     files = fetching()
     for number, noted in enumerate((False, True)):
         files[f"{number}.yaml"] = FETCHED.replace("MORE", f"interval: {number}m")

@@ -15,7 +15,7 @@ from webhook.documents.goyaml_writer import as_json
 from webhook.model import Object
 from webhook.rendering import charts
 from webhook.rendering.charts import Remote
-from webhook.rendering.repositories import SOURCES, FluxSources
+from webhook.rendering.flux_sources import SOURCES, FluxSources
 from webhook.rendering.variables import Maps
 from webhook.repository.tree import Tree, Unseen
 

@@ -22,7 +22,7 @@ from webhook.model import Object, Problem
 from webhook.rendering import deploying
 from webhook.rendering.building import COPY, OVER, Job, reads_annotations
 from webhook.rendering.created import SHARING, creates, is_created
-from webhook.rendering.repositories import GIT, SOURCES
+from webhook.rendering.flux_sources import GIT, SOURCES
 from webhook.rendering.variables import MAX_FILLED, Variables, substituted
 from webhook.repository.tree import Tree, Unseen
 

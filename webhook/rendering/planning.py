@@ -24,14 +24,14 @@ from webhook.kustomize import following
 from webhook.kustomize.followed import Built, Kustomization, name_of
 from webhook.kustomize.origins import Rendered
 from webhook.model import Object, Path
-from webhook.rendering import argo, deploying, matching, read_by_flux, repositories, unfollowed
+from webhook.rendering import argo, deploying, flux_sources, matching, read_by_flux, unfollowed
 from webhook.rendering.building import Job
 from webhook.rendering.charts import Release, Remote, Templated
+from webhook.rendering.flux_sources import GIT, SOURCES, FluxSources
 from webhook.rendering.model import Output, deployers
-from webhook.rendering.repositories import GIT, SOURCES, FluxSources
 from webhook.rendering.touched import Touched
 from webhook.rendering.variables import OPEN, MapObject, Maps, is_open, reads_maps, variables
-from webhook.repository import chart_folders
+from webhook.repository import addresses, chart_folders
 from webhook.repository.builders import Builder
 from webhook.repository.tree import Tree, Unseen
 from webhook.text.words import shown
@@ -119,15 +119,13 @@ class Planner:
             kind, namespace = group_kind(value), string(mapping(value.get("metadata")).get("namespace"))
             if kind == deploying.FLUX:
                 specs = sources.specs(mapping(mapping(value.get("spec")).get("sourceRef")), namespace) or [{}]
-                urls[kind] += (string(spec.get("url")) for spec in specs[: repositories.MOST_SPECS])
+                urls[kind] += (string(spec.get("url")) for spec in specs[: flux_sources.MOST_SPECS])
             elif kind in (deploying.APPLICATION, deploying.SET):
                 urls[deploying.APPLICATION] += argo.addresses(value)
-        return {
-            kind: repositories.known(self._tree.root, urls[kind]) for kind in (deploying.FLUX, deploying.APPLICATION)
-        }
+        return {kind: addresses.known(self._tree.root, urls[kind]) for kind in (deploying.FLUX, deploying.APPLICATION)}
 
     @cached_property
-    def places(self) -> Mapping[tuple[str, str], repositories.RepositoryPlace]:
+    def places(self) -> Mapping[tuple[str, str], addresses.RepositoryPlace]:
         """The places of this repository by the addresses of Flux's sources, and by those of Argo CD."""
         urls, kinds = defaultdict[tuple[str, str], list[str]](list), (deploying.APPLICATION, deploying.SET)
         for value in (item.value for item in self.deployers):
@@ -135,7 +133,7 @@ class Planner:
                 urls[deploying.FLUX].append(string(mapping(value.get("spec")).get("url")))
             elif kind in kinds:
                 urls[deploying.APPLICATION] += argo.addresses(value)
-        return {kind: repositories.home(self._tree.root, urls[kind], own) for kind, own in self.own.items()}
+        return {kind: addresses.home(self._tree.root, urls[kind], own) for kind, own in self.own.items()}
 
     @cached_property
     def is_of_flux(self) -> bool:
@@ -219,7 +217,7 @@ class Planner:
                 if group_kind(value) == deploying.INSTANCE:
                     whole = any(deploying.synced(value)) or deploying.changes_sync(value)
                 if group_kind(value) == GIT:
-                    whole = not repositories.is_elsewhere(string(mapping(value.get("spec")).get("url")), own)
+                    whole = not addresses.is_elsewhere(string(mapping(value.get("spec")).get("url")), own)
                 if whole and (key := _deployed(value)) not in known:
                     known.add(key)
                     yield f"{deploying.title(value)} (as {output.root} makes it)"
@@ -284,7 +282,7 @@ class Planner:
             if self.is_of_flux and is_open(item.value.get("spec")):
                 plan.hidden.append(f"{deploying.title(item.value)} ({OPEN})")
             if is_encrypted(item.value):
-                plan.hidden.append(f"{deploying.title(item.value)} ({repositories.ENCRYPTED})")
+                plan.hidden.append(f"{deploying.title(item.value)} ({flux_sources.ENCRYPTED})")
             if kind == deploying.FLUX:
                 self._titles[_place_of(item)].append(title := deploying.title(item.value))
                 self.away |= {title} if any(mapping(item.value.get("spec")).get(key) for key in _AWAY) else set()
@@ -334,7 +332,7 @@ class Planner:
         """Return why the Applications of an ApplicationSet may differ from those that were made, if they may."""
         for generator in mappings(mapping(value.get("spec")).get("generators")):
             url = string(mapping(generator.get("git")).get("repoURL"))
-            if repositories.is_elsewhere(url, self.own[deploying.APPLICATION]):
+            if addresses.is_elsewhere(url, self.own[deploying.APPLICATION]):
                 return "a generator of another repository"
             if self._is_namesake(url):
                 return f"a generator of {shown(url, quotes=False)}"
@@ -347,7 +345,7 @@ class Planner:
     def _is_namesake(self, url: str) -> bool:
         """Whether an address that Argo CD uses belongs to another repository of the same name."""
         kind = deploying.APPLICATION
-        return repositories.is_namesake(url, self.own[kind], self.places[kind])
+        return addresses.is_namesake(url, self.own[kind], self.places[kind])
 
     def _of_folder(self, folder: str) -> Job:
         if (folder,) not in self._followed:
@@ -469,8 +467,8 @@ class Planner:
         """Note an object whose folder is not read: it is in another repository, or hidden or missing in this one."""
         if "\0" not in folder and os.path.isdir(folder):
             plan.hidden.append(f"{root} (its path leads into a hidden folder, or out of the repository)")
-        elif any(repositories.is_here(self._tree.root, url) for url in urls):
-            plan.hidden.append(f"{root} ({repositories.MISSING})")
+        elif any(addresses.is_here(self._tree.root, url) for url in urls):
+            plan.hidden.append(f"{root} ({flux_sources.MISSING})")
         else:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
 
@@ -497,7 +495,7 @@ class Planner:
         namespace = string(mapping(spec.get("destination")).get("namespace"))
         sources, others = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
         for source in argo.sources_of(value):
-            elsewhere = repositories.is_elsewhere(string(source.get("repoURL")), self.own[deploying.APPLICATION])
+            elsewhere = addresses.is_elsewhere(string(source.get("repoURL")), self.own[deploying.APPLICATION])
             (others if elsewhere and "chart" not in source else sources).append(source)
         if any("path" in source for source in others):
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
@@ -505,7 +503,7 @@ class Planner:
             where: str | Remote
             url, path = string(source.get("repoURL")), string(source.get("path"))
             if source.get("ref") and self._is_namesake(url):
-                plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
+                plan.hidden.append(f"{root} ({addresses.instead_of(url)})")
             if chart := string(source.get("chart")):
                 where = Remote(chart, _address(url), string(source.get("targetRevision")))
             elif "path" not in source:
@@ -517,7 +515,7 @@ class Planner:
                 self._without(folder, root, plan, [url])
                 continue
             if isinstance(where, str) and not source.get("ref") and self._is_namesake(url):
-                plan.hidden.append(f"{root} ({repositories.instead_of(url)})")
+                plan.hidden.append(f"{root} ({addresses.instead_of(url)})")
             directory = argo.directory(source)
             installs = isinstance(where, str) and argo.installs(where, source) and not directory
             plain = bool(directory) or not (installs or argo.is_given(source, "kustomize"))

@@ -13,8 +13,8 @@ from webhook.kustomize.origins import ItemLayer, Rendered
 from webhook.model import Object
 from webhook.rendering import deploying
 from webhook.rendering.charts import Templated
+from webhook.rendering.flux_sources import SOURCES
 from webhook.rendering.model import Output
-from webhook.rendering.repositories import SOURCES
 
 _CHART = (SOURCES, "HelmChart")
 

@@ -20,11 +20,11 @@ from webhook.documents.files import Item
 from webhook.kustomize.followed import ChartEntry, name_of
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
+from webhook.rendering.flux_sources import ENCRYPTED, GIT, MISSING, FluxSources
 from webhook.rendering.model import HELMFILES
 from webhook.rendering.planning import Installed, Planner
-from webhook.rendering.repositories import ENCRYPTED, GIT, MISSING, FluxSources, is_here
 from webhook.rendering.variables import OPEN, MapObject, Maps, is_open
-from webhook.repository import chart_folders
+from webhook.repository import addresses, chart_folders
 from webhook.repository.builders import Builder
 from webhook.repository.gaps import Gaps
 from webhook.repository.tree import Tree, Unseen
@@ -171,11 +171,11 @@ class Releases:
             self._note(root, _NO_FOLDER)
             return ""
         reference = mapping(chart.get("sourceRef"))
-        if place and is_here(self._tree.root, sources.url(reference, namespace)) and not chart_folders.is_chart(where):
-            self._note(root, MISSING)
-            return ""
         if place is None or not chart_folders.is_chart(where):
-            self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
+            if place and addresses.is_here(self._tree.root, sources.url(reference, namespace)):
+                self._note(root, MISSING)
+            else:
+                self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
             return ""
         paths = (deploying.flux_joined(self._prefix, string(each)) for each in sequence(chart.get("valuesFiles")))
         names = [*chart_folders.needed(self._tree, where, values), *filter(os.path.isfile, paths)]
