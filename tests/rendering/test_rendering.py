@@ -1883,6 +1883,10 @@ def test_a_repository_is_known_by_its_origin_or_by_what_deploys_from_it(
         ("https://git.example/scm/a/own.git", "ssh://git@git.example:7999/a/own.git", True),
         ("https://github.com/scm/a/own.git", "https://github.com/a/own.git", False),
         ("https://github.com/a/own", "ssh://git@ssh.github.com:443/a/own.git", True),
+        ("https://git.example/a/own", "https://proxy.example/https://git.example/a/own", False),
+        ("https://git.example/a/own", "https://mirror.example/x@git.example/a/own", False),
+        ("https://git.example/a/own", "https://git.example/42/a/own", False),
+        ("https://git.example/a/own", "git.example/a/own", True),
     ],
 )
 def test_a_repository_of_another_owner_or_host_has_another_place(one: str, other: str, same: bool) -> None:
@@ -4184,6 +4188,100 @@ def test_a_helmfile_may_have_a_longer_name(
 def kustomization_of(folder: str) -> str:
     one = json.loads(deploying_by("flux", "path", folder))
     return json.dumps({**one, "metadata": {"name": folder.replace("/", "-"), "namespace": "lab"}})
+
+
+def two_sources(field: str, value: str) -> dict[str, str]:
+    """Write two GitRepositories of one name, of which one has another text in a field."""
+    made = {"apiVersion": GIT_VERSION, "kind": "GitRepository", "metadata": {"name": "own", "namespace": "lab"}}
+    specs = {"url": "https://git.example/own"}, {"url": "https://git.example/own", field: value}
+    return {f"source-{number}.yaml": json.dumps({**made, "spec": spec}) for number, spec in enumerate(specs)}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "unfollowed"),
+    [
+        ("url", "https://git.example/own.git", 0),
+        ("url", "https://${token}@git.example/own", 0),
+        ("url", "https://git.example/other", 1),
+        ("url", "https://proxy.example/https://git.example/own", 1),
+        ("url", "https://git.example/${owner}/own", 1),
+        ("ignore", "map.yaml", 1),
+        ("ignore", "other.yaml", 0),
+    ],
+)
+def test_a_source_that_is_another_repository_in_one_file_is_noted(
+    check: Check, field: str, value: str, unfollowed: int
+) -> None:
+    Path(".git/config").write_text(ORIGIN)
+    one = json.loads(deploying_by("flux", "sourceRef.name", "own"))
+    one["metadata"]["namespace"] = "lab"
+    files = {"one.yaml": json.dumps(one), "app/map.yaml": MAP.format("lab", "1"), "app/pod.yaml": POD}
+    report = check({**two_sources(field, value), **files}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed, report.notes
+
+
+@pytest.mark.parametrize(("namespace", "unfollowed"), [("flux", 1), ("lab", 0)])
+def test_a_chart_names_its_source_from_its_own_namespace(
+    check: Check, program: Program, namespace: str, unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    Path(".git/config").write_text(ORIGIN)
+    reference = {"kind": "HelmChart", "name": "of-flux", "namespace": namespace}
+    one = json.loads(deploying_by("release", "chartRef", reference))
+    del one["spec"]["chart"]
+    chart = json.loads(CHART_OF_FLUX)
+    made = [{**one, "metadata": {"name": "team", "namespace": "lab"}}]
+    made.append({**chart, "metadata": {"name": "of-flux", "namespace": namespace}})
+    for where, owner in (("lab", ""), ("flux", "mallory/")):
+        spec = {"url": f"https://git.example/{owner}own"}
+        made.append({"apiVersion": GIT_VERSION, "kind": "GitRepository", "spec": spec})
+        made[-1]["metadata"] = {"name": "own", "namespace": where}
+    own = json.loads(deploying_by("flux", "sourceRef.name", "own"))
+    made.append({**own, "metadata": {"name": "own", "namespace": "lab"}})
+    files = {f"{number}.yaml": json.dumps(each) for number, each in enumerate(made)}
+    report = check({**WEB, **files}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed, report.notes
+
+
+@pytest.mark.parametrize(("optional", "unfollowed"), [(True, 1), (False, 0)])
+def test_optional_values_of_another_root_may_be_missing(
+    check: Check, program: Program, optional: bool, unfollowed: int
+) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    one = json.loads(RELEASE_OF_MAP)
+    one["spec"]["valuesFrom"][0]["optional"] = optional
+    files = {"a/one.yaml": json.dumps(one), "b/map.yaml": MAP.format("lab", "1")}
+    files |= {f"{each}.yaml": kustomization_of(each) for each in "ab"}
+    report = check({**WEB, **files}, options=Options(cached=False))
+    assert report.unfollowed == unfollowed, report.notes
+
+
+@pytest.mark.parametrize(("clusters", "unfollowed"), [("ab", 0), ("a", 1)])
+def test_values_that_one_of_two_clusters_lacks_are_noted(
+    check: Check, program: Program, clusters: str, unfollowed: int
+) -> None:
+    """Both clusters have a Kustomization of the same name, and one may make no ConfigMap."""
+    program(f"printf '%s' '{POD}'", "helm")
+    files = {"base/one.yaml": RELEASE_OF_MAP, "base/kustomization.yaml": "resources: [one.yaml]\n"}
+    for each in "ab":
+        own = json.loads(kustomization_of(f"apps-{each}"))
+        own["metadata"]["name"] = "apps"
+        names = "../base, map.yaml" if each in clusters else "../base"
+        files |= {f"{each}.yaml": json.dumps(own), f"apps-{each}/kustomization.yaml": f"resources: [{names}]\n"}
+        files |= {f"apps-{each}/map.yaml": MAP.format("lab", "1")} if each in clusters else {}
+    report = check({**WEB, **files}, options=Options(cached=False))
+    assert bool(report.unfollowed) == bool(unfollowed), report.notes
+
+
+@pytest.mark.parametrize(("origin", "named"), [("own", False), ("other", True), ("fork/own", False)])
+def test_sources_with_another_name_than_the_origin_are_named(check: Check, origin: str, named: bool) -> None:
+    Path(".git/config").write_text(ORIGIN.replace("/own", f"/{origin}"))
+    one = json.loads(deploying_by("flux", "sourceRef.name", "own"))
+    one["metadata"]["namespace"] = "lab"
+    files = {"one.yaml": json.dumps(one), "app/pod.yaml": POD, **two_sources("interval", "1m")}
+    report = check(files, options=Options(cached=False))
+    assert any("though the origin is" in note for note in report.notes) == named
+    assert [each.name for each in report.judged if each.kind == "Pod"] == ["made"]
 
 
 def cluster_of(folder: str, *parts: str) -> dict[str, str]:

@@ -83,7 +83,7 @@ def charts_of(value: Object, sources: FluxSources) -> list[tuple[str | Remote | 
     It is None if it is in another Git repository. The address of the registry is empty if no file has it. Each comes
     with the spec of its HelmChart, which is empty if an OCIRepository has the chart.
     """
-    spec, own = mapping(value.get("spec")), string(mapping(value.get("metadata")).get("namespace"))
+    spec, own = mapping(value.get("spec")), chart_namespace(value)
     if not (reference := mapping(spec.get("chartRef"))):
         specs = [mapping(mapping(spec.get("chart")).get("spec"))]
     else:
@@ -91,6 +91,12 @@ def charts_of(value: Object, sources: FluxSources) -> list[tuple[str | Remote | 
     if reference and reference.get("kind") != "HelmChart":
         return [(_of_registry(string(reference.get("name")), each), {}) for each in specs]
     return [(_chart(each, own, sources), each) for each in specs]
+
+
+def chart_namespace(value: Object) -> str:
+    """Return the namespace of a HelmRelease's HelmChart, which names its source from there."""
+    reference = mapping(mapping(value.get("spec")).get("chartRef"))
+    return string(reference.get("namespace")) or string(mapping(value.get("metadata")).get("namespace"))
 
 
 def is_revised(release: Mapping[str, Any], chart: Mapping[str, Any]) -> bool:
@@ -169,7 +175,9 @@ def release_values(value: Object, maps: Maps) -> tuple[list[bytes], bool]:
     spec, found, hidden = mapping(value.get("spec")), list[bytes](), False
     own = string(mapping(value.get("metadata")).get("namespace"))
     for each in mappings(spec.get("valuesFrom")):
-        some = maps.named(string(each.get("name")), own) if each.get("kind") == "ConfigMap" else None
+        name = string(each.get("name"))
+        some = maps.named(name, own) if each.get("kind") == "ConfigMap" else None
+        hidden = hidden or bool(each.get("optional") and some and maps.named(name, own, others=False) is None)
         key = string(each.get("valuesKey")) or "values.yaml"
         text = some.data.get(key) if some else None
         hidden = hidden or some is None or some.hidden or key in some.unsure or bool(each.get("targetPath"))

@@ -11,6 +11,7 @@ from webhook.api.lenient import mapping, string
 from webhook.catalog import deployer_fields
 from webhook.model import Object
 from webhook.rendering import unfollowed
+from webhook.rendering.variables import OPEN
 from webhook.repository import addresses, ignored
 from webhook.repository.tree import Tree
 from webhook.text.words import shown
@@ -83,7 +84,9 @@ class FluxSources:
                 return f"{reason} in its source"
             if holds(spec):
                 return f"{ENCRYPTED} in its source"
-            if addresses.is_namesake(url := string(spec.get("url")), self.own, self._place):
+            if "${" in "/".join(addresses.place_of(url := string(spec.get("url")))):
+                return f"{OPEN} in its source"
+            if addresses.is_elsewhere(url, self.own) or addresses.is_namesake(url, self.own, self._place):
                 return addresses.instead_of(url)
         for ignore in dict.fromkeys(string(spec.get("ignore")) for spec in specs or [{}]):
             if (key := (ignore, *needed)) not in self._left_out:

@@ -189,6 +189,12 @@ class Planner:
                 break
             self._fetched = fetched
             planned, plan = made, self._planned(made)
+        origin = addresses.origin_name(self._tree.root)
+        plan.elsewhere += (
+            f"sources named {shown(own)} (judged by the files here, though the origin is {shown(origin)})"
+            for own in dict.fromkeys(self.own.values())
+            if origin and own not in ("", origin)
+        )
         for (file, *_), titles in self._titles.items():
             for title in titles:
                 self.makers[title].add(file)
@@ -427,6 +433,8 @@ class Planner:
         over = Kustomization(path, changes, *_of_changes(item))
         job = self._over(root, path, over, plan)
         names = sorted(filter(None, map(self._tree.kustomization, job.found.folders)))
+        maps = (each for each in job.found.objects if group_kind(each.value) == CONFIG_MAP)
+        names += sorted({each.layers[0].document.file for each in maps} - {*names})
         if reason := self.sources.unlike(source, own, self._tree, names):
             plan.hidden.append(f"{root} ({reason})")
         if self._is_reordered(over):

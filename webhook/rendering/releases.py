@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +21,7 @@ from webhook.kustomize.followed import ChartEntry, name_of
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.flux_sources import ENCRYPTED, GIT, MISSING, FluxSources
-from webhook.rendering.model import HELMFILES
+from webhook.rendering.model import HELMFILES, Output
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.variables import OPEN, MapObject, Maps, is_open
 from webhook.repository import addresses, chart_folders
@@ -106,12 +106,13 @@ class Releases:
     # Flux
 
     def of_flux(
-        self, made: list[Item], unsure: Mapping[int, frozenset[str]], planner: Planner, files: set[str]
+        self, outputs: list[Output], unsure: Mapping[int, frozenset[str]], planner: Planner, files: set[str]
     ) -> Iterator[Installed]:
         """Yield the charts that HelmReleases install: rendered HelmReleases, and those in other files than `files`.
 
         `unsure` are the keys of rendered ConfigMaps that are only guesses, by the identity of the item.
         """
+        made, roots = [item for output in outputs for item in output.items], Counter(each.root for each in outputs)
         built = {(item.document.file, item.line()) for item in made}
         plain = [item for item in planner.deployers if os.path.normpath(item.document.file) not in files or not built]
         values = (item.value for item in (*made, *planner.deployers))
@@ -121,7 +122,7 @@ class Releases:
         shown = (
             (item for item in planner.plain_maps if os.path.normpath(item.document.file) not in files) if reads else ()
         )
-        disputed = _disputed((item for item in made if item.root not in planner.away), planner.makers)
+        disputed = _disputed((item for item in made if item.root not in planner.away), planner.makers, roots)
         maps = _maps(made, unsure, disputed, planner.away, shown) if reads else {}
         for item in installing:
             value = item.value
@@ -144,7 +145,7 @@ class Releases:
             kind = string(mapping(spec.get("chartRef")).get("kind"))
             self._note(root, _of_kind(kind) if kind not in ("", "HelmChart", "OCIRepository") else "")
             for place, chart in found[: deploying.MOST_CHARTS]:
-                if where := self._chart_of_flux(root, place, chart, string(metadata.get("namespace")), sources, own):
+                if where := self._chart_of_flux(root, place, chart, deploying.chart_namespace(value), sources, own):
                     defaults, hidden = b"", bool(chart.get("valuesFiles"))
                     if hidden and not isinstance(place, Remote):
                         defaults, hidden = deploying.default_values(chart, self._tree, self._prefix)
@@ -299,18 +300,22 @@ def _of_kind(kind: str) -> str:
     return f"judged by the folder here, though its source is of the kind {shown(kind, quotes=False)}"
 
 
-def _disputed(made: Iterable[Item], makers: Mapping[str, Set[str]]) -> set[int]:
+def _disputed(made: Iterable[Item], makers: Mapping[str, Set[str]], roots: Mapping[str, int]) -> set[int]:
     """Return the identities of ConfigMaps that roots of one cluster make with other data: the last to apply it counts.
 
-    Roots whose Kustomizations one root or one file makes (`makers`) are of one cluster.
+    Roots whose Kustomizations one root or one file makes (`makers`) are of one cluster. Several clusters may have a
+    root of one name: `roots` says how many. A ConfigMap that some of them lack counts too.
     """
     written = defaultdict[tuple[str, ...], dict[str, list[int]]](lambda: defaultdict(list))
+    of_root = defaultdict[tuple[str, ...], list[int]](list)
     for item in made:
         if group_kind(item.value) == CONFIG_MAP and (name := name_of(item.value))[1]:
             data = json.dumps(item.value.get("data"), sort_keys=True)
+            of_root[item.root, *name].append(id(item))
             for maker in {item.root, *makers.get(item.root, ())}:
                 written[maker, *name][data].append(id(item))
-    return {each for data in written.values() if len(data) > 1 for each in chain(*data.values())}
+    unlike = {each for data in written.values() if len(data) > 1 for each in chain(*data.values())}
+    return unlike.union(*(found for (root, *_), found in of_root.items() if len(found) < roots.get(root, 1)))
 
 
 def _maps(

@@ -120,8 +120,7 @@ class _Run:
         noted = {"", *self._gaps.hidden}
         self._gaps.hidden += [line for job in jobs if (line := self._reordered(job)) not in noted]
         outputs = self._built(jobs)
-        made = [item for output in outputs for item in output.items]
-        releases += self._noted(self._releases.of_flux(made, self._unsure, planner, self._result.files))
+        releases += self._noted(self._releases.of_flux(outputs, self._unsure, planner, self._result.files))
         releases += (one for name in helmfiles for one in self._noted(self._releases.of_helmfile(name)))
         if self._options.touched:
             touched |= {root for root, names in planner.reads.items() if any(map(self._has_some, names))}

@@ -217,10 +217,10 @@ class Maps:
                     found = self._own[string(metadata.get("name"))].setdefault(namespace, _Gathered())
                     found.add(data, unsure)
 
-    def named(self, name: str, namespace: str) -> MergedMap | None:
+    def named(self, name: str, namespace: str, *, others: bool = True) -> MergedMap | None:
         """Return the ConfigMaps of a name that an object in a namespace may read, as far as files say; None if none.
 
-        They are those of its own namespace, and those whose namespace no file says.
+        They are those of its own namespace, and those whose namespace no file says. Those of `others` may be left out.
         """
         key = name, namespace
         if key not in self._read:
@@ -229,7 +229,7 @@ class Maps:
             first, second = [each.merged() for each in chosen] if len(chosen) == 2 else (None, None)
             self._read[key] = first.merged(second) if first and second else chosen[0].merged() if chosen else None
         found = self._read[key]
-        return self._others.named(name, namespace) if found is None and self._others else found
+        return self._others.named(name, namespace) if found is None and others and self._others else found
 
 
 _BOOLEANS = frozenset(("true", "false"))

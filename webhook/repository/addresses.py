@@ -32,9 +32,10 @@ def place_of(url: str) -> RepositoryPlace:
     Hosts of Azure write the path by `_git`, or after `v3`, and Bitbucket's server after `scm`. Some hosts have another
     name for SSH.
     """
-    after = url.lower().rpartition("://")[2].rpartition("@")[2].rstrip("/").removesuffix(".git")
-    host, path = (*re.split("[:/]+", after, maxsplit=1), "")[:2]
-    host, path = re.sub(r"^(?:www|ssh|altssh)\.", "", host), re.sub(r"^\d+/", "", path)  # a port
+    scheme, is_url, rest = url.lower().partition("://")
+    authority, _, path = rest.partition("/") if is_url else scheme.partition(":" if _SCP.match(scheme) else "/")
+    host = authority.rpartition("@")[2].partition(":")[0]  # without a user and a port
+    host, path = re.sub(r"^(?:www|ssh|altssh)\.", "", host), path.strip("/").removesuffix(".git")
     if found := _AZURE.fullmatch(host):
         parts = [found[1], *path.split("/")] if found[1] else path.split("/")
         parts = [part for part in parts if part and part not in ("v3", "defaultcollection")]
@@ -45,6 +46,9 @@ def place_of(url: str) -> RepositoryPlace:
         return RepositoryPlace(host, found[1])
     return RepositoryPlace(host, path)
 
+
+_SCP = re.compile("[^/]*:")
+"""The start of an address such as `git@host:path`."""
 
 _AZURE = re.compile(r"dev\.azure\.com|vs-ssh\.visualstudio\.com|([^.]+)\.visualstudio\.com")
 """The hosts of Azure DevOps; an older one has the name of the organization."""
@@ -86,10 +90,15 @@ def known(root: str, urls: Iterable[str]) -> str:
     often. An address is empty if no file shows it.
     """
     counted = Counter(map(name_of, urls))
-    origin = name_of(_origin(root))
+    origin = origin_name(root)
     if not counted or (origin and origin in counted):
         return origin
     return counted.most_common(1)[0][0]
+
+
+def origin_name(root: str) -> str:
+    """Return the name of the origin of the repository at a path; empty if it has none."""
+    return name_of(_origin(root))
 
 
 def _origin(root: str) -> str:
