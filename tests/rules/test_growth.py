@@ -220,3 +220,17 @@ def test_the_path_of_a_volume_is_not_read_again_for_each_mount(
         return sum(path.endswith("/x") for path in read)
 
     assert 0 < reads(2_000) == reads(2)
+
+
+def test_a_debug_container_is_mended_in_a_pod_with_more_mounts_than_a_patch_has_changes(
+    engine: Engine, sample_facts: Facts
+) -> None:
+    mounts = [{"name": "v", "mountPath": f"/{number}", "readOnly": True} for number in range(200)]
+    volumes = [{"name": "v", "hostPath": {"path": "/var/log"}}]
+    tolerations = [{"key": "slicewarden.dev/pool", "operator": "Exists"}]
+    old = pod(containers=[{"name": "a", "volumeMounts": mounts}], volumes=volumes, tolerations=tolerations)
+    new = {**old, "spec": {**old["spec"], "ephemeralContainers": [{"name": "b", "volumeMounts": mounts[:1]}]}}
+    created = admission.decode(admission.wrap(new))
+    request = replace(created, operation="UPDATE", subresource="ephemeralcontainers", old_object=old)
+    (operation,) = [each for each in engine.mutate(request, sample_facts).patch if "volumeMounts" in each["path"]]
+    assert operation["path"].startswith("/spec/ephemeralContainers/0/volumeMounts/0")

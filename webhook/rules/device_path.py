@@ -52,6 +52,7 @@ gcsfuse.csi.storage.gke.io from 1.24 on, k8s.csi.datadoghq.com from 1.3 on. Syst
 namespace and service account.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from webhook.api.fields import entries
@@ -156,7 +157,8 @@ def _mended(pod: Pod, found: list[HostPath]) -> Mapping[HostPath, Sequence[Fix]]
     if not named or pod.mirror:
         return {}
     fixes: dict[HostPath, list[Fix]] = {each: [] for each in named.values()}
-    less, number = dict[tuple[HostPath, Access, bool], Object | None](), 0  # a path is long, and has many mounts
+    less = dict[tuple[HostPath, Access, bool], Object | None]()  # a path is long, and has many mounts
+    number = Counter[str]()
     for container in pod.containers:
         for index, mount in entries(container.spec, "volumeMounts", container.path):
             at = (*container.path, "volumeMounts", index)
@@ -169,9 +171,9 @@ def _mended(pod: Pod, found: list[HostPath]) -> Mapping[HostPath, Sequence[Fix]]
             value = less[key]
             if value is None:
                 del fixes[volume]
-            elif value and (not fixes[volume] or number <= MAX_OPERATIONS):  # a patch with more is refused
+            elif value and (not fixes[volume] or number[container.list_name] <= MAX_OPERATIONS):
                 fixes[volume].append(Fix(at, value))
-                number += 1
+                number[container.list_name] += 1  # a patch with more is refused
     return fixes
 
 
