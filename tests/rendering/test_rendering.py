@@ -2076,6 +2076,45 @@ def test_a_merge_patch_finds_its_object_by_the_namespace_that_counts(
     assert report.unfollowed == (not applied)
 
 
+def labelled(key: str, value: str) -> str:
+    """Write a pod with a label, as it is written."""
+    return POD.replace("name: made,", f"name: made, labels: {{{key}: {value}}},")
+
+
+def annotated(key: str, value: str) -> str:
+    """Write a pod with an annotation, as it is written."""
+    return POD.replace("name: made,", f"name: made, annotations: {{{key}: {value}}},")
+
+
+FIXED = "patch: '{spec: {hostNetwork: true}}'"
+PODS = "apiVersion: v1\nkind: Pods\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}]\n"
+KEPT = "kustomize's own annotations not followed"
+
+
+@pytest.mark.parametrize(
+    ("pod", "patch", "note"),
+    [
+        (POD, f"target: {{name: 'm.{{3}}'}}, {FIXED}", ""),
+        (POD, f"target: {{name: 'm.{{,9}}'}}, {FIXED}", "targets of patches not followed"),
+        (POD, f"target: {{name: 'm[a--d]de'}}, {FIXED}", "targets of patches not followed"),
+        (labelled("a", "'yes'"), f"target: {{labelSelector: a=yes}}, {FIXED}", ""),
+        (labelled("a", "yes"), f"target: {{labelSelector: a=yes}}, {FIXED}", "targets of patches not followed"),
+        (labelled("a", "yes"), f"target: {{annotationSelector: a=yes}}, {FIXED}", ""),
+        (PODS, f"target: {{kind: Pod}}, {FIXED}", "objects with items not followed"),
+        (PODS.replace("Pods", "PodList"), f"target: {{kind: Pod}}, {FIXED}", ""),
+        (POD, "target: {kind: Pod}, patch: '{items: []}'", "objects with items not followed"),
+        (POD, "target: {kind: Pod}, patch: text", "it is no map and no list"),
+        (annotated("internal.config.kubernetes.io/previousNames", "b"), f"target: {{name: b}}, {FIXED}", KEPT),
+        (annotated("config.kubernetes.io/index", "b"), f"target: {{kind: Pod}}, {FIXED}", ""),
+    ],
+)
+def test_what_kustomize_reads_otherwise_is_noted_without_it(check: Check, pod: str, patch: str, note: str) -> None:
+    files = {"app/pod.yaml": pod, "app/kustomization.yaml": f"resources: [pod.yaml]\npatches: [{{{patch}}}]\n"}
+    report = check(files)
+    assert bool(report.unfollowed) == bool(note), [*report.notes]
+    assert note in "\n".join(report.notes)
+
+
 LAYERS = {
     "a/pod.yaml": POD,
     "a/kustomization.yaml": "resources: [pod.yaml]\nnamePrefix: a-\n",

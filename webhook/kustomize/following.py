@@ -67,6 +67,12 @@ DIRECTIVES = "parts of merge patches"
 UNFITTED = "merge patches that fit no object"
 """Stands among these fields for merge patches without a target whose object was not found."""
 
+LISTS = "objects with items"
+"""Stands among these fields for lists that kustomize opens otherwise than kubectl."""
+
+INTERNAL = "kustomize's own annotations"
+"""Stands among these fields for annotations with which objects reach kustomize, such as their names before."""
+
 MERGES = "merge keys after other keys"
 """Stands among these fields for merge keys that kustomize reads otherwise than kubectl."""
 
@@ -86,7 +92,7 @@ _ENTRIES = {
 
 WITHOUT_FILES = frozenset(
     ("configurations", "crds", "labels.fields", "patches.options", "patchesJson6902.options", "images.tagSuffix")
-) | {TARGETS, DIRECTIVES, UNFITTED, MERGES}
+) | {TARGETS, DIRECTIVES, UNFITTED, LISTS, INTERNAL, MERGES}
 """The other fields that let the program read no files but those that are named there.
 
 They say in which fields of an object it writes labels, names and the like: in the data of a ConfigMap, too.
@@ -369,6 +375,7 @@ class _Follower:
             raise Unseen(f"{problems[0].file}:{problems[0].line}: {problems[0].message}")
         if is_unlike(self._tree.data(name)):
             self._found.unfollowed.add(MERGES)
+        self._found.unfollowed.update(LISTS for each in documents if _has_items(each.value, but="List"))
         for item in items:
             self._found.written.append(one := _begin(item.value, Layer(item.document, item.base, (), item.value)))
             yield one
@@ -439,6 +446,10 @@ class _Follower:
 
     def referring(self, built: list[Built]) -> list[Built]:
         """Return the objects, which refer to others by their last names."""
+        for each in built:
+            annotations = mapping(mapping(each.value.get("metadata")).get("annotations"))
+            internal = any(str(key).startswith(_INTERNAL) for key in annotations)
+            self._found.unfollowed.update([INTERNAL] if internal else [LISTS] if _has_items(each.value) else [])
         made, renamed = list[Built](), Renamed(built)
         for each in built if renamed else ():
             value = patching.referring(each.value, each.first.kind, partial(renamed.find, each))
@@ -602,6 +613,8 @@ class _Follower:
                 raise _TooLarge(f"its patches look at more than {MAX_LOOKS:,} objects")
             result, before = list[Built](), fitted
             for each in built:
+                if patch.target is not None and not patching.is_told(patch.target, each.value):
+                    self._found.unfollowed.add(TARGETS)
                 if patch.selects(each):
                     fitted += 1
                     self._looked += len(each.layers)  # it has a layer for each patch before
@@ -624,6 +637,10 @@ class _Follower:
     def _with_patch(self, each: Built, patch: Patch) -> list[Built]:
         if isinstance(patch.value, list):
             return [self._operated(each, patch.document, patch.base, patch.value)]
+        if not isinstance(patch.value, dict):
+            place = f"{patch.document.file}:{patch.document.line(patch.base)}"
+            self._found.unseen.append(f"{place}: the patch does not fit: it is no map and no list")
+            return [each]
         return self._merged(each, patch.document, patch.base, patch.value)
 
     def _operated(self, each: Built, document: Document, base: Path, patch: list[Any]) -> Built:
@@ -695,6 +712,15 @@ _UNNAMED = frozenset(
     (("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService"))
 )
 """Kinds that keep their names (kustomize api/internal/builtins/PrefixTransformer.go)."""
+
+
+_INTERNAL = "internal.config.kubernetes.io/"
+
+
+def _has_items(value: Any, *, but: str = "\0") -> bool:
+    """Whether kubectl opens an object as a list; not one whose kind ends as that of a list does."""
+    one = mapping(value)
+    return isinstance(one.get("items"), list) and not string(one.get("kind")).endswith(but)
 
 
 def _begin(value: Object, *layers: Layer) -> Built:

@@ -416,6 +416,13 @@ def reads(target: Mapping[str, Any]) -> bool:
 _PATTERNS, _SELECTORS = ("group", "version", "kind", "name", "namespace"), ("labelSelector", "annotationSelector")
 
 
+def is_told(target: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    """Whether an object shows what a target's selectors read: kustomize keeps words such as `yes` as texts."""
+    metadata = mapping(value.get("metadata"))
+    pairs = zip(_SELECTORS, (metadata.get("labels"), metadata.get("annotations")), strict=True)
+    return all(isinstance(each, str) for key, have in pairs if target.get(key) for each in mapping(have).values())
+
+
 def _is_followed(pattern: str) -> bool:
     """Whether a pattern means the same to Go and to Python, and has so few repeats that it does not take for ever."""
     if len(pattern) > _LONGEST or len(re.findall(r"[*+{?]", pattern)) > _REPEATS or _OTHERWISE.search(pattern):
@@ -426,8 +433,14 @@ def _is_followed(pattern: str) -> bool:
         return False
 
 
-_OTHERWISE = re.compile(r"\\[^.dsw-]|\[\[|\(\?(?![:i])|[*+?}]\+")
-"""Parts of patterns that Go and Python read differently: most escapes, named classes, most groups with options."""
+_OTHERWISE = re.compile(
+    r"\\[^.dsw-]|\[\[|\(\?(?![:i])|[*+?}]\+|&&|--|~~|\|\|"
+    r"|\{(?!(?:0|[1-9][0-9]{0,2})(?:,(?:0|[1-9][0-9]{0,2})?)?\})"
+)
+"""Parts of patterns that Go and Python read differently: most escapes, named classes, most groups with options.
+
+So are repeats such as `{,9}`, which are plain text to Go, and signs that may join sets in later releases of Python.
+"""
 
 
 _LONGEST = 200
