@@ -4212,7 +4212,10 @@ def test_a_path_that_is_not_in_its_own_repository_is_noted(
         ("helmfile-prod.yaml", "releases: [{name: a, chart: ./web}]\n", True),
         ("env/helmfile.prod.yml", "releases: [{name: a, chart: ../web}]\n", True),
         ("helmfile-values.yaml", "limits: {{ 1 }}\nbases: [a]\n", False),
-        ("values.helmfile.yaml", "releases: [{name: a, chart: ./web}]\n", False),
+        ("gpu.helmfile.yaml", "releases: [{name: a, chart: ./web}]\n", True),
+        ("helmfile/apps.yaml", '{"releases": [{name: a, chart: ../web}]}\n', True),
+        ("helmfile/values.yaml", "limits: {{ 1 }}\nmyreleases: [{name: a, chart: ../web}]\n", False),
+        ("apps.yaml", "releases: [{name: a, chart: ./web}]\n", False),
     ],
 )
 def test_a_helmfile_may_have_a_longer_name(
@@ -4222,6 +4225,28 @@ def test_a_helmfile_may_have_a_longer_name(
     report = check({**WEB, name: text}, options=Options(cached=False))
     assert report.unfollowed == 0, report.notes
     assert any(each.root.startswith("release a of ") for each in report.judged) == installed
+
+
+@pytest.mark.parametrize(
+    ("chart", "note"),
+    [
+        ("./web", ""),
+        ("web", ""),
+        ("packed.tgz", "packed, or no chart"),
+        ("a/b/packed.tgz", "packed, or no chart"),
+        ("app", "packed, or no chart"),
+        ("./gone", "not in the repository"),
+        ("stable/gone", ""),
+        ("./.hidden", "in a hidden folder"),
+    ],
+)
+def test_a_path_of_a_helmfile_that_is_no_chart_is_noted(check: Check, program: Program, chart: str, note: str) -> None:
+    program(f"printf '%s' '{POD}'", "helm")
+    files = {"packed.tgz": "", "a/b/packed.tgz": "", ".hidden/Chart.yaml": WEB["web/Chart.yaml"]}
+    text = f"releases: [{{name: a, chart: {chart}}}]\n"
+    report = check({**WEB, **files, "helmfile.yaml": text}, options=Options(cached=False))
+    assert bool(report.unfollowed) == bool(note), [*report.notes]
+    assert note in "\n".join(report.notes)
 
 
 def kustomization_of(folder: str) -> str:

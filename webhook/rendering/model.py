@@ -100,7 +100,16 @@ def is_root(name: str) -> bool:
 
 
 def is_helmfile(name: str) -> bool:
-    """Whether a file lists releases of charts by its name (helmfile.readthedocs.io), as helmfile-prod.yaml may."""
-    if "helmfile" not in name or not name.endswith((".yaml", ".yml")):
-        return False
-    return os.path.basename(name).startswith("helmfile") or PurePath(name).parent.name == "helmfile.d"
+    """Whether a file may list releases of charts by its name: `helmfile` is a part of it, or of its folder's name."""
+    path = PurePath(name)
+    return "helmfile" in name and path.suffix in (".yaml", ".yml") and "helmfile" in f"{path.parent.name}/{path.name}"
+
+
+def lists_releases(name: str, text: str) -> bool:
+    """Whether such a file lists releases by its exact name (helmfile.readthedocs.io), or by its text."""
+    path = PurePath(name)
+    return path.name in HELMFILES or path.parent.name == "helmfile.d" or _RELEASES.search(text) is not None
+
+
+_RELEASES = re.compile(r"""(?:^|[{,]\s*)["']?releases["']?\s*:""", re.MULTILINE)
+"""A field of a helmfile."""

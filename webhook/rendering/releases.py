@@ -21,7 +21,7 @@ from webhook.kustomize.followed import ChartEntry, name_of
 from webhook.rendering import charts, deploying, unfollowed
 from webhook.rendering.charts import Release, Remote
 from webhook.rendering.flux_sources import ENCRYPTED, GIT, MISSING, FluxSources
-from webhook.rendering.model import HELMFILES, Output
+from webhook.rendering.model import Output, lists_releases
 from webhook.rendering.planning import Installed, Planner
 from webhook.rendering.variables import OPEN, MapObject, Maps, is_open
 from webhook.repository import addresses, chart_folders
@@ -195,8 +195,7 @@ class Releases:
             written, templated = self._tree.documents(name), "{{" in text
         except Unseen:
             written, templated = [], True
-        named = os.path.basename(name) in HELMFILES or os.path.basename(folder) == "helmfile.d"
-        if not (named or "releases" in text):
+        if not lists_releases(name, text):
             return
         if templated:
             self._gaps.hidden.append(f"{name} (a template)")
@@ -230,15 +229,17 @@ class Releases:
             self._note(root, unfollowed.reason(each, deployer_fields.HELMFILE_RELEASE))
             where, *others = self._charts_of_helmfile(folder, chart)
             before, slash, own = chart.partition("/")
-            if chart.startswith(".") and os.path.lexists(where) and not chart_folders.is_chart(where):
-                self._note(root, _NO_FOLDER)
+            if not chart_folders.is_chart(where) and (os.path.lexists(where) or chart.startswith(".")):
+                self._note(root, _NO_FOLDER if os.path.lexists(where) else MISSING)
                 continue
             self._note(root, _SEVERAL if others else "")
             place: str | Remote = where
             builder = Builder.SOMEBODY if each.get("skipDeps", skipped) is True else Builder.HELMFILE
             if "://" in chart or (slash and ocis.get(before)):
                 self._note(root, _OF_REGISTRY if chart_folders.is_chart(where) else "")
-            if not chart_folders.is_chart(where) or self._lost(where):
+            if is_lost := self._lost(where):
+                self._note(root, _HIDDEN if chart_folders.is_chart(where) else "")
+            if is_lost or not chart_folders.is_chart(where):
                 address = urls.get(before, "") if slash else ""
                 remote = Remote(own if address else chart, address, string(each.get("version")))
                 place, builder = self._vendored(remote) or remote, Builder.SOMEBODY
@@ -279,6 +280,8 @@ class Releases:
 
 
 _NO_FOLDER = "its chart is packed, or no chart"
+
+_HIDDEN = "its chart is in a hidden folder, or outside of the repository"
 
 _OF_REGISTRY = "its chart is judged by the folder of that path here, and is in a registry"
 

@@ -14,7 +14,7 @@ from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.model import immutable
-from webhook.rendering.model import HELMFILES, Rendering, is_root
+from webhook.rendering.model import Rendering, is_helmfile, is_root, lists_releases
 from webhook.text.words import listed, several, shown
 
 
@@ -220,8 +220,18 @@ def helmfiles(paths: Iterable[str]) -> Iterator[str]:
             for name in sorted(names):
                 of_folder = PurePath(at).name == "helmfile.d" and _OF_HELMFILE.fullmatch(name)
                 is_template = name.endswith(".gotmpl")
-                if (of_folder or name[:-7] in HELMFILES) if is_template else (of_folder and not _is_found(name)):
-                    yield os.path.normpath(os.path.join(at, name))  # noqa: PTH118
+                path = os.path.normpath(os.path.join(at, name))  # noqa: PTH118
+                if (of_folder or _may_list(path)) if is_template else (of_folder and not _is_found(name)):
+                    yield path
+
+
+def _may_list(path: str) -> bool:
+    """Whether a template may make a file that lists releases."""
+    name = path.removesuffix(".gotmpl")
+    try:
+        return is_helmfile(name) and lists_releases(name, files.contents(path).decode("utf-8", "replace"))
+    except (OSError, files.Unfit):
+        return is_helmfile(name)
 
 
 def _is_found(name: str) -> bool:
