@@ -4133,6 +4133,8 @@ RELEASE_OF_MAP = json.dumps(
 """A HelmRelease that reads a ConfigMap, and installs the chart without it too."""
 
 
+MOUNTED = "spec: {containers: [{name: c, volumeMounts: [{name: v, mountPath: '${c}'}]}]}"
+
 OF_CLUSTER = {"kind": "ConfigMap", "name": "vals", "valuesKey": "${c}.yaml", "optional": True}
 """Values that a release may read, by a variable that only the cluster has."""
 
@@ -4150,6 +4152,21 @@ OF_CLUSTER = {"kind": "ConfigMap", "name": "vals", "valuesKey": "${c}.yaml", "op
         ("flux", "components", ["../parts/${c}"], True),
         ("flux", "path", "app-${c}", True),
         ("flux", "patches", [{"target": {"kind": "Pod", "name": "${c}"}, "patch": "spec: {hostNetwork: true}"}], True),
+        ("flux", "patches", [{"target": {"namespace": "${c}"}, "patch": "spec: {hostNetwork: true}"}], True),
+        ("flux", "patches", [{"target": {"kind": "Pod"}, "patch": MOUNTED}], True),
+        (
+            "flux",
+            "patches",
+            [{"target": {"kind": "Pod"}, "patch": "- {op: add, path: /spec/runtimeClassName, value: '${c}'}"}],
+            True,
+        ),
+        (
+            "flux",
+            "patches",
+            [{"target": {"kind": "Pod"}, "patch": "- {op: add, path: /spec/hostname, value: '${c}'}"}],
+            False,
+        ),
+        ("flux", "patches", [{"target": {"kind": "Pod"}, "patch": "spec: {hostname: '${c}'}"}], False),
         ("flux", "postBuild", {"substitute": {"a": "${c}"}}, False),
         ("flux", "healthChecks", [{"name": "${c}"}], False),
     ],

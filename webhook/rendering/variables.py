@@ -4,15 +4,16 @@ Source: fluxcd/pkg kustomize/kustomize_varsub.go and envsubst. Flux writes each 
 that text, and reads it again.
 """
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
-from itertools import chain
 from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string, strings
 from webhook.api.objects import CONFIG_MAP
+from webhook.catalog import host_paths
 from webhook.documents.documents import read
 from webhook.model import Object
 
@@ -166,6 +167,7 @@ _BELOW: Mapping[Any, Set[str]] = {
     "cel": {"expression"},
     "gpu": {"name"},
     "config": {"name", "default"},
+    **{source: {*names} for source, names in host_paths.SERVERS.items()},
 }
 """Such fields by the one above them."""
 
@@ -317,10 +319,9 @@ def is_open(spec: Any) -> bool:
     while left:
         each = left.pop()
         if isinstance(each, dict):
-            named = chain.from_iterable(
-                one if isinstance(one, list) else [one] for key, one in each.items() if key in _NAMING
-            )
-            if any(isinstance(text, str) and "${" in text for text in named):
+            if any("${" in json.dumps(one) for key, one in each.items() if key in _NAMING):
+                return True
+            if any(_changes(one) for key, one in each.items() if key == "patch"):
                 return True
             left += (one for key, one in each.items() if key not in _GIVEN)
         elif isinstance(each, list):
@@ -328,12 +329,23 @@ def is_open(spec: Any) -> bool:
     return False
 
 
-OPEN = "a variable that no file shows, in what it names"
+def _changes(patch: Any) -> bool:
+    """Whether a patch writes a placeholder that no file fills in where it decides what a pod gets."""
+    documents, problems = read(patch, "") if isinstance(patch, str) and "${" in patch else ([], [])
+    values = [patch if isinstance(patch, list | dict) else None, *(each.value for each in documents)]
+    steps = [(string(each.get("path")), each.get("value")) for value in values for each in mappings(value)]
+    written = [{above: {last: value}} for path, value in steps for *_, above, last in [["", *path.split("/")]]]
+    return bool(problems) or any("${" in path for path, _ in steps) or _HIDDEN.guesses([*values, *written])
+
+
+_HIDDEN = Variables({}, hidden=True)
+
+OPEN = "a variable that no file shows, in what it names or patches"
 
 _NAMING = frozenset(
     (
         *("path", "chart", "components", "name", "valuesFiles", "valueFiles", "valuesKey"),
-        *("labelSelector", "annotationSelector"),
+        *("target", "generators"),
     )
 )
 """Fields of objects of Flux and Argo CD that say what is deployed, and what a patch changes."""

@@ -69,7 +69,8 @@ class Gaps:
         for reason, roots in self.lacking.items():
             yield f"{several_of(roots, 'root')}: {reason}; the rest of it is judged"
         if self.open:
-            yield f"rendered with placeholders in the values that no file fills in: {listed(self.open, NAMED)}"
+            named = listed(self.open, NAMED)
+            yield f"rendered with placeholders in values or namespaces that no file fills in: {named}"
         if self.components:
             names = several_of(self.components, "component")
             yield f"{names} of kustomize included by nothing; patches there are judged only with resources there"
