@@ -2076,6 +2076,17 @@ def test_a_merge_patch_finds_its_object_by_the_namespace_that_counts(
     assert report.unfollowed == (not applied)
 
 
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_kustomization_behind_a_link_is_noted_without_kustomize(check: Check, linked: bool) -> None:
+    Path("lab").mkdir()
+    Path("lab/apps").symlink_to("../shared" if linked else "../gone")
+    files = {"shared/kustomization.yaml": "resources: [../base/pod.yaml]\n", "base/pod.yaml": POD}
+    files["lab/kustomization.yaml"] = f"resources: [{'apps' if linked else '../shared'}]\n"
+    files["all/kustomization.yaml"] = "resources: [../shared]\n"
+    report = check({**files, "lab/base/pod.yaml": POD.replace("made", "other")})
+    assert any("lab (links to folders not followed)" in note for note in report.notes) == linked
+
+
 def labelled(key: str, value: str) -> str:
     """Write a pod with a label, as it is written."""
     return POD.replace("name: made,", f"name: made, labels: {{{key}: {value}}},")
@@ -2099,6 +2110,9 @@ KEPT = "kustomize's own annotations not followed"
         (POD, f"target: {{name: 'm[a--d]de'}}, {FIXED}", "targets of patches not followed"),
         (labelled("a", "'yes'"), f"target: {{labelSelector: a=yes}}, {FIXED}", ""),
         (labelled("a", "yes"), f"target: {{labelSelector: a=yes}}, {FIXED}", "targets of patches not followed"),
+        (labelled("on", "yes"), f"target: {{labelSelector: on=yes}}, {FIXED}", "targets of patches not followed"),
+        (labelled("on", "'yes'"), f"target: {{labelSelector: on=yes}}, {FIXED}", "targets of patches not followed"),
+        (labelled("'on'", "'yes'"), f"target: {{labelSelector: on=yes}}, {FIXED}", ""),
         (labelled("a", "yes"), f"target: {{annotationSelector: a=yes}}, {FIXED}", ""),
         (PODS, f"target: {{kind: Pod}}, {FIXED}", "objects with items not followed"),
         (PODS.replace("Pods", "PodList"), f"target: {{kind: Pod}}, {FIXED}", ""),

@@ -70,6 +70,9 @@ UNFITTED = "merge patches that fit no object"
 LISTS = "objects with items"
 """Stands among these fields for lists that kustomize opens otherwise than kubectl."""
 
+LINKS = "links to folders"
+"""Stands among these fields for kustomizations behind a link, whose paths begin where the link leads."""
+
 INTERNAL = "kustomize's own annotations"
 """Stands among these fields for annotations with which objects reach kustomize, such as their names before."""
 
@@ -92,7 +95,7 @@ _ENTRIES = {
 
 WITHOUT_FILES = frozenset(
     ("configurations", "crds", "labels.fields", "patches.options", "patchesJson6902.options", "images.tagSuffix")
-) | {TARGETS, DIRECTIVES, UNFITTED, LISTS, INTERNAL, MERGES}
+) | {TARGETS, DIRECTIVES, UNFITTED, LISTS, LINKS, INTERNAL, MERGES}
 """The other fields that let the program read no files but those that are named there.
 
 They say in which fields of an object it writes labels, names and the like: in the data of a ConfigMap, too.
@@ -306,6 +309,8 @@ class _Follower:
             return built or []
         self._found.folders.add(folder)
         self._found.files.add(file)
+        is_linked = os.path.realpath(folder) != os.path.normpath(os.path.join(os.path.realpath("."), folder))
+        self._found.unfollowed.update([LINKS] if is_linked and self._over is None else [])
         value = mapping(document.value)
         self._apart = self._apart or (not above and value.get("kind") == "Component")
         namespace = string(value.get("namespace")) or namespace

@@ -416,11 +416,20 @@ def reads(target: Mapping[str, Any]) -> bool:
 _PATTERNS, _SELECTORS = ("group", "version", "kind", "name", "namespace"), ("labelSelector", "annotationSelector")
 
 
+_BOOLEANS = ("true", "false")
+"""How keys such as `on` and `n` are read, which kustomize keeps as texts."""
+
+
 def is_told(target: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     """Whether an object shows what a target's selectors read: kustomize keeps words such as `yes` as texts."""
     metadata = mapping(value.get("metadata"))
     pairs = zip(_SELECTORS, (metadata.get("labels"), metadata.get("annotations")), strict=True)
-    return all(isinstance(each, str) for key, have in pairs if target.get(key) for each in mapping(have).values())
+    return all(
+        isinstance(each, str) and word not in _BOOLEANS
+        for key, have in pairs
+        if target.get(key)
+        for word, each in mapping(have).items()
+    )
 
 
 def _is_followed(pattern: str) -> bool:
