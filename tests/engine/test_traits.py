@@ -18,7 +18,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
 from webhook.model import Malformed, Request
 from webhook.policy.model import Policy
-from webhook.rules import asked, walk
+from webhook.rules import asked, review_of, walk
 
 OF_PODS = [rule for rule in walk() if issubclass(Pod, rule.subject)]
 
@@ -28,6 +28,9 @@ def finds_nothing_more(request: Request, policy: Policy, facts: Facts) -> int:
     passed_over = 0
     with suppress(Malformed):  # then the traits cannot be read, and there is no verdict
         for subject in unpaid(request, request.object or {}, request.old_object, policy.workloads):
+            idle = [rule for rule in walk() if rule.applies is not None and not rule.applies(policy)]
+            known = review_of(subject, policy, facts)
+            assert [rule.id for rule in idle if isinstance(subject, rule.subject) and [*rule.check(known)]] == []
             if isinstance(subject, Pod):
                 review = PodReview(subject, policy, facts)
                 applied = [rule for rule in OF_PODS if rule.applies is None or rule.applies(policy)]

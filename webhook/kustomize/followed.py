@@ -169,16 +169,19 @@ class Patch(NamedTuple):
         return named in each.past or named == each.last
 
 
-def opened(documents: Iterable[Document], target: Mapping[str, Any] | None = None) -> Iterator[Patch]:
-    """Yield the patches in some documents. Those in a List come after the others.
+def is_list(value: Any) -> bool:
+    """Whether kustomize opens an object, of any kind that ends in List (api/resource/factory.go)."""
+    one = mapping(value)
+    return string(one.get("kind")).endswith("List") and isinstance(one.get("items"), list)
 
-    For kustomize any kind that ends in List is one (api/resource/factory.go, inlineAnyEmbeddedLists).
-    """
+
+def opened(documents: Iterable[Document], target: Mapping[str, Any] | None = None) -> Iterator[Patch]:
+    """Yield the patches in some documents. Those in a List come after the others."""
     left = deque(Patch(document, (), target) for document in documents)
     while left:
         patch = left.popleft()
         value = mapping(patch.value)
-        if string(value.get("kind")).endswith("List") and isinstance(value.get("items"), list):
+        if is_list(value):
             left += (patch._replace(base=(*patch.base, "items", index)) for index in range(len(value["items"])))
         else:
             yield patch

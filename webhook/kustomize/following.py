@@ -29,6 +29,7 @@ from webhook.kustomize.followed import (
     Patch,
     Renamed,
     id_of,
+    is_list,
     opened,
 )
 from webhook.kustomize.origins import ItemLayer, Layer
@@ -310,7 +311,8 @@ class _Follower:
         self._found.folders.add(folder)
         self._found.files.add(file)
         is_linked = os.path.realpath(folder) != os.path.normpath(os.path.join(os.path.realpath("."), folder))
-        self._found.unfollowed.update([LINKS] if is_linked and self._over is None else [])
+        if is_linked and self._over is None:
+            self._found.unfollowed.add(LINKS)
         value = mapping(document.value)
         self._apart = self._apart or (not above and value.get("kind") == "Component")
         namespace = string(value.get("namespace")) or namespace
@@ -380,7 +382,8 @@ class _Follower:
             raise Unseen(f"{problems[0].file}:{problems[0].line}: {problems[0].message}")
         if is_unlike(self._tree.data(name)):
             self._found.unfollowed.add(MERGES)
-        self._found.unfollowed.update(LISTS for each in documents if _has_items(each.value, but="List"))
+        if any(_has_items(each.value) and not is_list(each.value) for each in documents):
+            self._found.unfollowed.add(LISTS)
         for item in items:
             self._found.written.append(one := _begin(item.value, Layer(item.document, item.base, (), item.value)))
             yield one
@@ -453,8 +456,10 @@ class _Follower:
         """Return the objects, which refer to others by their last names."""
         for each in built:
             annotations = mapping(mapping(each.value.get("metadata")).get("annotations"))
-            internal = any(str(key).startswith(_INTERNAL) for key in annotations)
-            self._found.unfollowed.update([INTERNAL] if internal else [LISTS] if _has_items(each.value) else [])
+            if any(str(key).startswith(_INTERNAL) for key in annotations):
+                self._found.unfollowed.add(INTERNAL)
+            if _has_items(each.value):
+                self._found.unfollowed.add(LISTS)
         made, renamed = list[Built](), Renamed(built)
         for each in built if renamed else ():
             value = patching.referring(each.value, each.first.kind, partial(renamed.find, each))
@@ -618,7 +623,7 @@ class _Follower:
                 raise _TooLarge(f"its patches look at more than {MAX_LOOKS:,} objects")
             result, before = list[Built](), fitted
             for each in built:
-                if patch.target is not None and not patching.is_told(patch.target, each.value):
+                if patch.target is not None and not patching.is_sure(patch.target, each.value):
                     self._found.unfollowed.add(TARGETS)
                 if patch.selects(each):
                     fitted += 1
@@ -722,10 +727,9 @@ _UNNAMED = frozenset(
 _INTERNAL = "internal.config.kubernetes.io/"
 
 
-def _has_items(value: Any, *, but: str = "\0") -> bool:
-    """Whether kubectl opens an object as a list; not one whose kind ends as that of a list does."""
-    one = mapping(value)
-    return isinstance(one.get("items"), list) and not string(one.get("kind")).endswith(but)
+def _has_items(value: Any) -> bool:
+    """Whether kubectl opens an object as a list."""
+    return isinstance(mapping(value).get("items"), list)
 
 
 def _begin(value: Object, *layers: Layer) -> Built:

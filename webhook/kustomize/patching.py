@@ -420,7 +420,7 @@ _BOOLEANS = ("true", "false")
 """How keys such as `on` and `n` are read, which kustomize keeps as texts."""
 
 
-def is_told(target: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+def is_sure(target: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     """Whether an object shows what a target's selectors read: kustomize keeps words such as `yes` as texts."""
     metadata = mapping(value.get("metadata"))
     pairs = zip(_SELECTORS, (metadata.get("labels"), metadata.get("annotations")), strict=True)

@@ -158,7 +158,7 @@ def _mended(pod: Pod, found: list[HostPath]) -> Mapping[HostPath, Sequence[Fix]]
         return {}
     fixes: dict[HostPath, list[Fix]] = {each: [] for each in named.values()}
     less = dict[tuple[HostPath, Access, bool], Object | None]()  # a path is long, and has many mounts
-    number = Counter[str]()
+    number = Counter[str]()  # of each list of containers: a patch with more fixes is refused
     for container in pod.containers:
         for index, mount in entries(container.spec, "volumeMounts", container.path):
             at = (*container.path, "volumeMounts", index)
@@ -173,7 +173,7 @@ def _mended(pod: Pod, found: list[HostPath]) -> Mapping[HostPath, Sequence[Fix]]
                 del fixes[volume]
             elif value and (not fixes[volume] or number[container.list_name] <= MAX_OPERATIONS):
                 fixes[volume].append(Fix(at, value))
-                number[container.list_name] += 1  # a patch with more is refused
+                number[container.list_name] += 1
     return fixes
 
 

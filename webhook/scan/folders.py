@@ -220,9 +220,9 @@ def helmfiles(paths: Iterable[str]) -> Iterator[str]:
             for name in sorted(names):
                 of_folder = PurePath(at).name == "helmfile.d" and _OF_HELMFILE.fullmatch(name)
                 is_template = name.endswith(".gotmpl")
-                path = os.path.normpath(os.path.join(at, name))  # noqa: PTH118
-                if (of_folder or _may_list(path)) if is_template else (of_folder and not _is_found(name)):
-                    yield path
+                file = os.path.normpath(os.path.join(at, name))  # noqa: PTH118
+                if (of_folder or _may_list(file)) if is_template else (of_folder and not _is_found(name)):
+                    yield file
 
 
 def _may_list(path: str) -> bool:
