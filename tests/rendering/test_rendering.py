@@ -26,7 +26,7 @@ from webhook.facts.snapshot import Facts
 from webhook.kustomize import followed, following
 from webhook.kustomize.followed import name_of
 from webhook.model import Object
-from webhook.rendering import argo, charts, deploying, flux_sources, rendering, variables
+from webhook.rendering import argo, charts, deploying, flux_sources, releases, rendering, variables
 from webhook.rendering.charts import Remote, pull
 from webhook.rendering.model import Options
 from webhook.repository import addresses, chart_folders, programs, results_cache, tree
@@ -4096,6 +4096,17 @@ def test_the_values_of_a_release_are_those_of_its_own_root(check: Check, program
         files[f"{cluster}/kustomization.yaml"] = "resources: [one.yaml, map.yaml]\n"
     assert check(files, options=Options(cached=False)).unfollowed == 0
     assert all(f"a: of-{cluster}" in asked.read_text() for cluster in ("a", "b"))
+
+
+def test_the_maps_that_are_compared_are_bounded(
+    check: Check, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the bound no ConfigMap is known."""
+    program(f"printf '%s' '{POD}'", "helm")
+    files = {**WEB, **cluster_of("a", "apps"), "a.yaml": kustomization_of("a")}
+    assert check(files, options=Options(cached=False)).unfollowed == 0
+    monkeypatch.setattr(releases, "MOST_PAIRS", 1)
+    assert check(files, options=Options(cached=False)).unfollowed == 1
 
 
 @pytest.mark.parametrize(

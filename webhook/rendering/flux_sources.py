@@ -11,7 +11,6 @@ from webhook.api.lenient import mapping, string
 from webhook.catalog import deployer_fields
 from webhook.model import Object
 from webhook.rendering import unfollowed
-from webhook.rendering.variables import OPEN
 from webhook.repository import addresses, ignored
 from webhook.repository.tree import Tree
 from webhook.text.words import shown
@@ -85,7 +84,7 @@ class FluxSources:
             if holds(spec):
                 return f"{ENCRYPTED} in its source"
             if "${" in "/".join(addresses.place_of(url := string(spec.get("url")))):
-                return f"{OPEN} in its source"
+                return "a variable that no file shows, in the address of its source"
             if addresses.is_elsewhere(url, self.own) or addresses.is_namesake(url, self.own, self._place):
                 return addresses.instead_of(url)
         for ignore in dict.fromkeys(string(spec.get("ignore")) for spec in specs or [{}]):

@@ -98,6 +98,10 @@ class Planner:
         self._titles = defaultdict[_Place, list[str]](list)
 
     @cached_property
+    def _origin(self) -> str:
+        return addresses.origin(self._tree.root)
+
+    @cached_property
     def deployers(self) -> list[Item]:
         """The objects of Flux and Argo CD in the files."""
         found = list[Item]()
@@ -189,7 +193,7 @@ class Planner:
                 break
             self._fetched = fetched
             planned, plan = made, self._planned(made)
-        origin = addresses.origin_name(self._tree.root)
+        origin = addresses.name_of(self._origin)
         plan.elsewhere += (
             f"sources named {shown(own)} (judged by the files here, though the origin is {shown(origin)})"
             for own in dict.fromkeys(self.own.values())
@@ -423,7 +427,8 @@ class Planner:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")
             return None
         if not path:
-            self._without(where, root, plan, [string(spec.get("url")) for spec in self.sources.specs(source, own)])
+            specs = self.sources.specs(source, own)[: flux_sources.MOST_SPECS]
+            self._without(where, root, plan, [string(spec.get("url")) for spec in specs])
             return None
         if (kind := string(source.get("kind")) or GIT[1]) != GIT[1]:
             plan.hidden.append(f"{root} (judged by the folder here, though its source is of the kind {kind})")
@@ -475,7 +480,7 @@ class Planner:
         """Note an object whose folder is not read: it is in another repository, or hidden or missing in this one."""
         if "\0" not in folder and os.path.isdir(folder):
             plan.hidden.append(f"{root} (its path leads into a hidden folder, or out of the repository)")
-        elif any(addresses.is_here(self._tree.root, url) for url in urls):
+        elif any(addresses.is_same(url, self._origin) for url in urls):
             plan.hidden.append(f"{root} ({flux_sources.MISSING})")
         else:
             plan.elsewhere.append(f"{root} (its source is elsewhere)")

@@ -122,7 +122,8 @@ class Releases:
         shown = (
             (item for item in planner.plain_maps if os.path.normpath(item.document.file) not in files) if reads else ()
         )
-        disputed = _disputed((item for item in made if item.root not in planner.away), planner.makers, roots)
+        here = (item for item in made if item.root not in planner.away) if reads else ()
+        disputed = _disputed(here, planner.makers, roots)
         maps = _maps(made, unsure, disputed, planner.away, shown) if reads else {}
         for item in installing:
             value = item.value
@@ -173,7 +174,7 @@ class Releases:
             return ""
         reference = mapping(chart.get("sourceRef"))
         if place is None or not chart_folders.is_chart(where):
-            if place and addresses.is_here(self._tree.root, sources.url(reference, namespace)):
+            if place and addresses.is_same(sources.url(reference, namespace), addresses.origin(self._tree.root)):
                 self._note(root, MISSING)
             else:
                 self._gaps.elsewhere.append(f"{root} (its source is elsewhere)")
@@ -279,6 +280,9 @@ class Releases:
         return False
 
 
+MOST_PAIRS = 200_000
+"""Maximum pairs of a ConfigMap and a root that makes its own root. Each may be there for thousands of the other."""
+
 _NO_FOLDER = "its chart is packed, or no chart"
 
 _HIDDEN = "its chart is in a hidden folder, or outside of the repository"
@@ -307,16 +311,21 @@ def _disputed(made: Iterable[Item], makers: Mapping[str, Set[str]], roots: Mappi
     """Return the identities of ConfigMaps that roots of one cluster make with other data: the last to apply it counts.
 
     Roots whose Kustomizations one root or one file makes (`makers`) are of one cluster. Several clusters may have a
-    root of one name: `roots` says how many. A ConfigMap that some of them lack counts too.
+    root of one name: `roots` says how many. A ConfigMap that some of them lack counts too. Beyond MOST_PAIRS of
+    ConfigMaps and makers, all count.
     """
     written = defaultdict[tuple[str, ...], dict[str, list[int]]](lambda: defaultdict(list))
-    of_root = defaultdict[tuple[str, ...], list[int]](list)
+    of_root, pairs = defaultdict[tuple[str, ...], list[int]](list), 0
     for item in made:
         if group_kind(item.value) == CONFIG_MAP and (name := name_of(item.value))[1]:
             data = json.dumps(item.value.get("data"), sort_keys=True)
             of_root[item.root, *name].append(id(item))
-            for maker in {item.root, *makers.get(item.root, ())}:
+            own = {item.root, *makers.get(item.root, ())}
+            pairs += len(own)
+            for maker in own if pairs <= MOST_PAIRS else ():
                 written[maker, *name][data].append(id(item))
+    if pairs > MOST_PAIRS:
+        return {*chain(*of_root.values())}
     unlike = {each for data in written.values() if len(data) > 1 for each in chain(*data.values())}
     return unlike.union(*(found for (root, *_), found in of_root.items() if len(found) < roots.get(root, 1)))
 

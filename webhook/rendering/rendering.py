@@ -382,8 +382,8 @@ class _Run:
                     self._result.unfollowed.append(release.root)
                 continue
             incomplete += [] if output.complete else [release.root]
-            given = (*release.values, release.namespace.encode())
-            if item is not None and any(b"${" in each for each in given) and not quiet:
+            is_open = "${" in release.namespace or any(b"${" in each for each in release.values)
+            if item is not None and is_open and not quiet:
                 self._gaps.open.append(release.root)
             chart = release.chart
             if isinstance(chart, str) and (name := chart_folders.unread(self._tree, chart, release.values)):

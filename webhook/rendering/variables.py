@@ -333,9 +333,16 @@ def _changes(patch: Any) -> bool:
     """Whether a patch writes a placeholder that no file fills in where it decides what a pod gets."""
     documents, problems = read(patch, "") if isinstance(patch, str) and "${" in patch else ([], [])
     values = [patch if isinstance(patch, list | dict) else None, *(each.value for each in documents)]
-    steps = [(string(each.get("path")), each.get("value")) for value in values for each in mappings(value)]
-    written = [{above: {last: value}} for path, value in steps for *_, above, last in [["", *path.split("/")]]]
-    return bool(problems) or any("${" in path for path, _ in steps) or _HIDDEN.guesses([*values, *written])
+    steps = [each for value in values for each in mappings(value)]
+    written = [_placed(string(each.get("path")), each.get("value")) for each in steps]
+    named = any("${" in string(each.get("path")) for each in steps)
+    return bool(problems) or named or _HIDDEN.guesses([*values, *written])
+
+
+def _placed(path: str, value: Any) -> Object:
+    """Return a value below the last two keys of the path at which an operation writes it."""
+    above, _, last = path.rpartition("/")
+    return {above.rpartition("/")[2]: {last: value}}
 
 
 _HIDDEN = Variables({}, hidden=True)
@@ -343,10 +350,7 @@ _HIDDEN = Variables({}, hidden=True)
 OPEN = "a variable that no file shows, in what it names or patches"
 
 _NAMING = frozenset(
-    (
-        *("path", "chart", "components", "name", "valuesFiles", "valueFiles", "valuesKey"),
-        *("target", "generators"),
-    )
+    ("path", "chart", "components", "name", "valuesFiles", "valueFiles", "valuesKey", "target", "generators")
 )
 """Fields of objects of Flux and Argo CD that say what is deployed, and what a patch changes."""
 

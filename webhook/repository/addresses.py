@@ -64,8 +64,8 @@ def home(root: str, urls: Iterable[str], own: str) -> RepositoryPlace:
     empty if no address has the name.
     """
     counted = Counter(place_of(url) for url in urls if url and name_of(url) == own)
-    origin = place_of(_origin(root))
-    return origin if origin in counted else next((place for place, _ in counted.most_common(1)), UNKNOWN)
+    place = place_of(origin(root))
+    return place if place in counted else next((place for place, _ in counted.most_common(1)), UNKNOWN)
 
 
 def is_namesake(url: str, own: str, place: RepositoryPlace) -> bool:
@@ -90,18 +90,14 @@ def known(root: str, urls: Iterable[str]) -> str:
     often. An address is empty if no file shows it.
     """
     counted = Counter(map(name_of, urls))
-    origin = origin_name(root)
-    if not counted or (origin and origin in counted):
-        return origin
+    name = name_of(origin(root))
+    if not counted or (name and name in counted):
+        return name
     return counted.most_common(1)[0][0]
 
 
-def origin_name(root: str) -> str:
-    """Return the name of the origin of the repository at a path; empty if it has none."""
-    return name_of(_origin(root))
-
-
-def _origin(root: str) -> str:
+def origin(root: str) -> str:
+    """Return the address of the origin of the repository at a path; empty if it has none."""
     try:
         config = files.contents(os.path.join(root, ".git", "config")).decode("utf-8", "replace")
     except (OSError, files.Unfit):
@@ -110,9 +106,9 @@ def _origin(root: str) -> str:
     return found[1] if found else ""
 
 
-def is_here(root: str, url: str) -> bool:
-    """Whether an address is that of the origin of the repository at a path."""
-    return bool(url and (origin := _origin(root))) and place_of(url) == place_of(origin)
+def is_same(url: str, other: str) -> bool:
+    """Whether two addresses are those of one repository, and known."""
+    return bool(url and other) and place_of(url) == place_of(other)
 
 
 def is_elsewhere(url: str, own: str) -> bool:

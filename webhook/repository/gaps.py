@@ -37,7 +37,7 @@ class Gaps:
     hidden: list[str] = field(default_factory=list)
     """Not rendered, or not as its object says, each with the reason."""
     open: list[str] = field(default_factory=list)
-    """Rendered with placeholders in their values, because no file fills these in."""
+    """Rendered with placeholders in their values or namespaces, because no file fills these in."""
     components: list[str] = field(default_factory=list)
     """Components of kustomize that nothing includes."""
     elsewhere: list[str] = field(default_factory=list)
@@ -82,5 +82,5 @@ class Gaps:
                 f"{count} of charts that are not in the repository, not rendered; --fetch downloads them, or: "
                 f"{command} ({roots[0]}){others}"
             )
-        if gone := [*self.hidden, *self.elsewhere]:
+        if gone := [*dict.fromkeys((*self.hidden, *self.elsewhere))]:
             yield f"not rendered, or not with all values: {listed(gone, NAMED)}"
